@@ -91,6 +91,6 @@ class Splitter:
         for each in self._encoders:
             around = len(each.template.prefix) + len(each.template.suffix)
             tokens = max(
-                tokens, around + len(each.backbone.tokenizer.encode(each.pieces([text]))[0])
+                tokens, around + len(each.backbone.tokenizer.encode(each.prepared([text]))[0])
             )
         return tokens

@@ -48,7 +48,7 @@ class Denoising:
         return cls(place, option == "code")
 
 
-def padded_blank(template: Template, lengths: Sequence[int], backbone: Backbone) -> Batch:
+def padded_bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone) -> Batch:
     """Return the template with k times [PAD], attended to, in place of a sentence, one row for each
     k (CoT-BERT).
     """

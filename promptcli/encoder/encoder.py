@@ -42,8 +42,12 @@ LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
 class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
     """h(s) = T(sum_t w_t x_t), (x, w) read from Backbone(Prompt(s)).
 
-    It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. It
-    never changes, so several threads may call it.
+    T are the recipe's transforms. A recipe of several prompts averages their sums before T; one
+    with denoising subtracts h_hat, the vector of the template without a sentence, after a stage of
+    T.
+
+    It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. Its
+    vectors never change, so several threads may call it.
 
     A recipe's prompt, ``self.prompt``, is a template around the sentence, or learned vectors. What
     sentence-transformers calls prompts, the arguments ``prompt`` and ``prompt_name`` of ``encode``
@@ -113,11 +117,12 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             pooling=self.pooling.spec,
             transforms=tuple(transform.spec for transform in self.transforms),
         ).explicit()
-        #: The steps after pooling, by name; denoising is subtracted after the step of its name.
+        #: Names and functions that are applied in order to the pooled vector; "hidden" does
+        #: nothing. With ``denoise`` NAME, h_hat is subtracted after the stage of that name.
         self.stages: list[Stage] = [("hidden", lambda vectors: vectors)]
         for transform in self.transforms:
             self.stages += transform.stages
-        #: h_hat by sentence length, kept between calls.
+        #: h_hat, the template's vector without a sentence, by sentence length; kept between calls.
         self.biases = Biases(
             self.template, backbone, self.prompt, self.pooling, self.stages, self.denoising
         )
@@ -148,7 +153,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
                 f"denoise {place!r} needs a transform with that stage, e.g. `transforms`"
                 " topk-tokens:200"
             )
-        if place != "none":
+        if place != "none":  # refuses the template [X], which has no words to take the bias of
             bias_batch(self.template, [0], self.backbone, raw_positions=False)
 
     @check_arguments
@@ -181,7 +186,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         return push(self, repo, private=private, revision=revision)
 
     def to(self, device: str | torch.device) -> "Encoder":
-        """Return a copy on ``device``, or the encoder itself if it is already on it."""
+        """Return a copy on ``device``, computed by torch; the encoder itself if it is on it."""
         target = torch.device(choose_device(str(device)))
         if target == self.device:
             return self
@@ -250,12 +255,12 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             convert_to_numpy: A numpy array; else a list of n tensors.
             convert_to_tensor: One tensor, on the encoder's device, whatever ``convert_to_numpy``
                 says.
-            normalize_embeddings: Scale every vector to length 1; a vector of zeros stays one.
+            normalize_embeddings: Scale every vector to length 1; a vector of zeros stays unchanged.
             truncate_dim: Keep the first k dimensions of a vector, before it is scaled.
             device: Encode on another device than the encoder's.
             progress: Called with the number of sentences newly done.
-            others: Further arguments of sentence-transformers (``pool``, ``chunk_size``), which may
-                be None only.
+            others: Further arguments of sentence-transformers (``pool``, ``chunk_size``). They must
+                be None.
 
         Raises:
             UsageError: A sentence is not a string; with its index and type.
@@ -300,7 +305,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
     ) -> Encoded:
         """Return the vectors of n sentences and which of them were cut.
 
-        ``most`` sentences in a forward pass.
+        A forward pass takes at most ``most`` sentences.
         """
         return encode_together([self], check_texts(sentences), progress=progress, most=most)[0]
 
@@ -356,11 +361,11 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         return self.leading.default
 
     def in_role(self, role: str, *, report: bool = False) -> "Encoder":
-        """Return the encoder for texts of a role: ``query``, ``document``, or a prompt's own name.
+        """Return the encoder for texts of a role: ``query``, ``document``, or a key of ``prompts``.
 
-        It puts the model's text of that role in front of every sentence. It is this encoder itself
-        if the model has none, or if the recipe's template begins with other words, which are kept.
-        ``report``: a note names the text.
+        It puts the text that the model has for the role in front of every sentence. It is this
+        encoder itself if the model has none, or if the recipe's prompt does not begin with the
+        model's default text, directly followed by [X]. ``report``: a note names the text.
         """
         default = self.leading.default_text
         name = self.leading.name_for(role)
@@ -377,13 +382,14 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
     def prompted(self, text: str) -> "Encoder":
         """Return the encoder that puts ``text`` in front of every sentence.
 
-        It replaces the model's default text. In a template it stands directly before [X].
+        Only a prompt of words takes one: it goes directly before [X], in place of the model's
+        default text.
         """
         if self.recipe.text_rule == "lower":
             text = lower(text)
         before = self.leading.default_text + SLOT
-        is_of_words = type(self.prompt) is Prompt and not self.members
-        if not is_of_words or before not in self.recipe.prompt:
+        is_one_template = type(self.prompt) is Prompt and not self.members
+        if not is_one_template or before not in self.recipe.prompt:
             raise UsageError(
                 f"prompt {self.recipe.prompt!r} takes no text in front; write it into the sentences"
             )
@@ -391,7 +397,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             raise UsageError(f"prompt {text!r} holds {SLOT} or {MASK}; give the text alone")
         recipe = self.recipe.replace(prompt=self.recipe.prompt.replace(before, text + SLOT))
         if not self.leading.counted:
-            recipe = recipe.replace(pooling=self._pooling_after(text))
+            recipe = recipe.replace(pooling=self._pooling_without(text))
         encoder = Encoder(
             recipe,
             self.backbone,
@@ -401,10 +407,10 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         )
         encoder.name = self.name
         if self.graph is not None:
-            self._check_graph_computes(encoder, text)
+            self._check_graph_fits(encoder, text)
         return encoder
 
-    def _pooling_after(self, text: str) -> str:
+    def _pooling_without(self, text: str) -> str:
         """Return the pooling that leaves out the tokens of a text in front (``include_prompt``).
 
         Each of its weights ``w`` becomes ``from:k;w``, k the position of the first token after the
@@ -419,16 +425,20 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         count = len(tokens.start) + len(tokens.encode([blank + text])[0])
         return f"{states}/" + "+".join(f"from:{count};{spec}" for spec in plain)
 
-    def _check_graph_computes(self, other: "Encoder", text: str) -> None:
+    def _check_graph_fits(self, other: "Encoder", text: str) -> None:
         """Refuse to let this encoder's graph compute another encoder that it does not fit.
 
         A graph has fixed pooling and mask positions, and computes no bias.
         """
         assert self.graph is not None
-        exported = (self.pooling.spec, self.template.masks, "none")
-        needed = (other.pooling.spec, other.template.masks, self.denoising.place)
-        if needed != exported:
-            backend = self.graph.provenance["backend"]
+        backend = self.graph.provenance["backend"]
+        if self.denoising.place != "none":
+            raise UsageError(
+                f"the graph of backend {backend} computes no bias of another prompt than its own;"
+                " give torch"
+            )
+        exported = (self.pooling.spec, self.template.masks)
+        if exported != (other.pooling.spec, other.template.masks):
             raise UsageError(
                 f"the graph of backend {backend} was made for another prompt than {text!r}; give"
                 " torch"
@@ -462,8 +472,10 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Hash of all that decides the vectors: equal for the same encoder, whatever folder its
+        """Hash of recipe, weights and tokenizer: equal for the same encoder, whatever folder its
         backbone came from.
+
+        Precision and graph, which change last digits, are in ``provenance``.
         """
         provenance = self.backbone.provenance
         digest = hashlib.sha256(self.recipe.replace(backbone="").to_json().encode())
@@ -493,14 +505,13 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             raise UsageError(
                 f"this works with one template, not with the mean of {len(self.members)}"
             )
-        ids = self.pooling.weights.rewrite(self.pieces(sentences), self.backbone)
+        ids = self.pooling.weights.token_ids(self.prepared(sentences), self.backbone)
         return self.template.splice(ids, self.max_length)
 
-    def pieces(self, sentences: Sequence[str]) -> list[str]:
-        """Return n sentences as the pieces to tokenise: with period and text rule, and what touches
-        them.
+    def prepared(self, sentences: Sequence[str]) -> list[str]:
+        """Return n sentences as they go to the tokenizer, see ``Template.prepared``.
 
-        Texts are cut to ``LONGEST_TEXT`` first, since a tokenizer takes many times the memory of a
+        They are cut to ``LONGEST_TEXT`` first, since a tokenizer takes many times the memory of a
         text.
         """
         cut = []
@@ -509,14 +520,16 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
                 text = text.strip()[:LONGEST_TEXT]
             cut.append(text)
         rule = text_rule(self.recipe.text_rule)
-        return self.template.pieces(cut, bool(self.recipe.period), rule)
+        return self.template.prepared(cut, bool(self.recipe.period), rule)
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
+        """Return what the backbone computes of a batch, with what the prompt has learned in it."""
         return self.backbone.run(self.prompt.attach(batch), needs)
 
     def shared_tokens(self, needs: Needs, lengths: np.ndarray) -> SharedTokens | None:
-        """Return the keys and values of the tokens that begin every input, or None if sharing them
-        does not pay.
+        """Return the keys and values of the tokens that begin every input.
+
+        None if sharing them does not pay, or if an input has no other tokens.
         """
         ids = self.prompt.shared
         if len(lengths) < 2 or lengths.min() <= len(ids):
@@ -524,10 +537,10 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         return self.backbone.shared_tokens(ids, needs, int(lengths.max()))
 
     def averaged_rows(self) -> Tensor | None:
-        """Return the matrix (v, d) if a vector is a weighted mean of its rows, one for each token.
+        """Return the matrix (v, d) of which each pooled vector is the mean of its tokens' rows.
 
-        Such an encoder needs no forward pass of the model: its rows are the word vectors, or those
-        of the language model's head. None if it needs more.
+        Its rows are word vectors, or those of the language model's head. Such an encoder needs no
+        forward pass. None for all others.
         """
         if self.pooling.weights.averaged is None or self.prompt.tensors():
             return None
@@ -593,7 +606,10 @@ def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _check_last_token(pooling: Pooling, prompt: str, backbone: Backbone) -> None:
-    """Refuse to read the last token of a model in which it has not seen the words before it."""
+    """Refuse the prompts of causal models, "[X] means in one word:", in any other model.
+
+    Those are not trained to go on with a text. The last token of a bare sentence may be read.
+    """
     ends_with_sentence = prompt.split(SLOT)[1:] == [""]
     if pooling.needs.slot == LAST and not backbone.causal and not ends_with_sentence:
         causal = ", ".join(name for name, family in FAMILIES.items() if family.causal)

@@ -145,7 +145,7 @@ def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], d
             f"prompt {prompt.spec.partition(':')[0]!r} is more than tokens around the sentence"
         )
     soft = prompt.slots if isinstance(prompt, SoftTemplate) else []
-    if soft and template.pieces(["\0"], False)[0].strip() != "\0":
+    if soft and template.prepared(["\0"], False)[0].strip() != "\0":
         raise InexactError(
             "words of a soft template that touch the sentence have no ids in this vocabulary"
         )

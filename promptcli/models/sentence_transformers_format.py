@@ -138,7 +138,7 @@ def with_template(
     template = encoder.template
     rule = text_rule(encoder.recipe.text_rule)
     name = encoder.recipe.text_rule
-    before, after = template.pieces(["\0"], False)[0].split("\0")
+    before, after = template.prepared(["\0"], False)[0].split("\0")
     steps: list[dict[str, Any]] = []
     if rule.strips:
         steps.append({"type": "Strip", "strip_left": True, "strip_right": True})

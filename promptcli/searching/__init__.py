@@ -273,7 +273,7 @@ def check_template(
         raise UsageError("the sentence is empty; give one with `sentence`")
     template = texts.Template(filled, tokens)
 
-    inputs = template.splice(tokens.packed(template.pieces([sentence], True)), limit)
+    inputs = template.splice(tokens.packed(template.prepared([sentence], True)), limit)
     ids = inputs.rows[0]
     origins = ["template"] * len(ids)
     inside = slice(len(template.prefix), len(ids) - len(template.suffix))
@@ -288,7 +288,7 @@ def check_template(
         template_tokens=template.length,
         max_tokens=limit,
         room=limit - template.length,
-        sentence=template.pieces([sentence], True)[0].strip(),
+        sentence=template.prepared([sentence], True)[0].strip(),
         tokens=[
             Token(place, token, tokens.text(token), origins[place])
             for place, token in enumerate(ids)

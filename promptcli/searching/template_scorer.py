@@ -86,7 +86,7 @@ class TemplateScorer:
         differs.
         """
         built = self.encoder(template).template
-        (frame,) = built.pieces(["\0"], False)
+        (frame,) = built.prepared(["\0"], False)
         if self.backbone.tokenizer.splits_punctuation:
             frame = frame.strip()
         return (*built.prefix, -1, *built.suffix, frame)
@@ -168,7 +168,7 @@ class TemplateScorer:
         if self.backbone.tokenizer.splits_punctuation:
             pieces = [piece.strip() for piece in pieces]
         missing = [piece for piece in dict.fromkeys(pieces) if piece not in self._pieces]
-        packed = encoder.pooling.weights.rewrite(missing, self.backbone)
+        packed = encoder.pooling.weights.token_ids(missing, self.backbone)
         self._pieces.update(zip(missing, packed, strict=True))
         return [self._pieces[piece] for piece in pieces]
 
@@ -181,7 +181,7 @@ class _SharedTokens(Encoder):
         self._scorer = scorer
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
-        pieces = self.pieces(sentences)
+        pieces = self.prepared(sentences)
         inputs: Inputs = self.template.splice(self._scorer.ids(pieces, self), self.max_length)
         self._scorer.tokens += sum(map(len, inputs.rows))
         return inputs

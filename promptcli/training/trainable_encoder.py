@@ -37,8 +37,8 @@ from promptcli.training.teacher import SentenceVectors
 
 Reader = Callable[[Batch, HiddenStates], Tensor]  #: reads a pass; row i is of input i
 Augment = Callable[[Batch], Batch]  #: changes the batch of a pass
-#: The template without a sentence, as sentences of those lengths would see it.
-Blank = Callable[[Template, Sequence[int], Backbone], Batch]
+#: Makes the inputs of h_hat: the template without a sentence, for sentences of those lengths.
+BiasInputs = Callable[[Template, Sequence[int], Backbone], Batch]
 
 #: tokens of a pass: the best fit to a processor's caches (benchmarks/README.md)
 _TOKENS = {"cpu": 1024}
@@ -123,7 +123,7 @@ class TrainableEncoder(nn.Module):
             words.weight.register_post_accumulate_grad_hook(_make_dense)
         views = {prompt: self._view(prompt) for prompt in dict.fromkeys(prompts)}
         #: The encoders of the views; they share the learned tensors of prompt and pooling.
-        self.views = tuple(views[prompt] for prompt in prompts)
+        self.view_encoders = tuple(views[prompt] for prompt in prompts)
         backbone.set_dropout(settings.dropout)
         if isinstance(settings, LoRASettings):
             rank = settings.lora_rank
@@ -151,13 +151,13 @@ class TrainableEncoder(nn.Module):
     def train(self, mode: bool = True) -> "TrainableEncoder":
         """Set dropout on or off, that of a prefix included."""
         super().train(mode)
-        for view in self.views:
+        for view in self.view_encoders:
             view.prompt.set_dropout(self.settings.dropout if mode else 0.0)
         return self
 
     def tokenize_sides(self, sides: Sequence[tuple[int, Sequence[str]]]) -> list[TokenizedView]:
         """Return the rows of some texts, each as the view of that number, from 0, sees them."""
-        encoders = [(self.views[view], texts) for view, texts in sides]
+        encoders = [(self.view_encoders[view], texts) for view, texts in sides]
         # two equal views once
         distinct = {(id(encoder), id(texts)): (encoder, texts) for encoder, texts in encoders}
         rows = {key: encoder.inputs(texts).rows for key, (encoder, texts) in distinct.items()}
@@ -250,7 +250,7 @@ class TrainableEncoder(nn.Module):
         projected: Tensor = self.head(vectors)
         return projected.float()
 
-    def bias(self, sides: Sequence[TokenizedView], blank: Blank) -> Tensor:
+    def bias(self, sides: Sequence[TokenizedView], bias_inputs: BiasInputs) -> Tensor:
         """Return h_hat for all rows, side after side, (sum n, d), with dropout and gradient.
 
         One pass per template over its empty inputs: sentences of one length share their bias
@@ -265,7 +265,7 @@ class TrainableEncoder(nn.Module):
             distinct = sorted(of_view)
             for length in distinct:
                 row_of[view, length] = len(row_of)
-            passes.append(self._pass(view, blank(view.template, distinct, self.backbone)))
+            passes.append(self._pass(view, bias_inputs(view.template, distinct, self.backbone)))
         rows = []
         for side in sides:
             rows += [row_of[side.encoder, length] for length in side.lengths]

@@ -13,7 +13,7 @@ import torch
 from promptcli.backbones.states import Batch, Needs
 from promptcli.data.dialect import GRADED_PAIRS
 from promptcli.data.sources import TrainingExamples
-from promptcli.encoder.denoising import padded_blank
+from promptcli.encoder.denoising import padded_bias_batch
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.template import Template
 from promptcli.errors import UsageError
@@ -68,7 +68,7 @@ def test_cotberts_views_are_its_templates_second_masks_less_their_blanks(family,
         hidden = torch.from_numpy(plain_vectors(learner, SENTENCES[:3], "last/mask:2", template))
         biases = []
         for sentence in SENTENCES[:3]:
-            length = len(backbone.tokenizer.encode(made.pieces([sentence], False))[0]) - len(
+            length = len(backbone.tokenizer.encode(made.prepared([sentence], False))[0]) - len(
                 made._after_ids
             )
             ids = [*made.left, *[backbone.tokenizer.pad] * length, *made.right]
@@ -78,7 +78,7 @@ def test_cotberts_views_are_its_templates_second_masks_less_their_blanks(family,
             biases.append(layers[backbone.n_layers][0, place])
         assert (learner.head(hidden - torch.stack(biases)) - got).abs().max() < 1e-4
     learner.settings.replace(template=templates)  # three may be given
-    together = padded_blank(Template(templates[0], backbone.tokenizer), [2, 5], backbone)
+    together = padded_bias_batch(Template(templates[0], backbone.tokenizer), [2, 5], backbone)
     assert (together.lengths - together.lengths[0]).tolist() == [0, 3]
 
 
@@ -212,7 +212,7 @@ def test_isberts_features_are_convolutions_over_the_tokens(activation, tiny_fold
     learner = learner_of("isbert", tiny_folder("bert"), activation=activation)
     local, lengths = learner([SENTENCES[:3]])
     numbers = {name.removeprefix("cnn."): one.detach() for name, one in learner.learned().items()}
-    view, last = learner.views[0], learner.backbone.n_layers
+    view, last = learner.view_encoders[0], learner.backbone.n_layers
     for row, ids in enumerate(view.inputs(SENTENCES[:3]).rows):
         assert int(lengths[row]) == len(ids)
         batch = Batch(torch.tensor([ids]), torch.tensor([len(ids)]))

@@ -30,7 +30,7 @@ from promptcli.errors import OutOfMemoryError, UsageError
 from promptcli.recipe import Recipe
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives import find_objective
-from promptcli.training.objectives.contrastive import equal_sentences
+from promptcli.training.objectives.contrastive import false_negative_mask
 from promptcli.training.processes import Processes
 from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import Trainer
@@ -115,14 +115,14 @@ def test_where_memory_runs_out_the_step_is_done_again_with_caching(
         trainer.apply_gradients()
 
 
-def test_equal_sentences_are_those_a_loop_finds():
+def test_false_negative_mask_are_those_a_loop_finds():
     first, second, hard = ["a", "b", "a", "c"], ["x", "a", "y", "x"], ["b", "z", "x", "w"]
-    same = equal_sentences([first, second, hard])
+    same = false_negative_mask([first, second, hard])
     for i, j in itertools.product(range(4), range(4)):
         positive = j != i and (second[j] in (first[i], second[i]) or first[j] == first[i])
         assert bool(same[i, j]) is positive
         assert bool(same[i, 4 + j]) is (hard[j] in (first[i], second[i]))
-    assert equal_sentences([["a", "b", "a"]]).tolist() == [
+    assert false_negative_mask([["a", "b", "a"]]).tolist() == [
         [False, False, True],
         [False] * 3,
         [True, False, False],
@@ -146,7 +146,7 @@ def test_only_the_hard_negatives_that_are_there_enter_the_denominator(name, hard
     for got, expected in zip(views, full, strict=True):
         rows = there if got is views[-1] else range(7)
         assert all((got[row] - expected[row]).abs().max() < 1e-5 for row in rows)
-    same = equal_sentences(columns)
+    same = false_negative_mask(columns)
     expected = 0.0
     for i in range(7):
         scores = [s / 0.05 for j, s in enumerate(cosines(views[0][i], views[1])) if not same[i, j]]

@@ -95,22 +95,22 @@ class Unbiased(Weights):
         weights = inner.to(states.dtype)
         return weighted_sum(weights, states) / weights.sum(1, keepdim=True).clamp(min=1)
 
-    def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[bytes]:
+    def token_ids(self, texts: Sequence[str], backbone: Backbone) -> list[bytes]:
         """Return the ids that remain of each sentence, packed; never empty."""
         tokens = backbone.tokenizer
         if tokens.splits_at_blanks:
             rewritten = self._rewritten_tokens(tokens)
             rows = []
-            for packed in tokens.packed(pieces):
+            for packed in tokens.packed(texts):
                 rows.append(b"".join([rewritten[token] for token in unpack(packed)]))
         else:
-            led = [self._convention.lead + piece.lstrip() for piece in pieces]
+            led = [self._convention.lead + text.lstrip() for text in texts]
             filtered = [self._filter(ids, tokens) for ids in tokens.encode(led)]
             if "case" in self._on:
-                texts = []
+                lowered = []
                 for ids in filtered:
-                    texts.append(self._convention.join([tokens.text(token) for token in ids]))
-                rows = tokens.packed(texts)
+                    lowered.append(self._convention.join([tokens.text(token) for token in ids]))
+                rows = tokens.packed(lowered)
             else:
                 rows = [pack(ids) for ids in filtered]
         padding = pack([tokens.pad])

@@ -21,7 +21,8 @@ class Weights(ABC):
 
     spec: str  #: name and argument in full, as a recipe writes them
     needs = Needs()  #: backbone outputs that the weights read (diagonals, or one slot)
-    rewriting: str | None = None  #: name of the rewriting step, if sentences are rewritten
+    #: name of the rule by which ``token_ids`` leaves out or changes tokens, if it does
+    rewriting: str | None = None
     #: the tokens of an input that get equal weights; None for any other weights
     averaged: slice | None = None
 
@@ -40,9 +41,9 @@ class Weights(ABC):
     def tensors(self) -> dict[str, Tensor]:
         return {}
 
-    def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[bytes]:
-        """Return each sentence's token ids, packed, without specials."""
-        return backbone.tokenizer.packed(pieces)
+    def token_ids(self, texts: Sequence[str], backbone: Backbone) -> list[bytes]:
+        """Return each text's token ids, packed, without specials."""
+        return backbone.tokenizer.packed(texts)
 
 
 def weighted_sum(weights: Tensor, states: Tensor) -> Tensor:

@@ -118,18 +118,20 @@ class Template:
         """
         return [place if place >= 0 else input_length + place for place in self.masks]
 
-    def pieces(
+    def prepared(
         self, sentences: Sequence[str], period: bool, rule: "TextRule | None" = None
     ) -> list[str]:
-        """Return n sentences as the pieces to tokenise, without white space around them unless the
-        rule keeps it.
+        """Return n sentences as they go to the tokenizer, which sees them without the template.
+
+        They have the rule's changes, and the template's characters that adjoin [X] without a space,
+        since these are tokenised together. White space around them goes unless the rule keeps it.
 
         ``period`` appends "." if the last character is not one of . ? " ' (PromptBERT's evaluation
         code; worth about 5 points without training), or another script's mark (``STOPS``); an empty
         sentence stays empty.
         """
         rule = rule or PLAIN
-        pieces = []
+        texts = []
         for sentence in sentences:
             text = sentence
             if rule.strips:
@@ -139,8 +141,8 @@ class Template:
             text = rule.change(text) + self._after
             if not self._needs_no_blank(text):
                 text = self._before + text
-            pieces.append(text)
-        return pieces
+            texts.append(text)
+        return texts
 
     def _needs_no_blank(self, text: str) -> bool:
         """Return whether a text begins the input and is one to which the tokenizer itself would add

@@ -12,7 +12,7 @@ from torch.nn import functional
 from promptcli.backbones.states import Batch
 from promptcli.data.dialect import SENTENCES
 from promptcli.training.methods.consert import ADVERSARIAL, AugmentationSettings, JointSettings
-from promptcli.training.objectives.contrastive import equal_sentences
+from promptcli.training.objectives.contrastive import false_negative_mask
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.objectives.pairs import PairClassifier
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
@@ -200,7 +200,7 @@ def _contrast(
 ) -> Tensor:
     same = None
     if settings.mask_duplicates:
-        same = equal_sentences([sentences], views[0].device)
+        same = false_negative_mask([sentences], views[0].device)
     return nt_xent(*views, temperature=settings.temperature, same=same)
 
 

@@ -1,6 +1,6 @@
 """Contrastive losses: InfoNCE, and its kin of CoT-BERT, RankCSE and CSE-SFP.
 
-First what all share, then each paper's objective with its formula below it.
+The base class and the formulas that all use come first, then each paper's objective with its own.
 """
 
 import functools
@@ -16,7 +16,7 @@ from torch.nn import functional
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.data.dialect import PAIRS, SENTENCES, TRIPLETS
 from promptcli.encoder.batching import to_device
-from promptcli.encoder.denoising import bias_batch, padded_blank
+from promptcli.encoder.denoising import bias_batch, padded_bias_batch
 from promptcli.encoder.prompts.template import Template
 from promptcli.errors import UsageError
 from promptcli.recipe import SLOT
@@ -29,7 +29,7 @@ from promptcli.training.methods.training_settings import (
     MovedBiasSettings,
 )
 from promptcli.training.objectives.objective import Columns, Objective
-from promptcli.training.trainable_encoder import Blank, TokenizedView, TrainableEncoder
+from promptcli.training.trainable_encoder import BiasInputs, TokenizedView, TrainableEncoder
 
 #: the settings that a contrastive objective reads
 Settings = TypeVar("Settings", bound=ContrastiveSettings)
@@ -44,6 +44,8 @@ class Contrastive(Objective[Settings]):
     A batch passes through four methods, of which a paper's objective overrides those in which it
     differs: ``sides`` chooses the texts and their templates, ``views`` encodes them to z1, z2 and
     z3, ..., ``loss`` adds the losses of all widths, and ``contrast`` is the formula at one width.
+    A further term goes into ``contrast``, one that counts once whatever the widths into ``loss``.
+    ``views`` sees the examples of one process, and may have parameters; ``loss`` sees all examples.
     """
 
     layouts: ClassVar[tuple[tuple[str, ...], ...]] = (TRIPLETS, PAIRS, SENTENCES)
@@ -53,12 +55,12 @@ class Contrastive(Objective[Settings]):
     ) -> None:
         super().__init__(settings, encoder, generator)
         self._denoised = isinstance(settings, DenoisingSettings) and settings.denoising
-        # as the encoder that keeps the head does: head(h) - head(h_hat), else head(h - h_hat)
+        # the trained encoder's place: head(h) - head(h_hat) after the head, head(h - h_hat) before
         self._after_head = encoder.variant.denoising_place == "head"
         raw_positions = (
             isinstance(settings, MovedBiasSettings) and settings.bias_positions == "code"
         )
-        self.blank: Blank = functools.partial(bias_batch, raw_positions=raw_positions)
+        self.bias_inputs: BiasInputs = functools.partial(bias_batch, raw_positions=raw_positions)
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
@@ -69,18 +71,19 @@ class Contrastive(Objective[Settings]):
         """
         hidden = encoder.hidden(sides)
         if self._denoised and not self._after_head:
-            hidden = hidden - encoder.bias(sides, self.blank)
+            hidden = hidden - encoder.bias(sides, self.bias_inputs)
         vectors = encoder.project(hidden)
         if self._denoised and self._after_head:
-            vectors = vectors - encoder.project(encoder.bias(sides, self.blank))
-        return self.one_per_side(vectors, sides, columns)
+            vectors = vectors - encoder.project(encoder.bias(sides, self.bias_inputs))
+        return self.split_by_side(vectors, sides, columns)
 
-    def one_per_side(
+    def split_by_side(
         self, vectors: Tensor, sides: Sequence[TokenizedView], columns: Columns
     ) -> tuple[Tensor, ...]:
         """Return the vectors of all sides, (sum n, d), as z1, z2, z3, ..., each (n, d).
 
-        In a column of hard negatives a row without one gets the vector 0.
+        From the third on, side i is column i of hard negatives without its empty cells, whose rows
+        become 0.
         """
         views = list(torch.split(vectors, [len(side.rows) for side in sides]))
         zeros = torch.zeros_like(views[0])
@@ -91,10 +94,11 @@ class Contrastive(Objective[Settings]):
         return tuple(views)
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return an index into ``encoder.views`` and the texts, for each side.
+        """Return, for each side, an index into ``encoder.view_encoders`` and its texts.
 
-        The sides are the sentences, their positives, then each column of hard negatives without
-        its empty cells, under the second template.
+        The first side is the sentences under the first template. The others are under the second:
+        the positives, which are the sentences again if there are no pairs, and each column of hard
+        negatives without its empty cells.
         """
         first = columns[0]
         second = columns[min(1, len(columns) - 1)]
@@ -110,7 +114,8 @@ class Contrastive(Objective[Settings]):
     def contrast(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the contrastive loss at one width.
 
-        Its denominator has all existing hard negatives.
+        Every hard negative counts for every sentence; rows without one are left out. A third view
+        that is not of a column needs another ``contrast``.
         """
         first, second, *negatives = views
         vectors = list[Tensor]()  # of the hard negatives that exist
@@ -129,7 +134,7 @@ class Contrastive(Objective[Settings]):
             compared.append(texts)
         same = None
         if self.settings.mask_duplicates:
-            same = equal_sentences(compared, first.device)
+            same = false_negative_mask(compared, first.device)
         return contrastive_loss(
             first, second, hard, temperature=self.settings.temperature, same=same
         )
@@ -147,7 +152,7 @@ def contrastive_loss(
 
     With s(a, b) = cos(a, b) / tau it is the mean over i, in one direction only, of
 
-        -log( exp s(z1_i, z2_i) / sum_j [exp s(z1_i, z2_j) + exp s(z1_i, z3_j)] )
+        -log( exp s(z1_i, z2_i) / [sum_j exp s(z1_i, z2_j) + sum_l exp s(z1_i, z3_l)] )
 
     Args:
         first: (n, d), z1.
@@ -176,14 +181,15 @@ def _cosines(first: Tensor, second: Tensor) -> Tensor:
     return first @ second.T
 
 
-def equal_sentences(
+def false_negative_mask(
     columns: Sequence[Sequence[str]],
     device: torch.device = torch.device("cpu"),  # noqa: B008
 ) -> Tensor:
     """Return the mask of false negatives, (n, n + k): of the positives, then the hard negatives.
 
-    Row j is excluded for row i if its positive is i's sentence or positive, or if both have the
-    same sentence; a hard negative is excluded if it is i's sentence or positive.
+    Entry (i, j) is True if candidate j must not count against sentence i. A positive j is left out
+    if it is i's sentence or positive, or if both have the same sentence; a hard negative, if it is
+    i's sentence or positive.
     """
     number_of: dict[str, int] = {}
     ids = []  # equal sentences have equal numbers
@@ -202,9 +208,10 @@ def equal_sentences(
 
 
 class NegativeView(Contrastive[CoTBERTSettings]):
-    """Two views that mean the sentence and one that does not (CoT-BERT).
+    """InfoNCE over two views that affirm the sentence and one that negates it (CoT-BERT).
 
-    From each the bias is subtracted: its template with [PAD] in the sentence's place.
+    From each view its bias is subtracted: the vector of its template with [PAD] in the sentence's
+    place.
     """
 
     layouts = (SENTENCES,)
@@ -213,7 +220,7 @@ class NegativeView(Contrastive[CoTBERTSettings]):
         self, settings: CoTBERTSettings, encoder: TrainableEncoder, generator: torch.Generator
     ) -> None:
         super().__init__(settings, encoder, generator)
-        self.blank = padded_blank
+        self.bias_inputs = padded_bias_batch
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
         return [(view, columns[0]) for view in range(3)]
@@ -226,7 +233,7 @@ class NegativeView(Contrastive[CoTBERTSettings]):
         """
         same = None
         if self.settings.mask_duplicates:
-            same = equal_sentences(columns, views[0].device)
+            same = false_negative_mask(columns, views[0].device)
         n = len(columns[0])
         group = self.settings.negatives_within or n
         losses = []
@@ -283,7 +290,7 @@ class Ranking(Contrastive[RankCSESettings]):
     """A sentence ranks those of the batch by their cosines, as a teacher does (RankCSE).
 
     The loss is InfoNCE + consistency_weight * consistency + ranking_weight * (ListNet or ListMLE).
-    Only the teacher's cosines count, at any width.
+    The teacher's cosines are those of its full vectors, whatever the width.
     """
 
     layouts = (SENTENCES,)
@@ -364,12 +371,10 @@ def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
 
 
 class SinglePass(Contrastive[CSESFPSettings]):
-    """Two stages of one template are the two views (CSE-SFP).
+    """Two clauses of one template are the two views (CSE-SFP).
 
-    The comma after [X] separates two stages.
-
-    The first view is the state of the last token before it, the second that of the template's
-    last token.
+    The first comma after [X] separates the clauses. z1 is the state of the template's last token,
+    which is also read at test, and z2 that of the last token before the comma.
     """
 
     layouts = (SENTENCES,)
@@ -378,17 +383,17 @@ class SinglePass(Contrastive[CSESFPSettings]):
         self, settings: CSESFPSettings, encoder: TrainableEncoder, generator: torch.Generator
     ) -> None:
         super().__init__(settings, encoder, generator)
-        template = encoder.views[0].template
+        template = encoder.view_encoders[0].template
         before, after = template.text.split(SLOT)
-        first, comma, _ = after.partition(",")
-        stage = Template(f"{before}{SLOT}{first}", encoder.backbone.tokenizer)
-        if not comma or template.right[: len(stage.right)] != stage.right:
+        words, comma, _ = after.partition(",")
+        clause = Template(f"{before}{SLOT}{words}", encoder.backbone.tokenizer)
+        if not comma or template.right[: len(clause.right)] != clause.right:
             example = "'[X] means in one word, it can be summarized as'"
             raise UsageError(
                 f"template {template.text!r} does not have two stages separated by a comma:"
                 f" {example}"
             )
-        self._distance = len(template.right) - len(stage.right)  #: tokens from one end to the other
+        self._tokens_after_first_clause = len(template.right) - len(clause.right)
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
         return [(0, columns[0])]
@@ -396,18 +401,15 @@ class SinglePass(Contrastive[CSESFPSettings]):
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
     ) -> tuple[Tensor, ...]:
-        """Return the states at the ends of the second stage and of the first, (n, d) each.
-
-        At test the second is read.
-        """
-        states = encoder.views[0].pooling.states
+        """Return z1 and z2, (n, d): the states at the ends of the second and the first clause."""
+        states = encoder.view_encoders[0].pooling.states
 
         def read(batch: Batch, hidden: HiddenStates) -> Tensor:
             rows = torch.arange(len(batch.ids), device=batch.ids.device)
             last = batch.lengths - 1
             read_states = states.read(hidden)
-            second_stage = read_states[rows, last]
-            first_stage = read_states[rows, last - self._distance]
-            return torch.stack([second_stage, first_stage], dim=1)
+            second_clause = read_states[rows, last]
+            first_clause = read_states[rows, last - self._tokens_after_first_clause]
+            return torch.stack([second_clause, first_clause], dim=1)
 
         return encoder.hidden(sides, read=read).unbind(1)

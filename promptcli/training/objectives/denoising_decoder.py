@@ -81,7 +81,7 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
             return torch.cat([vectors.unsqueeze(1), embedded], 1)
 
         states = encoder.hidden(sides, read=read)
-        views = self.one_per_side(encoder.project(states[:, 0]), sides, columns)
+        views = self.split_by_side(encoder.project(states[:, 0]), sides, columns)
         n = len(sides[0].rows)
         embedded_positives = states[n : 2 * n, 1:].detach()
         losses, counts = self.restore(views[0], embedded_positives, sides[1].rows)

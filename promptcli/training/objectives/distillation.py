@@ -19,7 +19,7 @@ from promptcli.encoder.batching import to_device
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError
 from promptcli.training.methods.distill import DistillSettings
-from promptcli.training.objectives.contrastive import contrastive_loss, equal_sentences
+from promptcli.training.objectives.contrastive import contrastive_loss, false_negative_mask
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.teacher import SentenceVectors
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
@@ -42,7 +42,7 @@ class Distillation(Objective[DistillSettings]):
         self.map: Tensor | None = None
         if settings.target == "vectors" and encoder.backbone.width != self.teacher.width:
             encoder.eval()
-            start = start_map(self.teacher, encoder.views[0], settings.seed)
+            start = start_map(self.teacher, encoder.view_encoders[0], settings.seed)
             self.map = to_device(start.astype(np.float32), encoder.backbone.device)
 
     @classmethod
@@ -96,7 +96,7 @@ class Distillation(Objective[DistillSettings]):
             loss = vector_distance(student, teacher) + settings.similarity_weight * loss
         if settings.contrastive_weight:
             n = len(columns[0])
-            excluded = equal_sentences(texts, student.device)
+            excluded = false_negative_mask(texts, student.device)
             if settings.guide:
                 excluded = excluded | nearer_than_positive(teacher[:n], teacher[n:])
             contrast = contrastive_loss(

@@ -30,7 +30,7 @@ class MutualInformation(Objective[TrainingSettings]):
         """Return the local features (n, t, c), 0 after each input, t the longest there may be, and
         the lengths (n,).
         """
-        view = encoder.views[0]
+        view = encoder.view_encoders[0]
         weights = view.pooling.weights
         assert isinstance(weights, Convolution), (
             f"pooling {view.pooling.spec!r} has no local features"
