@@ -56,6 +56,7 @@ DOORS = {
     "starlette": ("serving",),
     "uvicorn": ("serving",),
     "prometheus_client": ("serving",),
+    "mcp": ("serving",),
     "fsspec": ("data",),
     "sklearn": ("encoder",),
 }

@@ -28,7 +28,7 @@ COMMANDS = {
 }
 
 #: What listens to other programs, or is there to use the network, has tests of its own.
-TESTED_ELSEWHERE = {"serve", "push", "pull"}
+TESTED_ELSEWHERE = {"serve", "mcp", "push", "pull"}
 
 #: Each command on files of this machine, in as many lines as it has uses; # is a number that no
 #: line had before.

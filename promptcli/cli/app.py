@@ -244,6 +244,7 @@ _OTHERS = (
     ),
     Command("export", "models.export", "Write an encoder as other programs load it."),
     Command("fit", "fit.fit", "Fit TF-IDF weights or a transform into a model."),
+    Command("mcp", "serve.mcp", "Serve search in indexes to agents (Model Context Protocol)."),
     Command(
         "pretrain",
         "pretrain.pretrain",

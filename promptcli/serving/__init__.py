@@ -1,5 +1,6 @@
-"""Serving models and indexes over HTTP until a signal."""
+"""Serving models and indexes: over HTTP until a signal, and to agents over stdin and stdout."""
 
+import contextvars
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from promptcli.errors import PromptcliError, UsageError, require
 from promptcli.notes import note
 from promptcli.recipe import Choice
 from promptcli.serving.settings import ServeSettings
+from promptcli.serving.worker import Worker
 from promptcli.storage.files import real_path
 
 if TYPE_CHECKING:
@@ -54,9 +56,7 @@ def serve(
     require("starlette", "uvicorn", "prometheus_client", extra="serve")
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise UsageError("the API key must be ASCII characters without spaces")
-    names = [real_path(Path(folder)).name for folder in indexes]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"two indexes are called {twice[0]!r}; rename the folder of one")
+    _check_index_names(indexes)
     from promptcli.serving.app import make_app
     from promptcli.serving.connections import DRAIN_SECONDS, make_server
     from promptcli.serving.service import Service
@@ -90,6 +90,50 @@ def serve(
         if dropped
         else "stopped"
     )
+
+
+@check_arguments
+def serve_agents(
+    indexes: Sequence[str | Path] = (),
+    *,
+    model: "Model | None" = None,
+) -> None:
+    """Serve indexes to agents over stdin and stdout, by the Model Context Protocol.
+
+    The tools are `search` (an index), `similar` (two sentences) and `indexes`. They only read. The
+    server ends with its stdin.
+
+    Args:
+        indexes: Index to search; repeatable. Its name is its folder's.
+        model: The encoder of `similar`. Default: that of the first index, else mini.
+
+    Raises:
+        UsageError: The extra ``mcp`` is not installed, or two indexes have one name.
+        NotFoundError: A model or an index does not exist.
+        CheckFailedError: An index is damaged, or its model has changed.
+    """
+    require("mcp", extra="mcp")
+    _check_index_names(indexes)
+    from promptcli.index.inputs import is_named
+    from promptcli.serving.agents import make_server
+
+    models = {}
+    if is_named(model) or not indexes:
+        models = _models([model or Choice("mini")])
+    searched = _indexes(indexes, models, model if isinstance(model, Choice) else Choice())
+    encoders = [*models.values(), *(index.encoder for index in searched.values())]
+    server = make_server(searched, encoders[0])
+    note(f"ready for an agent; indexes: {', '.join(searched) or 'none'}")
+    # The thread that reads stdin waits for a line, whatever happens; a signal leaves it behind.
+    context = contextvars.copy_context()
+    Worker().submit(context.run, server.run, "stdio").result()
+
+
+def _check_index_names(folders: Sequence[str | Path]) -> None:
+    names = [real_path(Path(folder)).name for folder in folders]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two indexes are called {name!r}; rename the folder of one")
 
 
 def _listen(settings: ServeSettings) -> socket.socket:

@@ -1,4 +1,4 @@
-"""``promptcli serve``: models and indexes over HTTP, with a page to look at them."""
+"""``promptcli serve`` and ``mcp``: models and indexes over HTTP with a page, and to agents."""
 
 import os
 from functools import partial
@@ -34,3 +34,10 @@ def serve(
         key=os.environ.get(KEY) or None,
         threads=RUNTIME.get().threads,
     )
+
+
+@command_of(
+    serving.serve_agents, flags={"indexes": Flag("--index", metavar="DIR"), "model": "--model -m"}
+)
+def mcp(serve_agents: "partial[None]") -> None:
+    serve_agents()

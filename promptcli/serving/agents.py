@@ -1,0 +1,173 @@
+"""Search and similarity as tools of the Model Context Protocol, which an agent's program calls.
+
+The tools only read.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ToolAnnotations
+from pydantic import Field
+
+import promptcli
+from promptcli.data.given import check_texts
+from promptcli.data.vectors.precision import unit
+from promptcli.encoder.encoder import Encoder
+from promptcli.errors import PromptcliError, one_line
+from promptcli.index.column_types import columns_of
+from promptcli.index.sentence_index import SentenceIndex
+from promptcli.index.stored import Stamp
+from promptcli.notes import warn
+
+_MOST_HITS = 100
+_MOST_CHARACTERS = 100_000
+_READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+
+IndexName = Annotated[
+    str | None, Field(description="A name of the tool indexes. Default: the first.")
+]
+Query = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=_MOST_CHARACTERS,
+        description="What to look for, as a sentence or a question.",
+    ),
+]
+HitCount = Annotated[int, Field(ge=1, le=_MOST_HITS, description="How many rows to return.")]
+Condition = Annotated[
+    str | None,
+    Field(
+        description="Condition on the index's columns, on id and on text, e.g. year > 2020 and lang"
+        ' = "en". =, !=, <, <=, >, >=, in (...), like "%part%", is null; and, or, not.'
+    ),
+]
+Hybrid = Annotated[
+    bool,
+    Field(
+        description="Rank by words too, for exact names and codes; the index must allow it"
+        " (hybrid in the answer of indexes)."
+    ),
+]
+Text = Annotated[str, Field(min_length=1, max_length=_MOST_CHARACTERS, description="A sentence.")]
+
+
+@dataclass(frozen=True)
+class FoundRow:
+    """A row that was found: rank from 1, score (cosine, or with hybrid joined with BM25)."""
+
+    rank: int
+    score: float
+    id: int | str
+    text: str | None
+    #: of a passage also the file and the lines that it is in
+    columns: dict[str, str | float | bool] | None
+
+
+@dataclass(frozen=True)
+class ServedIndex:
+    """An index that can be searched."""
+
+    index: str
+    rows: int
+    columns: list[str]
+    hybrid: bool
+
+
+class Tools:
+    """What an agent can ask: the indexes by their names, and an encoder for pairs of sentences."""
+
+    def __init__(self, indexes: Mapping[str, SentenceIndex], encoder: Encoder) -> None:
+        self._indexes = dict(indexes)
+        self._encoder = encoder
+        #: Stamps of indexes that could not be read anew.
+        self._refused = dict[str, Stamp | None]()
+        self._lock = threading.Lock()  # the calls of a client come from several threads
+
+    def search(
+        self,
+        query: Query,
+        index: IndexName = None,
+        k: HitCount = 10,
+        where: Condition = None,
+        hybrid: Hybrid = False,
+    ) -> list[FoundRow]:
+        """Find the rows of an index whose meaning is nearest to a query, best first."""
+        with self._at_work():
+            texts = _given(query)
+            searched = self._newest(index)
+            words = texts if hybrid else None
+            vectors = searched.queries.encode(texts)
+            [hits] = searched.vectors.search(vectors, k, words=words, where=where)
+            return [FoundRow(**hit._asdict()) for hit in hits]
+
+    def similar(self, a: Text, b: Text) -> float:
+        """Return how similar two sentences are in meaning: their cosine, -1 to 1."""
+        with self._at_work():
+            left, right = unit(self._encoder.encode(_given(a, b)))
+            return float(np.clip(left @ right, -1, 1))
+
+    def indexes(self) -> list[ServedIndex]:
+        """List the indexes, with their columns for conditions."""
+        with self._at_work():
+            listed = []
+            for name in self._indexes:
+                rows = self._newest(name).vectors
+                listed.append(ServedIndex(name, rows.rows, columns_of(rows.labels), rows.lexical))
+            return listed
+
+    @contextlib.contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Let one call work at a time, and answer its refusal as one that the agent can mend."""
+        with self._lock:
+            try:
+                yield
+            except (PromptcliError, OSError) as error:
+                raise ToolError(one_line(error)) from None
+
+    def _newest(self, name: str | None) -> SentenceIndex:
+        """Return an index as its folder holds it now; None: the first.
+
+        If another has taken its place and cannot be read, the old one goes on answering.
+        """
+        if name is None:
+            name = next(iter(self._indexes))
+        if name not in self._indexes:
+            raise ToolError(f"no index {name!r}; valid: {', '.join(self._indexes)}")
+        stamp = self._indexes[name].replaced_by()
+        if stamp is not None and stamp != self._refused.get(name):
+            try:
+                self._indexes[name] = self._indexes[name].read_again()
+            except (PromptcliError, OSError) as error:
+                self._refused[name] = stamp
+                warn(
+                    f"index {name} has changed and cannot be read; the old one is searched:"
+                    f" {one_line(error)}"
+                )
+        return self._indexes[name]
+
+
+def _given(*texts: str) -> list[str]:
+    """Return an agent's texts; refuse one that says nothing."""
+    for text in texts:
+        if not text.strip():
+            raise ToolError("the text is blank; give a sentence")
+    return check_texts(list(texts))
+
+
+def make_server(indexes: Mapping[str, SentenceIndex], encoder: Encoder) -> MCPServer:
+    """Return the protocol's server with the tools; without an index there is nothing to search."""
+    tools = Tools(indexes, encoder)
+    offered: list[Callable[..., Any]] = [tools.similar]
+    if indexes:
+        offered = [tools.search, tools.similar, tools.indexes]
+    server = MCPServer("promptcli", version=promptcli.__version__, log_level="ERROR")
+    for tool in offered:
+        server.add_tool(tool, annotations=_READS)
+    return server

@@ -1,0 +1,171 @@
+"""The tools for agents, by the protocol's own client: in this process, and over stdin and stdout."""
+
+import asyncio
+import importlib.util
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mcp", reason="agents need mcp: pip install '.[mcp]'")
+from mcp import Client, StdioServerParameters
+
+from promptcli.encoder.encoder import Encoder
+from promptcli.index.sentence_index import SentenceIndex
+from promptcli.index.stored import MANIFEST
+from promptcli.recipe import Recipe
+from promptcli.serving.agents import make_server
+from tests.embed_running import refused
+from tests.processes import PIPE, Program
+from tests.tiny import SENTENCES
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_backbone):
+    backbone = tiny_backbone("bert")
+    return Encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
+
+
+@pytest.fixture(scope="module")
+def index(encoder):
+    return SentenceIndex.build(SENTENCES, encoder)
+
+
+def call(server, *calls):
+    """Return what a client gets for calls of tools, (name, arguments)."""
+
+    async def ask():
+        async with Client(server) as client:
+            return [await client.call_tool(*each) for each in calls]
+
+    return asyncio.run(ask())
+
+
+def found(result):
+    assert not result.is_error, result.content
+    return result.structured_content["result"]
+
+
+def test_search_finds_what_the_index_finds(index, encoder):
+    query = SENTENCES[2]
+    server = make_server({"notes": index}, encoder)
+    hits, first = call(
+        server,
+        ("search", {"query": query, "k": 3}),
+        ("search", {"query": query, "index": "notes", "k": 1, "where": "id > 4"}),
+    )
+    wanted = index.search(query, 3)
+    assert [hit["text"] for hit in found(hits)] == [hit.text for hit in wanted]
+    assert [hit["rank"] for hit in found(hits)] == [1, 2, 3]
+    assert np.allclose([hit["score"] for hit in found(hits)], [hit.score for hit in wanted])
+    assert found(first)[0]["id"] == index.search(query, 1, where="id > 4")[0].id > 4
+
+
+def test_similar_is_the_cosine(index, encoder):
+    [result] = call(make_server({}, encoder), ("similar", {"a": SENTENCES[0], "b": SENTENCES[1]}))
+    left, right = encoder.encode(SENTENCES[:2], normalize_embeddings=True)
+    assert abs(found(result) - left @ right) < 1e-6
+
+
+def test_all_tools_only_read_and_describe_what_they_take(index, encoder):
+    async def listed(indexes):
+        async with Client(make_server(indexes, encoder)) as client:
+            return (await client.list_tools()).tools
+
+    tools = asyncio.run(listed({"notes": index}))
+    assert [tool.name for tool in tools] == ["search", "similar", "indexes"]
+    for tool in tools:
+        assert tool.description and tool.annotations.read_only_hint
+        assert all(about["description"] for about in tool.input_schema["properties"].values())
+    assert [tool.name for tool in asyncio.run(listed({}))] == ["similar"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"query": "x", "index": "none"}, "no index 'none'; valid: notes"),
+        ({"query": "x", "where": "yaer > 3"}, "no column 'yaer'"),
+        ({"query": "x", "hybrid": True}, "has no BM25"),
+        ({"query": "x", "k": 0}, "greater than or equal to 1"),
+        ({"query": "x", "k": 101}, "less than or equal to 100"),
+        ({"query": ""}, "at least 1 character"),
+        ({"query": " \n"}, "the text is blank"),
+        ({"query": "x" * 100_001}, "at most 100000 characters"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_to_the_agent(index, encoder, given, says):
+    [result] = call(make_server({"notes": index}, encoder), ("search", given))
+    assert result.is_error and says in result.content[0].text
+
+
+def test_an_index_is_read_again_once_it_is_replaced(encoder, tmp_path):
+    folder = tmp_path / "notes"
+    SentenceIndex.build(SENTENCES[:3], encoder).save(folder)
+    server = make_server({"notes": SentenceIndex.load(folder, encoder)}, encoder)
+    listing = ("indexes", {})
+    [before] = call(server, listing)
+    SentenceIndex.build(SENTENCES, encoder).save(folder, force=True)
+    [after] = call(server, listing)
+    about = {"index": "notes", "columns": [], "hybrid": False}
+    assert found(before) == [{**about, "rows": 3}]
+    assert found(after) == [{**about, "rows": len(SENTENCES)}]
+
+
+def test_a_damaged_index_leaves_the_old_one_answering(encoder, tmp_path, caplog):
+    folder = tmp_path / "notes"
+    SentenceIndex.build(SENTENCES[:3], encoder).save(folder)
+    server = make_server({"notes": SentenceIndex.load(folder, encoder)}, encoder)
+    SentenceIndex.build(SENTENCES, encoder).save(folder, force=True)
+    (folder / MANIFEST).write_text("{")
+    for result in call(server, ("indexes", {}), ("indexes", {})):
+        assert found(result)[0]["rows"] == 3
+    assert sum("the old one is searched" in line for line in caplog.messages) == 1
+
+
+def test_the_command_serves_a_client_over_stdin_and_stdout(run, tiny_folder, tmp_path):
+    (tmp_path / "rows.tsv").write_text(
+        "sentence\tyear\n" + "".join(f"{text}\t{2000 + n}\n" for n, text in enumerate(SENTENCES))
+    )
+    folder = tmp_path / "notes"
+    model = ("--backbone", tiny_folder("bert"), "--pooling", "last/avg")
+    built = run("index", "build", tmp_path / "rows.tsv", "-o", folder, "--lexical", *model)
+    assert built.code == 0, built.err
+    program = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "promptcli", "mcp", "--index", str(folder), "--offline"],
+        env=dict(os.environ),
+    )
+    query = {"query": SENTENCES[5], "where": "year >= 2003", "hybrid": True, "k": 2}
+    about, hits = call(program, ("indexes", {}), ("search", query))
+    [notes] = found(about)
+    assert notes == {
+        "index": "notes",
+        "rows": len(SENTENCES),
+        "columns": ["year"],
+        "hybrid": True,
+    }
+    assert found(hits)[0]["text"] == SENTENCES[5]
+    assert found(hits)[0]["columns"] == {"year": 2005}
+    assert all(hit["columns"]["year"] >= 2003 for hit in found(hits))
+
+
+def test_a_signal_ends_it_while_stdin_is_open(tiny_folder):
+    program = Program("mcp", "--model", tiny_folder("bert"), "--offline", stdin=PIPE)
+    lines = list(iter(program.stderr.readline, b"ready for an agent; indexes: none\n"))
+    program.send_signal(signal.SIGTERM)
+    assert program.wait() == 143, lines
+    assert program.stdout.read() == b""
+    program.stdin.close()
+
+
+def test_what_cannot_be_served_is_one_line(run, tmp_path, encoder, monkeypatch):
+    folder = tmp_path / "notes"
+    assert refused(run("mcp", "--index", folder), 3, "no index in", "index build")
+    SentenceIndex.build(SENTENCES[:3], encoder).save(folder)
+    assert refused(run("mcp", "--index", folder, "--index", f"{folder}/"), 2, "'notes'", "rename")
+    (folder / MANIFEST).write_text("{")
+    assert refused(run("mcp", "--index", folder), 4, MANIFEST)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert refused(run("mcp", "--index", folder), 2, "mcp", ".[mcp]")
