@@ -1,4 +1,4 @@
-"""The tools for agents, by the protocol's own client: in this process, and over stdin and stdout."""
+"""The tools for agents, by the protocol's own client: in this process, and over stdio."""
 
 import asyncio
 import importlib.util
