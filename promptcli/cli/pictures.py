@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from promptcli.analysis.geometry import Uniformity
     from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
     from promptcli.analysis.token_bias import TokenBias
-    from promptcli.searching.search import Search
+    from promptcli.evaluation.scores import Evaluation, Score
+    from promptcli.searching.search import Ranked, Search
 
 #: Shade, background and letters of each fifth of the range, from low to high.
 STEPS = (
@@ -219,6 +220,137 @@ def draw_bars(path: Path, values: Mapping[str, float], axis: str, title: str) ->
         figure_title(figure, title)
         panel.margins(x=0.15)
         panel.spines[["top", "right"]].set_visible(False)
+
+
+#: Panels of a picture of scores in a row, and rows of a picture of a ranking.
+_PANELS = 4
+_MOST_RANKED = 40
+#: Longer names are cut at the side of a picture.
+_NAME = 48
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A score on a line of its own, with the ends of its interval, if it has one."""
+
+    name: str
+    value: float | None  #: None: the line stays empty
+    interval: tuple[float, float] | None = None
+
+
+def draw_scores(path: Path, evaluation: "Evaluation") -> None:
+    """Draw a panel for each task: a dot with its 95% interval for each encoder."""
+    from promptcli.cli.tables import table_names
+
+    rows = {label: row for label, row in evaluation.rows.items() if row}
+    names = table_names(rows)
+    tasks = dict.fromkeys((score.column, score.metric) for score in evaluation)
+    across = min(len(tasks), _PANELS)
+    down = -(-len(tasks) // across)
+    width = 0.075 * max(len(name[:_NAME]) for name in names.values()) + 2.3 * across
+    height = 0.8 + down * (0.75 + 0.27 * len(rows))
+    with drawing(path, max(width, 5.0), height) as figure:
+        panels = figure.subplots(down, across, sharey=True, squeeze=False).flatten()
+        for panel in panels[len(tasks) :]:
+            panel.set_axis_off()
+        for panel, (column, metric) in zip(panels, tasks, strict=False):
+            dots = []
+            for label, row in rows.items():
+                dots.append(_dot_of(names[label], row, column, metric))
+            draw_dots(panel, dots)
+            panel.set_title(last_part(column), fontsize="medium")
+            panel.set_xlabel(_METRICS.get(metric, metric), fontsize="small")
+        models = ", ".join(dict.fromkeys(label.end for label in rows))
+        says = "Bars: 95% intervals."
+        if len(rows) > 1:
+            says += " Orange diamond: the best of a task."
+        figure_title(figure, models, says)
+
+
+#: Metric -> how an axis names it.
+_METRICS = {
+    "spearman": "Spearman x 100",
+    "accuracy": "accuracy x 100",
+    "ndcg@10": "nDCG@10 x 100",
+}
+
+
+def _dot_of(name: str, row: "Sequence[Score]", column: str, metric: str) -> Dot:
+    """Return the score of an encoder on a task."""
+    for score in row:
+        if (score.column, score.metric) == (column, metric):
+            return Dot(name, score.value, score.ci95)
+    return Dot(name, None)
+
+
+def draw_dots(panel: Any, dots: Sequence[Dot]) -> None:
+    """Draw scores one below the other, the first at the top; the best of several is marked."""
+    values = [dot.value for dot in dots if dot.value is not None]
+    best = max(values) if len(values) > 1 else None
+    for place, dot in enumerate(dots):
+        if dot.value is None:
+            continue
+        colour, mark, size = (ORANGE, "D", 7) if dot.value == best else (BLUE, "o", 5)
+        if dot.interval is not None:
+            panel.plot(dot.interval, [place, place], color=colour, linewidth=2, zorder=2)
+        panel.plot(
+            dot.value, place, mark, color=colour, markersize=size, markeredgecolor="black", zorder=3
+        )
+    panel.set_yticks(range(len(dots)), [_cut(dot.name) for dot in dots])
+    panel.set_ylim(len(dots) - 0.5, -0.5)
+    panel.grid(axis="x", alpha=0.3)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _cut(name: str) -> str:
+    if len(name) > _NAME:
+        return f"{name[: _NAME - 1]}…"
+    return name
+
+
+def draw_templates(path: Path, search: "Search") -> None:
+    """Draw the best templates with their intervals, and the plain averages as lines."""
+    _draw_ranking(path, search, search.ranked, "template")
+
+
+def draw_layers(path: Path, search: "Search") -> None:
+    """Draw the layers in their order, and the recipe's own pooling as a line."""
+    _draw_ranking(path, search, sorted(search.ranked, key=_depth), "pooling")
+
+
+def _depth(item: "Ranked") -> tuple[str, str, int, list[tuple[int, str]]]:
+    """Return the order of a pooling: by prompt and weights, then layers, last and means."""
+    prompt, _, pooling = item.choice.rpartition(" ")
+    states, _, weights = pooling.partition("/")
+    group = 2
+    if states.startswith("layer-"):
+        group = 0
+    elif states == "last":
+        group = 1
+    parts = [(int(part or 0), part) for part in re.findall(r"\d+", states)]
+    return prompt, weights, group, parts
+
+
+def _draw_ranking(path: Path, search: "Search", shown: "Sequence[Ranked]", what: str) -> None:
+    kept = {id(item) for item in search.ranked[:_MOST_RANKED]}
+    dots = []
+    for item in shown:
+        if id(item) in kept:
+            dots.append(Dot(item.choice, item.value, item.ci95))
+    width = 0.075 * max(len(dot.name[:_NAME]) for dot in dots) + 4.6
+    with drawing(path, width, 1.7 + 0.27 * len(dots)) as figure:
+        panel = figure.subplots()
+        draw_dots(panel, dots)
+        styles = itertools.cycle(("--", ":", "-."))
+        for item, style in zip(search.baseline.values(), styles, strict=False):
+            label = f"{item.choice}: {item.value:.1f}"
+            panel.axvline(item.value, color=RED, linestyle=style, label=label)
+        panel.set_xlabel("Spearman x 100")
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+        says = f"Bars: 95% intervals. Orange diamond: the best {what}."
+        if len(search.ranked) > len(dots):
+            says = f"The best {len(dots)} of {len(search.ranked)}. {says}"
+        figure_title(figure, f"{last_part(search.recipe.backbone)} on {search.task.label}", says)
 
 
 def draw_head_maps(path: Path, search: "Search") -> None:

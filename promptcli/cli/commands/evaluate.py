@@ -19,6 +19,7 @@ from promptcli.cli.options import (
     field_option,
     recipe_changes,
 )
+from promptcli.cli.pictures import PictureOptions, draw_scores
 from promptcli.cli.result_files import (
     FILES,
     FormatOptions,
@@ -169,6 +170,7 @@ def evaluate_command(
     no_intervals: Annotated[
         bool, field_option(FormatOptions, "no_intervals", "--no-intervals")
     ] = False,
+    plot: Annotated[Path | None, field_option(PictureOptions, "plot")] = None,
     backbone: Backbone = None,
     prompt: Prompt = None,
     pooling: PoolingSpec = None,
@@ -183,6 +185,8 @@ def evaluate_command(
     """
     formats = FormatOptions(format, no_intervals)
     printed = formats.name(json=json)
+    picture = PictureOptions(plot, force)
+    picture.check()
     if output is not None:
         check_file(output, force=force)
     data_dir = data_folder(data_dir)
@@ -226,6 +230,8 @@ def evaluate_command(
         for label in evaluation.refused:
             del evaluation.rows[label]
         evaluation.refused.clear()
+    if evaluation:
+        picture.draw(draw_scores, evaluation)
     settings = eval_settings(fast=fast, seed=seed)
     report = _report(evaluation, settings, subsets=subsets, intervals=formats.intervals)
     print_report(report, printed)

@@ -8,7 +8,12 @@ import typer
 from promptcli import searching as library
 from promptcli.cli.console import note
 from promptcli.cli.options import Json, choice_of, default_backbone
-from promptcli.cli.pictures import PictureOptions, draw_head_maps
+from promptcli.cli.pictures import (
+    PictureOptions,
+    draw_head_maps,
+    draw_layers,
+    draw_templates,
+)
 from promptcli.cli.result_files import FormatOptions, Report, print_report
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.settings import PAPER
@@ -40,11 +45,18 @@ def ditto_search(
 
 
 @command_of(library.search_layers, flags={"on": _ON})
-def search_layers(search: "partial[Search]", formats: FormatOptions, json: Json = False) -> None:
+def search_layers(
+    search: "partial[Search]",
+    picture: PictureOptions,
+    formats: FormatOptions,
+    json: Json = False,
+) -> None:
     from promptcli.cli.search_tables import layers_parts
 
     format = formats.name(json=json)
+    picture.check()
     layers = search()
+    picture.draw(draw_layers, layers)
     _show(layers, layers_parts(layers, intervals=formats.intervals), format)
 
 
@@ -58,6 +70,7 @@ def search_layers(search: "partial[Search]", formats: FormatOptions, json: Json 
 )
 def search_templates(
     search: "partial[Search]",
+    picture: PictureOptions,
     formats: FormatOptions,
     paper: Annotated[
         bool,
@@ -70,11 +83,13 @@ def search_templates(
     from promptcli.cli.search_tables import templates_parts
 
     format = formats.name(json=json)
+    picture.check()
     model = search.keywords["model"] or default_backbone(paper=paper)
     task = search.keywords["on"]
     if not task and paper:
         task = PAPER.development
     found = search(model=choice_of(model), on=task or None)
+    picture.draw(draw_templates, found)
     _show(found, templates_parts(found, intervals=formats.intervals), format)
     note(
         "the score on the pairs that chose a template is too high; score it on other pairs with"
