@@ -39,6 +39,7 @@ def train(
     data_dir: str | Path | None = None,
     resume: bool = False,
     force: bool = False,
+    report_to: Sequence[str] = (),
     offline: bool = False,
     **settings: Setting,
 ) -> "Trained":
@@ -68,6 +69,8 @@ def train(
         resume: Resume the unfinished run of that name, which needs no other argument; it ends with
             the weights of a run that was never killed.
         force: Replace a model of that name.
+        report_to: Tracker that is told loss, learning rate, gradient norm, speed, development score
+            and settings: `tensorboard`, `wandb`, `mlflow`, `trackio`, or several.
         offline: Never use the network.
         settings: The method's own, by the names of its options: ``steps=100``,
             ``learning_rate=1e-4``, ``seed=1``.
@@ -100,6 +103,7 @@ def train(
             tests=tests,
             resume=resume,
             force=force,
+            report_to=report_to,
             offline=offline,
         )
         return _begun(job).train()

@@ -39,13 +39,13 @@ from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import evaluate, kept_random_states, spearman_on
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.models.entries import Entry
-from promptcli.models.loading import DEFAULT, open_model, open_registry
+from promptcli.models.loading import DEFAULT, home_folder, open_model, open_registry
 from promptcli.models.registry import Registry, portable
 from promptcli.notes import note, silent, warn, without_network
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE, PAPER
 from promptcli.storage.files import temporary_folder
-from promptcli.storage.runs import RunFolder
+from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training.batches import source_shares, steps_of
 from promptcli.training.methods import METHODS, find_method, forms
 from promptcli.training.methods.method import Method, keeps_head
@@ -53,7 +53,9 @@ from promptcli.training.methods.training_settings import ContrastiveSettings, Tr
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
 from promptcli.training.teacher import SentenceVectors, check_minable, mined, named_vectors
-from promptcli.training.trainer import DevScore, Learner, TrainedWeights, Trainer
+from promptcli.training.trackers import TrackedRun, check_trackers, started_trackers
+from promptcli.training.trainer import Learner, TrainedWeights, Trainer
+from promptcli.training.watching import DevScore, Watcher
 
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 _TRIPLETS = "nli_for_simcse"
@@ -187,6 +189,11 @@ class TrainingJob:
     resume: bool = False
     force: bool = False
     offline: bool = False
+    #: names of trackers
+    report_to: Sequence[str] = ()
+    #: of the trackers' group; None: the run is a group by itself
+    group: str | None = None
+    watchers: Sequence[Watcher] = ()
 
     @property
     def where(self) -> Choice:
@@ -317,6 +324,7 @@ class TrainingJob:
             "supervised": self.supervised,
             "paper": self.paper,
             "changes": dict(self.changes),
+            "report_to": list(self.report_to),
         }
 
     def resumed(self, folder: Path) -> "TrainingJob":
@@ -358,6 +366,7 @@ class TrainingJob:
             on=self.on or (given["on"] and _located(given["on"], begun)),
             data_dir=self.data_dir or (given["data_dir"] and _located(given["data_dir"], begun)),
             tests=self.tests or [_located(test, begun) for test in given["tests"]],
+            report_to=self.report_to or given.get("report_to", ()),  # older runs had none
         )
 
     def describe(self) -> dict[str, Any]:
@@ -395,6 +404,7 @@ class TrainingJob:
         registry = open_registry()
         name = self.name
         saved_as = self.name or self.method
+        check_trackers(self.report_to)
         if name is not None:
             registry.check_free(name, force=self.force or self.resume)
         elif self.resume:
@@ -414,6 +424,14 @@ class TrainingJob:
             stack.enter_context(silent(not processes.is_main))
             backbone = load_backbone(inputs.backbone, device=processes.device, dtype=torch.float32)
             run = self._prepare(inputs, backbone, processes)
+            watchers = [*self.watchers]
+            if processes.is_main and self.report_to:
+                tracked = self._tracked(saved_as, folder)
+                facts = {**run.identity(backbone), "source": run.source, "backbone": backbone.name}
+                facts["chosen_by"] = run.development.label
+                trackers = started_trackers(self.report_to, tracked, facts)
+                watchers.append(stack.enter_context(trackers))
+            run = dataclasses.replace(run, watchers=watchers)
             entry = self._run_in_folder(run, backbone, saved_as, folder, processes)
             if processes.is_main and name is not None:
                 self._keep(registry, entry, folder, replaces=replaces)
@@ -421,6 +439,14 @@ class TrainingJob:
             trained = Trained(entry, processes.device, processes.is_main, self.offline)
             _warn_if_below(trained)
         return trained
+
+    def _tracked(self, name: str, folder: Path) -> TrackedRun:
+        """Return the run as trackers name it."""
+        logged: list[DevScore] = []
+        if self.resume:
+            logged = read_log(folder / "log.jsonl", DevScore)
+        begins_at = logged[-1].step if logged else 0
+        return TrackedRun(self.group or name, name, home_folder() / "trackers", begins_at)
 
     def _inputs(self) -> "_Inputs":
         """Read the examples, the tasks and the start, before anything is computed."""
@@ -637,6 +663,7 @@ class TrainingRun:
     start: Entry | None = None  #: None: the backbone as pre-trained
     #: The vectors of the models that settings name, by setting.
     models: Mapping[str, SentenceVectors] = dataclasses.field(default_factory=dict)
+    watchers: Sequence[Watcher] = ()
 
     def report(self) -> None:
         examples = self.examples
@@ -700,7 +727,9 @@ class TrainingRun:
             vectors = self.models["mine"]
             guide = self.models.get("mine_guide", self.models["mine"])
             examples = mined(examples, vectors, guide, self.settings.mine_margin)
-        trained = Trainer(learner, processes).train(examples, self.development, folder)
+        trained = Trainer(learner, processes, self.watchers).train(
+            examples, self.development, folder
+        )
         learner.load(trained.tensors)
         learner.eval()
         return learner.encoder(), trained

@@ -35,7 +35,7 @@ def run_trials(
     registry = open_registry()
     trial_names = [f"{name}.run-{number}" for number in range(1, len(trials) + 1)]
     jobs = [
-        dataclasses.replace(job, name=trial_name, changes={**job.changes, **changes})
+        dataclasses.replace(job, name=trial_name, group=name, changes={**job.changes, **changes})
         for trial_name, changes in zip(trial_names, trials, strict=True)
     ]
     described, *_ = [trial.describe() for trial in jobs]  # which refuses wrong values of all trials

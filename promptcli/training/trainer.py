@@ -46,23 +46,12 @@ from promptcli.training.optimizers import CLIP, OPTIMIZERS
 from promptcli.training.processes import Processes
 from promptcli.training.teacher import SentenceVectors
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
+from promptcli.training.watching import DevScore, Watcher
 
 _PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
 _STRIDE = 7_919  # spreads them over processes
 _LEAST_TOKENS = 64  # of a pass, when memory runs out
 _DECAY_STEPS = 100  # steps after which the weight of the masked-LM loss has decayed by its factor
-
-
-@dataclass(frozen=True)
-class DevScore:
-    """A score on the development set during training."""
-
-    step: int  #: steps done
-    loss: float | None  #: mean training loss since the last score; None at the start
-    value: float  #: Spearman x 100
-    best: bool  #: the best so far
-    seconds: float  #: spent in steps
-    rate: float | None  #: examples per second since the last score
 
 
 class Learner(TrainableEncoder):
@@ -198,9 +187,12 @@ class Trainer:
     ends with the same weights, bit by bit.
     """
 
-    def __init__(self, learner: Learner, processes: Processes) -> None:
+    def __init__(
+        self, learner: Learner, processes: Processes, watchers: Sequence[Watcher] = ()
+    ) -> None:
         self.learner = learner
         self.processes = processes
+        self.watchers = watchers
         self.settings: TrainingSettings = learner.settings
         self.parameters = learner.trainable()
         self.optimizer = OPTIMIZERS[self.settings.optimizer](
@@ -224,7 +216,8 @@ class Trainer:
         self.steps = steps_of(settings, examples.sizes)
         state = folder / "state.safetensors"
         position = self._begin_or_resume(state)
-        losses = LateFigures(self._record_loss)  # on a GPU read a step later: it need not wait
+        # on a GPU read a step later: it need not wait
+        figures = LateFigures(self._record_step)
         with stage(f"train {self.learner.method.name}", self.steps) as self._advance:
             self._advance(position.step)
             began = time.perf_counter()
@@ -237,20 +230,20 @@ class Trainer:
                 for group in self.optimizer.param_groups:
                     group["lr"] = learning_rate(settings, step, self.steps)
                 loss = self.gradients(step, columns, sides)
-                losses.add(loss, step)
-                self.apply_gradients()
+                norm = self.apply_gradients()
+                figures.add(torch.stack([loss, norm]), step)
                 now = time.perf_counter()
                 position = Position(
                     step + 1, position.seen + len(rows), position.seconds + now - began
                 )
                 began = now
                 if self._is_scored(step + 1):
-                    losses.read()
+                    figures.read()
                     self._score(position)
                     if processes.is_main:
                         save_state(state, self.parameters, self.optimizer, position)
                     began = time.perf_counter()
-            losses.read()
+            figures.read()
         processes.wait()
         best = load_tensors(
             folder / "best.safetensors", hint=f"delete {folder} and start again", error=UsageError
@@ -291,9 +284,11 @@ class Trainer:
             columns.append([column[row] for row in rows])
         return columns, self.learner.tokenize(self.processes.share(columns))
 
-    def _record_loss(self, figures: np.ndarray, step: int) -> None:
-        """Record the loss of a step; a loss that is not a number ends the run."""
-        loss = float(figures)
+    def _record_step(self, figures: np.ndarray, step: int) -> None:
+        """Record the loss of a step and the norm of its gradients; a loss that is not a number ends
+        the run.
+        """
+        loss, norm = figures.tolist()
         if not math.isfinite(loss):
             raise PromptcliError(
                 f"the loss at step {step + 1} is not a number; try a lower `learning_rate`"
@@ -305,6 +300,9 @@ class Trainer:
         if best:
             shown += f"  best {best[-1]:.2f}"
         describe(self._advance, shown)
+        rate = learning_rate(self.settings, step, self.steps)
+        for watcher in self.watchers:
+            watcher.on_step(step + 1, {"loss": loss, "learning_rate": rate, "gradient_norm": norm})
 
     def gradients(
         self,
@@ -365,11 +363,13 @@ class Trainer:
         processes.add_gradients(self.parameters.values())
         return shown
 
-    def apply_gradients(self) -> None:
-        """Clip the gradients and take the optimiser's step."""
+    def apply_gradients(self) -> Tensor:
+        """Clip the gradients and take the optimiser's step; return their norm before."""
+        accelerator = self.processes.accelerator
         try:
-            self.processes.accelerator.clip_grad_norm_(self.parameters.values(), CLIP)
+            norm: Tensor = accelerator.clip_grad_norm_(self.parameters.values(), CLIP)
             self.optimizer.step()
+            return norm
         except Exception as error:
             if not should_reduce_batch_size(error):
                 raise
@@ -421,6 +421,8 @@ class Trainer:
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(dataclasses.asdict(score)) + "\n")
         note(self._score_line(score))
+        for watcher in self.watchers:
+            watcher.on_score(score)
 
     def _score_line(self, score: DevScore) -> str:
         shown = [f"step {score.step}/{self.steps}"]

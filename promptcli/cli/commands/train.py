@@ -145,6 +145,16 @@ def train(
         ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a model of that name.")] = False,
+    report_to: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TRACKER,...",
+            help=(
+                "Tracker that is told loss, learning rate, gradient norm, speed, development score"
+                " and settings: `tensorboard`, `wandb`, `mlflow`, `trackio`, or several."
+            ),
+        ),
+    ] = None,
     batch_size: Annotated[int | None, _setting("batch_size")] = None,
     learning_rate: Annotated[float | None, _setting("learning_rate")] = None,
     epochs: Annotated[float | None, _setting("epochs")] = None,
@@ -230,6 +240,7 @@ def train(
     if resume and not (sweep or seeds):
         trials = library.begun_trials(name) or trials
     given |= {"name": name, "tests": tests or [], "resume": resume, "force": force}
+    given["report_to"] = ",".join(report_to or []).split(",") if report_to else []
     with ended_by_signals(launch(os.environ).number > 1):
         if len(trials) == 1:
             runs = [library.train(**(given | trials[0]))]

@@ -1,0 +1,161 @@
+"""Trackers: what they are told, by a real TensorBoard, and what is refused."""
+
+import sys
+import types
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from promptcli.errors import UsageError
+from promptcli.notes import without_network
+from promptcli.training import trackers
+from promptcli.training.trackers import TrackedRun, check_trackers, started_trackers
+from promptcli.training.watching import DevScore
+from tests.tiny import SENTENCES
+
+
+@pytest.fixture
+def words(tiny_folder, tmp_path):
+    """The options of a short training."""
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]))
+    pairs = tmp_path / "pairs.tsv"
+    rows = [f"{one}\t{SENTENCES[-number]}\t{number % 5}" for number, one in enumerate(SENTENCES)]
+    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    few = ["--steps", 4, "--batch-size", 4, "--set", "eval-steps=2"]
+    files = ["--data", text, "--on", pairs, "--test", pairs]
+    return ["train", "simcse", "--backbone", tiny_folder("bert"), *files, *few]
+
+
+def events(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(folder))
+    read.Reload()
+    return {
+        tag: [(event.step, event.value) for event in read.Scalars(tag)]
+        for tag in read.Tags()["scalars"]
+    }
+
+
+def test_tensorboard_is_told_all_of_every_run_of_a_group(run, words, home):
+    told = run(*words, "--seeds", 2, "--name", "mine", "--report-to", "tensorboard", "--offline")
+    assert told.code == 0, told.err
+    assert f"tensorboard --logdir {home / 'trackers' / 'mine'}" in told.err
+    records = run("models", "show", "mine", "--runs", "--json").json
+    for number, record in enumerate(records, start=1):
+        folder = home / "trackers" / "mine" / f"mine.run-{number}"
+        found = events(folder)
+        curve = [(score["step"], score["value"]) for score in record["curve"]]
+        assert found["development/spearman"] == [(s, pytest.approx(v, rel=1e-5)) for s, v in curve]
+        steps = [step for step, _ in found["train/loss"]]
+        assert steps == [1, 2, 3, 4]
+        losses = [value for _, value in found["train/loss"]]
+        assert sum(losses[2:]) / 2 == pytest.approx(record["curve"][-1]["loss"], rel=1e-5)
+        rates = [value for _, value in found["train/learning_rate"]]
+        assert rates[0] > rates[-1] > 0
+        assert all(norm > 0 for _, norm in found["train/gradient_norm"])
+        assert all(rate > 0 for _, rate in found["train/examples_per_second"])
+        [settings] = folder.glob("*/hparams.yml")
+        lines = settings.read_text().splitlines()
+        assert f"seed: {number - 1}" in lines and "batch_size: 4" in lines
+        assert "method: simcse" in lines
+
+
+def test_a_resumed_run_hides_what_was_logged_after_its_checkpoint(tmp_path):
+    for begins_at, value in ((0, 1.0), (2, 2.0)):
+        run = TrackedRun("mine", "mine", tmp_path, begins_at)
+        with started_trackers(["tensorboard"], run, {}) as started:
+            for step in range(begins_at + 1, 5):
+                started.on_step(step, {"loss": value})
+    assert events(tmp_path / "mine")["train/loss"] == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0)]
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """A module that stands in for wandb, and what its runs were told."""
+    told = []
+
+    class Run:
+        def log(self, values, step, **_):
+            told.append((step, values))
+
+        def finish(self):
+            told.append("finished")
+
+    module = types.ModuleType("wandb")
+    module.__spec__ = ModuleSpec("wandb", None)
+    module.config = types.SimpleNamespace(update=lambda values, **_: told.append(values))
+
+    def init(**given):
+        told.append(given)
+        return Run()
+
+    module.init = init
+    module.told = told
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    return module
+
+
+def test_runs_of_one_training_are_a_group(wandb, tmp_path):
+    run = TrackedRun("mine", "mine.run-2", tmp_path)
+    settings = {"seed": 1, "template": ("[X] means [MASK] .",), "mine": None}
+    with started_trackers(["wandb"], run, settings) as started:
+        started.on_score(DevScore(0, None, 60.5, True, 0.0, None))
+        started.on_step(1, {"loss": 0.5})
+    assert wandb.told == [
+        {"project": "promptcli", "group": "mine", "name": "mine.run-2"},
+        {"seed": 1, "template": "[X] means [MASK] ."},
+        (0, {"development/spearman": 60.5}),
+        (1, {"train/loss": 0.5}),
+        "finished",
+    ]
+
+
+def test_a_tracker_without_credentials_is_one_line_and_leaves_nothing(run, words, wandb, home):
+    def init(**_):
+        raise RuntimeError("No API key configured.\nUse `wandb login`")
+
+    wandb.init = init
+    ran = run(*words, "--report-to", "wandb")
+    assert (ran.code, ran.out) == (2, "")
+    announced, refused = ran.err.splitlines()[-2:]
+    assert announced.endswith("reporting loss, scores and settings to wandb")
+    assert "--report-to wandb did not start: RuntimeError: No API key" in refused
+    assert "log in to wandb" in refused and "Traceback" not in ran.err
+    assert not [*home.glob("runs/*")] and not [*home.glob("models/*")]
+
+
+def test_a_tracker_that_fails_does_not_end_the_training(tmp_path, wandb, caplog):
+    with started_trackers(["wandb"], TrackedRun("mine", "mine", tmp_path), {}) as started:
+        started._at_work["wandb"].run.log = lambda *_, **__: 1 / 0
+        started.on_step(1, {"loss": 0.5})
+        started.on_step(2, {"loss": 0.4})
+    assert sum("goes on without it" in record.message for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "offline", "message"),
+    [
+        ("tensorbord", False, "did you mean tensorboard?"),
+        (
+            "mlflow",
+            False,
+            "needs mlflow, not installed here: pip install mlflow",
+        ),
+        ("wandb", True, "uses the network, which `offline` forbids; without it: tensorboard"),
+    ],
+)
+def test_what_is_refused(given, offline, message, wandb):
+    with without_network(offline), pytest.raises(UsageError) as caught:
+        check_trackers(["tensorboard", given])
+    assert message in str(caught.value)
+
+
+def test_every_tracker_is_of_accelerate():
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+    run = TrackedRun("mine", "mine", Path("unused"))
+    for name, kind in trackers.TRACKERS.items():
+        assert type(kind.make(run)) is LOGGER_TYPE_TO_CLASS[name]
