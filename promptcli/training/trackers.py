@@ -43,7 +43,7 @@ class TrackerKind:
 
 
 def _tensorboard(run: TrackedRun) -> GeneralTracker:
-    note(f"tensorboard: look at the run with `tensorboard --logdir {run.folder / run.group}`")
+    note(f"tensorboard reads the run in {run.folder / run.group}")
     place = run.group
     if run.name != run.group:
         place = f"{run.group}/{run.name}"

@@ -42,7 +42,7 @@ def events(folder):
 def test_tensorboard_is_told_all_of_every_run_of_a_group(run, words, home):
     told = run(*words, "--seeds", 2, "--name", "mine", "--report-to", "tensorboard", "--offline")
     assert told.code == 0, told.err
-    assert f"tensorboard --logdir {home / 'trackers' / 'mine'}" in told.err
+    assert f"tensorboard reads the run in {home / 'trackers' / 'mine'}" in told.err
     records = run("models", "show", "mine", "--runs", "--json").json
     for number, record in enumerate(records, start=1):
         folder = home / "trackers" / "mine" / f"mine.run-{number}"
