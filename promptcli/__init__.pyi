@@ -6,6 +6,7 @@ from promptcli.analysis import analyze as analyze
 from promptcli.data.vectors import read_vectors as read_vectors
 from promptcli.data.vectors.precision import quantize as quantize
 from promptcli.embedding import embed as embed
+from promptcli.embedding import embed_dataset as embed_dataset
 from promptcli.embedding import embed_parts as embed_parts
 from promptcli.embedding import similarities as similarities
 from promptcli.encoder.encoder import Encoder as Encoder

@@ -7,8 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 
-_SAFE_PATH = "PYTHONSAFEPATH"
-
 
 def python_command(module: str, *arguments: str) -> list[str]:
     """Return the command line that runs a module of the package in a new interpreter.
@@ -20,6 +18,21 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 @contextlib.contextmanager
+def environment(**values: str) -> Iterator[None]:
+    """Set variables of the environment in the block, for the processes that it starts."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
 def safe_path() -> Iterator[None]:
     """Start the block's processes with ``-P``, whoever writes their command lines:
     multiprocessing's begin with ``-c``.
@@ -27,12 +40,5 @@ def safe_path() -> Iterator[None]:
     They get the module path of this process once they have started, so that a script's own modules
     are found.
     """
-    before = os.environ.get(_SAFE_PATH)
-    os.environ[_SAFE_PATH] = "1"
-    try:
+    with environment(PYTHONSAFEPATH="1"):
         yield
-    finally:
-        if before is None:
-            del os.environ[_SAFE_PATH]
-        else:
-            os.environ[_SAFE_PATH] = before

@@ -58,6 +58,7 @@ DOORS = {
     "prometheus_client": ("serving",),
     "mcp": ("serving",),
     "fsspec": ("data",),
+    "ray": ("embedding",),
     "sklearn": ("encoder",),
 }
 #: File -> what it imports from above, inside a function: ``encoder.save(...)`` and its like are

@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from promptcli.data.given import check_arguments
-from promptcli.errors import UsageError, if_interrupted, look_up
+from promptcli.errors import UsageError, if_interrupted, look_up, require, unknown
 from promptcli.notes import is_offline, note, stage
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from promptcli.data.vectors.part_folder import PartsManifest
     from promptcli.encoder.encoder import Encoder
     from promptcli.models.loading import Model
+
+#: What makes the parts of a folder.
+ENGINES = ("local", "ray")
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,8 @@ def embed_parts(
     *,
     shard: int | None = None,
     workers: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
     text_field: str | None = None,
     id_field: str | None = None,
     normalize: bool = False,
@@ -215,7 +220,11 @@ def embed_parts(
             command resumes it.
         model: See ``embed``.
         shard: Make this part only, from 0.
-        workers: Worker processes. Default: one per GPU, without GPUs this process only.
+        workers: Worker processes. Default: one per GPU, without GPUs this process only; with Ray as
+            many as its CPUs or GPUs.
+        engine: local, or ray: each part is a task of a Ray cluster (extra ``ray``).
+        address: The Ray cluster, HOST:PORT, or auto on one of its nodes. Default: one that is
+            started for this call, on this machine alone.
         text_field: See ``embed``.
         id_field: See ``embed``.
         normalize: See ``embed``.
@@ -240,8 +249,14 @@ def embed_parts(
         raise UsageError(
             f"`shard` {shard} is out of range; of `shards` {shards} it is 0 to {shards - 1}"
         )
-    if shard is not None and (workers, force) != (None, False):
-        raise UsageError("`shard` makes one part in this process; leave out `workers` and `force`")
+    if shard is not None and (workers, engine, force) != (None, "local", False):
+        raise UsageError(
+            "`shard` makes one part in this process; leave out `workers`, `engine` and `force`"
+        )
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    if engine != "ray" and address is not None:
+        raise UsageError("`address` is that of a Ray cluster; give `engine` ray, too")
     parts_of.check_folder(folder, precision)
     remote = needs_network([str(file) for file in files])
     if remote is not None:
@@ -251,6 +266,11 @@ def embed_parts(
             )
         note(f"reading {remote} over the network")
     names = find_inputs([str(file) for file in files])
+    if engine == "ray":
+        require("ray", extra="ray")
+        from promptcli.embedding import ray_engine
+
+        ray_engine.check_address(address)
     if force and parts_of.is_part_folder(folder):
         parts_of.remove_parts(folder)
     inputs = parts_of.counted_inputs(folder, names, settings, shards)
@@ -279,7 +299,7 @@ def embed_parts(
     start = time.perf_counter()
     if missing:
         devices = parts.worker_devices(model, workers)[: len(missing)]
-        alone = shard is not None or len(devices) == 1
+        alone = engine == "local" and (shard is not None or len(devices) == 1)
         entry = loading.entry_of(model)
         job = parts.PartJob(
             folder, manifest, inputs, entry, devices[0], is_offline(), encoder if alone else None
@@ -295,12 +315,50 @@ def embed_parts(
             if alone:
                 for number in missing:
                     job.make(number, advance)
+            elif engine == "ray":
+                job.device = parts.wanted_device(model)
+                ray_engine.make_by_ray(job, missing, advance, address=address, workers=workers)
             else:
                 parts.make_by_processes(job, missing, devices, advance)
     if shard is None:
         remove_leftovers(folder)  # of processes that were killed
     existing = len(parts_of.parts_in(folder, shards))
     return EmbeddedParts(folder, manifest, missing, existing, time.perf_counter() - start)
+
+
+@check_arguments
+def embed_dataset(
+    dataset: Any,
+    model: "Model" = "mini",
+    *,
+    text_field: str | None = None,
+    column: str = "embedding",
+) -> Any:
+    """Return a data set with the vectors of its sentences as one more column, float32.
+
+    What streams stays a stream: it is encoded while it is read.
+
+    Args:
+        dataset: A ``ray.data.Dataset``, ``datasets.Dataset`` or ``IterableDataset``,
+            ``pyarrow.Table``, ``RecordBatchReader`` or ``pyarrow.dataset.Dataset``. The result is
+            of the same kind; the last becomes a reader. Ray opens an encoder in each of its
+            actors: one a GPU, else one a CPU and a CPU left free.
+        model: An encoder, or what ``load`` takes.
+        text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
+        column: Name of the new column.
+
+    Raises:
+        UsageError: Another kind of data set, no such column, or a name that is taken.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> import promptcli as pc
+        >>> pc.embed_dataset(pa.table({"text": ["A cat sleeps."]}), "mini").column_names
+        ['text', 'embedding']
+    """
+    from promptcli.embedding import datasets
+
+    return datasets.embed_dataset(dataset, model, text_field=text_field, column=column)
 
 
 @check_arguments

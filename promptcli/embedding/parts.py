@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch
 
 from promptcli.backbones.devices import choose_device
 from promptcli.children import safe_path
+from promptcli.data.files import is_remote
 from promptcli.data.rows import InputFile, read_range
 from promptcli.data.vectors.formats import ParquetSink, opened
 from promptcli.data.vectors.part_folder import PartsManifest, about_part, part_name, parts_in
@@ -35,6 +36,14 @@ from promptcli.storage.files import atomic_path, remove_leftovers
 
 #: Workers are spawned, since a forked process cannot use a GPU.
 CONTEXT: Any = multiprocessing.get_context("spawn")
+
+
+def with_absolute_backbone(entry: Entry) -> Entry:
+    """Return an entry whose backbone, if it is a folder, is found from any current folder."""
+    backbone = entry.recipe.backbone
+    if not os.path.isdir(backbone):
+        return entry
+    return replace(entry, recipe=entry.recipe.replace(backbone=os.path.abspath(backbone)))
 
 
 @dataclass
@@ -76,6 +85,16 @@ class PartJob:
             sink.about = about_part(self.manifest, report)
         return stop - start
 
+    def reachable(self) -> "PartJob":
+        """Return the job for processes with another current folder: with absolute paths."""
+        inputs = list[InputFile]()
+        for file in self.inputs:
+            if not is_remote(file.path):
+                file = replace(file, path=os.path.abspath(file.path))
+            inputs.append(file)
+        entry = with_absolute_backbone(self.entry)
+        return replace(self, folder=self.folder.absolute(), inputs=inputs, entry=entry)
+
     def _open(self) -> Encoder:
         model = self.manifest.model
         with without_network(self.offline):
@@ -92,11 +111,18 @@ class PartJob:
         return encoder
 
 
+def wanted_device(model: loading.Model) -> str:
+    """Return the device that the user chose, or ``auto``."""
+    if isinstance(model, Choice):
+        return model.device
+    return "auto"
+
+
 def worker_devices(model: loading.Model, workers: int | None) -> list[str]:
     """Return the device of each worker process of this machine: every GPU unless the user chose a
     device.
     """
-    device = choose_device(model.device if isinstance(model, Choice) else "auto")
+    device = choose_device(wanted_device(model))
     if device == "cuda":
         gpus = torch.cuda.device_count()
     else:

@@ -132,7 +132,27 @@ def embed(
         typer.Option(
             min=1,
             rich_help_panel="Parts",
-            help="Worker processes. Default: one per GPU, without GPUs this process only.",
+            help=(
+                "Worker processes. Default: one per GPU, without GPUs this process only; with Ray"
+                " as many as its CPUs or GPUs."
+            ),
+        ),
+    ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel="Parts",
+            help="local, or ray: each part is a task of a Ray cluster (extra `ray`).",
+        ),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel="Parts",
+            help=(
+                "The Ray cluster, HOST:PORT, or auto on one of its nodes. Default: one that is"
+                " started for this call, on this machine alone."
+            ),
         ),
     ] = None,
     json: Json = False,
@@ -160,6 +180,8 @@ def embed(
             chosen,
             shard=shard,
             workers=workers,
+            engine=engine,
+            address=address,
             text_field=text_field,
             id_field=id_field,
             normalize=normalize,
@@ -168,8 +190,14 @@ def embed(
         )
         _show_parts(parts, as_json=json)
         return
-    for option, value in (("shard", shard), ("workers", workers)):
-        if value is not None:
+    of_parts = (
+        ("shard", shard is not None),
+        ("workers", workers is not None),
+        ("engine", engine != "local"),
+        ("address", address is not None),
+    )
+    for option, is_given in of_parts:
+        if is_given:
             raise UsageError(f"--{option} needs --shards: how many parts there are in all")
     source: str | BinaryIO = files[0]
     if files[0] == "-":

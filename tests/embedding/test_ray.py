@@ -1,0 +1,145 @@
+"""Ray as a transport: the bytes of this machine's own parts, also if a worker is killed; a column
+of vectors in a Ray data set.
+"""
+
+import os
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import promptcli as pc
+from promptcli.data.vectors.part_folder import PartFolder
+from promptcli.embedding import parts
+from promptcli.errors import UsageError
+from tests.embed_running import contents, refused
+from tests.traps import sprung, write_traps
+
+ray = pytest.importorskip("ray", reason="extra ray")
+ray_engine = pytest.importorskip("promptcli.embedding.ray_engine")
+
+ROOT = Path(__file__).parents[2]
+EMBED = ("embed", "a.txt", "--shards", "5", "-m", "mini", "-q")
+
+
+@pytest.fixture(scope="module")
+def trapped(tmp_path_factory):
+    """Run a cluster of this machine, as `embed` starts it, from a folder of traps."""
+    folder = tmp_path_factory.mktemp("trapped")
+    write_traps(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # the workers import tests
+        with ray_engine.connected(None):
+            yield folder
+
+
+@pytest.fixture
+def place(trapped, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("".join(f"line {number}\n" for number in range(20)))
+
+
+def wait_for(path):
+    limit = time.monotonic() + 300
+    while not path.exists() and time.monotonic() < limit:
+        time.sleep(0.01)
+
+
+class Job(parts.PartJob):
+    """A job of two processes, one of which is killed.
+
+    Shard 0 is made while shard 1 is, and the process of shard 2 dies once.
+    """
+
+    def make(self, shard, progress=lambda done: None):
+        beside = Path(self.folder).parent
+        if shard == 0:
+            wait_for(beside / "began-1")
+        if shard == 2 and not (beside / "began-2").exists():
+            (beside / "began-2").touch()
+            os.kill(os.getpid(), 9)
+        (beside / f"began-{shard}").touch()
+        with (beside / "made").open("a") as file:
+            file.write(f"{shard}\n")
+        return super().make(shard, progress)
+
+
+def test_a_killed_worker_loses_nothing_and_makes_nothing_twice(place, run, trapped, monkeypatch):
+    assert run(*EMBED, "-o", "here").code == 0
+    assert run(*EMBED, "-o", "out", "--shard", "4").code == 0
+    monkeypatch.setattr(parts, "PartJob", Job)
+    ran = run(*EMBED[:-1], "-o", "out", "--engine", "ray", "--workers", "2")
+    assert ran.code == 0, ran.err
+    assert "20 vectors of 256 dimensions in 5 parts in out, 4 made in" in ran.err
+    assert sorted(Path("made").read_text().split()) == ["0", "1", "2", "3"]
+    assert Path("began-2").exists()
+    assert contents("out") == contents("here")
+    texts = [text for block in PartFolder(Path("out")).blocks() for text in block.texts]
+    assert texts == [f"line {number}" for number in range(20)]
+    assert not sprung(trapped)
+
+
+class FailingJob(parts.PartJob):
+    def make(self, shard, progress=lambda done: None):
+        raise UsageError(f"a.jsonl: line {shard}")
+
+
+def test_an_error_of_a_worker_is_one_line(place, run, monkeypatch):
+    monkeypatch.setattr(parts, "PartJob", FailingJob)
+    ran = run(*EMBED, "-o", "out", "--engine", "ray", "--workers", "1")
+    refused(ran, 2, "a.jsonl: line 0")
+    gave_up = ray_engine._as_ours(ray.exceptions.WorkerCrashedError())
+    assert re.match(
+        r"Ray gave up \(WorkerCrashedError: .*run the same command again$", str(gave_up)
+    )
+
+
+def test_a_column_of_a_ray_data_set(trapped):
+    texts = ["A cat sleeps.", "Two dogs play.", None]
+    encoder = pc.load(pc.RECIPES["last-avg"], device="cpu", dtype="float32")
+    data = ray.data.from_items([{"text": text, "n": row} for row, text in enumerate(texts)])
+    made = pc.embed_dataset(data, encoder)
+    rows = sorted(made.take_all(), key=lambda row: row["n"])
+    assert [row["text"] for row in rows] == texts
+    vectors = np.array([row["embedding"] for row in rows], np.float32)
+    assert np.allclose(vectors, encoder.encode([*texts[:2], ""]), atol=1e-5)
+    assert not sprung(trapped)
+
+
+def test_where_no_cluster_answers(place, run, monkeypatch):
+    there = ray.get_runtime_context().gcs_address
+    with pytest.raises(UsageError, match="connected to Ray; leave out `address`"):
+        ray_engine.check_address(there)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    ray_engine.check_address(there)
+    line = (*EMBED, "-o", "out", "--engine", "ray", "--address")
+    refused(run(*line, "ray://x"), 2, "--address 'ray://x' is of another kind; give the HOST:PORT")
+    monkeypatch.setattr(ray_engine, "_PATIENCE", 1)
+    refused(run(*line, "127.0.0.1:9"), 2, "--address '127.0.0.1:9': no Ray answered in 1 s; give")
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--shards", "2", "--engine", "rya"), "unknown engine 'rya'; valid: local, ray; did you"),
+        (("--shards", "2", "--address", "auto"), "--address is that of a Ray cluster; give --eng"),
+        (("--engine", "ray"), "--engine needs --shards"),
+        (("--shards", "2", "--shard", "1", "--engine", "ray"), "leave out --workers, --engine and"),
+    ],
+)
+def test_options_that_do_not_go_together(words, message, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("one\ntwo\n")
+    refused(run("embed", "a.txt", "-o", "out", *words), 2, message)
+
+
+def test_without_the_extra(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("one\ntwo\n")
+    monkeypatch.setattr("promptcli.errors.lacking", lambda *names: list(names))
+    ran = run("embed", "a.txt", "-o", "out", "--shards", "2", "--engine", "ray")
+    refused(ran, 2, "this needs ray, not installed here: pip install", "[ray]")
