@@ -30,8 +30,8 @@ class Recipe:
 
     backbone: str = setting(
         "mini-bert",
-        "Pre-trained model: `mini-bert` (shipped), a local folder, or a hub id; `glove:FILE`: word"
-        " vectors, for static-avg.",
+        "Pre-trained model: `mini-bert` (shipped), a local folder, a GGUF file, or a hub id;"
+        " `glove:FILE`: word vectors, for static-avg.",
     )
     prompt: str = setting(
         SLOT,

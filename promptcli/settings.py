@@ -1,10 +1,11 @@
 """Defaults: built in, of the papers (``--paper``), and the user's own.
 
-Environment and file are passed in.
+Environment and file are passed in; only `home_folder` reads the environment itself.
 """
 
 import math
 import operator
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral, Real
@@ -164,6 +165,11 @@ def program_folder(environ: Mapping[str, str], kind: str) -> Path:
         raise UsageError(
             "this user has no home folder; say where files may go: PROMPTCLI_HOME=/a/folder"
         ) from None
+
+
+def home_folder() -> Path:
+    """Return the program's data folder: $PROMPTCLI_HOME, else the platform's."""
+    return program_folder(os.environ, "user_data_dir")
 
 
 def _readable(folder: Path) -> Path:

@@ -44,6 +44,7 @@ DOORS = {
     "huggingface_hub": ("backbones", "data", "models"),
     "tokenizers": ("backbones",),
     "peft": ("backbones",),
+    "gguf": ("backbones",),
     "faiss": ("index",),
     "sentence_transformers": ("models",),
     "onnxruntime": ("models",),
@@ -186,7 +187,7 @@ IMPURE = (
 #: Where the library reads it, which has no entrance: its folder, and the processes that a launcher
 #: started.
 _READ_THE_ENVIRONMENT = (
-    "models/loading.py",
+    "settings.py",
     "children.py",
     "training/processes.py",
     "training/launch.py",

@@ -22,7 +22,7 @@ def load_backbone(
     allow_word_vectors: bool = False,
 ) -> "Backbone":
     """Load a backbone in eval mode: a shipped name, a local folder, a hub id (``@revision`` after
-    it), ``glove:FILE``.
+    it), a GGUF file, ``glove:FILE``.
 
     ``dtype`` is by default float32, and for causal models that of their files if the device
     computes in it; ``allow_word_vectors``: accept word vectors too, which are refused otherwise.
@@ -56,6 +56,6 @@ def portable_name(name: str) -> str:
         path = Path(name.removeprefix(_WORD_VECTORS))
         if path.is_file():
             return f"{_WORD_VECTORS}{path.resolve()}"
-    elif Path(name).is_dir():
+    elif Path(name).is_dir() or (name.endswith(".gguf") and Path(name).is_file()):
         return str(Path(name).resolve())
     return name

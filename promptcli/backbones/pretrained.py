@@ -20,6 +20,7 @@ from promptcli.backbones.bert import load_bert, read_bert_config
 from promptcli.backbones.checking import opening
 from promptcli.backbones.devices import computes, with_fast_products
 from promptcli.backbones.families import FAMILIES, family_of
+from promptcli.backbones.gguf_files import SUFFIX, folder_of
 from promptcli.backbones.lora import CONFIG, WEIGHTS, base_of, merge_lora, read_adapter
 from promptcli.backbones.states import Batch, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around, read_wordpiece
@@ -49,7 +50,6 @@ _OTHER_WEIGHTS = {
     "*.h5": "of TensorFlow",
     "*.msgpack": "of Flax",
     "*.ot": "of Rust",
-    "*.gguf": "of llama.cpp",
     "*.onnx": "a graph",
 }
 
@@ -208,6 +208,8 @@ def locate(
                 f" {name}@main"
             )
         return Path(name), None
+    if name.endswith(SUFFIX):
+        return folder_of(name), None
     repository, _, wanted = name.partition("@")
     if name.startswith((".", "/", "~")) or repository.count("/") > 1:
         raise NotFoundError(
@@ -328,6 +330,10 @@ def weight_files(what: str, folder: Path) -> list[Path]:
         raise UsageError(
             f"{what} has its weights in {path.name} only; a pickle can run code: convert it,"
             f" {convert}"
+        )
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        raise UsageError(
+            f"{what} has its weights in {path.name} only; give that file: `backbone` {path}"
         )
     for pattern, kind in _OTHER_WEIGHTS.items():
         for path in sorted(folder.glob(pattern)):

@@ -12,7 +12,7 @@ from promptcli.data.tasks import AnyTask, RetrievalTask, STSTask, TransferTask
 from promptcli.encoder.encoder import Encoder
 from promptcli.evaluation.evaluator import EvalSettings
 from promptcli.evaluation.scores import AccuracyScore, Label, RetrievalScore, Score, SpearmanScore
-from promptcli.models.loading import home_folder
+from promptcli.settings import home_folder
 from promptcli.storage.cache import Cache
 
 #: To be raised when the same vectors and data get another score or interval than before.

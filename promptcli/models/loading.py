@@ -29,7 +29,7 @@ from promptcli.models.registry import Registry
 from promptcli.named_templates import has_mask
 from promptcli.notes import note, without_network
 from promptcli.recipe import RECIPES, Choice, Recipe
-from promptcli.settings import BARE, program_folder
+from promptcli.settings import BARE, home_folder
 
 Model = Encoder | Entry | Recipe | Choice | str | Path  #: an encoder, or what ``load`` takes
 DEFAULT = "mini"  #: the entry if nothing is chosen
@@ -42,11 +42,6 @@ _HEAD = re.compile(r"([\w-]+/)?ditto:\d+-\d+")
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
 #: a list of sentences, or a name for them: ``demo``, a task, a file
 Sentences = str | Path | Sequence[str]
-
-
-def home_folder() -> Path:
-    """Return the program's data folder: $PROMPTCLI_HOME, else the platform's."""
-    return program_folder(os.environ, "user_data_dir")
 
 
 def open_registry() -> Registry:

@@ -16,9 +16,10 @@ from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.data.sources import TrainingExamples, fitting_sentences, training_examples
 from promptcli.data.tasks import STSTask, load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.models.loading import home_folder, open_registry
+from promptcli.models.loading import open_registry
 from promptcli.recipe import Choice
 from promptcli.reproducing.published import Texts, same_backbone, short_name
+from promptcli.settings import home_folder
 from promptcli.storage.cache import Cache
 
 PROTOCOL = "senteval"  #: the papers' pairs and text

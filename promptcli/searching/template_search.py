@@ -21,7 +21,6 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.template import check_template, text_rule, with_period
 from promptcli.errors import UsageError, counted, unknown
 from promptcli.evaluation.evaluator import evaluate
-from promptcli.models.loading import home_folder
 from promptcli.named_templates import templates_folder
 from promptcli.notes import note, stage
 from promptcli.recipe import MASK, RECIPES, SLOT, Recipe, last_part
@@ -35,6 +34,7 @@ from promptcli.searching.racing import race
 from promptcli.searching.search import Ranked, Search
 from promptcli.searching.search_settings import DRAWN, FINALISTS, SearchSettings
 from promptcli.searching.template_scorer import DEMONSTRATIONS, PROTOCOL, TemplateScorer
+from promptcli.settings import home_folder
 from promptcli.storage.cache import Cache
 
 #: By mode: how its templates are read.

@@ -39,11 +39,11 @@ from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import evaluate, kept_random_states, spearman_on
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.models.entries import Entry
-from promptcli.models.loading import DEFAULT, home_folder, open_model, open_registry
+from promptcli.models.loading import DEFAULT, open_model, open_registry
 from promptcli.models.registry import Registry, portable
 from promptcli.notes import note, silent, warn, without_network
 from promptcli.recipe import Choice, Recipe
-from promptcli.settings import BARE, PAPER
+from promptcli.settings import BARE, PAPER, home_folder
 from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training.batches import source_shares, steps_of
