@@ -16,8 +16,9 @@ from tests.tiny import SENTENCES
 
 
 @pytest.fixture
-def words(tiny_folder, tmp_path):
+def words(tiny_folder, tmp_path, monkeypatch):
     """The options of a short training."""
+    monkeypatch.chdir(tmp_path)
     text = tmp_path / "text.txt"
     text.write_text("\n".join(f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]))
     pairs = tmp_path / "pairs.tsv"
@@ -40,8 +41,10 @@ def events(folder):
 
 
 def test_tensorboard_is_told_all_of_every_run_of_a_group(run, words, home):
-    told = run(*words, "--seeds", 2, "--name", "mine", "--report-to", "tensorboard", "--offline")
+    several = ["--seeds", 2, "--name", "mine", "--plot", "curve.png"]
+    told = run(*words, *several, "--report-to", "tensorboard", "--offline")
     assert told.code == 0, told.err
+    assert "drawn to curve.png" in told.err and Path("curve.png").stat().st_size > 10_000
     assert f"tensorboard reads the run in {home / 'trackers' / 'mine'}" in told.err
     records = run("models", "show", "mine", "--runs", "--json").json
     for number, record in enumerate(records, start=1):

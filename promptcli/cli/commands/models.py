@@ -2,13 +2,15 @@
 
 import dataclasses
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from promptcli import models as library
 from promptcli.cli import console
-from promptcli.cli.options import RECIPE, Json
+from promptcli.cli.options import RECIPE, Json, field_option
+from promptcli.cli.pictures import PictureOptions
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models.entries import TENSORS, Entry
@@ -70,10 +72,19 @@ def show(
     runs: Annotated[
         bool, typer.Option("--runs", help="The runs of its training instead: settings, scores.")
     ] = False,
+    curve: Annotated[
+        bool,
+        typer.Option("--curve", help="The scores and losses of its training instead, by step."),
+    ] = False,
+    plot: Annotated[Path | None, field_option(PictureOptions, "plot")] = None,
+    force: Annotated[bool, field_option(PictureOptions, "force")] = False,
     json: Json = False,
 ) -> None:
     """Show a model: its recipe, where it came from, and its scores."""
     card = _registry().card(name)
+    if curve or plot is not None:
+        _show_curve(card, PictureOptions(plot, force), as_json=json)
+        return
     if runs:
         _show_runs(card, as_json=json)
         return
@@ -94,6 +105,23 @@ def show(
         prompts = {name: repr(text) for name, text in card.prompts.texts.items()}  # spaces count
         scores = {str(number): score for number, score in enumerate(card.scores, 1)}
         _print_fields(shown | {"prompts": prompts, "scores": scores})
+
+
+def _show_curve(card: Entry, picture: PictureOptions, *, as_json: bool) -> None:
+    """Print the development scores of a training by step, and draw them if a file is named."""
+    from promptcli.cli.curves import curve_grid, curve_records, curves_of, draw_curves
+
+    picture.check()
+    facts = card.provenance.get("trained", {})
+    records = curve_records(facts, card.name)
+    curves = curves_of(records)
+    task = facts["chosen_by"]
+    if as_json:
+        kept = [{"changes": run["changes"], "curve": run["curve"]} for run in records]
+        console.result_json(kept)
+    else:
+        console.show(curve_grid(curves, task))
+    picture.draw(draw_curves, curves, f"Training of {card.name} ({facts['method']})", task)
 
 
 def _show_runs(card: Entry, *, as_json: bool) -> None:

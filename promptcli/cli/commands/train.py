@@ -25,6 +25,7 @@ from promptcli.cli.options import (
     set_help,
     value_typed,
 )
+from promptcli.cli.pictures import PictureOptions
 from promptcli.cli.stopping import ended_by_signals
 from promptcli.errors import UsageError
 from promptcli.training.launch import launch
@@ -192,6 +193,7 @@ def train(
             ),
         ),
     ] = None,
+    plot: Annotated[Path | None, field_option(PictureOptions, "plot")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the settings in force and stop.")
     ] = False,
@@ -233,6 +235,8 @@ def train(
         "data_dir": data_folder(data_dir),
         **_SETTINGS.changes(settings),
     }
+    picture = PictureOptions(plot, force)
+    picture.check()
     trials = _trials(sweep or [], seeds)
     if dry_run:
         _print_settings(library.training_settings(**(given | trials[0])), as_json=json)
@@ -248,6 +252,7 @@ def train(
             runs = library.train_sweep(trials, **given)
     if runs[0].is_main:
         _print_results(runs, trials, name, as_json=json)
+        _draw(runs, trials, name, picture)
 
 
 def _trials(sweep: Sequence[str], seeds: int | None) -> list[dict[str, Any]]:
@@ -331,6 +336,23 @@ def _print_results(
             " --epochs"
         )
     note(_saved(best, name))
+
+
+def _draw(
+    runs: Sequence["Trained"],
+    trials: Sequence[dict[str, Any]],
+    name: str,
+    picture: PictureOptions,
+) -> None:
+    """Draw the curves of all runs, if a file is named."""
+    from promptcli.cli.curves import curves_of, draw_curves
+
+    records = []
+    for changes, ran in zip(trials, runs, strict=True):
+        records.append({"changes": changes, "curve": ran.facts["curve"]})
+    facts = runs[0].facts
+    title = f"Training of {name} ({facts['method']})"
+    picture.draw(draw_curves, curves_of(records), title, facts["chosen_by"])
 
 
 def _saved(trained: "Trained", name: str) -> str:
