@@ -77,6 +77,12 @@ def tokenizer_definition(backbone: Backbone) -> dict[str, Any]:
     return {**definition, "truncation": None, "padding": None}
 
 
+def vocabulary_of(definition: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of every token of a ``tokenizer.json``, added tokens included."""
+    vocabulary: dict[str, int] = Tokenizer.from_str(json.dumps(definition)).get_vocab()
+    return vocabulary
+
+
 def save_tokenizer(
     backbone: Backbone, folder: Path, definition: Mapping[str, Any], longest: int
 ) -> None:

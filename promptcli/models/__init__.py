@@ -62,7 +62,8 @@ def export(
         encoder: An encoder, or what ``load`` takes.
         folder: Folder to write.
         to: ``sentence-transformers``; ``onnx`` or ``openvino``: the complete encoder as one graph;
-            ``peft``: a deep prefix or a LoRA; ``merged``: a tuned backbone as a plain checkpoint.
+            ``model2vec``: a static recipe as a table of words; ``peft``: a deep prefix or a LoRA;
+            ``merged``: a tuned backbone as a plain checkpoint.
         base: For peft: the hub id to record as the base, e.g. OWNER/NAME@REVISION.
         int8: For onnx: also write 8-bit weights, and measure what they lose.
         offline: Never use the network.

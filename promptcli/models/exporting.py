@@ -1,5 +1,6 @@
 """Export an encoder to a folder that another program loads: the table of targets."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -9,9 +10,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from promptcli.backbones.checking import opening
+from promptcli.backbones.checking import TABLE_ROWS, opening
 from promptcli.backbones.lora import ALPHA, CONFIG, PREFIX_TUNING, WEIGHTS, is_lora, is_transposed
-from promptcli.backbones.saving import save_tokenizer, save_weights, tokenizer_definition
+from promptcli.backbones.saving import (
+    save_tokenizer,
+    save_weights,
+    tokenizer_definition,
+    vocabulary_of,
+)
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.errors import UsageError, install_command, lacking, look_up
@@ -45,7 +51,9 @@ def export_sentence_transformers(entry: Entry, encoder: Encoder, folder: Path) -
     reason = None
     probes = sentence_transformers_format.uncut(encoder)
     try:
-        notes = sentence_transformers_format.write_static(encoder, folder)
+        table = sentence_transformers_format.static_table(encoder, "sentence-transformers")
+        sentence_transformers_format.write_static(table, folder)
+        notes = table.notes
     except InexactError:
         reason, notes, probes = save_encoder(entry, encoder, folder, target="sentence-transformers")
     if reason is not None:
@@ -91,6 +99,67 @@ def _encode_with_st(folder: Path, probes: list[str]) -> np.ndarray:
                 str(folder), device="cpu", local_files_only=True
             )
         vectors: np.ndarray = model.encode(probes, show_progress_bar=False)
+    return vectors
+
+
+def export_model2vec(entry: Entry, encoder: Encoder, folder: Path) -> Exported:
+    """Fill a folder that ``StaticModel.from_pretrained(folder)`` of model2vec loads."""
+    table = sentence_transformers_format.static_table(encoder, "model2vec", same_length=True)
+    tokens = vocabulary_of(table.definition)
+    if len(tokens) != 1 + max(tokens.values()):
+        raise InexactError("the numbers of its vocabulary have gaps; model2vec counts tokens")
+    rows = table.rows[: len(tokens)].contiguous()  # a checkpoint may have more than tokens
+    save_tensors({"embeddings": rows}, folder / TABLE_ROWS)
+    (folder / "tokenizer.json").write_text(
+        json.dumps(table.definition, ensure_ascii=False), encoding="utf-8"
+    )
+    config = {
+        "model_type": "model2vec",
+        "architectures": ["StaticModel"],
+        "hidden_dim": rows.size(1),
+        "normalize": False,
+        "max_length": None,
+        "embedding_dtype": "float32",
+    }
+    (folder / "config.json").write_text(to_json(config), encoding="utf-8")
+    use = (
+        "from model2vec import StaticModel\n\nvectors ="
+        " StaticModel.from_pretrained(folder).encode(sentences)"
+    )
+    write_card(folder, entry, encoder.recipe, use=use, library="model2vec")
+    load = 'StaticModel.from_pretrained("FOLDER")'
+    notes = (
+        *table.notes,
+        "in model2vec words that the vocabulary does not know are left out, and no sentence is cut",
+    )
+    if lacking("model2vec"):
+        return Exported(
+            load, notes=(*notes, "vectors were not compared: model2vec is not installed")
+        )
+    probes = _known_probes(encoder)
+    theirs = _encode_with_model2vec(folder, probes)
+    ours = encoder.encode(probes)
+    cosine = sentence_transformers_format.check_parity(ours, theirs, "model2vec")
+    return Exported(load, "model2vec", cosine, notes)
+
+
+def _known_probes(encoder: Encoder) -> list[str]:
+    """Return the probes that are not cut and all of whose tokens the vocabulary knows."""
+    probes = sentence_transformers_format.uncut(encoder)
+    unknown = encoder.backbone.tokenizer.unk
+    if unknown is None:
+        return probes
+    template = encoder.template
+    around = [*template.prefix, *template.suffix].count(unknown)  # they are in the marks' row
+    rows = encoder.inputs(probes).rows
+    return [text for text, row in zip(probes, rows, strict=True) if [*row].count(unknown) == around]
+
+
+def _encode_with_model2vec(folder: Path, probes: list[str]) -> np.ndarray:
+    from model2vec import StaticModel
+
+    with opening("the exported folder"):
+        vectors: np.ndarray = StaticModel.from_pretrained(folder).encode(probes)
     return vectors
 
 
@@ -220,6 +289,7 @@ TARGETS: dict[str, Callable[..., Exported]] = {
     "sentence-transformers": export_sentence_transformers,
     "onnx": export_onnx,
     "openvino": export_openvino,
+    "model2vec": export_model2vec,
     "peft": export_peft,
     "merged": export_merged,
 }

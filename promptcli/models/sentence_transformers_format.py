@@ -121,7 +121,7 @@ def with_template(
     *,
     left: Sequence[int] | None = None,
     right: Sequence[int] | None = None,
-    marked: bool = False,
+    marks: int = 0,
 ) -> dict[str, Any]:
     """Return a ``tokenizer.json`` that puts the template around a sentence.
 
@@ -129,7 +129,7 @@ def with_template(
 
     A post-processor sets the ids ``left`` and ``right`` (default: the template's) around the
     sentence's, so that truncation cuts the sentence only. The normalizer adds the period and the
-    characters that touch [X]; if ``marked``, ``AROUND`` in front of every text.
+    characters that touch [X], and ``AROUND`` in front of every text, as often as ``marks`` says.
     """
     if definition is None:
         changed = tokenizer_definition(encoder.backbone)
@@ -150,7 +150,7 @@ def with_template(
         {"type": "Replace", "pattern": {"Regex": old}, "content": new}
         for old, new in _RULES.get(name or "", ())
     ]
-    if before and not marked:
+    if before and not marks:
         steps.append({"type": "Prepend", "prepend": before})
     if after:
         steps.append({"type": "Replace", "pattern": {"Regex": _END}, "content": after})
@@ -158,8 +158,9 @@ def with_template(
     members = normalizer.get("normalizers", [normalizer] if normalizer else [])
     # a space that the template sets itself
     steps += [member for member in members if member["type"] != "Prepend"]
-    if marked:  # last: the tokenizers library panics if it comes before BERT's normalizer
-        steps.append({"type": "Replace", "pattern": {"Regex": _START}, "content": AROUND + before})
+    if marks:  # last: the tokenizers library panics if it comes before BERT's normalizer
+        start = AROUND * marks + before
+        steps.append({"type": "Replace", "pattern": {"Regex": _START}, "content": start})
     changed["normalizer"] = {"type": "Sequence", "normalizers": steps}
     adding_no_blank(changed.get("pre_tokenizer"))  # the template has the spaces
     sides = {
@@ -338,10 +339,22 @@ def _activation(module: nn.Module) -> str | None:
     )
 
 
-def write_static(encoder: Encoder, folder: Path) -> tuple[str, ...]:
-    """Write a static recipe as a table of words, sentence-transformers' StaticEmbedding.
+@dataclass
+class StaticTable:
+    """A static recipe as a row for every token: a sentence is the mean of its tokens' rows."""
 
-    Return the differences.
+    rows: Tensor  #: (v, d)
+    definition: dict[str, Any]  #: of the tokenizer, ``tokenizer.json``
+    max_length: int  #: tokens of a sentence, marks included
+    notes: tuple[str, ...]  #: differences in the program that reads it
+
+
+def static_table(encoder: Encoder, program: str, *, same_length: bool = False) -> StaticTable:
+    """Return a static recipe as a table for ``program``.
+
+    The template's tokens around a sentence become one mark in front of it, so that vectors have
+    the same direction; with ``same_length`` as many marks as there are tokens, so that vectors are
+    equal.
     """
     if encoder.pooling.spec not in ("static/avg", "mlm-head/avg"):
         raise InexactError(f"a table holds static/avg, not pooling {encoder.pooling.spec!r}")
@@ -367,26 +380,32 @@ def write_static(encoder: Encoder, folder: Path) -> tuple[str, ...]:
         bias = bias @ weight.T + shift
     rows = base @ matrix + bias
     around = [*template.prefix, *template.suffix]
-    definition = with_template(encoder, marked=bool(around))
+    marks = len(around)
+    if around and not same_length:
+        marks = 1
+    definition = with_template(encoder, marks=marks)
     definition["post_processor"] = None
-    notes = ["in sentence-transformers an empty sentence gets a zero vector"]
+    notes = [f"in {program} an empty sentence gets a zero vector"]
     if len(around) < template.length:
-        notes.append(
-            "in sentence-transformers a sentence that is cut loses the mark of the template"
-            " after it"
-        )
+        notes.append(f"in {program} a sentence that is cut loses the mark of the template after it")
     if around:
         notes.append(TYPED)
         number = add_tokens(definition, [AROUND])[0]
         definition["added_tokens"][-1] |= {"special": False, "normalized": True}
         extended = rows.new_zeros(max(len(rows), number + 1), rows.size(1))
         extended[: len(rows)] = rows
-        extended[number] = rows[around].sum(0)
+        extended[number] = rows[around].sum(0) / marks
         rows = extended
-    room = encoder.max_length - len(around) + bool(around)
+    room = encoder.max_length - len(around) + marks
+    return StaticTable(rows, definition, room, tuple(notes))
+
+
+def write_static(table: StaticTable, folder: Path) -> None:
+    """Write a table as sentence-transformers' StaticEmbedding."""
+    definition = copy.deepcopy(table.definition)
     definition["truncation"] = {
         "direction": "Right",
-        "max_length": room,
+        "max_length": table.max_length,
         "strategy": "LongestFirst",
         "stride": 0,
     }
@@ -397,5 +416,4 @@ def write_static(encoder: Encoder, folder: Path) -> tuple[str, ...]:
     (folder / "tokenizer.json").write_text(
         json.dumps(definition, ensure_ascii=False), encoding="utf-8"
     )
-    save_tensors({"embedding.weight": rows.contiguous()}, folder / "model.safetensors")
-    return tuple(notes)
+    save_tensors({"embedding.weight": table.rows.contiguous()}, folder / "model.safetensors")

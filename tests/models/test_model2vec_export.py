@@ -1,0 +1,84 @@
+"""Static recipes as models of model2vec, which reads them here."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+pytest.importorskip("model2vec", reason="model2vec is not installed")
+from model2vec import StaticModel
+
+import promptcli as pc
+from promptcli.models.exporting import export_model2vec
+from promptcli.models.registry import Entry, Registry
+from promptcli.models.sentence_transformers_format import InexactError
+from promptcli.recipe import Recipe
+from tests.embed_running import refused
+from tests.making import random_encoder
+from tests.tiny import SENTENCES
+
+STATIC = [
+    Recipe(pooling="static/avg"),
+    Recipe(pooling="static/avg", transforms=("whitening:8",)),
+    Recipe(prompt='This sentence : "[X]" means [MASK] .', pooling="static/avg"),
+    Recipe(pooling="mlm-head/avg"),
+]
+
+
+def known(encoder, texts):
+    """The texts whose tokens are all in the vocabulary: model2vec leaves out the others."""
+    unknown = encoder.backbone.tokenizer.unk
+    template = [*encoder.template.prefix, *encoder.template.suffix].count(unknown)
+    rows = encoder.inputs(texts).rows
+    return [
+        text for text, row in zip(texts, rows, strict=True) if [*row].count(unknown) == template
+    ]
+
+
+@pytest.mark.parametrize("recipe", STATIC, ids=lambda recipe: f"{recipe.pooling} {recipe.prompt}")
+def test_vectors_are_equal_in_model2vec(recipe, tiny_backbone, tmp_path):
+    encoder = random_encoder(recipe, tiny_backbone("bert"))
+    made = export_model2vec(Entry("tiny", recipe), encoder, tmp_path)
+    texts = known(encoder, SENTENCES)
+    assert len(texts) > len(SENTENCES) // 2
+    theirs = StaticModel.from_pretrained(tmp_path).encode(texts)
+    np.testing.assert_allclose(theirs, encoder.encode(texts), atol=1e-5)
+    assert made.tool == "model2vec" and made.cosine > 0.99999
+
+
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "qwen2"])
+def test_every_kind_of_vocabulary(family, tiny_backbone, tmp_path):
+    recipe = Recipe(pooling="static/avg")
+    encoder = random_encoder(recipe, tiny_backbone(family))
+    export_model2vec(Entry("tiny", recipe), encoder, tmp_path)
+    texts = known(encoder, SENTENCES)
+    theirs = StaticModel.from_pretrained(tmp_path).encode(texts)
+    np.testing.assert_allclose(theirs, encoder.encode(texts), atol=1e-5)
+    vocabulary = json.loads((tmp_path / "tokenizer.json").read_text())["added_tokens"]
+    rows = load_file(tmp_path / "model.safetensors")["embeddings"]
+    assert len(rows) > max(token["id"] for token in vocabulary)
+
+
+def test_the_folder_is_read_by_promptcli_too(run, home, tiny_folder, tmp_path):
+    recipe = Recipe(backbone=str(tiny_folder("bert")), pooling="static/avg")
+    Registry(home).save(Entry("mine", recipe))
+    folder = tmp_path / "m2v"
+    made = run("export", "mine", "-o", folder, "--to", "model2vec", "--json")
+    assert made.code == 0, made.err
+    assert json.loads(made.out)["load"] == f'StaticModel.from_pretrained("{folder}")'
+    theirs = StaticModel.from_pretrained(folder).encode(SENTENCES)
+    np.testing.assert_allclose(pc.load(folder).encode(SENTENCES), theirs, atol=1e-5)
+    assert "library_name: model2vec" in (folder / "README.md").read_text().replace('"', "")
+
+
+def test_what_is_no_table_is_refused_with_the_reason(run, tiny_backbone, tmp_path):
+    recipe = Recipe(pooling="last/avg")
+    with pytest.raises(InexactError, match="a table holds static/avg"):
+        export_model2vec(
+            Entry("x", recipe), random_encoder(recipe, tiny_backbone("bert")), tmp_path
+        )
+    assert refused(
+        run("export", "last-avg", "-o", tmp_path / "x", "--to", "model2vec"), 2, "static/avg"
+    )
+    assert not (tmp_path / "x").exists()
