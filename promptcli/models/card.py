@@ -1,16 +1,35 @@
 """The model card: a README with the metadata that the hub reads, and how the model is loaded."""
 
 import json
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
 
 from promptcli.backbones.loading import words_only
 from promptcli.backbones.pretrained import SHIPPED
 from promptcli.data.hub import FILES, TRAINING_FILES
+from promptcli.data.task_table import TASKS
 from promptcli.models.entries import CARD, Entry, with_backbone
 from promptcli.recipe import Recipe
 
+
+@dataclass(frozen=True)
+class _Metric:
+    """A metric in the hub's words, whose values go to 1."""
+
+    task: str
+    type: str
+    name: str
+
+
+_METRICS = {
+    "spearman": _Metric("semantic-similarity", "spearman_cosine", "Spearman correlation of cosine"),
+    "accuracy": _Metric("text-classification", "accuracy", "Accuracy of a linear classifier"),
+    "ndcg@10": _Metric("information-retrieval", "cosine_ndcg@10", "nDCG@10 of cosine"),
+}
 _TAGS = ("sentence-similarity", "feature-extraction", "promptcli")
 
 
@@ -27,17 +46,22 @@ def write_card(
 
     ``library`` and ``relation`` are the hub's words.
     """
-    metadata: dict[str, Any] = {"library_name": library, "pipeline_tag": "sentence-similarity"}
-    base = recipe.backbone.partition("@")[0]
+    base = None
     if is_hub_id(recipe.backbone):
-        metadata["base_model"] = base
-        metadata |= {"base_model_relation": relation} if relation else {}
-    metadata["tags"] = [*dict.fromkeys([library, *_TAGS])]
+        base = recipe.backbone.partition("@")[0]
+    datasets = None
     learned = entry.provenance.get("trained") or entry.provenance.get("fitted_on") or {}
     if Path(str(learned.get("source"))).stem in FILES:
-        metadata["datasets"] = [TRAINING_FILES]
-    head = "".join(
-        f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in metadata.items()
+        datasets = [TRAINING_FILES]
+    metadata = ModelCardData(
+        model_name=entry.name,
+        library_name=library,
+        pipeline_tag="sentence-similarity",
+        base_model=base,
+        base_model_relation=relation if base else None,
+        tags=[*dict.fromkeys([library, *_TAGS])],
+        datasets=datasets,
+        eval_results=_results(entry.scores) or None,
     )
     named = recipe.replace(backbone=without_paths(recipe.backbone))
     parts = "\n".join(
@@ -45,10 +69,34 @@ def write_card(
         for key, value in named.to_dict().items()
     )
     text = (
-        f"---\n{head}---\n\n# {entry.name}\n\nA sentence encoder: vectors of sentences, compared by"
-        f" cosine.\n\n```python\n{use}\n```\n\n| part | |\n|---|---|\n{parts}\n"
+        f"---\n{metadata}\n---\n\n# {entry.name}\n\n"
+        "A sentence encoder: vectors of sentences, compared by cosine.\n\n"
+        f"```python\n{use}\n```\n\n| part | |\n|---|---|\n{parts}\n"
     )
     (folder / CARD).write_text(text, encoding="utf-8")
+
+
+def _results(scores: Sequence[Mapping[str, Any]]) -> list[EvalResult]:
+    """Return the scores of an entry as the hub takes them, the last one of each task and split."""
+    results = {}
+    for score in scores:
+        if score.get("metric") not in _METRICS:  # a user's own, of any scale
+            continue
+        kind = _METRICS[score["metric"]]
+        task = str(score["task"])
+        split = score.get("split", "test")
+        hub = TASKS[task].hub if task in TASKS else None
+        name = without_paths(task)
+        results[task, split] = EvalResult(
+            task_type=kind.task,
+            dataset_name=name,
+            dataset_type=hub.path if hub else name,
+            dataset_split=split,
+            metric_type=kind.type,
+            metric_name=kind.name,
+            metric_value=round(score["value"] / 100, 6),
+        )
+    return list(results.values())
 
 
 def is_hub_id(backbone: str) -> bool:

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from huggingface_hub import ModelCard
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 from promptcli.encoder.encoder import TUNED, build_encoder
 from promptcli.errors import CheckFailedError, UsageError
+from promptcli.models.card import write_card
 from promptcli.models.exporting import export_merged, export_peft, export_sentence_transformers
 from promptcli.models.foreign_formats import read_folder
 from promptcli.models.loading import open_model
@@ -173,6 +175,35 @@ def test_the_command_writes_a_folder_with_a_card_and_says_what_loads_it(
     refused(
         run("export", "mine", "-o", folder, "--to", "sentence-transformers"), 2, "exists", "--force"
     )
+
+
+def test_a_card_holds_the_scores_as_the_hub_reads_them(tmp_path):
+    recipe = Recipe(pooling="last/avg")
+    own = str(tmp_path / "mine.tsv")
+    scores = [
+        {"task": "STS12", "split": "test", "metric": "spearman", "value": 61.0},
+        {"task": "STS12", "split": "test", "metric": "spearman", "value": 62.5},
+        {"task": "STS-B", "split": "dev", "metric": "spearman", "value": 70.0},
+        {"task": own, "split": "test", "metric": "spearman", "value": -12.0},
+        {"task": "MR", "metric": "accuracy", "value": 80.25},
+        {"task": own, "split": "test", "metric": "mine", "value": 7.0},
+    ]
+    write_card(tmp_path, Entry("tiny", recipe, scores=scores), recipe, use="")
+    card = ModelCard.load(tmp_path / "README.md")
+    found = [
+        (each.task_type, each.dataset_type, each.dataset_split, each.metric_type, each.metric_value)
+        for each in card.data.eval_results
+    ]
+    similarity = "semantic-similarity"
+    assert found == [
+        (similarity, "mteb/sts12-sts", "test", "spearman_cosine", 0.625),
+        (similarity, "mteb/stsbenchmark-sts", "dev", "spearman_cosine", 0.7),
+        (similarity, "mine.tsv", "test", "spearman_cosine", -0.12),
+        ("text-classification", "MR", "test", "accuracy", 0.8025),
+    ]
+    assert card.data.model_name == "tiny" and str(tmp_path) not in card.content
+    write_card(tmp_path, Entry("tiny", recipe), recipe, use="")
+    assert "model-index" not in (tmp_path / "README.md").read_text()
 
 
 def test_bad_input_is_one_line_and_nothing_is_written(

@@ -146,6 +146,10 @@ def test_what_was_pushed_comes_back_bit_by_bit(
         ["princeton-nlp/datasets-for-simcse"],
     )
     assert card.get("base_model") == ("owner/tiny" if where == "hub" else None)
+    [model] = card["model-index"]
+    assert model["name"] == "mine"
+    [result] = model["results"]
+    assert result["dataset"]["type"] == "mteb/stsbenchmark-sts"
     relation = "finetune" if "tuned" in kind else "adapter"
     assert card.get("base_model_relation") == (relation if where == "hub" else None)
 
