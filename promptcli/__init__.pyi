@@ -45,8 +45,10 @@ from promptcli.searching import templates as templates
 from promptcli.serving import serve as serve
 from promptcli.training import fit as fit
 from promptcli.training import train as train
+from promptcli.training import train_search as train_search
 from promptcli.training import train_sweep as train_sweep
 from promptcli.training import training_settings as training_settings
+from promptcli.training.ranges import Range as Range
 from promptcli.training.run import Trained as Trained
 
 __version__: str

@@ -13,6 +13,7 @@ from promptcli.data.senteval import tasks_from
 from promptcli.errors import UsageError
 from promptcli.notes import without_network
 from promptcli.recipe import Choice
+from promptcli.training.ranges import Range
 
 if TYPE_CHECKING:
     from promptcli.data.sources import TrainingData
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
     from promptcli.models.loading import Model, Sentences
     from promptcli.training.run import Trained, TrainingJob
+    from promptcli.training.trials import SettingsSearch
 
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 
@@ -135,16 +137,80 @@ def train_sweep(
         >>> runs = pc.train_sweep(trials, method="simcse", name="mine")  # doctest: +SKIP
         >>> [run.chosen_by for run in runs]  # doctest: +SKIP
     """
-    from promptcli.training.run import TrainingJob
     from promptcli.training.sweep import run_trials
 
     with without_network(bool(given.get("offline"))):
-        fields = {field.name for field in dataclasses.fields(TrainingJob)} - {"changes"}
-        arguments = {field: given[field] for field in fields & given.keys()}
-        arguments["method"] = given.get("method") or ""
-        changes = {setting: value for setting, value in given.items() if setting not in fields}
-        job = TrainingJob(**{**arguments, "name": f"{name}.sweep", "changes": changes})
+        job = _job_of_several(name, given)
         return run_trials(_begun(job), trials, name)
+
+
+@check_arguments
+def train_search(
+    space: Mapping[str, "Range | str | Sequence[Setting]"],
+    trials: int,
+    *,
+    name: str,
+    **given: Any,
+) -> "SettingsSearch":
+    """Search settings by optuna: the best trial on the development pairs becomes a model.
+
+    A tree-structured Parzen estimator draws each trial; one that is below the median of the earlier
+    ones at the same step is ended.
+
+    Args:
+        space: Setting -> what is drawn from: a range (``"1e-5..1e-4:log"``), or a list of values.
+        trials: How many trainings.
+        name: Name of the model, whose record holds all trials.
+        given: The other arguments of ``train``. With ``resume`` the search goes on where it was
+            stopped, and ``trials`` may be more than before.
+
+    Returns:
+        The best run and all trials.
+
+    Raises:
+        UsageError: As ``train``, or a range of a setting that takes none.
+        PromptcliError: No trial has a score.
+
+    Example:
+        >>> import promptcli as pc
+        >>> space = {"learning_rate": "1e-5..1e-4:log", "batch_size": [64, 128]}
+        >>> found = pc.train_search(space, 20, method="simcse", name="mine")  # doctest: +SKIP
+        >>> found.best.chosen_by, found.trials[0].changes  # doctest: +SKIP
+    """
+    from promptcli.training.trials import search_settings
+
+    if trials < 1:
+        raise UsageError(f"`trials` {trials}: give 1 or more")
+    if not space:
+        raise UsageError("a search needs settings to draw; give `space`")
+    drawn = {}
+    for setting, values in space.items():
+        drawn[setting] = Range.of(values) if isinstance(values, str) else values
+    with without_network(bool(given.get("offline"))):
+        job = _job_of_several(name, given)
+        return search_settings(_begun(job), drawn, trials, name)
+
+
+def begun_search(name: str) -> tuple[dict[str, Any], int] | None:
+    """Return the space and the number of trials of an unfinished search; None if there is none."""
+    from promptcli.models.loading import open_registry
+    from promptcli.storage.runs import RunFolder
+
+    run = RunFolder(open_registry().run_folder(f"{name}.sweep"))
+    if not run.begun or "space" not in run.identity:
+        return None
+    return run.identity["space"], run.given["count"]
+
+
+def _job_of_several(name: str, given: Mapping[str, Any]) -> "TrainingJob":
+    """Return the job of several runs from the arguments of ``train``."""
+    from promptcli.training.run import TrainingJob
+
+    fields = {field.name for field in dataclasses.fields(TrainingJob)} - {"changes"}
+    arguments = {field: given[field] for field in fields & given.keys()}
+    arguments["method"] = given.get("method") or ""
+    changes = {setting: value for setting, value in given.items() if setting not in fields}
+    return TrainingJob(**{**arguments, "name": f"{name}.sweep", "changes": changes})
 
 
 def is_begun(name: str) -> bool:
@@ -170,7 +236,7 @@ def begun_trials(name: str) -> list[dict[str, Setting]]:
     sweep = RunFolder(registry.run_folder(f"{name}.sweep"))
     if RunFolder(registry.run_folder(name)).begun or not sweep.begun:
         return []
-    trials: list[dict[str, Setting]] = sweep.identity["trials"]
+    trials: list[dict[str, Setting]] = sweep.identity.get("trials", [])
     return trials
 
 

@@ -20,7 +20,7 @@ from promptcli.storage.runs import RunFolder
 from promptcli.training.processes import Processes
 from promptcli.training.run import Setting, Trained, TrainingJob
 
-_BEGIN_AGAIN = "`force` starts it again, or give another `name`"
+BEGIN_AGAIN = "`force` starts it again, or give another `name`"
 
 
 def run_trials(
@@ -52,10 +52,10 @@ def run_trials(
             elif not sweep.begun:
                 _check_free(registry, trial_names, name)
             sweep.open(
-                {**described, **_places(job, described), "trials": trials},
+                {**described, **places(job, described), "trials": trials},
                 resume=job.resume,
                 name=Path(name),
-                elsewhere=_BEGIN_AGAIN,
+                elsewhere=BEGIN_AGAIN,
                 force=job.force,
                 given=job.given(),
             )
@@ -76,7 +76,7 @@ def run_trials(
     return runs
 
 
-def _places(job: TrainingJob, described: Mapping[str, Any]) -> dict[str, Any]:
+def places(job: TrainingJob, described: Mapping[str, Any]) -> dict[str, Any]:
     """Return the files of a description by names that hold in every folder."""
     given = job.given()
     backbone = portable_name(described["backbone"])

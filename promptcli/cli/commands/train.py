@@ -7,7 +7,7 @@ import shlex
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -19,6 +19,7 @@ from promptcli.cli.options import (
     SettingOptions,
     choice_of,
     data_folder,
+    field_of,
     field_option,
     kinds_of,
     parsed,
@@ -30,9 +31,11 @@ from promptcli.cli.stopping import ended_by_signals
 from promptcli.errors import UsageError
 from promptcli.training.launch import launch
 from promptcli.training.methods import METHODS, all_settings, find_method
+from promptcli.training.ranges import Range
 
 if TYPE_CHECKING:
     from promptcli.training.run import Trained
+    from promptcli.training.trials import SettingsSearch
 
 #: Settings that --sweep does not take, and what to give instead.
 _UNSWEPT = {"seed": "--seeds N", "template": "--prompt, a run for each"}
@@ -189,7 +192,20 @@ def train(
             rich_help_panel="Several runs",
             help=(
                 "Try each value, e.g. `--sweep batch-size=64,128`; repeatable: every combination is"
-                " run."
+                " run. With --trials also a range, e.g. `--sweep learning-rate=1e-5..1e-4:log`."
+            ),
+        ),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--trials",
+            min=1,
+            max=10_000,
+            rich_help_panel="Several runs",
+            help=(
+                "Draw N combinations of the swept settings instead, by optuna: a tree-structured"
+                " Parzen estimator, and a run below the median is ended."
             ),
         ),
     ] = None,
@@ -237,15 +253,30 @@ def train(
     }
     picture = PictureOptions(plot, force)
     picture.check()
-    trials = _trials(sweep or [], seeds)
+    if count is None:
+        trials = _trials(sweep or [], seeds)
+        space = None
+    else:
+        space = _space(sweep or [], seeds)
+        trials = [{}]
     if dry_run:
         _print_settings(library.training_settings(**(given | trials[0])), as_json=json)
         return
+    begun_search = None
     if resume and not (sweep or seeds):
         trials = library.begun_trials(name) or trials
+        begun_search = library.begun_search(name)
+    if begun_search is not None:
+        space, begun_count = begun_search
+        count = count or begun_count
     given |= {"name": name, "tests": tests or [], "resume": resume, "force": force}
     given["report_to"] = ",".join(report_to or []).split(",") if report_to else []
     with ended_by_signals(launch(os.environ).number > 1):
+        if space is not None and count is not None:
+            found = library.train_search(space, count, **given)
+            _print_search(found, name, as_json=json)
+            _draw_records(found.records(), found.best, name, picture)
+            return
         if len(trials) == 1:
             runs = [library.train(**(given | trials[0]))]
         else:
@@ -257,12 +288,58 @@ def train(
 
 def _trials(sweep: Sequence[str], seeds: int | None) -> list[dict[str, Any]]:
     """Return the changes of every combination of the swept settings with every seed."""
-    axes = parsed(kinds_of(_AllSettings), sweep, "--sweep", many=True)
-    for name in axes.keys() & _UNSWEPT.keys():
-        raise UsageError(f"--sweep does not take {name}; give {_UNSWEPT[name]}")
+    ranges, values = _split_ranges(sweep)
+    for setting, drawn_from in ranges.items():
+        raise UsageError(
+            f"--sweep {setting.replace('_', '-')}={drawn_from} is a range; --trials N says how many"
+            " runs draw from it"
+        )
+    axes = parsed(kinds_of(_AllSettings), values, "--sweep", many=True)
+    _check_swept(axes)
     if seeds:
         axes["seed"] = range(seeds)
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def _check_swept(settings: Mapping[str, Any]) -> None:
+    for name in settings.keys() & _UNSWEPT.keys():
+        raise UsageError(f"--sweep does not take {name}; give {_UNSWEPT[name]}")
+
+
+def _types_of(hint: Any) -> tuple[Any, ...]:
+    """Return the types that a setting may have."""
+    return get_args(hint) or (hint,)
+
+
+def _split_ranges(sweep: Sequence[str]) -> tuple[dict[str, Range], list[str]]:
+    """Return the ranges of ``--sweep`` by setting, and what else is swept as it is written."""
+    kinds = kinds_of(_AllSettings)
+    ranges: dict[str, Range] = {}
+    others = []
+    for pair in sweep:
+        setting = field_of(pair)
+        written = pair.partition("=")[2]
+        is_number = bool({int, float}.intersection(_types_of(kinds.get(setting))))
+        if ".." in written and is_number:
+            ranges[setting] = Range.of(written)
+        else:
+            others.append(pair)
+    return ranges, others
+
+
+def _space(sweep: Sequence[str], seeds: int | None) -> dict[str, Any]:
+    """Return the ranges and values that a search draws from, by setting."""
+    if seeds:
+        raise UsageError("--trials draws settings, and --seeds repeats them; give one of them")
+    if not sweep:
+        raise UsageError(
+            "--trials needs settings to draw, e.g. `--sweep learning-rate=1e-5..1e-4:log`"
+        )
+    ranges, values = _split_ranges(sweep)
+    space: dict[str, Any] = {**ranges}
+    space |= parsed(kinds_of(_AllSettings), values, "--sweep", many=True)
+    _check_swept(space)
+    return space
 
 
 def _typed(changes: Mapping[str, Any]) -> list[str]:
@@ -345,14 +422,46 @@ def _draw(
     picture: PictureOptions,
 ) -> None:
     """Draw the curves of all runs, if a file is named."""
-    from promptcli.cli.curves import curves_of, draw_curves
-
     records = []
     for changes, ran in zip(trials, runs, strict=True):
         records.append({"changes": changes, "curve": ran.facts["curve"]})
-    facts = runs[0].facts
-    title = f"Training of {name} ({facts['method']})"
-    picture.draw(draw_curves, curves_of(records), title, facts["chosen_by"])
+    _draw_records(records, runs[0], name, picture)
+
+
+def _draw_records(
+    records: Sequence[Mapping[str, Any]], run: "Trained", name: str, picture: PictureOptions
+) -> None:
+    from promptcli.cli.curves import curves_of, draw_curves
+
+    title = f"Training of {name} ({run.facts['method']})"
+    picture.draw(draw_curves, curves_of(records), title, run.facts["chosen_by"])
+
+
+def _print_search(found: "SettingsSearch", name: str, *, as_json: bool) -> None:
+    """Print the table of trials, and what the best one is used for."""
+    best = found.trials[found.chosen]
+    if as_json:
+        trials = [trial.to_dict() for trial in found.trials]
+        document = {"model": name, **found.best.to_dict(), "chosen": best.changes}
+        result_json({**document, "trials": trials})
+    else:
+        rows = []
+        for number, trial in enumerate(found.trials, start=1):
+            values = [_number_typed(value) for value in trial.changes.values()]
+            score = "-" if trial.value is None else f"{trial.value:.2f}"
+            steps = str(trial.curve[-1]["step"]) if trial.curve else "-"
+            mark = "*" if trial is best else ""
+            rows.append((str(number), *values, score, mark, steps, trial.state))
+        settings = [field.replace("_", "-") for field in best.changes]
+        heads = ("trial", *settings, found.best.facts["chosen_by"], "best", "steps", "state")
+        result_table(heads, rows)
+        note(f"chosen: {', '.join(_typed(best.changes))}")
+    note(_saved(found.best, name))
+
+
+def _number_typed(value: Any) -> str:
+    """Return a value of a setting for a table, a drawn number with few digits."""
+    return f"{value:.4g}" if isinstance(value, float) else value_typed(value)
 
 
 def _saved(trained: "Trained", name: str) -> str:
