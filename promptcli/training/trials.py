@@ -8,7 +8,7 @@ that a search that was stopped is resumed.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -150,11 +150,13 @@ def _check_space(job: TrainingJob, space: Space) -> dict[str, Any]:
     """Refuse values that the settings do not take; return the description of the job."""
     described = job.describe()
     for setting, values in space.items():
-        tried = values
+        tried: Sequence[Any]
         if isinstance(values, Range):
             tried = [values.low, values.high]
             if setting in described and not _is_number(described[setting]):
                 raise UsageError(f"{setting.replace('_', '-')} takes no range; give its values")
+        else:
+            tried = values
         for value in tried:
             dataclasses.replace(job, changes={**job.changes, setting: value}).describe()
     return described
