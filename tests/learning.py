@@ -24,6 +24,7 @@ READ = {
     "sbert-regression": [*PAIRS, SCORES],
     "pcc-tuning": [*PAIRS, SCORES],
 }
+READ["sncse"] = [SENTENCES[:7], SENTENCES[3:10], SENTENCES[5:12]]
 READ["defsent"] = [SENTENCES[:7], ["woman", "dog", "door", "dog", "woman", "door", "woman"]]
 #: Settings that leave nothing to chance, which every process and device draws for itself.
 CERTAIN = {

@@ -112,6 +112,8 @@ FORMS: dict[str, TrainedForm] = {
     "simcse": TrainedForm("simcse"),
     "promptbert": TrainedForm("promptbert"),
     "cotbert": TrainedForm("cotbert"),
+    "promcse": TrainedForm("promcse"),
+    "sncse": TrainedForm("sncse"),
     "isbert": TrainedForm("isbert"),
     "consert": TrainedForm("consert"),
     "sbert": TrainedForm("sbert"),

@@ -52,7 +52,13 @@ from promptcli.training.methods.method import Method, keeps_head
 from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
-from promptcli.training.teacher import SentenceVectors, check_minable, mined, named_vectors
+from promptcli.training.teacher import (
+    SentenceVectors,
+    check_minable,
+    check_negatives,
+    mined,
+    named_vectors,
+)
 from promptcli.training.trackers import TrackedRun, check_trackers, started_trackers
 from promptcli.training.trainer import Learner, TrainedWeights, Trainer
 from promptcli.training.watching import DevScore, Watcher
@@ -371,8 +377,11 @@ class TrainingJob:
 
     def describe(self) -> dict[str, Any]:
         form, base, data, on = self.resolve()
-        if self.data is not None and not is_fetched(self.data):
-            form = find_method(self.method, supervised=self.examples(self.data).supervised)
+        samples: dict[str, list[str]] = {}
+        if not is_fetched(data):
+            examples = self.examples(data)
+            form = find_method(self.method, supervised=examples.supervised)
+            samples = find_objective(form).samples(examples)
         in_force = self.settings(form, base)
         family = _family(form, base)
         form = self.started(form, in_force, family)
@@ -391,6 +400,7 @@ class TrainingJob:
             "head": head and f"{head}, {'kept' if keeps_head(in_force) else 'while training only'}",
             "recipe": form.recipe(base, family, in_force).to_dict(),
             **dataclasses.asdict(in_force),
+            **samples,
         }
 
     def start_processes(self) -> Processes:
@@ -473,6 +483,8 @@ class TrainingJob:
         examples = find_objective(method).choose(inputs.examples, settings, backbone)
         if "mine" in _models(settings):
             check_minable(examples, source)
+        if isinstance(settings, ContrastiveSettings):
+            check_negatives(settings, examples, source)
         models = {}
         for field, model in _models(settings).items():
             models[field] = named_vectors(model, examples, source, processes.device)

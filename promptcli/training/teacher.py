@@ -24,6 +24,7 @@ from promptcli.errors import UsageError
 from promptcli.models.loading import open_model
 from promptcli.notes import note, stage
 from promptcli.storage.files import atomic_path, sha256
+from promptcli.training.methods.training_settings import ContrastiveSettings
 
 PART = 32_768  # sentences of a part
 
@@ -149,6 +150,24 @@ def check_minable(examples: TrainingExamples, source: str) -> None:
     """Refuse examples that are not pairs."""
     if examples.layout not in (PAIRS, TRIPLETS):
         raise UsageError(f"`mine` needs pairs, columns {', '.join(PAIRS)}; {source} has none")
+
+
+def check_negatives(settings: ContrastiveSettings, examples: TrainingExamples, source: str) -> None:
+    """Refuse a hinge without hard negatives, and a guide that cannot decide anything."""
+    has_negatives = examples.layout == TRIPLETS and any(map(any, examples.columns[2:]))
+    if settings.hinge_weight and not (has_negatives or settings.mine):
+        raise UsageError(
+            f"`hinge_weight` needs hard negatives, columns {', '.join(TRIPLETS)}; {source} has"
+            " none; `mine` finds some for pairs"
+        )
+    is_guided = settings.mask_false == "guide"
+    if is_guided != bool(settings.mask_guide):
+        raise UsageError("`mask_guide` MODEL and `mask_false` guide belong together; give both")
+    if is_guided and examples.layout not in (PAIRS, TRIPLETS):
+        raise UsageError(
+            f"`mask_false` guide needs pairs, columns {', '.join(PAIRS)}, and {source} has none: no"
+            " sentence is nearer to another than to itself; give self"
+        )
 
 
 def mined(

@@ -276,3 +276,41 @@ def hard_negatives(first, second, anchors, positives, guide_anchors, guide_posit
                 best, chosen = near, text
         found.append(chosen)
     return found
+
+
+def hinge(first, second, hard, margin, excluded):
+    """Return PromCSE's hinge: the positive against the nearest other candidate.
+
+    ``hard`` are the hard negatives of the batch that exist; ``excluded[i][j]`` leaves out candidate
+    j, of the positives and then these, for sentence i. Takes numbers or scalar tensors.
+    """
+    candidates = [*second, *hard]
+    total = 0.0
+    for i in range(len(first)):
+        others = [
+            smooth_cosine(first[i], candidate)
+            for j, candidate in enumerate(candidates)
+            if j != i and not excluded[i][j]
+        ]
+        value = margin - smooth_cosine(first[i], second[i]) + max(others)
+        if value > 0:
+            total = total + value
+    return total / len(first)
+
+
+def soft_negative(first, second, soft, alpha, beta):
+    """Return SNCSE's bounds: how far D leaves [-beta, -alpha], D = cos(z1, z3) - cos(z1, z2)."""
+    total = 0.0
+    for one, two, three in zip(first, second, soft, strict=True):
+        distance = smooth_cosine(one, three) - smooth_cosine(one, two)
+        if distance > -alpha:
+            total = total + distance + alpha
+        if distance < -beta:
+            total = total - distance - beta
+    return total / len(first)
+
+
+def smooth_cosine(one, other):
+    """Return the cosine of two vectors of numbers or of scalar tensors."""
+    product = sum(a * b for a, b in zip(one, other, strict=True))
+    return product / (sum(a * a for a in one) * sum(b * b for b in other)) ** 0.5

@@ -61,9 +61,12 @@ ALONE = ("dcpcse", "promptbert", "cotbert", "consert", "isbert", "denosent")
 READ = {**dict.fromkeys(ALONE, COLUMNS), "simcse": [*PAIRS, HARD, *FURTHER]}
 #: Methods that read hard negatives.
 WITH_NEGATIVES = [
-    form.name for _, form in METHODS.values() if form and TRIPLETS in find_objective(form).layouts
+    form.name
+    for _, form in METHODS.values()
+    if form and TRIPLETS in find_objective(form).layouts and form.objective != "soft-negative"
 ]
-READ |= {name: learning.READ[name] for name in ("sbert", "sbert-regression", "defsent")}
+READ |= {name: learning.READ[name] for name in ("sbert", "sbert-regression", "defsent", "sncse")}
+READ["promcse"] = [*PAIRS, HARD]
 
 
 @pytest.mark.parametrize("name", ["promptbert", "dcpcse", "optiprompt", "simcse"])

@@ -28,7 +28,7 @@ _SPEC = re.compile(rf"(?:([0-9]+):({_NUMBER})(:norm)?:)?(.*?) \|\| (.*)", re.DOT
 
 
 class Contrastive(Prompt):
-    """Contrastive Prompting (Cheng et al., ACL Findings 2025): a template, and one for irrelevant
+    """Contrastive Prompting (Cheng et al., ACL 2025, long papers): a template, and one for irrelevant
     information.
 
     At one layer (0-based) the last token's input of the attention's output projection, A, becomes C

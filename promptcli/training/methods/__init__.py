@@ -20,11 +20,13 @@ from promptcli.training.methods import (
     isbert,
     optiprompt,
     pcc_tuning,
+    promcse,
     promptbert,
     prompteol,
     rankcse,
     sbert,
     simcse,
+    sncse,
 )
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import ContrastiveSettings
@@ -35,6 +37,8 @@ METHODS: Table[tuple[Method | None, Method | None]] = Table(
     {
         "promptbert": (promptbert.UNSUPERVISED, promptbert.SUPERVISED),
         "dcpcse": (dcpcse.UNSUPERVISED, dcpcse.SUPERVISED),
+        "promcse": (promcse.UNSUPERVISED, promcse.SUPERVISED),
+        "sncse": (sncse.SNCSE, sncse.SNCSE),
         "optiprompt": (optiprompt.OPTIPROMPT, None),
         "scpcse": (optiprompt.SCPCSE, None),
         "simcse": (simcse.UNSUPERVISED, simcse.SUPERVISED),

@@ -128,6 +128,25 @@ class ContrastiveSettings(TrainingSettings):
     mask_duplicates: bool = setting(
         True, "Equal sentences of a batch are not negatives.", published=False
     )
+    mask_false: str = setting(
+        "none",
+        "Sentences nearer to a sentence than its own positive are not negatives, by the cosines of"
+        " the model itself (self), or of `mask-guide` (guide); none: all are.",
+        choices=("none", "self", "guide"),
+    )
+    mask_guide: str = setting(
+        "", "Model that decides for mask-false=guide.", model=True, optional=True
+    )
+    mask_margin: float = setting(
+        0.1, "Cosine by which they are nearer, for mask-false; GISTEmbed has 0.", min=0, max=2
+    )
+    hinge_weight: float = setting(
+        0.0,
+        "Weight of the hinge between the positive and the nearest negative, for data with hard"
+        " negatives (PromCSE: 10).",
+        min=0,
+    )
+    hinge_margin: float = setting(0.2, "Cosine that the hinge asks for.", min=0, max=2)
     keep_head: bool = setting(
         False,
         "The head stays at test time, as in the papers' supervised runs; else it is used while"

@@ -15,6 +15,7 @@ from promptcli.training.objectives.distillation import Distillation
 from promptcli.training.objectives.mutual_information import MutualInformation
 from promptcli.training.objectives.objective import Objective
 from promptcli.training.objectives.pairs import PairClassifier, PairCosine
+from promptcli.training.objectives.soft_negative import SoftNegative
 from promptcli.training.objectives.word_prediction import WordPrediction
 
 OBJECTIVES: Table[type[Objective[Any]]] = Table(
@@ -30,6 +31,7 @@ OBJECTIVES: Table[type[Objective[Any]]] = Table(
         "negative-view": NegativeView,
         "distillation": Distillation,
         "ranking": Ranking,
+        "soft-negative": SoftNegative,
         "single-pass": SinglePass,
         "denoising-decoder": DenoisingDecoder,
     },

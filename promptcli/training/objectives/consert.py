@@ -12,7 +12,7 @@ from torch.nn import functional
 from promptcli.backbones.states import Batch
 from promptcli.data.dialect import SENTENCES
 from promptcli.training.methods.consert import ADVERSARIAL, AugmentationSettings, JointSettings
-from promptcli.training.objectives.contrastive import false_negative_mask
+from promptcli.training.objectives.contrastive import excluded_negatives
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.objectives.pairs import PairClassifier
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
@@ -198,9 +198,7 @@ def augmented(
 def _contrast(
     views: Sequence[Tensor], sentences: Sequence[str], settings: AugmentationSettings
 ) -> Tensor:
-    same = None
-    if settings.mask_duplicates:
-        same = false_negative_mask([sentences], views[0].device)
+    same = excluded_negatives(settings, views[0], views[1], [sentences])
     return nt_xent(*views, temperature=settings.temperature, same=same)
 
 

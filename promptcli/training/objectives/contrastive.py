@@ -4,6 +4,7 @@ The base class and the formulas that all use come first, then each paper's objec
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import ClassVar, TypeVar
@@ -29,6 +30,7 @@ from promptcli.training.methods.training_settings import (
     MovedBiasSettings,
 )
 from promptcli.training.objectives.objective import Columns, Objective
+from promptcli.training.teacher import SentenceVectors
 from promptcli.training.trainable_encoder import BiasInputs, TokenizedView, TrainableEncoder
 
 #: the settings that a contrastive objective reads
@@ -57,6 +59,7 @@ class Contrastive(Objective[Settings]):
         self._denoised = isinstance(settings, DenoisingSettings) and settings.denoising
         # the trained encoder's place: head(h) - head(h_hat) after the head, head(h - h_hat) before
         self._after_head = encoder.variant.denoising_place == "head"
+        self.guide = encoder.models.get("mask_guide")
         raw_positions = (
             isinstance(settings, MovedBiasSettings) and settings.bias_positions == "code"
         )
@@ -128,16 +131,22 @@ class Contrastive(Objective[Settings]):
                 vectors.append(view)
                 texts += [column[row] for row in present]
         hard = None
+        candidates = second
         compared = list(columns[:2])
         if vectors:
             hard = torch.cat(vectors)
+            candidates = torch.cat([second, hard])
             compared.append(texts)
-        same = None
-        if self.settings.mask_duplicates:
-            same = false_negative_mask(compared, first.device)
-        return contrastive_loss(
-            first, second, hard, temperature=self.settings.temperature, same=same
+        excluded = excluded_negatives(self.settings, first, candidates, compared, self.guide)
+        loss = contrastive_loss(
+            first, second, hard, temperature=self.settings.temperature, same=excluded
         )
+        if self.settings.hinge_weight and hard is not None:
+            hinge = hinge_loss(
+                first, candidates, margin=self.settings.hinge_margin, excluded=excluded
+            )
+            loss = loss + self.settings.hinge_weight * hinge
+        return loss
 
 
 def contrastive_loss(
@@ -172,6 +181,76 @@ def contrastive_loss(
         excluded = functional.pad(same, (0, len(candidates) - same.size(1)))
         logits = logits.masked_fill(excluded, float("-inf"))
     return functional.cross_entropy(logits, torch.arange(len(first), device=first.device))
+
+
+def hinge_loss(
+    first: Tensor, candidates: Tensor, *, margin: float, excluded: Tensor | None = None
+) -> Tensor:
+    """Return the energy-based hinge (PromCSE, eq. 5).
+
+    It is the mean over i of
+
+        max(0, margin - cos(z1_i, z2_i) + max_j cos(z1_i, c_j))
+
+    c_j are the candidates other than i's positive. Several nearest ones share the gradient.
+
+    Args:
+        first: (n, d), z1.
+        candidates: (m, d), z2 and then the hard negatives, m >= n.
+        margin: The cosine by which the positive should be nearer.
+        excluded: (n, m) bool, True if candidate j does not count against sentence i.
+    """
+    cosines = _cosines(first, candidates)
+    is_positive = torch.eye(*cosines.shape, dtype=torch.bool, device=cosines.device)
+    others = cosines.masked_fill(is_positive, float("-inf"))
+    if excluded is not None:
+        others = others.masked_fill(excluded, float("-inf"))
+    return functional.relu(margin - cosines.diagonal() + others.amax(1)).mean()
+
+
+def excluded_negatives(
+    settings: ContrastiveSettings,
+    first: Tensor,
+    candidates: Tensor,
+    columns: Sequence[Sequence[str]],
+    guide: SentenceVectors | None = None,
+) -> Tensor | None:
+    """Return which candidates do not count against which sentence, (n, m) bool; None: all count.
+
+    They are equal sentences (``mask_duplicates``), and those nearer to a sentence than its positive
+    (``mask_false``), by the vectors themselves (Qwen3-Embedding) or by a guide's (GISTEmbed).
+
+    Args:
+        settings: Which of these are left out.
+        first: (n, d), z1.
+        candidates: (m, d), z2, then the hard negatives.
+        columns: The texts: of z1, of z2 if they are others, and of the hard negatives.
+        guide: The vectors that decide if ``mask_false`` is "guide".
+    """
+    masks = []
+    if settings.mask_duplicates:
+        masks.append(false_negative_mask(columns, first.device))
+    if settings.mask_false == "self":
+        with torch.no_grad():
+            masks.append(nearer_than_positive(first, candidates, settings.mask_margin))
+    elif guide is not None:
+        sentences, *others = columns
+        anchors = to_device(guide.encode(sentences), first.device)
+        texts = list(itertools.chain.from_iterable(others))
+        compared = to_device(guide.encode(texts), first.device)
+        masks.append(nearer_than_positive(anchors, compared, settings.mask_margin))
+    if not masks:
+        return None
+    return functools.reduce(torch.logical_or, masks)
+
+
+def nearer_than_positive(anchors: Tensor, candidates: Tensor, margin: float = 0.0) -> Tensor:
+    """Return the mask (n, m) of candidates j != i with cos(a_i, c_j) > cos(a_i, c_i) + margin.
+
+    The anchors are (n, e), the candidates (m, e); candidate i is the positive of anchor i.
+    """
+    cosines = _cosines(anchors, candidates)
+    return cosines > cosines.diagonal().unsqueeze(1) + margin
 
 
 def _cosines(first: Tensor, second: Tensor) -> Tensor:
@@ -231,24 +310,22 @@ class NegativeView(Contrastive[CoTBERTSettings]):
         With ``negatives_within`` N, groups of N examples are contrasted each on its own, and
         their losses averaged (the published code's replicas).
         """
-        same = None
-        if self.settings.mask_duplicates:
-            same = false_negative_mask(columns, views[0].device)
+        excluded = excluded_negatives(self.settings, views[0], views[1], columns)
         n = len(columns[0])
         group = self.settings.negatives_within or n
         losses = []
         for start in range(0, n, group):
             rows = slice(start, start + group)
             first, second, negative = (view[rows] for view in views)
-            excluded = None
-            if same is not None:
-                excluded = same[rows, rows]
+            same = None
+            if excluded is not None:
+                same = excluded[rows, rows]
             loss = negative_view_loss(
                 first,
                 second,
                 negative,
                 temperature=self.settings.temperature,
-                same=excluded,
+                same=same,
             )
             losses.append(loss)
         return torch.stack(losses).mean()

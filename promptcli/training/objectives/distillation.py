@@ -19,7 +19,11 @@ from promptcli.encoder.batching import to_device
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError
 from promptcli.training.methods.distill import DistillSettings
-from promptcli.training.objectives.contrastive import contrastive_loss, false_negative_mask
+from promptcli.training.objectives.contrastive import (
+    contrastive_loss,
+    false_negative_mask,
+    nearer_than_positive,
+)
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.teacher import SentenceVectors
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
@@ -121,14 +125,6 @@ def similarity_distance(student: Tensor, teacher: Tensor) -> Tensor:
     t = functional.normalize(teacher, dim=1)
     n = len(student)
     return (h @ h.T - t @ t.T).fill_diagonal_(0).square().sum() / max(1, n * (n - 1))
-
-
-def nearer_than_positive(anchors: Tensor, candidates: Tensor) -> Tensor:
-    """Return the mask (n, m) of candidates j != i with cos(a_i, c_j) > cos(a_i, c_i), by the
-    teacher (n, e), (m, e).
-    """
-    cosines = functional.normalize(anchors, dim=1) @ functional.normalize(candidates, dim=1).T
-    return cosines > cosines.diagonal().unsqueeze(1)
 
 
 def start_map(teacher: SentenceVectors, student: Encoder, seed: int) -> Floats:

@@ -49,6 +49,11 @@ class Objective(nn.Module, Generic[Settings]):
         """Return the examples that can be learned from on that backbone; all of them, mostly."""
         return examples
 
+    @classmethod
+    def samples(cls, examples: TrainingExamples) -> dict[str, list[str]]:
+        """Return what the plan of a run shows of its examples: nothing, mostly."""
+        return {}
+
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
         """Return the texts of each view, with its number from 0.
 

@@ -1,0 +1,39 @@
+"""Negation of English sentences by a list of words, without a parser (after SNCSE)."""
+
+import re
+
+#: Forms of be, have and do, and modals: "not" comes behind the first of them.
+_AUXILIARIES = frozenset(
+    "am is are was were be have has had do does did"
+    " can could will would shall should may might must".split()
+)
+#: Contractions that lose more than "n't".
+_IRREGULAR = {"can't": "can", "won't": "will", "shan't": "shall", "cannot": "can"}
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019]t)?")
+
+
+def negated(sentence: str) -> str:
+    """Return a sentence that denies an English one.
+
+    The first "not", also of a contraction, is left out. Without one, "not" is put behind the first
+    form of be, have or do, or the first modal. A sentence without any of these gets "Not" in front.
+    """
+    words = list(_WORD.finditer(sentence))
+    for word in words:
+        before, after = sentence[: word.start()], sentence[word.end() :]
+        spelled = word[0].lower().replace("\u2019", "'")
+        if spelled == "not":
+            return before + after.lstrip() if before else after.lstrip()
+        if spelled in _IRREGULAR:
+            return before + _cased(_IRREGULAR[spelled], word[0]) + after
+        if spelled.endswith("n't"):
+            return before + word[0][:-3] + after
+    for word in words:
+        if word[0].lower() in _AUXILIARIES:
+            return f"{sentence[: word.end()]} not{sentence[word.end() :]}"
+    return f"Not {sentence}"
+
+
+def _cased(word: str, like: str) -> str:
+    """Return a word with a capital if ``like`` begins with one."""
+    return word.capitalize() if like[0].isupper() else word

@@ -1,0 +1,48 @@
+"""SNCSE (Wang and Dou, 2022): PromptBERT's two templates, and the negated sentence, which may be
+near, but not as near as the positive.
+"""
+
+from dataclasses import dataclass
+
+from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.training_settings import (
+    ContrastiveSettings,
+    TemplateSettings,
+    setting,
+)
+
+_VIEWS = ('This sentence : " [X] " means [MASK] .', 'This sentence of " [X] " means [MASK] .')
+
+
+@dataclass(frozen=True)
+class SNCSESettings(TemplateSettings, ContrastiveSettings):
+    """Settings of SNCSE."""
+
+    soft_weight: float = setting(1e-3, "weight of the bounds on the negated sentence.", min=0)
+    soft_alpha: float = setting(
+        0.1, "cosine by which the negated sentence is farther than the positive, at least.", min=0
+    )
+    soft_beta: float = setting(
+        0.3, "cosine by which the negated sentence is farther than the positive, at most.", min=0
+    )
+
+
+_PAPER = SNCSESettings(batch_size=256, learning_rate=1e-5)
+_LARGE = _PAPER.replace(batch_size=128, learning_rate=5e-6)
+_ROBERTA_WEIGHT = 5e-4
+
+SNCSE = Method(
+    name="sncse",
+    source="SNCSE, unsupervised: two templates, and the negated sentence as a soft negative",
+    pooling="last/mask",
+    learns=("backbone",),
+    variants={"*": Variant(_VIEWS)},
+    objective="soft-negative",
+    small=_PAPER.replace(batch_size=128, learning_rate=3e-5, temperature=0.2, eval_steps=25),
+    paper={
+        "bert-base-uncased": _PAPER,
+        "bert-large-uncased": _LARGE,
+        "roberta-base": _PAPER.replace(soft_weight=_ROBERTA_WEIGHT),
+        "roberta-large": _LARGE.replace(soft_weight=_ROBERTA_WEIGHT),
+    },
+)
