@@ -22,7 +22,7 @@ from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.lora import is_lora
 from promptcli.backbones.pretrained import family_and_width
-from promptcli.data.dialect import split_columns
+from promptcli.data.dialect import SENTENCES, split_columns
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import (
     TrainingData,
@@ -378,10 +378,13 @@ class TrainingJob:
     def describe(self) -> dict[str, Any]:
         form, base, data, on = self.resolve()
         samples: dict[str, list[str]] = {}
-        if not is_fetched(data):
+        layouts = find_objective(form).layouts
+        if self.data is not None and not is_fetched(data):
             examples = self.examples(data)
             form = find_method(self.method, supervised=examples.supervised)
             samples = find_objective(form).samples(examples)
+        elif SENTENCES in layouts and not is_fetched(data):
+            samples = find_objective(form).samples(training_examples(data, layouts=layouts))
         in_force = self.settings(form, base)
         family = _family(form, base)
         form = self.started(form, in_force, family)

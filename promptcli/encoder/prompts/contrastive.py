@@ -28,8 +28,9 @@ _SPEC = re.compile(rf"(?:([0-9]+):({_NUMBER})(:norm)?:)?(.*?) \|\| (.*)", re.DOT
 
 
 class Contrastive(Prompt):
-    """Contrastive Prompting (Cheng et al., ACL 2025, long papers): a template, and one for irrelevant
-    information.
+    """Contrastive Prompting: a template, and one for irrelevant information.
+
+    From Cheng et al., ACL 2025, long papers.
 
     At one layer (0-based) the last token's input of the attention's output projection, A, becomes C
     (A - B), or C (A - B) |A| / |A - B| with ``norm``; B is the same of the auxiliary prompt, whose
