@@ -47,7 +47,7 @@ class Flag:
             )
         else:
             if not names and default is False:
-                names = [f"--{_written(name)}"]  # no --no-name beside it
+                names = [f"--{written_name(name)}"]  # no --no-name beside it
             option = typer.Option(*names, **details, metavar=self.metavar)
         if default is None:
             annotation |= None
@@ -103,7 +103,7 @@ class SettingOptions:
 
     def others(self) -> list[str]:
         """Return the fields that ``--set`` takes, spelled as on the command line."""
-        return [_written(name) for name in kinds_of(self.described) if name not in self.only]
+        return [written_name(name) for name in kinds_of(self.described) if name not in self.only]
 
     def changes(self, given: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[str, Any]:
         """Return the fields that were given, lists as tuples.
@@ -140,7 +140,7 @@ def set_help(settings: Any, heading: str, *, leave_out: Sequence[str] = ()) -> S
     for item in dataclasses.fields(settings):
         if "help" in item.metadata and item.name not in leave_out:
             value = value_typed(getattr(settings, item.name))
-            rows.append((f"{_written(item.name)}={value}", item.metadata["help"]))
+            rows.append((f"{written_name(item.name)}={value}", item.metadata["help"]))
     return heading, rows
 
 
@@ -174,11 +174,11 @@ def parsed(
         name = field_of(pair)
         if not text:
             raise UsageError(
-                f"{option} takes FIELD=VALUE, one of {', '.join(map(_written, kinds))}; got"
+                f"{option} takes FIELD=VALUE, one of {', '.join(map(written_name, kinds))}; got"
                 f" {pair!r}"
             )
         if name not in kinds:
-            raise unknown("setting", written, map(_written, kinds))
+            raise unknown("setting", written, map(written_name, kinds))
         members = get_args(kinds[name]) or (kinds[name],)
         kind = next((member for member in members if member in _READERS), str)
         read, takes = _READERS[kind]
@@ -199,7 +199,8 @@ def field_of(pair: str) -> str:
     return pair.partition("=")[0].replace("-", "_")
 
 
-def _written(name: str) -> str:
+def written_name(name: str) -> str:
+    """Return a field as it is spelled on the command line."""
     return name.replace("_", "-")
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import shlex
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -27,6 +27,7 @@ from promptcli.cli.options import (
     value_typed,
 )
 from promptcli.cli.pictures import PictureOptions
+from promptcli.cli.run_files import as_toml, reads_run_file, settings_in_file
 from promptcli.cli.stopping import ended_by_signals
 from promptcli.errors import UsageError
 from promptcli.training.launch import launch
@@ -64,6 +65,7 @@ def _setting(name: str, *flags: str) -> Any:
 
 
 def train(
+    ctx: typer.Context,
     word: Annotated[
         str | None, typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}.")
     ] = None,
@@ -210,17 +212,38 @@ def train(
         ),
     ] = None,
     plot: Annotated[Path | None, field_option(PictureOptions, "plot")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            callback=reads_run_file(_AllSettings),
+            is_eager=True,  # before the options whose defaults it changes
+            metavar="FILE",
+            help=(
+                "TOML file of options and settings, by their names (`batch-size = 64`); what is"
+                " typed wins. `--dry-run --format toml` writes one."
+            ),
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the settings in force and stop.")
     ] = False,
+    format: Annotated[
+        str | None,
+        typer.Option(metavar="toml", help="With --dry-run: what `--config` reads."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Train a sentence encoder; the checkpoint that is best on the development pairs is kept."""
+    if format is not None and (format != "toml" or not dry_run):
+        raise UsageError("--format takes toml, with --dry-run")
+    set = [*settings_in_file(ctx), *(set or [])]  # what is typed wins
     if resume and name is None and word:
         name = word
         if library.is_begun(name) or word not in METHODS:
             word = None  # the record of the run tells the method
-    method = method or word
+    method_source = ctx.get_parameter_source("method")
+    if word and (method_source is None or method_source.name != "COMMANDLINE"):
+        method = word  # a method that is typed wins over that of a file
     if not method and (dry_run or not (resume and name)):
         raise UsageError(
             f"give a method, e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}"
@@ -260,7 +283,28 @@ def train(
         space = _space(sweep or [], seeds)
         trials = [{}]
     if dry_run:
-        _print_settings(library.training_settings(**(given | trials[0])), as_json=json)
+        shown = library.training_settings(**(given | trials[0]))
+        if format is None:
+            _print_settings(shown, as_json=json)
+            return
+        named: dict[str, Any] = {
+            "method": method,
+            "name": None if name == method else name,
+            "data": data or [shown["data"]],
+            "backbone": shown["backbone"],
+            "from": start,
+            "supervised": supervised,
+            "paper": paper,
+            "on": shown["chosen_by"],
+            "test": tests,
+            "data-dir": data_dir,
+            "report-to": report_to,
+            "seeds": seeds,
+            "sweep": sweep,
+            "trials": count,
+        }
+        swept = {*trials[0], *(space or {})}
+        result(as_toml(named | _settings_of(shown, swept)))
         return
     begun_search = None
     if resume and not (sweep or seeds):
@@ -357,6 +401,15 @@ def settings_in_force(words: Sequence[str]) -> Section:
     return set_help(
         small, f"Settings of {method} by --set, and their values for mini-bert", leave_out=_OWN
     )
+
+
+def _settings_of(shown: Mapping[str, Any], swept: Collection[str]) -> dict[str, Any]:
+    """Return the settings in force, by the names of their options, but those that are swept."""
+    settings = {}
+    for field in kinds_of(_AllSettings):
+        if field in shown and field not in swept:
+            settings["prompt" if field == "template" else field] = shown[field]
+    return settings
 
 
 def _print_settings(shown: dict[str, object], *, as_json: bool) -> None:
