@@ -19,12 +19,20 @@ if TYPE_CHECKING:
     from promptcli.analysis.geometry import Anisotropy, Uniformity
     from promptcli.analysis.mask_tokens import MaskTokens
     from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
+    from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.evaluation.scores import Label
     from promptcli.models.loading import Model, Sentences
 
     Found: TypeAlias = (
-        Anisotropy | Uniformity | TokenBias | list[MaskTokens] | Impact | ImpactStudy | Attention
+        Anisotropy
+        | Uniformity
+        | TokenBias
+        | SentenceMap
+        | list[MaskTokens]
+        | Impact
+        | ImpactStudy
+        | Attention
     )
 
 #: A value of a setting of an analysis.
@@ -44,6 +52,7 @@ class Analysis:
     #: takes one backbone, whatever the recipe; else all encoders, a result for each
     of_backbone: bool = False
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)  #: with their defaults
+    coloured: bool = False  #: takes a column beside the sentences
 
 
 #: By the name that ``promptcli.analyze`` takes.
@@ -71,6 +80,13 @@ ANALYSES: dict[str, Analysis] = {
         "token_bias:token_bias",
         True,
         {"states": "static"},
+    ),
+    "map": Analysis(
+        "Sentences in a plane, by tsne, umap or pca (needs scikit-learn)",
+        "sentences",
+        "sentence_map:map_sentences",
+        settings={"method": "tsne", "first": 2000, "seed": 0},
+        coloured=True,
     ),
     "mask-tokens": Analysis(
         "Most probable tokens at the mask, with and without denoising (PromptBERT, table 7)",
@@ -109,6 +125,7 @@ def analyze(
     *,
     data_dir: str | Path | None = None,
     text_field: str | None = None,
+    color: str | Sequence[object] | None = None,
     skip_unfit: bool = False,
     **settings: Setting,
 ) -> "Found | dict[Label, Found]":
@@ -124,16 +141,18 @@ def analyze(
             else sentences, or their name: ``demo`` (default), a task, a file.
         data_dir: SentEval folder of the tasks.
         text_field: Column of the sentence. Default: `text`, else `sentence`, else the only one.
+        color: Column of the file that colours a map: classes or numbers. In Python also a value for
+            each sentence.
         skip_unfit: Of several models, report those that do not fit their backbone, and leave them
             out.
         settings: Of the analysis: ``first``, ``sample``, ``seed``, ``lower``, ``words`` of
-            anisotropy, ``states`` of token-bias, ``top`` of mask-tokens, ``corpus`` and ``first``
-            of impact-tfidf, ``head`` of attention.
+            anisotropy, ``states`` of token-bias, ``method``, ``first`` and ``seed`` of map,
+            ``top`` of mask-tokens, ``corpus`` and ``first`` of impact-tfidf, ``head`` of attention.
 
     Returns:
-        The analysis's own result: an ``Anisotropy``, ``Uniformity``, ``TokenBias``, list of
-        ``MaskTokens``, ``Impact``, ``ImpactStudy`` or ``Attention``; of a list of models a result
-        by label.
+        The analysis's own result: an ``Anisotropy``, ``Uniformity``, ``TokenBias``,
+        ``SentenceMap``, list of ``MaskTokens``, ``Impact``, ``ImpactStudy`` or ``Attention``; of a
+        list of models a result by label.
 
     Raises:
         UsageError: An unknown analysis or setting, or a model that does not fit it.
@@ -154,8 +173,14 @@ def analyze(
         for setting in settings:
             if setting not in analysis.settings:
                 raise unknown(f"setting of {name}", setting, analysis.settings)
-        content = _content(analysis.takes, BARE.corpus if on is None else on, text_field)
+        given_on = BARE.corpus if on is None else on
         values: dict[str, Any] = {**analysis.settings, **settings}
+        if color is None:
+            content = _content(analysis.takes, given_on, text_field)
+        elif analysis.coloured:
+            content, values["values"] = _coloured(given_on, color, text_field)
+        else:
+            raise UsageError(f"`color` is of map, not of {name}; leave it out")
         corpus = values.get("corpus")
         if isinstance(corpus, str):
             values["corpus"] = fitting_sentences(corpus)
@@ -179,6 +204,28 @@ def analyze(
             return results[0]
         labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]
         return dict(zip(labels, results, strict=True))
+
+
+def _coloured(
+    on: "Sentences", color: str | Sequence[object], text_field: str | None
+) -> tuple[list[str], list[str]]:
+    """Return sentences and the values that colour them."""
+    from promptcli.data.sources import sentences_with_column
+
+    if isinstance(on, str | Path):
+        if not isinstance(color, str):
+            raise UsageError("of a file, `color` is the name of a column")
+        return sentences_with_column(str(on), color, text_field=text_field)
+    sentences = list(on)
+    if isinstance(color, str):
+        raise UsageError(
+            f"`color` {color!r} is a column of a file; of sentences it is a value for each"
+        )
+    if len(color) != len(sentences):
+        raise UsageError(
+            f"`color` has {len(color):,} values for {len(sentences):,} sentences; give one for each"
+        )
+    return sentences, ["" if value is None else str(value) for value in color]
 
 
 def _content(takes: str, on: "Sentences", text_field: str | None) -> Any:

@@ -160,17 +160,25 @@ class PictureOptions:
         False, "Overwrite an existing file or model of that name.", panel="Picture"
     )
 
-    def check(self) -> None:
-        """Refuse a picture that could not be drawn, before any work is done."""
+    def check(self, *, page: bool = False) -> None:
+        """Refuse a picture that could not be drawn, before any work is done.
+
+        With ``page`` it may be an HTML page.
+        """
         if self.plot is None:
             return
-        if self.plot.suffix not in PICTURES:
+        kinds = list(PICTURES)
+        if page:
+            kinds.append(".html")
+        if self.plot.suffix not in kinds:
             raise UsageError(
-                f"--plot {self.plot}: not a picture; give a name that ends in"
-                f" {' or '.join(PICTURES)}"
+                f"--plot {self.plot}: not a picture; give a name that ends in {' or '.join(kinds)}"
             )
         check_output(self.plot, force=self.force, option="--plot")
-        require("matplotlib", extra="plot")
+        if self.plot.suffix == ".html":
+            require("plotly", extra="map")
+        else:
+            require("matplotlib", extra="plot")
 
     def draw(self, paint: Callable[..., None], *given: Any) -> None:
         """Draw the plot, if one is asked for."""

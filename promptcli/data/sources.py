@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 from promptcli.data import demo
 from promptcli.data.dialect import (
+    CELLS,
     DEFINITIONS,
     GRADED_PAIRS,
     ID,
     LABELLED_PAIRS,
+    NONE,
     PAIRS,
     SENTENCES,
     TEXT,
@@ -34,7 +36,7 @@ from promptcli.data.rows import column_texts, open_rows
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import DEMO, TASKS, TaskName
 from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import NotFoundError, UsageError, did_you_mean
 
 
 class Table(Protocol):
@@ -347,6 +349,33 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
         fields = ColumnChoice(layouts=(LABELLED_PAIRS[:2], SENTENCES), remedy="")
     with open_rows(path, fields) as rows:  # once: it may be a pipe
         return [*itertools.chain(*zip(*rows.tuples(), strict=True))]
+
+
+def sentences_with_column(
+    path: str, column: str, *, text_field: str | None = None
+) -> tuple[list[str], list[str]]:
+    """Return the sentences of a table and the cells of another of its columns, "" where empty."""
+    if not _is_file(path):
+        raise UsageError(f"`color` {column!r} is a column of a file, and {path!r} is no file")
+    sentences: list[str] = []
+    cells: list[str] = []
+    others: dict[str, None] = {}
+    fields = ColumnChoice(text=text_field, id=NONE, cells=True)
+    with open_rows(path, fields) as rows:
+        for batch in rows:
+            sentences += batch.column(TEXT).to_pylist()
+            for row in batch.column(CELLS).to_pylist():
+                named = dict(row)
+                others |= dict.fromkeys(named)
+                cells.append(named.get(column, ""))
+    if not others:
+        raise UsageError(f"{path} has no columns beside its sentences, and `color` names one")
+    if column not in others:
+        raise UsageError(
+            f"{path} has no column {column!r} beside its sentences; it has {', '.join(others)}"
+            f"{did_you_mean(column, list(others))}"
+        )
+    return sentences, cells
 
 
 def training_examples(

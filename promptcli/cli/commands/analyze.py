@@ -9,7 +9,7 @@ import typer
 
 from promptcli import analysis as library
 from promptcli.analysis import ANALYSES
-from promptcli.cli import pictures
+from promptcli.cli import maps, pictures
 from promptcli.cli.console import note, out, result_json, result_table, terminal_width
 from promptcli.cli.options import (
     Backbone,
@@ -35,6 +35,7 @@ from promptcli.settings import BARE
 if TYPE_CHECKING:
     from promptcli.analysis.mask_tokens import MaskTokens
     from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
+    from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.evaluation.scores import Label
 
@@ -64,6 +65,7 @@ class Shown:
     results: "dict[Label, Any]"
     on: Any  #: the input, as the user wrote it
     settings: dict[str, Any]  #: of the analysis, with the defaults
+    color: str | None = None  #: a column beside the sentences
 
     @property
     def named(self) -> dict[str, Any]:
@@ -107,6 +109,7 @@ class Display:
     draw: Callable[[Path, Shown], None] | None = None
     models: Sequence[str | None] = (None,)  #: the default models; None: the default backbone
     token_map: bool = False  #: whether a map of the tokens is printed above the table
+    page: bool = False  #: whether it is also drawn into a page
 
 
 def analyze(
@@ -136,8 +139,24 @@ def analyze(
             help="Column of the sentence. Default: `text`, else `sentence`, else the only one."
         ),
     ] = None,
+    color: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of the file that colours a map: classes or numbers.",
+        ),
+    ] = None,
     json: Json = False,
-    plot: Annotated[Path | None, field_option(PictureOptions, "plot")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            help=(
+                "Draw into a .png, .svg or .pdf file (needs matplotlib); a map also into a .html"
+                " page, whose points show their sentences (needs plotly)."
+            ),
+            rich_help_panel="Picture",
+        ),
+    ] = None,
     force: Annotated[bool, field_option(PictureOptions, "force", "--force")] = False,
     backbone: Backbone = None,
     prompt: Prompt = None,
@@ -147,8 +166,8 @@ def analyze(
 ) -> None:
     """Look inside models: how their vectors lie, what their tokens and heads do."""
     picture = PictureOptions(plot, force)
-    picture.check()
     display = look_up("analysis", name, DISPLAYS)
+    picture.check(page=display.page)
     known = ANALYSES[name].settings
     if plot is not None and display.draw is None:
         raise UsageError(f"{name} has no picture; leave out --plot")
@@ -167,10 +186,11 @@ def analyze(
         content,
         data_dir=data_dir,
         text_field=text_field,
+        color=color,
         skip_unfit=not model,
         **settings,
     )
-    shown = Shown(results, content, {**known, **settings})
+    shown = Shown(results, content, {**known, **settings}, color)
     if display.draw is not None:
         picture.draw(display.draw, shown)
     if json:
@@ -338,6 +358,20 @@ def _token_bias_row(bias: "TokenBias") -> dict[str, Any]:
     }
 
 
+def _map(shown: Shown) -> Shape:
+    plane: SentenceMap = shown.only
+    if plane.truncated:
+        note(f"{counted(plane.truncated, 'sentence')} longer than the model's input: cut")
+    if plane.values is not None:
+        maps.note_others(str(shown.color), plane.values)
+    rows = [
+        (name, each.method, f"{len(each.points):,}", f"{each.trustworthiness:.2f}")
+        for name, each in shown.named.items()
+    ]
+    said = "trustworthiness: 1 if the nearest in the plane are the nearest in the model"
+    return said, ("", "method", "sentences", "trustworthiness"), rows
+
+
 def _mask_tokens(shown: Shown) -> Shape:
     def likely(guesses: Sequence[Any]) -> str:
         return ", ".join(f"{guess.token} {guess.probability:.2f}" for guess in guesses)
@@ -423,6 +457,13 @@ DISPLAYS: dict[str, Display] = {
         _ROWS,
     ),
     "token-bias": Display(_token_bias_row, _token_bias, _drawn(pictures.draw_token_bias)),
+    "map": Display(
+        _fields("method", "trustworthiness", "truncated", "sentences", "values", "points"),
+        _map,
+        lambda path, shown: maps.draw_map(path, shown.named, shown.color),
+        ("mini",),
+        page=True,
+    ),
     "mask-tokens": Display(_mask_tokens_row, _mask_tokens, models=("prompt-denoised",)),
     "impact": Display(
         _fields("tokens", "matrix", "means"), _impact, _drawn(pictures.draw_impact), token_map=True

@@ -1,0 +1,222 @@
+"""Maps of sentences: a picture, or a page whose points show their sentences."""
+
+import html
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from promptcli.cli.console import note
+from promptcli.cli.pictures import BLUE, COLOURS, GREY, MARKERS, drawing
+from promptcli.data.given import finite_number
+from promptcli.storage.files import write_text
+
+if TYPE_CHECKING:
+    from promptcli.analysis.sentence_map import SentenceMap
+
+#: Classes with a colour and a mark of their own; more could not be told apart.
+MOST_CLASSES = len(COLOURS)
+#: Name of the sentences without a value.
+_NONE = "no value"
+#: Longer names of classes are cut.
+_CLASS = 30
+#: Marks of the page, in the order of ``MARKERS``.
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star")
+#: Above this number of points the page draws by WebGL.
+_MOST_SVG = 5000
+#: The buttons of the page: none of them sends anything.
+_BUTTONS = ["toImage", "pan2d", "zoom2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]
+_CONFIG = {"displaylogo": False, "modeBarButtons": [_BUTTONS], "responsive": True}
+#: A sentence on the page: characters of a line, and lines.
+_LINE = 80
+_LINES = 12
+
+
+@dataclass(frozen=True)
+class Group:
+    """Points that are drawn alike."""
+
+    name: str  #: "" if there is only one group
+    rows: list[int]
+    colour: str
+    mark: int  #: number of a mark
+    numbers: list[float] | None = None  #: value of each point, of a scale of colours
+
+
+def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
+    """Return how points are coloured: alike, by their numbers on a scale, or by their class.
+
+    The most frequent classes have colours, and come first; all others are grey.
+    """
+    if values is None:
+        return [Group("", list(range(count)), BLUE, 0)]
+    rows_of: dict[str, list[int]] = {}
+    for row, value in enumerate(values):
+        rows_of.setdefault(value.strip(), []).append(row)
+    missing = rows_of.pop("", [])
+    numbers = {value: finite_number(value) for value in rows_of}
+    if len(rows_of) > MOST_CLASSES and None not in numbers.values():
+        return _scale(rows_of, numbers, missing)
+    classes = sorted(rows_of, key=lambda value: -len(rows_of[value]))  # of equals the first
+    groups = []
+    for number, value in enumerate(classes[:MOST_CLASSES]):
+        rows = rows_of[value]
+        name = textwrap.shorten(value, _CLASS, placeholder="…") or value[:_CLASS]
+        groups.append(Group(f"{name} ({len(rows):,})", rows, COLOURS[number], number))
+    others = classes[MOST_CLASSES:]
+    if others:
+        rest = [row for value in others for row in rows_of[value]]
+        groups.append(Group(f"{len(others):,} others ({len(rest):,})", rest, GREY, 0))
+    if missing:
+        groups.append(_without_value(missing))
+    return groups
+
+
+def _without_value(rows: list[int]) -> Group:
+    return Group(f"{_NONE} ({len(rows):,})", rows, GREY, len(MARKERS) - 1)
+
+
+def _scale(
+    rows_of: Mapping[str, list[int]], numbers: Mapping[str, float | None], missing: list[int]
+) -> list[Group]:
+    """Return the points with a number as one group, and those without one."""
+    rows = []
+    found = []
+    for value, number in numbers.items():
+        assert number is not None
+        rows += rows_of[value]
+        found += [number] * len(rows_of[value])
+    groups = [Group("", rows, "", 0, found)]
+    if missing:
+        groups.append(_without_value(missing))
+    return groups
+
+
+def note_others(column: str, values: Sequence[str]) -> None:
+    """Say that most classes have no colour of their own, if so."""
+    found = Counter(value.strip() for value in values if value.strip())
+    numeric = all(finite_number(value) is not None for value in found)
+    if len(found) > MOST_CLASSES and not numeric:
+        note(
+            f"{column} has {len(found):,} values; the {MOST_CLASSES} most frequent have a colour,"
+            " the others are grey"
+        )
+
+
+def draw_map(path: Path, maps: "Mapping[str, SentenceMap]", column: str | None) -> None:
+    """Draw a panel for each model, into a picture or, by the name ``.html``, a page."""
+    if path.suffix == ".html":
+        write_text(path, map_page(maps, column))
+    else:
+        _draw_picture(path, maps, column)
+
+
+def describe(name: str, plane: "SentenceMap") -> str:
+    """Return the title of a map."""
+    return (
+        f"{name}: {len(plane.points):,} sentences by {plane.method}, trustworthiness"
+        f" {plane.trustworthiness:.2f}"
+    )
+
+
+def _draw_picture(path: Path, maps: "Mapping[str, SentenceMap]", column: str | None) -> None:
+    with drawing(path, 5.4 * len(maps) + 1.8, 5.2) as figure:
+        panels = figure.subplots(1, len(maps), squeeze=False)[0]
+        scale = None
+        for panel, (name, plane) in zip(panels, maps.items(), strict=True):
+            size = min(max(30_000 / len(plane.points), 12), 45)
+            for group in groups_of(plane.values, len(plane.points)):
+                x, y = plane.points[group.rows].T
+                style: dict[str, Any] = {"s": size, "linewidths": 0, "alpha": 0.75}
+                style |= {"rasterized": True, "marker": MARKERS[group.mark]}
+                style["zorder"] = 2 if _is_coloured(group) else 1
+                if group.numbers is None:
+                    panel.scatter(x, y, color=group.colour, label=group.name, **style)
+                else:
+                    scale = panel.scatter(x, y, c=group.numbers, cmap="cividis", **style)
+            panel.set(xticks=[], yticks=[])
+            panel.set_title(describe(name, plane), fontsize="medium")
+        if scale is not None:
+            figure.colorbar(scale, ax=panel, label=column)
+        _draw_legend(figure, panels[0], column)
+
+
+def _draw_legend(figure: Any, panel: Any, column: str | None) -> None:
+    """Name the classes, if there are any."""
+    handles, names = panel.get_legend_handles_labels()
+    if names:
+        figure.legend(handles, names, title=column, loc="outside right upper", frameon=False)
+
+
+def map_page(maps: "Mapping[str, SentenceMap]", column: str | None) -> str:
+    """Return a page that needs no network: a point shows its sentence, and its value."""
+    from plotly import graph_objects
+    from plotly.subplots import make_subplots
+
+    titles = [describe(name, plane) for name, plane in maps.items()]
+    figure = make_subplots(1, len(maps), subplot_titles=[_shown(title) for title in titles])
+    for number, plane in enumerate(maps.values(), 1):
+        kind = graph_objects.Scatter
+        if len(plane.points) > _MOST_SVG:
+            kind = graph_objects.Scattergl
+        groups = groups_of(plane.values, len(plane.points))
+        for group in sorted(groups, key=_is_coloured):
+            trace = kind(**_trace(plane, group, column))
+            trace.showlegend = bool(group.name) and number == 1
+            trace.legendgroup = group.name
+            trace.legendrank = groups.index(group) + 1
+            figure.add_trace(trace, row=1, col=number)
+    figure.update_xaxes(visible=False)
+    figure.update_yaxes(visible=False)
+    figure.update_layout(
+        legend={"title": _shown(column or "")},
+        template="plotly_white",
+        hoverlabel={"align": "left", "bgcolor": "white"},
+        hovermode="closest",
+        autosize=True,
+        height=760,
+    )
+    body = figure.to_html(config=_CONFIG, full_html=False, include_plotlyjs=True, div_id="map")
+    title = html.escape("; ".join(titles))
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f"</head>\n<body>{body}</body></html>\n"
+    )
+
+
+def _is_coloured(group: Group) -> bool:
+    """Return whether a group is drawn above the grey ones."""
+    return group.colour != GREY
+
+
+def _trace(plane: "SentenceMap", group: Group, column: str | None) -> dict[str, Any]:
+    """Return the points of a group as plotly takes them."""
+    texts = []
+    for row in group.rows:
+        lines = textwrap.wrap(plane.sentences[row], _LINE, max_lines=_LINES, placeholder=" …")
+        if plane.values is not None:
+            lines.append(f"{column}: {plane.values[row] or _NONE}")
+        texts.append("<br>".join(map(_shown, lines)))
+    marker: dict[str, Any] = {"symbol": _SYMBOLS[group.mark], "size": 8, "opacity": 0.75}
+    if group.numbers is None:
+        marker["color"] = group.colour
+    else:
+        bar = {"title": _shown(column or "")}
+        marker |= {"color": group.numbers, "colorscale": "Cividis", "colorbar": bar}
+    points = plane.points[group.rows].round(4)
+    return {
+        "x": points[:, 0].tolist(),
+        "y": points[:, 1].tolist(),
+        "mode": "markers",
+        "name": _shown(group.name),
+        "marker": marker,
+        "hovertext": texts,
+        "hoverinfo": "text",
+    }
+
+
+def _shown(text: str) -> str:
+    """Return a text as plotly shows it; it reads tags, links among them."""
+    return html.escape(text, quote=False)
