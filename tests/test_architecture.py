@@ -60,7 +60,9 @@ DOORS = {
     "mcp": ("serving",),
     "fsspec": ("data",),
     "ray": ("embedding",),
-    "sklearn": ("encoder",),
+    "sklearn": ("analysis", "encoder"),
+    "umap": ("analysis",),
+    "plotly": ("cli",),
 }
 #: File -> what it imports from above, inside a function: ``encoder.save(...)`` and its like are
 #: conveniences for users.
