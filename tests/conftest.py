@@ -95,12 +95,20 @@ def few_demo_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
 
+#: Variables for the tests themselves.
+_OF_TESTS = ("PROMPTCLI_TEST_DATA", "PROMPTCLI_REAL_MODELS", "PROMPTCLI_FUZZ")
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give every test a registry of its own: none can touch the user's."""
+    """Give every test a registry of its own: none can touch the user's, and no option that the
+    user's environment sets is in force.
+    """
+    for name in [*os.environ]:
+        if name.startswith("PROMPTCLI_") and name not in _OF_TESTS:
+            monkeypatch.delenv(name)
     folder = tmp_path / "home"
     monkeypatch.setenv("PROMPTCLI_HOME", str(folder))
-    monkeypatch.delenv("PROMPTCLI_MODEL", raising=False)
     return folder
 
 

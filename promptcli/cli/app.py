@@ -27,6 +27,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 import promptcli
+from promptcli.cli.completing import offer_names
 from promptcli.cli.console import TYPED, note, progress, say, set_up_streams
 from promptcli.cli.options import RUNTIME, Runtime
 from promptcli.cli.signatures import expand, is_expanded, prose
@@ -73,6 +74,7 @@ class Command(TyperCommand):
         self.target = target
         self.implied_argument = implied_argument
         self.help_tail = help_tail
+        self.path = name  #: as it is typed: ``index build``
 
     @functools.cache  # noqa: B019 - the commands live as long as the program
     def load(self) -> Any:
@@ -82,11 +84,13 @@ class Command(TyperCommand):
         called = getattr(module, function)
         if is_expanded(called):
             called = expand(called)
+        offer_names(str(self.name), called)
         app = typer.Typer(add_completion=False)
         app.command(self.name, help=prose(called))(called)
         made = typer.main.get_command(app)
         self.callback = made.callback
         self.help = made.help
+        _read_variables(made.params, self.path)
         self.params = [*made.params, *_program_options()]
         return module
 
@@ -105,6 +109,8 @@ class Command(TyperCommand):
             args = [self.implied_argument, *args]
         ctx.meta["words"] = args
         rest: list[str] = super().parse_args(ctx, list(args))
+        if ctx.resilient_parsing:  # the shell asks what comes next
+            return rest
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name)
             named = parameter.param_type_name == "option" or parameter.name in ("file", "files")
@@ -128,23 +134,37 @@ class Command(TyperCommand):
             if sum(given[name] for name in parameter.opts) > 1:
                 note(f"{_typed(parameter)} is given several times; the last one counts")
 
+    def _note_variables(self, ctx: Any) -> None:
+        """Say which options the environment sets: a variable may be forgotten."""
+        root = ctx.find_root()
+        for parameter in self.params:
+            if _source(ctx, parameter.name) != "ENVIRONMENT":
+                continue
+            if parameter.name in root.params and _source(root, parameter.name) == "COMMANDLINE":
+                continue
+            note(f"{_typed(parameter)} is set by the environment, {parameter.envvar}")
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command with the program's options, given before or after it."""
         values = dict(ctx.find_root().params)
         for name in Runtime.__dataclass_fields__:
             value = ctx.params.pop(name)
-            if ctx.get_parameter_source(name).name == "COMMANDLINE":
+            if _source(ctx, name) == "COMMANDLINE":
                 values[name] = value
         runtime = Runtime(**{name: values[name] for name in Runtime.__dataclass_fields__})
         runtime.configure_libraries()
         RUNTIME.set(runtime)
         TYPED.set({parameter.name: _typed(parameter) for parameter in self.get_params(ctx)})
         self._note_repeated(ctx.meta["words"])
+        self._note_variables(ctx)
         with without_network(runtime.offline), stages_shown(None if runtime.quiet else progress):
             return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write Typer's help page and the command's own section."""
+        parameters: list[Any] = [*self.params]
+        for parameter in parameters:
+            parameter.show_envvar = False  # the guide says how they are called
         super().format_help(ctx, formatter)
         if self.help_tail:
             heading, rows = getattr(self.load(), self.help_tail)(ctx.meta.get("words", ()))
@@ -157,6 +177,21 @@ class Command(TyperCommand):
 def _end_of_options(args: Sequence[str]) -> int:
     """Return where the options end: at ``--``, or after the last word."""
     return args.index("--") if "--" in args else len(args)
+
+
+def _read_variables(parameters: Sequence[Any], path: str) -> None:
+    """Let the environment set options: ``PROMPTCLI_INDEX_BUILD_MEMORY`` is ``--memory`` of
+    ``index build``.
+    """
+    for parameter in parameters:
+        if parameter.param_type_name == "option":
+            words = ["promptcli", *path.split(), _typed(parameter).lstrip("-")]
+            parameter.envvar = "_".join(words).replace("-", "_").upper()
+
+
+def _source(ctx: Any, name: str) -> str:
+    """Return where a parameter's value comes from: COMMANDLINE, ENVIRONMENT, or another."""
+    return str(ctx.get_parameter_source(name).name)
 
 
 def _program_options() -> list[Any]:
@@ -178,6 +213,8 @@ def _typed(parameter: Any) -> str:
 
 def _group(name: str, about: str, *rows: Command) -> Commands:
     commands: Any = {row.name: row for row in rows}
+    for row in rows:
+        row.path = f"{name} {row.name}"
     return Commands(
         name=name, help=about, commands=commands, no_args_is_help=True, rich_markup_mode="rich"
     )
@@ -309,12 +346,13 @@ def command() -> Commands:
         no_args_is_help=True,
         cls=Commands,
         context_settings={"help_option_names": ["-h", "--help"]},
-        add_completion=False,
         rich_markup_mode="rich",
     )
     app.callback()(expand(_root))
     program = typer.main.get_command(app)
     assert isinstance(program, Commands)
+    options = [each for each in program.params if each.name in Runtime.__dataclass_fields__]
+    _read_variables(options, "")
     for panel, rows in (("Commands", _FIRST), ("More commands", _OTHERS)):
         for row in rows:
             row.rich_help_panel = panel
@@ -322,8 +360,14 @@ def command() -> Commands:
     return program
 
 
+#: Set by the shell when it asks for completions.
+_COMPLETING = "_PROMPTCLI_COMPLETE"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
+    if arguments is None and _COMPLETING in os.environ:
+        command().main(prog_name="promptcli")  # answers the shell and ends
     words = sys.argv[1:] if arguments is None else list(arguments)
     contextvars.copy_context().run(_run, words, ends_process=arguments is None)
 

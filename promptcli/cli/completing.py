@@ -1,0 +1,81 @@
+"""What the shell completes: names of models, recipes, templates, tasks, methods and tables.
+
+Nothing here loads torch: a shell waits for it at every press of the key.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable
+
+from promptcli.errors import PromptcliError
+
+
+def _models() -> Iterable[str]:
+    from promptcli.models.registry import Registry
+    from promptcli.recipe import RECIPES
+    from promptcli.settings import home_folder
+
+    return [*Registry(home_folder()).names(), *RECIPES]
+
+
+def _saved_models() -> Iterable[str]:
+    from promptcli.models.registry import Registry
+    from promptcli.settings import home_folder
+
+    return Registry(home_folder()).names()
+
+
+def _templates() -> Iterable[str]:
+    from promptcli.named_templates import named_templates
+
+    return named_templates()
+
+
+def _tasks() -> Iterable[str]:
+    from promptcli.data.task_table import TASKS
+
+    return TASKS
+
+
+def _methods() -> Iterable[str]:
+    from promptcli.training.methods import METHODS
+
+    return METHODS
+
+
+#: Parameter, or command and parameter -> the names that it takes.
+NAMES: dict[str, Callable[[], Iterable[str]]] = {
+    "model": _models,
+    "models": _models,
+    "encoder": _models,
+    "named": _models,
+    "show name": _saved_models,
+    "remove name": _saved_models,
+    "prompt": _templates,
+    "templates text": _templates,
+    "tasks": _tasks,
+    "on": _tasks,
+    "tests": _tasks,
+    "train word": _methods,
+}
+
+
+def offer_names(command: str, called: Callable[..., None]) -> None:
+    """Let the shell complete the parameters of a command that take names."""
+    for name, parameter in inspect.signature(called).parameters.items():
+        names = NAMES.get(f"{command} {name}", NAMES.get(name))
+        if names is None:
+            continue
+        for about in parameter.annotation.__metadata__:
+            about.autocompletion = _completion(names)
+
+
+def _completion(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Return what Typer calls with the beginning of a word."""
+
+    def complete(incomplete: str) -> list[str]:
+        try:
+            return [name for name in names() if name.startswith(incomplete)]
+        except (PromptcliError, OSError):  # e.g. a folder that may not be read
+            return []
+
+    return complete
