@@ -110,6 +110,7 @@ def draw_curves(path: Path, curves: Sequence[Curve], title: str, task: str) -> N
             for number, curve in enumerate(shown):
                 _draw_curve(panel, curve, of_figure, COLOURS[number], MARKERS[number])
             panel.set(xlabel="step", ylabel=axis.format(task))
+            panel.xaxis.get_major_locator().set_params(integer=True)
             panel.grid(alpha=0.3)
             panel.spines[["top", "right"]].set_visible(False)
         lines = [title]

@@ -213,6 +213,7 @@ def _run_next(
         trial = study.ask()
         reported = {}
     changes = {setting: _draw(trial, setting, values) for setting, values in space.items()}
+    trial.set_user_attr("changes", changes)
     note(f"trial {trial.number + 1}: {shown(changes)}")
     registry = open_registry()
     run_name = _trial_name(name, trial.number)
@@ -259,7 +260,9 @@ def _draw(trial: "optuna.trial.Trial", setting: str, values: "Range | Any") -> S
         return drawn
     if isinstance(values.low, int) and isinstance(values.high, int):
         return trial.suggest_int(setting, values.low, values.high, log=values.log)
-    return trial.suggest_float(setting, values.low, values.high, log=values.log)
+    number = trial.suggest_float(setting, values.low, values.high, log=values.log)
+    # four digits are as good as seventeen, and can be read and typed
+    return min(max(float(f"{number:.4g}"), values.low), values.high)
 
 
 def _ended(study: "optuna.Study") -> "list[optuna.trial.FrozenTrial]":
@@ -279,7 +282,7 @@ def _trial_of(frozen: "optuna.trial.FrozenTrial") -> Trial:
     kept = frozen.user_attrs
     states = {"COMPLETE": FINISHED, "PRUNED": PRUNED, "FAIL": FAILED}
     return Trial(
-        dict(frozen.params),
+        kept["changes"],
         states[frozen.state.name],
         kept.get("curve", []),
         kept.get("record", {}),

@@ -55,6 +55,7 @@ def test_the_best_of_the_trials_becomes_the_model(trainings, registry):
     assert len(found.trials) == len(trainings) == 4
     for trial, changes in zip(found.trials, trainings, strict=True):
         assert trial.changes == changes
+        assert float(f"{changes['temperature']:.4g}") == changes["temperature"]
         assert 0.01 <= changes["temperature"] <= 0.2 and changes["batch_size"] in (32, 64)
         assert isinstance(changes["steps"], int) and 10 <= changes["steps"] <= 40
     values = [trial.value for trial in found.trials]

@@ -500,7 +500,7 @@ def _print_search(found: "SettingsSearch", name: str, *, as_json: bool) -> None:
     else:
         rows = []
         for number, trial in enumerate(found.trials, start=1):
-            values = [_number_typed(value) for value in trial.changes.values()]
+            values = [value_typed(value) for value in trial.changes.values()]
             score = "-" if trial.value is None else f"{trial.value:.2f}"
             steps = str(trial.curve[-1]["step"]) if trial.curve else "-"
             mark = "*" if trial is best else ""
@@ -510,11 +510,6 @@ def _print_search(found: "SettingsSearch", name: str, *, as_json: bool) -> None:
         result_table(heads, rows)
         note(f"chosen: {', '.join(_typed(best.changes))}")
     note(_saved(found.best, name))
-
-
-def _number_typed(value: Any) -> str:
-    """Return a value of a setting for a table, a drawn number with few digits."""
-    return f"{value:.4g}" if isinstance(value, float) else value_typed(value)
 
 
 def _saved(trained: "Trained", name: str) -> str:
