@@ -177,7 +177,10 @@ class Backbone:
             static = self._embeddings(batch).float()
         if needs.decoder:
             decoder = self.head.rows[batch.ids].float()
-        attention = needs.diagonals | needs.matrices | needs.attended
+        row_slots: dict[int, list[int]] = {}
+        for layer, slot in needs.rows:
+            row_slots.setdefault(layer, []).append(slot)
+        attention = needs.diagonals | needs.matrices | needs.attended | row_slots.keys()
         if not needs.layers and not attention:
             return HiddenStates(static=static, decoder=decoder)
         places = lasts = None
@@ -189,6 +192,8 @@ class Backbone:
             prefix=batch.prefix,
             diagonal_layers=needs.diagonals,
             matrix_layers=needs.matrices,
+            row_slots=row_slots,
+            row_places={slot: slot_positions(batch, slot) for _, slot in needs.rows},
             prepending=batch.prepending,
             contrast=batch.contrast,
             lasts=lasts,
@@ -197,7 +202,9 @@ class Backbone:
             stop=None if needs.layers else max(attention),
         )
         output = self._pass(batch, needs, seam)
-        if attention - (seam.diagonals.keys() | seam.matrices.keys() | seam.mixtures.keys()):
+        read = seam.diagonals.keys() | seam.matrices.keys() | seam.mixtures.keys()
+        read |= {layer for layer, _ in seam.rows}
+        if attention - read:
             self.require_seam("Ditto" if needs.diagonals else "an attention matrix")
 
         layers = {}
@@ -220,6 +227,7 @@ class Backbone:
             decoder,
             seam.diagonals,
             seam.matrices,
+            seam.rows,
             attended,
             slot=needs.slot if places is not None else None,
         )
@@ -432,5 +440,6 @@ def _holds(batch: Batch, padding: int) -> bool:
 
 
 def _reads_slot_only(needs: Needs) -> bool:
-    others_too = needs.static or needs.decoder or needs.diagonals or needs.matrices
+    attention = needs.diagonals or needs.matrices or needs.rows
+    others_too = needs.static or needs.decoder or attention
     return needs.slot is not None and bool(needs.layers or needs.attended) and not others_too

@@ -1,14 +1,14 @@
 """The one seam into transformers: our attention function, registered by name, serves every method.
 
 A ``SeamCall`` travels with one forward pass as the keyword argument ``seam`` of the model: it
-carries deep prefixes in and attention diagonals, or whole matrices, out. Layers are numbered by
+carries deep prefixes in and attention diagonals, rows or whole matrices out. Layers are numbered by
 counting calls, because ALBERT shares one module among its layers and DistilBERT's modules carry no
 number. ``seam_fault`` compares it with transformers' eager path.
 """
 
 import functools
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,11 @@ class SeamCall:
     matrix_layers: Collection[int] = ()  #: layers (0-based) whose whole matrix is wanted
     #: Layer -> (n, h, t, t) float32, post-softmax; filled. With a prefix its columns come first.
     matrices: dict[int, Tensor] = field(default_factory=dict)
+    #: Layer (0-based) -> the slots whose rows of the matrix are wanted.
+    row_slots: Mapping[int, Collection[int]] = field(default_factory=dict)
+    row_places: Mapping[int, Tensor] = field(default_factory=dict)  #: slot -> (n,) its position
+    #: Layer and slot -> (n, h, t) float32, post-softmax, without the columns of a prefix; filled.
+    rows: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     calls: int = 0  #: layers that have come by
     prepending: Prepending | None = None
     contrast: Contrast | None = None
@@ -173,7 +178,10 @@ def attention(
         causal = getattr(module, "is_causal", False)
     wants_diagonal = seam is not None and layer in seam.diagonal_layers
     plain = seam is None or not (
-        wants_diagonal or seam.prefix is not None or layer in seam.matrix_layers
+        wants_diagonal
+        or seam.prefix is not None
+        or layer in seam.matrix_layers
+        or layer in seam.row_slots
     )
     if seam is not None and seam.kept is not None:
         seam.kept.append((key, value))
@@ -189,6 +197,11 @@ def attention(
     if seam is not None and layer in seam.matrix_layers:
         scores = kernels.scores(query, key, attention_mask, scale, softcap)
         seam.matrices[layer] = scores.softmax(-1)
+    if seam is not None:
+        for slot in seam.row_slots.get(layer, ()):
+            places = seam.row_places[slot]
+            row = _row(query, key, attention_mask, places, scale, softcap)
+            seam.rows[layer, slot] = row[..., -length:]
     if seam is None or not wants_diagonal:
         only_causal = attention_mask is None and causal and length > 1
         output = attend(
@@ -206,6 +219,22 @@ def attention(
     if seam is not None:
         mixed = seam.pass_on(layer, mixed)
     return mixed, None
+
+
+def _row(
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    places: Tensor,
+    scale: float,
+    softcap: float | None,
+) -> Tensor:
+    """Return the row of the attention matrix at one position (n,) of each input, (n, h, t)."""
+    inputs = torch.arange(query.size(0), device=query.device)
+    one = query[inputs, :, places].unsqueeze(2)
+    if mask is not None and mask.size(2) > 1:
+        mask = mask.expand(query.size(0), -1, -1, -1)[inputs, :, places].unsqueeze(2)
+    return kernels.scores(one, key, mask, scale, softcap).softmax(-1).squeeze(2)
 
 
 def attend(

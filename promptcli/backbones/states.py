@@ -157,6 +157,8 @@ class Needs:
     diagonals: frozenset[int] = frozenset()
     #: layers (0-based) whose whole attention matrices are wanted
     matrices: frozenset[int] = frozenset()
+    #: layers (0-based) and slots whose row of the attention matrix is wanted
+    rows: frozenset[tuple[int, int]] = frozenset()
     #: layers (0-based) whose attention block's output is wanted
     attended: frozenset[int] = frozenset()
     static: bool = False  #: the raw word-embedding rows are wanted
@@ -168,6 +170,7 @@ class Needs:
             self.layers | other.layers,
             self.diagonals | other.diagonals,
             self.matrices | other.matrices,
+            self.rows | other.rows,
             self.attended | other.attended,
             self.static or other.static,
             self.decoder or other.decoder,
@@ -189,6 +192,8 @@ class HiddenStates:
     diagonals: dict[int, Tensor] = field(default_factory=dict)
     #: Layer (0-based) -> (n, h, t, t) float32, a_ij: how much token i attends to token j.
     matrices: dict[int, Tensor] = field(default_factory=dict)
+    #: Layer (0-based) and slot -> (n, h, t) float32, a_sj of the slot's position s, 0 on padding.
+    rows: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     #: Layer (0-based) -> (n, t, d) float32, the attention block's output after its projection,
     #: before the residual.
     attended: dict[int, Tensor] = field(default_factory=dict)

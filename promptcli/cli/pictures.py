@@ -372,10 +372,9 @@ def draw_head_maps(path: Path, search: "Search") -> None:
         panels = figure.subplots(1, len(maps), squeeze=False)[0]
         for panel, (states, rows) in zip(panels, maps.items(), strict=True):
             _draw_head_map(figure, panel, states, rows, search.baseline[states].value)
-        title = (
-            f"Every attention head of {last_part(search.recipe.backbone)} as Ditto's weights, on"
-            f" {search.task.label}"
-        )
+        name = last_part(search.recipe.backbone)
+        weights = search.about["weights"]
+        title = f"Every attention head of {name} as weights ({weights}), on {search.task.label}"
         figure_title(
             figure, title, "Orange frame: best head. Line on the colour bar: plain average."
         )

@@ -7,6 +7,7 @@ from promptcli.cli.console import half_interval, terminal_width
 from promptcli.cli.grids import Grid, best_cells
 from promptcli.cli.pictures import head_map
 from promptcli.cli.result_files import Part
+from promptcli.searching.head_pass import HEAD_WEIGHTS
 from promptcli.searching.search import Ranked, Search
 from promptcli.searching.template_search import published_scores
 
@@ -14,16 +15,18 @@ from promptcli.searching.template_search import published_scores
 def heads_parts(search: Search, corpus: str, *, intervals: bool) -> list[Part]:
     """Return the best heads, the map of all, which the terminal shows, and the selection bias."""
     parts = _caption(search, intervals=intervals)
+    part = HEAD_WEIGHTS[search.about["weights"]].part
     parts.append(
         f"best {len(search.ranked)} of {search.about['compared']}; gain over the plain average of"
         " the same states;"
     )
     parts.append(
-        f"correlation of the head's diagonal with TF-IDF over tokens (idf counted on {corpus})"
+        f"correlation of the head's {part} with TF-IDF over tokens (idf counted on {corpus})"
     )
     rows = []
     for rank, head in enumerate(search.ranked, 1):
-        states, _, name = head.choice.partition("/ditto:")
+        states, _, weights = head.choice.partition("/")
+        name = weights.partition(":")[2]
         row = [str(rank), name, states, *_score(head), f"{head.gain:+.2f}"]
         if head.tfidf is not None:
             row += [f"{head.tfidf.pearson:.2f}", f"{head.tfidf.spearman:.2f}"]
@@ -33,7 +36,8 @@ def heads_parts(search: Search, corpus: str, *, intervals: bool) -> list[Part]:
     names = ["", "head", "states", "value", "", "gain", "Pearson", "Spearman"]
     parts.append(_ranking(names, rows, value=3, intervals=intervals))
     states = search.best.choice.partition("/")[0]
-    parts.append(f"\n{states} Ditto, every head")
+    kind = {"ditto": "Ditto"}.get(search.about["weights"], search.about["weights"])
+    parts.append(f"\n{states} {kind}, every head")
     parts.append(head_map(search.maps[states].tolist(), terminal_width()))
     parts.append(f"the plain average: {search.baseline[states].value:.2f}")
     parts += _selection_bias(search, "head", "the plain average of its states")

@@ -139,7 +139,8 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         if self.backbone.words_only:
             _check_words_only(self.recipe, table=self.backbone.provenance.family == TABLE)
         masks = len(self.template.masks)
-        if (self.pooling.needs.slot or 0) > masks:
+        slots = [slot for _, slot in self.pooling.needs.rows]
+        if max([self.pooling.needs.slot or 0, *slots]) > masks:
             has = f"has no {MASK}"
             if masks:
                 has = f"has only {masks}; give mask:1 to mask:{masks}"

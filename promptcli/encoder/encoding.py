@@ -43,6 +43,7 @@ from promptcli.encoder.streams import (
     prefetch,
 )
 from promptcli.encoder.transforms.transform import Stage
+from promptcli.notes import note
 
 # distinct sentences whose batches are planned together; the next ones are tokenised in the meantime
 _WINDOW = 32_768
@@ -106,6 +107,7 @@ class Encoding:
         by_input: dict[tuple[object, ...], dict[int, Encodes]] = {}
         for number, single in enumerate(singles):
             by_input.setdefault(single.input_key, {})[number] = single
+        self._singles = singles
         self._groups = [_Group(members, most, fresh_biases) for members in by_input.values()]
 
     def windows(
@@ -122,6 +124,9 @@ class Encoding:
             for group, of_group in zip(self._groups, inputs, strict=True):
                 encoded |= group.encode(of_group, share)
             yield [result.take(places) for result in self._means(encoded)]
+        for single in self._singles:
+            for line in single.pooling.weights.notes():
+                note(line)
 
     def _read(self, window: Sequence[str]) -> tuple[np.ndarray, list[Inputs]]:
         """Return each sentence's place among the distinct ones, and each group's inputs of

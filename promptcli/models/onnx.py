@@ -76,6 +76,10 @@ class EncoderGraph(nn.Module):
             raise InexactError(
                 f"weights {weights.spec!r} rewrite or cut sentences, which a graph cannot express"
             )
+        if encoder.pooling.needs.rows:
+            raise InexactError(
+                f"weights {weights.spec!r} read a row of the attention, which a graph does not keep"
+            )
         if isinstance(encoder.prompt, Contrastive):
             raise InexactError(
                 "prompt 'contrastive' runs a second input beside each one, which a graph cannot"

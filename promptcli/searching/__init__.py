@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from promptcli.data.given import check_arguments
 from promptcli.data.senteval import senteval_folder, tasks_from
@@ -31,6 +31,7 @@ def search_heads(
     on: "str | Path | STSTask | None" = None,
     corpus: "str | Path | Sequence[str]" = BARE.corpus,
     *,
+    weights: Literal["ditto", "slot-attention"] = "ditto",
     states: Sequence[str] = SEARCHED,
     top: int = 10,
     name: str | None = None,
@@ -49,6 +50,9 @@ def search_heads(
             else demo:dev.
         corpus: Sentences to count idf on, for the correlation with TF-IDF: a file, a task or
             `demo`.
+        weights: What a head weighs tokens by: its diagonal (ditto), or its row at the template's
+            mask, of causal models at the last token (slot-attention; of a model without a template
+            under a well-known one).
         states: States to try: static, last, first-last.
         top: Number of heads to describe.
         name: Save the best as a model under this name.
@@ -72,7 +76,8 @@ def search_heads(
         task = _development(on)
         if isinstance(corpus, str | Path):
             corpus = fitting_sentences(str(corpus))
-        return saved(rank_heads(_opened(model or BARE.backbone), task, corpus, states, top))
+        encoder = _opened(model or BARE.backbone)
+        return saved(rank_heads(encoder, task, corpus, states, top, weights))
 
 
 @check_arguments

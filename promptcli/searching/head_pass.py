@@ -1,14 +1,14 @@
-"""The cosines of every attention head's Ditto vectors from one pass over the sentences.
+"""The cosines of every attention head's vectors from one pass over the sentences.
 
 The vectors are never made.
 
-With x_i and y_j the states of two sentences' tokens and a_i, b_j one head's diagonals on them
-(Ditto, section 2), the vectors are u = sum_i a_i x_i and v = sum_j b_j y_j, and u . v = sum_ij a_i
-(x_i . y_j) b_j: the products of the tokens serve all heads, whose vectors would take L*h times the
-memory. A sentence is held until its last pair is done.
+With x_i and y_j the states of two sentences' tokens and a_i, b_j one head's weights of them, e.g.
+its diagonal (Ditto, section 2), the vectors are u = sum_i a_i x_i and v = sum_j b_j y_j, and
+u . v = sum_ij a_i (x_i . y_j) b_j: the products of the tokens serve all heads, whose vectors would
+take L*h times the memory. A sentence is held until its last pair is done.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs
 from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling import STATES, States
+from promptcli.encoder.pooling.slot_attention import ALPHA, kept_tokens
 from promptcli.notes import stage
 
 #: pairs whose tokens are multiplied at a time; bounds memory, changes no figure
@@ -39,26 +41,77 @@ class HeadCosines:
     heads: NDArray[np.float64]
     plain: NDArray[np.float64]  #: (s, n) cosines of the plain averages of the same states
     rows: list[list[int]]  #: token ids of every distinct sentence, specials included
-    diagonals: list[NDArray[np.float32]]  #: per row (t, L*h), the heads' diagonals on its tokens
+    #: per row (t, L*h), the heads' attention to its tokens: diagonals, or the slot's rows
+    attention: list[NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class HeadWeights:
+    """How a head weighs tokens."""
+
+    needs: Callable[[Backbone], Needs]
+    #: Hidden states and the number of layers -> the heads' attention to each token, (n, L*h, t).
+    attention: Callable[[HiddenStates, int], Tensor]
+    #: That attention and the batch -> the weights of the tokens, (n, L*h, t), on any scale.
+    weights: Callable[[Tensor, Batch], Tensor]
+    suffix: str = ""  #: of the pooling, after the head
+    part: str = "diagonal"  #: of the attention matrix, in words
+
+
+def _slot(backbone: Backbone) -> int:
+    return LAST if backbone.causal else 1
+
+
+def _rows_of(hidden: HiddenStates, layers: int) -> Tensor:
+    rows = {layer: row for (layer, _), row in hidden.rows.items()}
+    return torch.cat([rows[layer] for layer in range(layers)], dim=1)
+
+
+def _kept_or_all(attention: Tensor, batch: Batch) -> Tensor:
+    kept = kept_tokens(attention, batch, ALPHA)
+    return torch.where(kept.any(2, keepdim=True), kept, batch.real().unsqueeze(1)).float()
+
+
+#: By the name that poolings have for them.
+HEAD_WEIGHTS = {
+    "ditto": HeadWeights(
+        lambda backbone: Needs(diagonals=frozenset(range(backbone.n_layers))),
+        lambda hidden, layers: torch.cat([hidden.diagonals[layer] for layer in range(layers)], 1),
+        lambda attention, batch: attention,
+    ),
+    "slot-attention": HeadWeights(
+        lambda backbone: Needs(
+            rows=frozenset((layer, _slot(backbone)) for layer in range(backbone.n_layers))
+        ),
+        _rows_of,
+        _kept_or_all,
+        suffix=f";{ALPHA:g}",
+        part="row at the slot",
+    ),
+}
 
 
 def head_cosines(
-    encoder: Encoder, first: Sequence[str], second: Sequence[str], states: Sequence[str]
+    encoder: Encoder,
+    first: Sequence[str],
+    second: Sequence[str],
+    states: Sequence[str],
+    weights: str = "ditto",
 ) -> HeadCosines:
     """Return the cosines of n pairs for all L*h heads on each kind of ``STATES``.
 
     Each sentence is encoded once.
 
     The encoder's backbone and prompt make the model input, in plain encoding's batches, so a head's
-    cosines are those of the recipe ``STATES/ditto:l-h`` up to the float32 rounding of its vectors
-    (below 1e-6).
+    cosines are those of the recipe ``STATES/ditto:l-h``, with the ``weights`` of that name, up to
+    the float32 rounding of its vectors (below 1e-6).
     """
     encoder.backbone.require_seam("Ditto")
     sentences = list(dict.fromkeys([*first, *second]))
     row_of = {sentence: row for row, sentence in enumerate(sentences)}
     pairs = [(row_of[one], row_of[other]) for one, other in zip(first, second, strict=True)]
     rows = encoder.inputs(sentences).rows
-    work = _Pass(encoder, states, pairs, len(rows))
+    work = _Pass(encoder, HEAD_WEIGHTS[weights], states, pairs, len(rows))
     lengths = np.array([len(row) for row in rows], np.int64)
     with stage("ditto-search", len(rows)) as advance, torch.inference_mode():
         for planned in plan_batches(lengths):
@@ -68,7 +121,7 @@ def head_cosines(
             work.take(chosen.tolist(), [rows[row] for row in chosen])
             advance(len(chosen))
     cosines = np.round(work.cosines, _DECIMALS)
-    return HeadCosines(cosines[:, :-1], cosines[:, -1], rows, work.diagonals)
+    return HeadCosines(cosines[:, :-1], cosines[:, -1], rows, work.attention)
 
 
 @dataclass(frozen=True)
@@ -84,14 +137,20 @@ class _Pass:
     """The sentences that wait, and the cosines so far."""
 
     def __init__(
-        self, encoder: Encoder, states: Sequence[str], pairs: list[tuple[int, int]], rows: int
+        self,
+        encoder: Encoder,
+        weights: HeadWeights,
+        states: Sequence[str],
+        pairs: list[tuple[int, int]],
+        rows: int,
     ) -> None:
         backbone = encoder.backbone
         self._encoder = encoder
+        self._weights = weights
         self._states: list[States] = [
             STATES[name](BuildContext(None, backbone, {})) for name in states
         ]
-        self._needs = Needs(diagonals=frozenset(range(backbone.n_layers)))
+        self._needs = weights.needs(backbone)
         for chosen in self._states:
             self._needs |= chosen.needs
         self._pairs = pairs
@@ -104,7 +163,7 @@ class _Pass:
         self._widths: list[int] = []
         heads = backbone.n_layers * backbone.n_heads
         self.cosines = np.zeros((len(self._states), heads + 1, len(pairs)))
-        self.diagonals: list[NDArray[np.float32]] = [np.empty((0, heads), np.float32)] * rows
+        self.attention: list[NDArray[np.float32]] = [np.empty((0, heads), np.float32)] * rows
 
     def take(self, numbers: list[int], ids: list[list[int]]) -> None:
         """Encode one batch and score every pair whose two sentences are now encoded."""
@@ -113,19 +172,27 @@ class _Pass:
         template = encoder.template
         slots = [template.mask_slots(len(row)) for row in ids]
         batch = make_batch(ids, slots, backbone.tokenizer.pad, backbone.device, encoder.max_length)
-        parts = self._parts(batch, backbone.run(batch, self._needs))
+        hidden = encoder.run(batch, self._needs)
+        attention = self._weights.attention(hidden, backbone.n_layers)
+        real = batch.real()
+        attention = attention.masked_fill(~real.unsqueeze(1), 0.0)
+        weights = self._weights.weights(attention, batch)
+        ones = real.unsqueeze(1).to(weights.dtype)
+        #: weights (n, t, r), 0 on padding, and each kind of states (n, t, width)
+        parts = [torch.cat([weights, ones], dim=1).transpose(1, 2)]
+        parts += [chosen.read(hidden) for chosen in self._states]
         # the products are taken in float64, which not every device has
         if backbone.device.type != "cuda":
             parts = [part.cpu() for part in parts]
         exact = [part.double() for part in parts]
         squares = _products(exact, exact)
         packed = torch.cat(parts, dim=-1)
-        weights = parts[0].cpu().numpy()
+        values = attention.transpose(1, 2).cpu().numpy()
         waiting = set(self._held)
         for place, (row, tokens) in enumerate(zip(numbers, ids, strict=True)):
             own = packed[place, : len(tokens)].clone()  # a view would keep the whole batch
             self._held[row] = _Held(own, squares[place])
-            self.diagonals[row] = weights[place, : len(tokens), :-1].copy()
+            self.attention[row] = values[place, : len(tokens)].copy()
         self._widths = [part.size(-1) for part in parts]
         self._score(self._complete_pairs(numbers))
         for row in waiting | set(numbers):
@@ -143,14 +210,6 @@ class _Pass:
                 if first in self._held and second in self._held:
                     pairs[pair] = None
         return list(pairs)
-
-    def _parts(self, batch: Batch, hidden: HiddenStates) -> list[Tensor]:
-        """Return the weights (n, t, r), 0 on padding, and each kind of states (n, t, width)."""
-        layers = [hidden.diagonals[layer] for layer in range(self._encoder.backbone.n_layers)]
-        real = batch.real()
-        ones = real.unsqueeze(1).to(layers[0].dtype)
-        weights = torch.cat([*layers, ones], dim=1).masked_fill(~real.unsqueeze(1), 0.0)
-        return [weights.transpose(1, 2), *(chosen.read(hidden) for chosen in self._states)]
 
     def _score(self, pairs: list[int]) -> None:
         found = []

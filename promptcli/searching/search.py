@@ -15,13 +15,13 @@ from promptcli.analysis.sentence import Correlation, corpus_idf, correlate, tfid
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.contrastive import Contrastive
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, look_up, unknown
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, evaluate
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.models.entries import Entry
-from promptcli.recipe import Recipe
-from promptcli.searching.head_pass import HeadCosines, head_cosines
+from promptcli.recipe import RECIPES, SLOT, Recipe
+from promptcli.searching.head_pass import HEAD_WEIGHTS, HeadCosines, head_cosines
 from promptcli.searching.search_settings import SEARCHED
 
 #: spread over the first half of the model; and C
@@ -201,9 +201,15 @@ def correlations(
 
 
 def rank_heads(
-    encoder: Encoder, task: STSTask, corpus: Sequence[str], states: Sequence[str], top: int
+    encoder: Encoder,
+    task: STSTask,
+    corpus: Sequence[str],
+    states: Sequence[str],
+    top: int,
+    weights: str = "ditto",
 ) -> Search:
     """Rank all L*h heads on each kind of states by Spearman's correlation; see ``search_heads``."""
+    kind_of_weights = look_up("weights", weights, HEAD_WEIGHTS)
     for kind in states:
         if kind not in SEARCHED:
             raise unknown("states", kind, SEARCHED)
@@ -211,9 +217,12 @@ def rank_heads(
     check_rankable(task)
     backbone = encoder.backbone
     pairs = task.pairs()
-    encoder = Encoder(Recipe(backbone=backbone.name), backbone, encoder.tensors())
+    prompt = SLOT
+    if weights == "slot-attention":
+        prompt = _with_slot(encoder)
+    encoder = Encoder(Recipe(backbone=backbone.name, prompt=prompt), backbone, encoder.tensors())
     idf = corpus_idf(encoder, corpus)
-    cosines = head_cosines(encoder, pairs.first, pairs.second, states)
+    cosines = head_cosines(encoder, pairs.first, pairs.second, states, weights)
     flat = cosines.heads.reshape(-1, len(pairs))
     once = np.ones((len(pairs), 1))
     values, plain = (
@@ -230,7 +239,7 @@ def rank_heads(
     def pooling_of(place: int) -> str:
         layer = place % count // backbone.n_heads + 1
         head = place % backbone.n_heads + 1
-        return f"{states[place // count]}/ditto:{layer}-{head}"
+        return f"{states[place // count]}/{weights}:{layer}-{head}{kind_of_weights.suffix}"
 
     ranked = [
         Ranked(
@@ -253,7 +262,12 @@ def rank_heads(
         ),
         task=task,
         ranked=ranked,
-        about={"states": states, "compared": compared, "idf": len(corpus)},
+        about={
+            "weights": weights,
+            "states": states,
+            "compared": compared,
+            "idf": len(corpus),
+        },
         baseline={
             kind: Ranked(f"{kind}/avg", value, interval) for kind, value, interval in averages
         },
@@ -262,13 +276,20 @@ def rank_heads(
     )
 
 
+def _with_slot(encoder: Encoder) -> str:
+    """Return the prompt whose slot's attention is read: the recipe's own, or a well-known one."""
+    if encoder.backbone.causal:
+        return encoder.recipe.prompt if encoder.recipe.prompt != SLOT else "prompteol"
+    return encoder.recipe.prompt if encoder.template.masks else RECIPES["prompt"].prompt
+
+
 def _tfidf(
     encoder: Encoder, cosines: HeadCosines, heads: NDArray[np.int64], idf: NDArray[np.float32]
 ) -> list[Correlation]:
     words = slice(len(encoder.template.left), -len(encoder.template.right) or None)
-    diagonals = np.concatenate([rows[words, heads] for rows in cosines.diagonals])
+    attention = np.concatenate([rows[words, heads] for rows in cosines.attention])
     weights = np.concatenate([tfidf_weights(row, idf)[words] for row in cosines.rows])
-    return [correlate(column, weights) for column in diagonals.T]
+    return [correlate(column, weights) for column in attention.T]
 
 
 def rank_layers(encoder: Encoder, task: STSTask, weights: Sequence[str]) -> Search:

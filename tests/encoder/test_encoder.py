@@ -268,6 +268,9 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
         ({"pooling": "last/avg:3"}, "take no argument"),
         ({"pooling": "last/ditto"}, "no head is known for backbone"),
         ({"pooling": "last/ditto:0-1"}, "head '0-1' does not exist; .* 1-1 to 2-4"),
+        ({"pooling": "last/slot-attention"}, r"reads the mask, but template '\[X\]' has no"),
+        ({"pooling": "last/slot-attention:9-1"}, "head '9-1' does not exist"),
+        ({"pooling": "last/slot-attention:1-1;x"}, "give slot-attention, slot-attention:LAYER"),
         ({"pooling": "static/unbiased:x"}, "unknown switch .*; valid: freq, sub, case, pun"),
         ({"pooling": "last/tfidf"}, "promptcli fit"),
         ({"pooling": "last/tfidf:letter"}, "unknown granularity of 'tfidf' 'letter'; valid: word"),
@@ -337,7 +340,13 @@ def test_fingerprints_tell_recipes_and_tensors_apart(bert, tensors):
 
 
 @pytest.mark.parametrize(
-    "recipe", [MASKED_RECIPES["prompt-denoised"], Recipe(pooling="last/ditto:2-3")]
+    "recipe",
+    [
+        MASKED_RECIPES["prompt-denoised"],
+        Recipe(pooling="last/ditto:2-3"),
+        Recipe(prompt="[X] [MASK]", pooling="layer-1/slot-attention;1.5"),
+        Recipe(prompt="[X] [MASK]", pooling="last/avg+ditto:2-3+slot-attention:1-2"),
+    ],
 )
 def test_batches_that_memory_does_not_hold_are_halved(recipe, tiny_backbone, monkeypatch, caplog):
     backbone = tiny_backbone("bert")

@@ -92,6 +92,30 @@ def test_ditto(states, head, encoder, reference):
     assert_rows(encoder(pooling=f"{states}/ditto:{head}"), expected)
 
 
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.5, 40.0])
+@pytest.mark.parametrize("head", [None, "2-3"])
+def test_slot_attention(alpha, head, encoder, reference, caplog):
+    caplog.set_level("INFO", "promptcli")
+    template = 'This : "[X]" means [MASK] .'
+    expected = []
+    for sentence in SENTENCES:
+        ids = reference.ids(template, sentence)
+        hidden, attentions = reference.states(ids)
+        number = None
+        if head is not None:
+            layer, number = (int(part) - 1 for part in head.split("-"))
+            attentions = attentions[layer : layer + 1]
+        slot = ids.index(reference.tokenizer.mask_token_id)
+        expected.append(plain.slot_attention(hidden[1], attentions, slot, alpha, number))
+    place = "" if head is None else f":{head}"
+    pooling = f"layer-1/slot-attention{place};{alpha:g}"
+    made = encoder(prompt=template, pooling=pooling, period=False)
+    assert made.recipe.pooling == pooling
+    assert_rows(made, expected)
+    told = f"{len(set(SENTENCES))} sentences without a token above 40 / n of the slot's attention"
+    assert (told in caplog.text) is (alpha == 40)
+
+
 def test_mask(encoder, reference, family):
     template = plain.TEMPLATES[family]
     expected = [reference.mask_state(template, plain.period(sentence)) for sentence in SENTENCES]

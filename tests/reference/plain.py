@@ -157,6 +157,23 @@ def ditto(rows, attention, head):
     return total
 
 
+def slot_attention(rows, attentions, slot, alpha, head=None):
+    """Mean of the rows j with s_j > alpha / n, s_j the largest attention of the slot to j.
+
+    ``attentions``: one per layer, or that of the one layer whose ``head`` alone is asked.
+    """
+    n = len(rows)
+    kept = []
+    for j in range(n):
+        found = []
+        for layer in attentions:
+            heads = range(len(layer)) if head is None else [head]
+            found += [float(layer[number][slot][j]) for number in heads]
+        if max(found) > alpha / n:
+            kept.append(rows[j])
+    return sum(kept) / len(kept) if kept else average(rows)
+
+
 def tfidf(ids, rows, documents):
     """sum_i tf(i) idf(i) x_i with idf = log2(N / df)."""
     total = torch.zeros(len(rows[0]))

@@ -206,7 +206,7 @@ def test_tfidf_correlation_of_a_head_is_over_the_words_alone(tiny_backbone):
     encoder = build_encoder(Recipe(), backbone=backbone)
     rows = encoder.inputs(SENTENCES).rows
     documents = [set(row) for row in rows]
-    diagonals = head_cosines(encoder, SENTENCES, SENTENCES, ["last"]).diagonals
+    diagonals = head_cosines(encoder, SENTENCES, SENTENCES, ["last"]).attention
     words, weights = [], []
     for row, diagonal in zip(rows, diagonals, strict=True):
         weights += plain_weights(row, documents)[1:-1]
@@ -357,3 +357,30 @@ def test_the_best_layer_is_saved(run, tiny_folder, tmp_path):
 def test_layers_are_compared_at_the_mask_of_a_prompt_that_has_one(tiny_folder):
     chosen = Choice(str(tiny_folder("bert")), {"prompt": "[X] means [MASK] ."})
     assert search_layers(chosen, TASK).baseline["own"].choice == "last/mask"
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_every_slot_row_equals_its_recipe(family, tiny_backbone):
+    backbone = tiny_backbone(family)
+    found = search_heads(backbone, TASK, SENTENCES, top=3, weights="slot-attention")
+    prompt = found.recipe.prompt
+    assert found.best.choice.partition("/")[2].startswith("slot-attention:")
+    heads = [
+        f"{layer}-{head}" for layer in range(1, backbone.n_layers + 1) for head in (1, 2, 3, 4)
+    ]
+    recipes = []
+    for states in SEARCHED:
+        for head in heads:
+            recipes.append(Recipe(prompt=prompt, pooling=f"{states}/slot-attention:{head};1"))
+    scores = evaluate([build_encoder(recipe, backbone=backbone) for recipe in recipes], [TASK])
+    maps = np.concatenate([found.maps[states].ravel() for states in SEARCHED])
+    assert [score.value for score in scores] == pytest.approx(maps.tolist(), abs=1e-4)
+
+
+def test_the_slot_is_the_recipe_s_own_mask_or_that_of_a_known_template(tiny_backbone):
+    bert = tiny_backbone("bert")
+    options = {"states": ["last"], "top": 1, "weights": "slot-attention"}
+    own = build_encoder(Recipe(prompt="[MASK] is [X]"), backbone=bert)
+    assert pc.search_heads(own, TASK, SENTENCES, **options).recipe.prompt == "[MASK] is [X]"
+    known = build_encoder(RECIPES["prompt"], backbone=bert).recipe.prompt
+    assert "[MASK]" in known and search_heads(bert, **options).recipe.prompt == known

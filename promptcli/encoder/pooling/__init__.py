@@ -17,6 +17,7 @@ from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.encoder.pooling.ditto import Ditto
+from promptcli.encoder.pooling.slot_attention import SlotAttention
 from promptcli.encoder.pooling.tfidf import choose_granularity
 from promptcli.encoder.pooling.unbiased import Unbiased
 from promptcli.encoder.pooling.weights import (
@@ -153,6 +154,7 @@ WEIGHTS: Table[Callable[[BuildContext], Weights]] = Table(
         "unbiased": Unbiased,
         "tfidf": choose_granularity,
         "ditto": Ditto,
+        "slot-attention": SlotAttention,
     },
 )
 
@@ -168,7 +170,9 @@ class Pooling:
     @property
     def needs(self) -> Needs:
         weights = self.weights.needs
-        return replace(self.states.needs, diagonals=weights.diagonals, slot=weights.slot)
+        return replace(
+            self.states.needs, diagonals=weights.diagonals, rows=weights.rows, slot=weights.slot
+        )
 
     def pool(self, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return one vector per sentence, (n, d) float32."""
@@ -201,6 +205,9 @@ def build_pooling(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) 
 
 def _build_weights(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Weights:
     name, argument = split_spec(spec)
+    if argument is None and ";" in name:  # slot-attention;ALPHA
+        name, _, rest = name.partition(";")
+        argument = f";{rest}"
     first, apart, rest = (argument or "").partition(";")
     if name == "from" and first.isdecimal() and apart:
         return From(int(first), _build_weights(rest, backbone, tensors))

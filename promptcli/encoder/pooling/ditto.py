@@ -10,7 +10,7 @@ from torch import Tensor
 
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.pooling.weights import Weights, weighted_sum
+from promptcli.encoder.pooling.weights import Weights, check_head, weighted_sum
 from promptcli.errors import UsageError
 
 #: Best heads on the STS-B development set: the paper's (Ditto, table 2 and figure 2), and ours for
@@ -45,12 +45,7 @@ class Ditto(Weights):
         match = re.fullmatch(r"(\d+)-(\d+)", name)
         if match:
             layer, head = map(int, match.groups())
-        if not (1 <= layer <= backbone.n_layers and 1 <= head <= backbone.n_heads):
-            last = f"{backbone.n_layers}-{backbone.n_heads}"
-            raise UsageError(
-                f"head {name!r} does not exist; {backbone.name!r} has 1-1 to {last} (layer-head,"
-                " 1-based)"
-            )
+        check_head(backbone, layer, head, name)
         backbone.require_seam("Ditto")
         self.spec = f"ditto:{layer}-{head}"
         self._layer = layer - 1

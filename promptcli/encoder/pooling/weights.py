@@ -3,6 +3,8 @@
 The base, and those that ask nothing of the model.
 """
 
+import functools
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,9 +43,24 @@ class Weights(ABC):
     def tensors(self) -> dict[str, Tensor]:
         return {}
 
+    def notes(self) -> list[str]:
+        """Return what to tell the user of the sentences since the last call; mostly nothing."""
+        return []
+
     def token_ids(self, texts: Sequence[str], backbone: Backbone) -> list[bytes]:
         """Return each text's token ids, packed, without specials."""
         return backbone.tokenizer.packed(texts)
+
+
+def check_head(backbone: Backbone, layer: int, head: int, name: str | None = None) -> None:
+    """Refuse an attention head, both numbers from 1, that a backbone does not have."""
+    if not (1 <= layer <= backbone.n_layers and 1 <= head <= backbone.n_heads):
+        name = name or f"{layer}-{head}"
+        last = f"{backbone.n_layers}-{backbone.n_heads}"
+        raise UsageError(
+            f"head {name!r} does not exist; {backbone.name!r} has 1-1 to {last} (layer-head,"
+            " 1-based)"
+        )
 
 
 def weighted_sum(weights: Tensor, states: Tensor) -> Tensor:
@@ -123,7 +140,8 @@ class Joined(Weights):
         self.spec = "+".join(weights.spec for weights in parts)
         if any(weights.rewriting for weights in parts):
             raise ValueError("weights that rewrite sentences cannot be joined")
-        self.needs = replace(parts[0].needs, slot=None)
+        needs = functools.reduce(operator.or_, (weights.needs for weights in parts))
+        self.needs = replace(needs, slot=None)
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         return torch.cat([weights.pool(states, batch, hidden) for weights in self.parts], dim=1)

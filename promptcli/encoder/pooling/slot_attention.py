@@ -1,0 +1,90 @@
+"""``slot-attention``: the tokens that the mask, or the last token, attends to most.
+
+After the successor of Token Prepending's authors for causal models (SCSP, 2026). For a mask in a
+template it is ours. Nothing is learned.
+"""
+
+import re
+import threading
+
+import torch
+from torch import Tensor
+
+from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.pooling.weights import Weights, check_head, weighted_sum
+from promptcli.errors import UsageError, counted
+
+ALPHA = 1.0  #: of a recipe that names none; published: 1 to 2.5
+_ARGUMENT = re.compile(r"(?:(\d{1,4})-(\d{1,4}))?(?:;(\d{1,4}(?:\.\d{1,8})?))?", re.ASCII)
+
+
+class SlotAttention(Weights):
+    """w_j = 1/k for the k tokens with s_j > alpha / n, s_j the attention of the slot to token j.
+
+    s_j is the maximum over all layers and heads, or of the one head of ``slot-attention:L-H``; n
+    are the tokens of the input. The slot is the template's first mask, of a causal model the last
+    token. A sentence without such a token gets the mean of all, and is counted.
+    """
+
+    def __init__(self, context: BuildContext) -> None:
+        backbone = context.backbone
+        argument = context.argument or ""
+        match = _ARGUMENT.fullmatch(argument)
+        if match is None:
+            raise UsageError(
+                f"weights 'slot-attention:{argument}' are not known; give slot-attention,"
+                " slot-attention:LAYER-HEAD or slot-attention:LAYER-HEAD;ALPHA"
+            )
+        layer, head, alpha = match.groups()
+        self.slot = LAST if backbone.causal else 1
+        self._alpha = ALPHA if alpha is None else float(alpha)
+        self._head: int | None = None
+        layers = range(backbone.n_layers)
+        place = ""
+        if layer is not None:
+            check_head(backbone, int(layer), int(head))
+            layers = range(int(layer) - 1, int(layer))
+            self._head = int(head) - 1
+            place = f":{int(layer)}-{int(head)}"
+        backbone.require_seam("slot-attention")
+        self.spec = f"slot-attention{place};{self._alpha:g}"
+        self.needs = Needs(rows=frozenset((layer, self.slot) for layer in layers))
+        self._without = 0  #: sentences without a token above the threshold, since the last report
+        self._lock = threading.Lock()
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        rows = [hidden.rows[wanted] for wanted in sorted(self.needs.rows)]
+        if self._head is None:
+            attention = torch.cat(rows, dim=1).amax(1)
+        else:
+            attention = rows[0][:, self._head]
+        kept = kept_tokens(attention, batch, self._alpha)
+        without = int((kept.sum(1) == 0).sum())
+        if without:
+            with self._lock:
+                self._without += without
+            kept = torch.where(kept.any(1, keepdim=True), kept, batch.real())
+        weights = kept.to(states.dtype)
+        return weighted_sum(weights, states) / weights.sum(1, keepdim=True)
+
+    def notes(self) -> list[str]:
+        with self._lock:
+            without, self._without = self._without, 0
+        if not without:
+            return []
+        above = f"{self._alpha:g} / n of the slot's attention"
+        return [f"{counted(without, 'sentence')} without a token above {above}; the mean is taken"]
+
+
+def kept_tokens(attention: Tensor, batch: Batch, alpha: float) -> Tensor:
+    """Return which tokens have more than alpha / n of the attention, bool.
+
+    ``attention`` is (n, t), or (n, h, t) for several heads at once.
+    """
+    real = batch.real()
+    threshold = alpha / batch.lengths.to(attention.dtype).unsqueeze(1)
+    if attention.dim() > 2:
+        real = real.unsqueeze(1)
+        threshold = threshold.unsqueeze(1)
+    return (attention > threshold) & real
