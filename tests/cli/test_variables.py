@@ -85,3 +85,13 @@ def test_a_value_that_is_not_allowed_names_the_variable(run, monkeypatch, value)
 def test_an_empty_variable_counts_as_none(run, monkeypatch):
     monkeypatch.setenv("PROMPTCLI_MODELS_LIST_JSON", "")
     assert "environment" not in run("models", "list").err
+
+
+def test_a_variable_goes_before_a_file_of_options(run, monkeypatch, tmp_path):
+    (tmp_path / "run.toml").write_text("seed = 7\nsteps = 3\n")
+    monkeypatch.setenv("PROMPTCLI_TRAIN_SEED", "8")
+    words = ("train", "simcse", "--config", tmp_path / "run.toml", "--dry-run", "--format", "toml")
+    planned = run(*words)
+    assert planned.code == 0, planned.err
+    assert "seed = 8" in planned.out and "steps = 3" in planned.out
+    assert "seed = 9" in run(*words, "--seed", 9).out
