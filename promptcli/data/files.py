@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from promptcli.data.bad_lines import REFUSED, BadRows
 from promptcli.data.given import check_encodable, is_unicode
 from promptcli.errors import (
     NotFoundError,
@@ -165,10 +166,16 @@ class Text:
     sha256: Callable[[], str]  #: hex SHA-256 of the bytes read so far
 
 
-def open_text(file: BinaryIO, name: str, ending: str, tell: Callable[[str], None]) -> Text:
+def open_text(
+    file: BinaryIO,
+    name: str,
+    ending: str,
+    tell: Callable[[str], None],
+    bad: BadRows = REFUSED,
+) -> Text:
     """Look at the beginning of a file, which may be a pipe.
 
-    ``tell`` is called if it is not plain UTF-8.
+    ``tell`` is called if it is not plain UTF-8, ``bad`` gets lines that are not text.
 
     ``ending`` is a key of ``COMPRESSED``, or any other one. A file that is not UTF-8, but looks
     like text of Western Europe's Windows, is read as such.
@@ -195,7 +202,7 @@ def open_text(file: BinaryIO, name: str, ending: str, tell: Callable[[str], None
     errors = "surrogatepass" if utf16 else "surrogateescape"
     newline = None if returns else "\n"
     text_lines = io.TextIOWrapper(stream, encoding, errors, newline)
-    lines = _checked(text_lines, name, None if utf16 else head, tell, ending=ending)
+    lines = _checked(text_lines, name, None if utf16 else head, tell, ending=ending, bad=bad)
     if ending in COMPRESSED:
         lines = _no_bomb(lines, name, lambda: raw.size)
     return Text(
@@ -233,8 +240,11 @@ def _checked(
     tell: Callable[[str], None] = lambda message: None,
     *,
     ending: str = "",
+    bad: BadRows = REFUSED,
 ) -> Iterator[str]:
-    """Yield lines that are whole and well encoded; with a ``head`` they may be cp1252."""
+    """Yield lines that are whole and well encoded, and an empty one in place of a bad one; with a
+    ``head`` they may be cp1252.
+    """
     number = 1
     encoding = "" if head is not None else text.encoding.removesuffix("-sig")
     with _damage_named(name, ending, lambda: number):
@@ -245,11 +255,10 @@ def _checked(
                     raise UsageError(
                         f"{name}: line {number} is longer than {size}; give one row a line"
                     )
+                problem = None
                 if "\0" in line:
-                    raise UsageError(
-                        f"{name}: line {number}: a NUL byte; if it is UTF-16: iconv -f UTF-16"
-                    )
-                if not line.isascii():
+                    problem = "a NUL byte; if it is UTF-16: iconv -f UTF-16"
+                elif not line.isascii():
                     if not encoding:  # the first line that is not ASCII decides
                         data = line.encode("utf-8", "surrogateescape")
                         western = not is_unicode(line) and _is_western(
@@ -261,11 +270,17 @@ def _checked(
                                 f"{name}: not UTF-8; read as Windows' cp1252, e.g. line {number}:"
                                 f" {_excerpt(data)}"
                             )
-                    if encoding == "cp1252":
-                        line = line.encode("utf-8", "surrogateescape").decode("cp1252")
-                    else:
-                        # refuses a surrogate, which is a byte that could not be decoded
-                        line.encode("utf-8")
+                    try:
+                        if encoding == "cp1252":
+                            line = line.encode("utf-8", "surrogateescape").decode("cp1252")
+                        else:
+                            # refuses a surrogate, which is a byte that could not be decoded
+                            line.encode("utf-8")
+                    except UnicodeError:
+                        problem = f"not {encoding.upper()}; {_CONVERT}"
+                if problem is not None:
+                    bad.add(name, "line", number, problem, line)
+                    line = "\n"
                 yield _ended(line)
                 number += 1
         except UnicodeError:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from promptcli.data.bad_lines import IGNORED, REFUSED, BadRows
 from promptcli.data.dialect import (
     CELLS,
     ID,
@@ -108,6 +109,7 @@ def open_rows(
     *,
     stdin: BinaryIO | None = None,
     skip_blank: bool = False,
+    bad: BadRows = REFUSED,
 ) -> Iterator[Rows]:
     """Open a file and read its first batch, so that a wrong file or field is known before any work
     is done.
@@ -118,11 +120,12 @@ def open_rows(
         fields: Which columns are read.
         stdin: Read if the path is ``-``: a table or JSON if a field is named, else plain text.
         skip_blank: Leave out empty sentences and number the others.
+        bad: Gets the rows that cannot be read.
     """
     path, named = split_columns(str(path))
     if named:
         fields = dataclasses.replace(fields, named=named)
-    with _open(path, fields, stdin if path == str(STANDARD) else None) as rows:
+    with _open(path, fields, stdin if path == str(STANDARD) else None, bad=bad) as rows:
         batches = rows.batches
         if skip_blank:
             import pyarrow.compute as pc
@@ -182,10 +185,10 @@ class InputFile:
     id: str | None = None  #: column of the id
 
 
-def count_input(name: str, fields: ColumnChoice) -> InputFile:
+def count_input(name: str, fields: ColumnChoice, bad: BadRows = REFUSED) -> InputFile:
     """Read a file once, check every row, and count them; an empty file has none."""
     size, stamp = state_of(name)
-    with _open(name, fields) as rows:
+    with _open(name, fields, bad=bad) as rows:
         count = sum(map(len, rows))
         columns = rows.columns
         digest = rows.sha256()
@@ -244,6 +247,8 @@ def read_range(
 ) -> Iterator[RecordBatch]:
     """Yield the rows [start, stop) of all files, one after another; ids that are numbers count over
     all files.
+
+    A row that cannot be read is blank: when the files were counted, it was refused or left out.
     """
     first = 0
     for file in files:
@@ -252,7 +257,11 @@ def read_range(
         if lower < upper:
             check_unchanged(file, began)
             with _open(
-                file.path, ColumnChoice(file.text, file.id), start=lower, tell=lambda message: None
+                file.path,
+                ColumnChoice(file.text, file.id),
+                start=lower,
+                tell=lambda message: None,
+                bad=IGNORED,
             ) as rows:
                 row = lower
                 for batch in _numbered(rows.batches, first + lower):
@@ -274,6 +283,7 @@ def _open(
     *,
     start: int = 0,
     tell: Tell = note,
+    bad: BadRows = REFUSED,
 ) -> Iterator[Rows]:
     """Open the rows of a file from row ``start`` on, without ids if it has none.
 
@@ -291,10 +301,10 @@ def _open(
                 if repeated is not None:
                     raise UsageError(f"{name}: several columns are named {repeated!r}; rename them")
                 columns = fields.choose(header, name, tell=tell)
-                batches = _parquet(parquet, columns, fields.cells, name, start)
+                batches = _parquet(parquet, columns, fields.cells, name, start, bad)
                 yield Rows(str(path), columns, batches, lambda: _sha256(path), lambda: count)
             return
-        text = open_text(file, name, ending, tell)
+        text = open_text(file, name, ending, tell, bad)
         if not text.head:
             yield Rows(str(path), {}, iter(()), text.sha256, lambda: 0)
             return
@@ -303,7 +313,7 @@ def _open(
         read_lines = {"text": _text, "table": _table, "jsonl": _jsonl, "array": _array}[
             dialect.format
         ]
-        header, rows = read_lines(lines, dialect, name, tell)
+        header, rows = read_lines(lines, dialect, name, tell, bad)
         if (
             dialect.format == "jsonl"
             and {"_id", "title", TEXT} <= set(header or ())
@@ -318,8 +328,9 @@ def _open(
             and PAIRS[0] in columns
             and not fields.named
         ):
-            rows = _with_all_negatives(rows, header, name)
-        batches = _batches(itertools.islice(rows, start, None), columns, fields.cells, name)
+            rows = _with_all_negatives(rows, header, name, bad)
+        wanted = itertools.islice(rows, start, None)
+        batches = _batches(wanted, columns, fields.cells, name, bad)
 
         def total() -> int | None:
             # counting would empty a pipe
@@ -376,7 +387,9 @@ def _numbered(batches: Iterator[RecordBatch], row: int = 0) -> Iterator[RecordBa
 # Each reader returns the names of the columns (plain text has none: None) and the rows
 
 
-def _text(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> tuple[None, _Numbered]:
+def _text(
+    lines: Iterator[str], dialect: Dialect, name: str, tell: Tell, bad: BadRows
+) -> tuple[None, _Numbered]:
     return None, ((number, {"": _without_end(line)}) for number, line in enumerate(lines, 1))
 
 
@@ -385,9 +398,9 @@ def _without_end(line: str) -> str:
 
 
 def _jsonl(
-    lines: Iterator[str], dialect: Dialect, name: str, tell: Tell
+    lines: Iterator[str], dialect: Dialect, name: str, tell: Tell, bad: BadRows
 ) -> tuple[list[str] | None, _Numbered]:
-    rows = _objects(lines, name)
+    rows = _objects(lines, name, bad)
     begin = list[tuple[int, Any]]()
     for number, row in rows:  # the first object has the columns
         begin.append((number, row))
@@ -396,7 +409,7 @@ def _jsonl(
     return None, iter(begin)
 
 
-def _objects(lines: Iterator[str], name: str) -> _Numbered:
+def _objects(lines: Iterator[str], name: str, bad: BadRows) -> _Numbered:
     import msgspec
 
     for number, line in enumerate(lines, 1):
@@ -413,33 +426,38 @@ def _objects(lines: Iterator[str], name: str) -> _Numbered:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
                 hint = "give one object a line, or one array of them"
-                raise UsageError(
-                    f"{name}: line {number}: malformed JSON: {error}; {hint}"
-                ) from None
+                bad.add(name, "line", number, f"malformed JSON: {error}; {hint}", line)
         if row is not None and not isinstance(row, dict):
             hint = 'give one object a line, e.g. {"text": "..."}'
-            raise UsageError(f"{name}: line {number}: {shown(row)} is not a JSON object; {hint}")
+            bad.add(name, "line", number, f"{shown(row)} is not a JSON object; {hint}", line)
+            row = None
         yield number, row
 
 
-def _with_all_negatives(rows: _Numbered, header: Sequence[str], name: str) -> _Numbered:
+def _with_all_negatives(
+    rows: _Numbered, header: Sequence[str], name: str, bad: BadRows
+) -> _Numbered:
     """Refuse an object with a hard negative that the first one has no field for: it would be
     lost.
     """
     known = set(header)
     for number, row in rows:
-        for column in () if row is None else row.keys() - known:
-            if is_negative(column):
-                hint = "give the first object all fields; those of hard negatives may be empty"
-                raise UsageError(
-                    f"{name}: line {number}: the first line has no field {column!r}; {hint}"
-                )
-            known.add(column)
+        unknown = set[str]()
+        if row is not None:
+            unknown = row.keys() - known
+        lost = next(filter(is_negative, unknown), None)
+        if lost is not None:
+            hint = "give the first object all fields; those of hard negatives may be empty"
+            reason = f"the first line has no field {lost!r}; {hint}"
+            bad.add(name, "line", number, reason, _as_json(row))
+            row = None
+        else:
+            known |= unknown
         yield number, row
 
 
 def _array(
-    lines: Iterator[str], dialect: Dialect, name: str, tell: Tell
+    lines: Iterator[str], dialect: Dialect, name: str, tell: Tell, bad: BadRows
 ) -> tuple[list[str] | None, _Numbered]:
     """Read one JSON array of objects or of sentences; the number of a row is that in the array."""
     held = list[str]()
@@ -454,20 +472,24 @@ def _array(
         items = json.loads("".join(held))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name}: malformed JSON: {error}") from None
+    rows = list[Any]()
     for number, item in enumerate(items, 1):
-        if not isinstance(item, dict | str):
-            raise UsageError(
-                f"{name}: row {number}: {shown(item)} is not a JSON object or a sentence"
-            )
-    rows = [{TEXT: item} if isinstance(item, str) else item for item in items]
-    return list(rows[0]) if rows else None, enumerate(rows, 1)
+        if isinstance(item, str):
+            item = {TEXT: item}
+        if not isinstance(item, dict):
+            reason = f"{shown(item)} is not a JSON object or a sentence"
+            bad.add(name, "row", number, reason, _as_json(item))
+            item = None
+        rows.append(item)
+    first = next((row for row in rows if row is not None), None)
+    return None if first is None else list(first), enumerate(rows, 1)
 
 
 def _table(
-    lines: Iterator[str], dialect: Dialect, name: str, tell: Tell
+    lines: Iterator[str], dialect: Dialect, name: str, tell: Tell, bad: BadRows
 ) -> tuple[list[str], _Numbered]:
     if dialect.quoted:
-        rows = _quoted(lines, dialect, name)
+        rows = _quoted(lines, dialect, name, bad)
     else:
         rows = _plain(lines, dialect, name, tell)
     header = list(dialect.header) or next(rows, (0, []))[1]
@@ -477,11 +499,15 @@ def _table(
         raise UsageError(f"{name}: {len(header):,} columns; give a table of at most {_COLUMNS:,}")
     # pandas: a nameless index
     header = [column or str(number) for number, column in enumerate(header, 1)]
-    return header, _even(rows, header, dialect, name)
+    return header, _even(rows, header, dialect, name, bad)
 
 
 def _even(
-    rows: Iterator[tuple[int, list[str]]], header: list[str], dialect: Dialect, name: str
+    rows: Iterator[tuple[int, list[str]]],
+    header: list[str],
+    dialect: Dialect,
+    name: str,
+    bad: BadRows,
 ) -> _Numbered:
     width = len(header)
     names = unique_names(header)
@@ -493,9 +519,9 @@ def _even(
                 above = f"the first line has {width}"
             else:
                 above = f"the header has {width} ({', '.join(header)})"
-            raise UsageError(
-                f"{name}: line {number}: {len(row)} columns, but {above}; {_hint(dialect)}"
-            )
+            reason = f"{len(row)} columns, but {above}; {_hint(dialect)}"
+            bad.add(name, "line", number, reason, dialect.delimiter.join(row))
+            yield number, None
         else:
             yield number, None
 
@@ -517,16 +543,42 @@ def _plain(
         yield number, cells
 
 
-def _quoted(lines: Iterator[str], dialect: Dialect, name: str) -> Iterator[tuple[int, list[str]]]:
+def _quoted(
+    lines: Iterator[str], dialect: Dialect, name: str, bad: BadRows
+) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(LONGEST_LINE)  # the module's own limit is 128 KiB
-    reader = csv.reader(lines, delimiter=dialect.delimiter, strict=True)
+    held = list[str]()  # the lines of a row
+    reader = csv.reader(_kept(lines, held), delimiter=dialect.delimiter, strict=True)
     number = dialect.skipped + 1
-    try:
-        for row in reader:
-            yield number, row
-            number = reader.line_num + dialect.skipped + 1
-    except csv.Error as error:
-        raise UsageError(f"{name}: line {number}: {error}; {_hint(dialect)}") from None
+    while True:
+        held.clear()
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            bad.add(name, "line", number, f"{error}; {_hint(dialect)}", held[0])
+            # the lines after the first, which an open quote has taken, are rows of their own
+            lines = itertools.chain(held[1:], lines)
+            held = []
+            reader = csv.reader(_kept(lines, held), delimiter=dialect.delimiter, strict=True)
+            yield number, []
+            number += 1
+            continue
+        if row is None:
+            return
+        yield number, row
+        number += len(held)
+
+
+def _kept(lines: Iterator[str], held: list[str]) -> Iterator[str]:
+    """Yield lines, and keep them."""
+    for line in lines:
+        held.append(line)
+        yield line
+
+
+def _as_json(row: Any) -> str:
+    """Return a row that was read as the line of a file."""
+    return json.dumps(row, ensure_ascii=False, default=str)
 
 
 def _hint(dialect: Dialect) -> str:
@@ -545,7 +597,7 @@ def _titled(row: dict[str, Any]) -> Any:
 
 
 def _parquet(
-    file: Any, columns: Columns, with_cells: bool, name: str, start: int
+    file: Any, columns: Columns, with_cells: bool, name: str, start: int, bad: BadRows
 ) -> Iterator[RecordBatch]:
     """Yield the rows of a Parquet file, column by column, from row ``start`` on."""
     others: list[str] = []
@@ -561,7 +613,15 @@ def _parquet(
         values = [values_of(wanted, column, name) for column in columns.values()]
         if with_cells:
             values.append(_other_cells(wanted, others, name))
-        yield _batch(columns, values, name, "row", range(row - len(wanted) + 1, row + 1))
+        numbers = range(row - len(wanted) + 1, row + 1)
+        if bad.skips:
+            cells = zip(*values, strict=True)
+            checked = [
+                _readable(columns, each, name, "row", number, bad)
+                for number, each in zip(numbers, cells, strict=True)
+            ]
+            values = list(map(list, zip(*checked, strict=True)))
+        yield _batch(columns, values, name, "row", numbers, bad)
 
 
 def _groups_from(file: Any, start: int) -> tuple[list[int], int]:
@@ -615,48 +675,85 @@ def _without_dictionaries(batch: RecordBatch) -> RecordBatch:
 
 
 def _batches(
-    rows: _Numbered, columns: Columns, with_cells: bool, name: str
+    rows: _Numbered, columns: Columns, with_cells: bool, name: str, bad: BadRows
 ) -> Iterator[RecordBatch]:
     """Yield the chosen columns of rows, and the others as cells."""
     in_file = list(columns.values())  # one column may have two roles: id and text
     numbers: list[int] = []
-    cells: list[list[Any]] = []
+    cells: list[Sequence[Any]] = []
     size = 0
     for number, row in rows:
+        missing = None
+        if row is not None:
+            missing = _missing_field(row, columns)
+        if missing is not None:
+            reason = f"no field {missing!r}; its fields: {', '.join(row)}"
+            bad.add(name, "line", number, reason, _as_json(row))
+            row = None
         if row is None:
             values: list[Any] = [""] * len(in_file)
         else:
             values = [row.get(column) for column in in_file]
-            if None in values:
-                _check_fields(row, columns, f"{name}: line {number}")
         if with_cells:
             fields = row or {}
             values.append({key: value for key, value in fields.items() if key not in in_file})
+        if bad.skips:
+            values = _readable(columns, values, name, "line", number, bad, row)
         numbers.append(number)
         cells.append(values)
         size += sum(map(len, map(str, values)))
         if len(cells) == BATCH or size >= _CHARACTERS:
-            yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers)
+            yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers, bad)
             numbers = []
             cells = []
             size = 0
     if cells:
-        yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers)
+        yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers, bad)
 
 
-def _check_fields(row: Mapping[str, Any], columns: Columns, where: str) -> None:
-    """Refuse a row that lacks a field other than a hard negative."""
+def _missing_field(row: Mapping[str, Any], columns: Columns) -> str | None:
+    """Return a field that a row lacks, other than a hard negative."""
     for role, column in columns.items():
         if column not in row and not is_optional(role):
-            raise UsageError(f"{where}: no field {column!r}; its fields: {', '.join(row)}")
+            return column
+    return None
+
+
+def _readable(
+    columns: Columns,
+    values: Sequence[Any],
+    name: str,
+    kind: str,
+    number: int,
+    bad: BadRows,
+    row: Any = None,
+) -> list[Any]:
+    """Return the cells of a row, or blank ones if one of them cannot be read.
+
+    ``row`` is what was read, if that is more.
+    """
+    cells = [[value] for value in values[: len(columns)]]
+    try:
+        column_texts(columns, cells, kind, [number], blank=True)
+    except ValueError as error:
+        if row is None:
+            row = dict(zip(columns.values(), values, strict=False))
+        bad.add(name, kind, number, str(error).removeprefix(f"{kind} {number}: "), _as_json(row))
+        return [""] * len(columns) + [{} for _ in values[len(columns) :]]
+    return list(values)
 
 
 def _batch(
-    columns: Columns, cells: Sequence[Sequence[Any]], name: str, kind: str, numbers: Sequence[int]
+    columns: Columns,
+    cells: Sequence[Sequence[Any]],
+    name: str,
+    kind: str,
+    numbers: Sequence[int],
+    bad: BadRows,
 ) -> RecordBatch:
     """Return columns of the file, and the other cells of the rows if they come last.
 
-    ``kind`` is what numbers count.
+    ``kind`` is what numbers count; ``bad`` has taken the rows that cannot be read, if it does.
     """
     import pyarrow as pa
 
@@ -672,7 +769,7 @@ def _batch(
             builder.append_values(texts)
             arrays[column] = builder.finish()
     except ValueError as error:
-        raise UsageError(f"{name}: {error}") from None
+        raise UsageError(f"{name}: {error}{bad.hint}") from None
     return pa.record_batch(arrays)
 
 

@@ -5,6 +5,7 @@ data set.
 import dataclasses
 import hashlib
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data import demo
+from promptcli.data.bad_lines import REFUSED, BadRows
 from promptcli.data.dialect import (
     CELLS,
     DEFINITIONS,
@@ -157,7 +159,9 @@ def join_examples(sources: Sequence[TrainingExamples], names: Sequence[str]) -> 
 
 
 def read_examples(
-    path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)
+    path: Path,
+    layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES),
+    bad: BadRows = REFUSED,
 ) -> TrainingExamples:
     """Read examples in one pass, without rows that lack a text other than a hard negative.
 
@@ -166,10 +170,11 @@ def read_examples(
             columns; labelled pairs and definitions also without a header, as tab-separated lines of
             label, premise and hypothesis, or of word and definition.
         layouts: The layouts asked for, best first; ``SENTENCES`` is one text field, or lines.
+        bad: Gets the rows that cannot be read.
     """
-    with open_rows(path, ColumnChoice(layouts=tuple(layouts), remedy="")) as rows:
+    with open_rows(path, ColumnChoice(layouts=tuple(layouts), remedy=""), bad=bad) as rows:
         layout = _layout_of(rows.columns)
-        return _examples(rows.tuples(), layout, str(path), rows.sha256)
+        return _examples(rows.tuples(), layout, str(path), rows.sha256, bad)
 
 
 def examples_of(
@@ -249,13 +254,17 @@ def _layout_of(columns: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _examples(
-    rows: Iterable[tuple[str, ...]], layout: tuple[str, ...], name: str, digest: Callable[[], str]
+    rows: Iterable[tuple[str, ...]],
+    layout: tuple[str, ...],
+    name: str,
+    digest: Callable[[], str],
+    bad: BadRows = REFUSED,
 ) -> TrainingExamples:
     """Return the complete rows, in columns; triplets without a negative are pairs."""
     complete: list[tuple[str, ...]] = []
     blank = unlabelled = 0
     if layout in _JUDGEMENTS:
-        rows, unlabelled = _judged(list(rows), layout, name)
+        rows, unlabelled = _judged(list(rows), layout, name, bad)
     for row in rows:
         if all(map(str.strip, row[: 2 if layout == TRIPLETS else None])):
             complete.append(row)
@@ -278,21 +287,25 @@ def _examples(
 
 
 def _judged(
-    rows: Sequence[tuple[str, ...]], layout: tuple[str, ...], name: str
+    rows: Sequence[tuple[str, ...]], layout: tuple[str, ...], name: str, bad: BadRows
 ) -> tuple[list[tuple[str, ...]], int]:
     """Return the rows that have a label or a score, read, and how many have none."""
     judgement = _JUDGEMENTS[layout]
     read = judgement.read([row[-1] for row in rows], name)
     judged = list[tuple[str, ...]]()
+    without = 0
     for number, (row, value) in enumerate(zip(rows, read, strict=True), 1):
         if row[-1].strip() in judgement.none:
-            continue
-        if value is None:
-            raise UsageError(
-                f"{name}: row {number} has the {layout[-1]} {row[-1]!r}; {judgement.hint}"
-            )
-        judged.append((*row[:-1], value))
-    return judged, len(rows) - len(judged)
+            without += 1
+        elif value is None:
+            reason = f"row {number} has the {layout[-1]} {row[-1]!r}; {judgement.hint}"
+            if not bad.skips:
+                raise UsageError(f"{name}: {reason}{bad.hint}")
+            line = json.dumps(dict(zip(layout, row, strict=False)), ensure_ascii=False)
+            bad.add(name, "row", number, reason, line)
+        else:
+            judged.append((*row[:-1], value))
+    return judged, without
 
 
 def _labels(texts: Sequence[str], name: str) -> list[str | None]:
@@ -379,7 +392,7 @@ def sentences_with_column(
 
 
 def training_examples(
-    data: Any, *, layouts: Sequence[tuple[str, ...]] | None = None
+    data: Any, *, layouts: Sequence[tuple[str, ...]] | None = None, bad: BadRows = REFUSED
 ) -> TrainingExamples:
     """Return the examples that ``data`` names or holds.
 
@@ -389,11 +402,12 @@ def training_examples(
             list of files or of such names (see ``is_sources``), which are read one after the other.
         layouts: The layouts asked for, best first; default: triplets, pairs or sentences. If graded
             pairs are among them, ``data`` may be a task (``STS-B:train``).
+        bad: Gets the rows of files that cannot be read.
     """
     layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
     if is_sources(data):
         return join_examples(
-            [training_examples(source, layouts=layouts) for source in data],
+            [training_examples(source, layouts=layouts, bad=bad) for source in data],
             [source_name(source) for source in data],
         )
     if not isinstance(data, str | Path):
@@ -408,7 +422,7 @@ def training_examples(
         return examples_of(
             list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)), layouts
         )
-    return read_examples(_training_file(str(data)), layouts)
+    return read_examples(_training_file(str(data)), layouts, bad)
 
 
 def is_sources(data: Any) -> bool:

@@ -50,6 +50,7 @@ def embed(
     precision: str = "float32",
     batch_size: int | None = None,
     force: bool = False,
+    bad_lines: str | Path | None = None,
 ) -> Embedded:
     """Encode the sentences of a file.
 
@@ -76,12 +77,15 @@ def embed(
             ubinary (packed signs). The loss is measured and printed.
         batch_size: Largest batch. Default: as many sentences as fit a budget of tokens.
         force: Replace the output.
+        bad_lines: File that gets the rows that cannot be read, as JSON lines with number, reason
+            and line; they are blank rows. Default: the first one is refused.
 
     Raises:
         NotFoundError: The file or the model is missing.
         UsageError: A file, field or output that cannot be read or written.
         PromptcliError: A vector that is not finite, or a full disk.
     """
+    from promptcli.data.bad_lines import bad_rows
     from promptcli.data.dialect import ColumnChoice
     from promptcli.data.files import STANDARD
     from promptcli.data.rows import open_rows
@@ -112,7 +116,9 @@ def embed(
     else:
         stream = output
     fields = ColumnChoice(text_field, id_field)
-    with open_rows(path, fields, stdin=stdin) as source:
+    if target is not None and bad_lines is not None and target == Path(bad_lines):
+        raise UsageError(f"`bad_lines` {bad_lines} is the output; give another file")
+    with bad_rows(bad_lines) as bad, open_rows(path, fields, stdin=stdin, bad=bad) as source:
         source = _telling_of_wrapping(source)
         from promptcli.embedding.writing import embed_file, embed_stream
         from promptcli.models import loading
@@ -124,6 +130,9 @@ def embed(
         encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=texts)
         if before is not None and target is not None:
             if (before.fingerprint, before.model) == (encoder.fingerprint, encoder.provenance):
+                if bad.skips:
+                    for _ in source:  # all bad rows are written
+                        pass
                 return Embedded(target, encoder, before.report, None)
             check_output(target, force=False)  # another encoder made it
         start = time.perf_counter()
@@ -170,9 +179,10 @@ def _telling_of_wrapping(source: "Rows") -> "Rows":
 
 def _texts(path: Path, fields: "ColumnChoice") -> Iterator[str]:
     """Yield a file's sentences, which are read once they are asked for."""
+    from promptcli.data.bad_lines import IGNORED
     from promptcli.data.rows import open_rows
 
-    with open_rows(path, fields) as rows:
+    with open_rows(path, fields, bad=IGNORED) as rows:
         yield from rows.texts()
 
 
@@ -208,6 +218,7 @@ def embed_parts(
     normalize: bool = False,
     precision: str = "float32",
     force: bool = False,
+    bad_lines: str | Path | None = None,
 ) -> EmbeddedParts:
     """Encode files into a folder of Parquet parts, by one process or many.
 
@@ -230,11 +241,13 @@ def embed_parts(
         normalize: See ``embed``.
         precision: float32 or float16.
         force: Delete the folder's parts and begin again.
+        bad_lines: See ``embed``; written when the inputs are counted, which is once.
 
     Raises:
         UsageError: Options that do not go together, or a folder that was begun with others.
         PromptcliError: A part could not be made; those that exist stay.
     """
+    from promptcli.data.bad_lines import bad_rows
     from promptcli.data.dialect import TEXT
     from promptcli.data.files import find_inputs, needs_network
     from promptcli.data.rows import read_range
@@ -245,18 +258,9 @@ def embed_parts(
 
     folder = Path(folder)
     settings = EmbedSettings(text_field, id_field, normalize, precision)
-    if shard is not None and not 0 <= shard < shards:
-        raise UsageError(
-            f"`shard` {shard} is out of range; of `shards` {shards} it is 0 to {shards - 1}"
-        )
-    if shard is not None and (workers, engine, force) != (None, "local", False):
-        raise UsageError(
-            "`shard` makes one part in this process; leave out `workers`, `engine` and `force`"
-        )
-    if engine not in ENGINES:
-        raise unknown("engine", engine, ENGINES)
-    if engine != "ray" and address is not None:
-        raise UsageError("`address` is that of a Ray cluster; give `engine` ray, too")
+    _check_engine(engine, address)
+    if shard is not None:
+        _check_shard(shard, shards, others=(workers, engine, force) != (None, "local", False))
     parts_of.check_folder(folder, precision)
     remote = needs_network([str(file) for file in files])
     if remote is not None:
@@ -273,7 +277,11 @@ def embed_parts(
         ray_engine.check_address(address)
     if force and parts_of.is_part_folder(folder):
         parts_of.remove_parts(folder)
-    inputs = parts_of.counted_inputs(folder, names, settings, shards)
+    if bad_lines is not None and parts_of.is_part_folder(folder):
+        note(f"`bad_lines`: the rows of {folder} were counted before; {bad_lines} stays as it is")
+        bad_lines = None
+    with bad_rows(bad_lines) as bad:
+        inputs = parts_of.counted_inputs(folder, names, settings, shards, bad)
 
     from promptcli.embedding import parts
     from promptcli.embedding.writing import manifest_of
@@ -324,6 +332,25 @@ def embed_parts(
         remove_leftovers(folder)  # of processes that were killed
     existing = len(parts_of.parts_in(folder, shards))
     return EmbeddedParts(folder, manifest, missing, existing, time.perf_counter() - start)
+
+
+def _check_engine(engine: str, address: str | None) -> None:
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    if engine != "ray" and address is not None:
+        raise UsageError("`address` is that of a Ray cluster; give `engine` ray, too")
+
+
+def _check_shard(shard: int, shards: int, *, others: bool) -> None:
+    """Refuse a number that no shard has, and ``others``, the options of several processes."""
+    if not 0 <= shard < shards:
+        raise UsageError(
+            f"`shard` {shard} is out of range; of `shards` {shards} it is 0 to {shards - 1}"
+        )
+    if others:
+        raise UsageError(
+            "`shard` makes one part in this process; leave out `workers`, `engine` and `force`"
+        )
 
 
 @check_arguments

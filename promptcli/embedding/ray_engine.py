@@ -99,7 +99,7 @@ def connected(address: str | None) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="promptcli-ray-") as empty, environment(**_SETTINGS):
         try:
             ray.init(address, runtime_env={"working_dir": empty}, **options)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             raise PromptcliError(
                 f"Ray ({address}) does not start ({one_line(error, 160)}); try `engine` local"
             ) from None
@@ -130,6 +130,13 @@ def check_address(address: str | None) -> None:
         raise UsageError(
             f"`address` {address!r}: no Ray answered in {_PATIENCE} s; {hint}"
         ) from None
+    if "AuthenticationError" in asked.stderr:
+        if address == "auto":  # `ray.init` finds the token of its own machine
+            return
+        raise UsageError(
+            f"`address` {address!r}: this Ray asks for a token; set RAY_AUTH_MODE=token, with the"
+            " cluster's token in ~/.ray/auth_token"
+        )
     if asked.returncode:
         lines = asked.stderr.strip().splitlines() or ["it ended without a word"]
         raise UsageError(f"`address` {address!r}: no Ray answers ({lines[-1][:160]}); {hint}")

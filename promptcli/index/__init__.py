@@ -38,6 +38,7 @@ def build_index(
     split: bool = False,
     lexical: bool = False,
     force: bool = False,
+    bad_lines: str | Path | None = None,
 ) -> "IndexManifest":
     """Index sentences, or vectors that ``embed`` wrote, for search by cosine.
 
@@ -64,11 +65,14 @@ def build_index(
             and sentence ends; results show the best part.
         lexical: Also count words (BM25), for searches with ``hybrid`` or ``lexical``.
         force: Replace an existing index.
+        bad_lines: File that gets the rows that cannot be read, as JSON lines with number, reason
+            and line; they are left out. Default: the first one is refused.
 
     Raises:
         UsageError: A file that cannot be read, vectors of another or an unknown encoder, or an
             index that exists.
     """
+    from promptcli.data.bad_lines import bad_rows
     from promptcli.evaluation.lexical import load_library
     from promptcli.index import inputs, stored
     from promptcli.index.vector_index import VectorIndex
@@ -77,12 +81,18 @@ def build_index(
     folder = Path(folder)
     room = size_of(memory)
     files = inputs.RowFiles(file, ColumnChoice(text_field, id_field), folder, split, rows)
-    if split and files.are_vectors:
-        raise UsageError(f"`split` is for sentences, and {file} holds vectors; give it to `embed`")
+    for option, is_given in (("split", split), ("bad_lines", bad_lines is not None)):
+        if is_given and files.are_vectors:
+            raise UsageError(
+                f"`{option}` is for sentences, and {file} holds vectors; give it to `embed`"
+            )
     if lexical:
         load_library()
     stored.check_target(folder, force=force)
-    vectors, origin, reading = inputs.rows_to_build(files, Choice() if model is None else model)
+    with bad_rows(bad_lines) as bad:
+        vectors, origin, reading = inputs.rows_to_build(
+            files.with_bad(bad), Choice() if model is None else model
+        )
     with stored.create(folder, force=force) as writer:
         index = VectorIndex.build(
             vectors,
@@ -107,6 +117,7 @@ def add_to_index(
     memory: str | int = "4GB",
     text_field: str | None = None,
     id_field: str | None = None,
+    bad_lines: str | Path | None = None,
 ) -> "IndexManifest":
     """Add sentences, or vectors of the same encoder, to an index.
 
@@ -121,12 +132,14 @@ def add_to_index(
         memory: Memory that the process may take, e.g. 4GB or 800MB.
         text_field: Column of the sentence. Default: that of the index.
         id_field: Column of the id, or - for row numbers. Default: that of the index.
+        bad_lines: See ``build_index``.
 
     Raises:
         UsageError: Vectors of another encoder, rows without ids to replace by, or texts that the
             index has.
         CheckFailedError: The encoder of the index has changed.
     """
+    from promptcli.data.bad_lines import bad_rows
     from promptcli.embedding.passages import LINES
     from promptcli.evaluation.lexical import load_library
     from promptcli.index import inputs, stored
@@ -145,16 +158,21 @@ def add_to_index(
     if not allow_duplicates:
         repeats = Repeats(stored.load(folder).index)
     rows: Rows
+    if files.are_vectors and bad_lines is not None:
+        raise UsageError(
+            f"`bad_lines` is for sentences, and {file} holds vectors; give it to `embed`"
+        )
     if files.are_vectors:
         rows, _ = files.stored(origin)
         if repeats is not None:
             repeats.check_blocks(rows)
     else:
-        rows, _, _ = files.encode(
-            lambda: inputs.encoder_of(origin, model),
-            plain=origin.prompt is None,
-            check=iter if repeats is None else repeats.checked,
-        )
+        with bad_rows(bad_lines) as bad:
+            rows, _, _ = files.with_bad(bad).encode(
+                lambda: inputs.encoder_of(origin, model),
+                plain=origin.prompt is None,
+                check=iter if repeats is None else repeats.checked,
+            )
     if replace and not any(isinstance(name, str) for block in rows.blocks() for name in block.ids):
         raise UsageError(
             f"{files.file} has no ids to replace rows by; name their column as `id_field`"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from promptcli.data.bad_lines import REFUSED, BadRows
 from promptcli.data.dialect import CELLS, ID, TEXT, ColumnChoice, format_of, split_columns
 from promptcli.data.files import check_file, open_file, open_text
 from promptcli.data.rows import Cells, cells_array, open_rows
@@ -37,15 +38,22 @@ class Reader:
     """Reads files in one way.
 
     ``opener`` returns the encoder, if passages are to fit its window; ``fields`` are the columns of
-    tables.
+    tables; ``bad`` gets the rows that cannot be read.
     """
 
-    def __init__(self, rows: str, opener: "Callable[[], Encoder]", fields: ColumnChoice) -> None:
+    def __init__(
+        self,
+        rows: str,
+        opener: "Callable[[], Encoder]",
+        fields: ColumnChoice,
+        bad: BadRows = REFUSED,
+    ) -> None:
         if rows not in WAYS:
             raise unknown("rows", rows, WAYS)
         self._rows = rows
         self._opener = opener
         self._fields = fields
+        self._bad = bad
         self._kinds = set[str]()
         self.tables = 0  #: read so far
 
@@ -68,7 +76,9 @@ class Reader:
             if form != "text" or named:
                 return self._table(file)
             with open_file(file) as stream:
-                text = open_text(stream, file, ending, note)
+                text = open_text(stream, file, ending, note, self._bad)
+                if unreadable is not None and "\0" in text.head:
+                    raise UsageError(f"{file}: not text")  # whatever its single lines are
                 return self._text(file, [line.rstrip("\r\n") for line in text.lines])
         except UsageError as error:
             if unreadable is None:
@@ -77,7 +87,7 @@ class Reader:
             return None
 
     def _table(self, file: str) -> FileRows:
-        with open_rows(file, self._fields) as source:
+        with open_rows(file, self._fields, bad=self._bad) as source:
             table = pa.Table.from_batches(source)
         self.tables += 1
         self._kinds.add("row")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from promptcli.data.bad_lines import bad_rows
 from promptcli.data.dialect import CELLS, TEXT, ColumnChoice
 from promptcli.data.files import skipped_files
 from promptcli.data.given import check_arguments
@@ -63,6 +64,7 @@ def search(
     rows: Literal["auto", "passages", "lines"] = "auto",
     split: bool = False,
     where: str | None = None,
+    bad_lines: str | Path | None = None,
 ) -> list[Line]:
     """Return the passages of files that are nearest to a query, best first.
 
@@ -82,6 +84,8 @@ def search(
             show the best part of each.
         where: Condition on the other columns of tables, e.g. 'year > 2020 and lang = "en"'; see
             ``search_index``.
+        bad_lines: File that gets the rows that cannot be read, as JSON lines with number, reason
+            and line; they are left out. Default: the first one is refused.
 
     Raises:
         NotFoundError: No such file.
@@ -102,11 +106,12 @@ def search(
     splitter = None
     if split:
         splitter = Splitter(documents)
-    reader = Reader(rows, lambda: documents, ColumnChoice(remedy="", cells=condition is not None))
-    candidates = _candidates(reader, named, unreadable, condition)
     best = list[Line]()
     count = 0
-    with stage("search", None) as advance:
+    fields = ColumnChoice(remedy="", cells=condition is not None)
+    with bad_rows(bad_lines) as bad, stage("search", None) as advance:
+        reader = Reader(rows, lambda: documents, fields, bad)
+        candidates = _candidates(reader, named, unreadable, condition)
         while window := list(itertools.islice(candidates, _WINDOW)):
             texts = [candidate.row.text for candidate in window]
             places = list(range(len(window)))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
 
+from promptcli.data.bad_lines import REFUSED, BadRows
 from promptcli.data.dialect import CELLS, ID, TEXT, ColumnChoice
 from promptcli.data.files import STANDARD
 from promptcli.data.given import check_encodable
@@ -74,6 +75,11 @@ class RowFiles:
     near: Path  #: encoded rows wait on its disk
     split: bool = False
     rows: str = AUTO  #: of a text, one of ``passages.WAYS``
+    bad: BadRows = REFUSED  #: gets the rows that cannot be read
+
+    def with_bad(self, bad: BadRows) -> "RowFiles":
+        """Return the file with another taker of the rows that cannot be read."""
+        return replace(self, bad=bad)
 
     def __post_init__(self) -> None:
         if self.rows not in WAYS:
@@ -109,7 +115,8 @@ class RowFiles:
         them.
         """
         stdin = None if isinstance(self.given, str | Path) else self.given
-        with open_rows(self.file, replace(self.fields, cells=True), stdin=stdin) as source:
+        fields = replace(self.fields, cells=True)
+        with open_rows(self.file, fields, stdin=stdin, bad=self.bad) as source:
             encoder = opener()
             if plain:
                 documents = encoder

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
+from promptcli.data.bad_lines import BadRows, bad_rows
 from promptcli.data.dialect import CELLS, ID, NONE, TEXT, ColumnChoice, split_columns
 from promptcli.data.files import skipped_files, state_of
 from promptcli.data.given import check_arguments, is_unicode
@@ -74,6 +75,7 @@ def sync_index(
     lexical: bool = False,
     memory: str | int = "4GB",
     yes: bool = False,
+    bad_lines: str | Path | None = None,
 ) -> IndexManifest:
     """Make an index equal to files: passages of texts and rows of tables, and no others, under the
     ids FILE:LINES.
@@ -98,6 +100,8 @@ def sync_index(
         lexical: Also count words (BM25), see ``build_index``; an index that has them keeps them.
         memory: Memory that the process may take, e.g. 4GB or 800MB.
         yes: Remove rows even if they are more than half of the index.
+        bad_lines: File that gets the rows that cannot be read, as JSON lines with number, reason
+            and line; they are left out. Default: the first one is refused.
 
     Raises:
         NotFoundError: No such file.
@@ -108,7 +112,10 @@ def sync_index(
 
     folder = Path(folder)
     room = size_of(memory)
-    work = _Work(folder, files, model, rows, text_field, id_field, split=split, lexical=lexical)
+    with bad_rows(bad_lines) as bad:
+        work = _Work(
+            folder, files, model, rows, text_field, id_field, bad, split=split, lexical=lexical
+        )
     manifest = work.manifest
     if manifest is not None and not work.read_otherwise and not yes:
         _check_going(work.before, work.rows, folder)
@@ -148,6 +155,7 @@ def sync_changes(
     text_field: str | None = None,
     id_field: str | None = None,
     split: bool = False,
+    bad_lines: str | Path | None = None,
 ) -> SyncChanges:
     """Return what ``sync_index`` would change, and change nothing.
 
@@ -159,8 +167,12 @@ def sync_changes(
         text_field: See ``sync_index``.
         id_field: See ``sync_index``.
         split: See ``sync_index``.
+        bad_lines: See ``sync_index``.
     """
-    work = _Work(Path(folder), files, model, rows, text_field, id_field, split=split, lexical=False)
+    with bad_rows(bad_lines) as bad:
+        work = _Work(
+            Path(folder), files, model, rows, text_field, id_field, bad, split=split, lexical=False
+        )
     old = _texts(work.before)
     new = _texts(work.rows)
     added = [(name, text) for name, text, _ in work.rows if text not in old]
@@ -179,6 +191,7 @@ class _Work:
         rows: str | None,
         text_field: str | None,
         id_field: str | None,
+        bad: BadRows,
         *,
         split: bool,
         lexical: bool,
@@ -221,7 +234,7 @@ class _Work:
             self.before = {}
         else:
             self.before = _live(stored.load(folder).index)
-        self.rows = dict.fromkeys(self._read(files, folder))
+        self.rows = dict.fromkeys(self._read(files, folder, bad))
         if not self.rows:
             raise UsageError(
                 f"no line to index in {', '.join(map(str, files))}; give texts, tables, or folders"
@@ -255,11 +268,11 @@ class _Work:
             != self.manifest.fingerprint
         )
 
-    def _read(self, files: Sequence[str | Path], folder: Path) -> Iterator[Row]:
+    def _read(self, files: Sequence[str | Path], folder: Path, bad: BadRows) -> Iterator[Row]:
         unreadable = list[str]()
         target = real_path(folder)
         fields = ColumnChoice(self.reading.text_field, self.reading.id_field, remedy="", cells=True)
-        reader = Reader(self.reading.rows, lambda: self.encoder().in_role("document"), fields)
+        reader = Reader(self.reading.rows, lambda: self.encoder().in_role("document"), fields, bad)
         for file, in_folder in find_files(files).items():
             path = split_columns(file)[0]
             if target in real_path(Path(path)).parents:

@@ -42,6 +42,7 @@ def train(
     resume: bool = False,
     force: bool = False,
     report_to: Sequence[str] = (),
+    bad_lines: str | Path | None = None,
     offline: bool = False,
     **settings: Setting,
 ) -> "Trained":
@@ -73,6 +74,8 @@ def train(
         force: Replace a model of that name.
         report_to: Tracker that is told loss, learning rate, gradient norm, speed, development score
             and settings: `tensorboard`, `wandb`, `mlflow`, `trackio`, or several.
+        bad_lines: File that gets the rows of the data that cannot be read, as JSON lines with
+            number, reason and line; they are left out. Default: the first one is refused.
         offline: Never use the network.
         settings: The method's own, by the names of its options: ``steps=100``,
             ``learning_rate=1e-4``, ``seed=1``.
@@ -106,6 +109,7 @@ def train(
             resume=resume,
             force=force,
             report_to=report_to,
+            bad_lines=bad_lines,
             offline=offline,
         )
         return _begun(job).train()
@@ -269,12 +273,14 @@ def training_settings(
     paper: bool = False,
     on: "STSTask | str | Path | None" = None,
     data_dir: str | Path | None = None,
+    bad_lines: str | Path | None = None,
     **settings: Setting,
 ) -> dict[str, object]:
     """Return what ``train`` would do with the same arguments, JSON-ready, without reading weights
     or using the network.
 
-    Local data are read: their columns decide whether the method is supervised.
+    Local data are read: their columns decide whether the method is supervised. ``bad_lines`` is not
+    written.
 
     Example:
         >>> import promptcli as pc
@@ -293,6 +299,7 @@ def training_settings(
         paper=paper,
         on=on,
         data_dir=data_dir,
+        bad_lines=bad_lines,
     )
     return job.describe()
 

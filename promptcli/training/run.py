@@ -22,6 +22,7 @@ from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.lora import is_lora
 from promptcli.backbones.pretrained import family_and_width
+from promptcli.data.bad_lines import IGNORED, REFUSED_WITH_HINT, BadRows, bad_rows
 from promptcli.data.dialect import SENTENCES, split_columns
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import (
@@ -197,6 +198,8 @@ class TrainingJob:
     offline: bool = False
     #: names of trackers
     report_to: Sequence[str] = ()
+    #: gets the rows of the data that cannot be read
+    bad_lines: str | Path | None = None
     #: of the trackers' group; None: the run is a group by itself
     group: str | None = None
     watchers: Sequence[Watcher] = ()
@@ -254,14 +257,20 @@ class TrainingJob:
             return PAPER.development
         return BARE.development
 
-    def examples(self, data: TrainingData) -> TrainingExamples:
-        """Return the examples; their columns decide whether the method is supervised."""
+    def examples(self, data: TrainingData, bad: BadRows | None = None) -> TrainingExamples:
+        """Return the examples; their columns decide whether the method is supervised.
+
+        ``bad`` gets the rows that cannot be read. Without it they are left out without a word if
+        the run leaves them out, or has begun: its data are those that it began with.
+        """
+        if bad is None and (self.resume or self.bad_lines is not None):
+            bad = IGNORED
         layouts: dict[tuple[str, ...], None] = {}  # in order
         for form in METHODS[self.method]:
             if form is not None:
                 layouts |= dict.fromkeys(find_objective(form).layouts)
         with tasks_from(self.data_dir):
-            examples = training_examples(data, layouts=tuple(layouts))
+            examples = training_examples(data, layouts=tuple(layouts), bad=bad or REFUSED_WITH_HINT)
         if self.supervised and not examples.supervised:
             wanted = find_objective(find_method(self.method, supervised=True)).layouts
             columns = " or ".join(", ".join(layout) for layout in wanted if layout)
@@ -467,7 +476,11 @@ class TrainingJob:
         begun = None
         if self.start is not None:
             begun = _read_start(self.start, self.method, backbone)
-        examples = self.examples(data)
+        if self.bad_lines is None:
+            examples = self.examples(data)
+        else:
+            with bad_rows(self.bad_lines) as bad:
+                examples = self.examples(data, bad)
         tests: Sequence[STSTask | str | Path] = self.tests
         if not tests and isinstance(on, str):
             tests = [on.removesuffix(":dev")]

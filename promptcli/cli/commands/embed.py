@@ -112,6 +112,16 @@ def embed(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the output.")] = False,
+    bad_lines: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help=(
+                "File that gets the rows that cannot be read, as JSON lines with number, reason and"
+                " line; they are blank rows. Default: the first one is refused."
+            ),
+        ),
+    ] = None,
     shards: Annotated[
         int | None,
         typer.Option(
@@ -187,6 +197,7 @@ def embed(
             normalize=normalize,
             precision=precision,
             force=force,
+            bad_lines=bad_lines,
         )
         _show_parts(parts, as_json=json)
         return
@@ -223,6 +234,7 @@ def embed(
         precision=precision,
         batch_size=batch_size,
         force=force,
+        bad_lines=bad_lines,
     )
     _show(made, precision, as_json=json)
 

@@ -37,6 +37,7 @@ _INDEX: dict[str, FlagRow] = {
     "folder": "DIR",
     "file": Flag("FILE", read=_source),
     "memory": Flag(metavar="SIZE"),
+    "bad_lines": Flag(metavar="FILE"),
     "model": "--model -m",
 }
 
@@ -245,6 +246,7 @@ def _search_quality(manifest: "IndexManifest") -> str:
         "k": Flag("-k", min=1),
         "model": "--model -m",
         "context": Flag(min=0),
+        "bad_lines": Flag(metavar="FILE"),
     },
 )
 def search_files(search: "partial[list[Line]]", json: Json = False) -> None:

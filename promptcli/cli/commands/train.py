@@ -161,6 +161,16 @@ def train(
             ),
         ),
     ] = None,
+    bad_lines: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help=(
+                "File that gets the rows of the data that cannot be read, as JSON lines with"
+                " number, reason and line; they are left out. Default: the first one is refused."
+            ),
+        ),
+    ] = None,
     batch_size: Annotated[int | None, _setting("batch_size")] = None,
     learning_rate: Annotated[float | None, _setting("learning_rate")] = None,
     epochs: Annotated[float | None, _setting("epochs")] = None,
@@ -272,6 +282,7 @@ def train(
         "paper": paper,
         "on": on,
         "data_dir": data_folder(data_dir),
+        "bad_lines": bad_lines,
         **_SETTINGS.changes(settings),
     }
     picture = PictureOptions(plot, force)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from promptcli.data.bad_lines import BadRows
 from promptcli.data.dialect import ColumnChoice
 from promptcli.data.given import is_unicode
 from promptcli.data.rows import InputFile, check_same, count_input, has_text_ids, open_parquet
@@ -144,10 +145,10 @@ def read_parts_manifest(folder: Path) -> PartsManifest:
 
 
 def counted_inputs(
-    folder: Path, names: Sequence[str], settings: EmbedSettings, shards: int
+    folder: Path, names: Sequence[str], settings: EmbedSettings, shards: int, bad: BadRows
 ) -> list[InputFile]:
     """Return the input files with their rows: from the folder's manifest if it was begun, else
-    counted now.
+    counted now; ``bad`` gets the rows that cannot be read.
     """
     if is_part_folder(folder):
         return check_same(read_parts_manifest(folder).inputs, names, str(folder))
@@ -158,7 +159,7 @@ def counted_inputs(
     if held and MANIFEST not in held:  # else another process has just begun it
         raise UsageError(f"{folder} holds other files (no {MANIFEST}); give a new folder")
     fields = ColumnChoice(settings.text_field, settings.id_field)
-    inputs = [count_input(name, fields) for name in names]
+    inputs = [count_input(name, fields, bad) for name in names]
     has_text_ids(inputs)
     rows = sum(file.rows for file in inputs)
     if rows < shards:

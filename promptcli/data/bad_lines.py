@@ -1,0 +1,100 @@
+"""Rows of files that cannot be read: refused, or written to a file and read as blank ones.
+
+A blank row keeps its number, so that row i of the vectors stays line i of the input.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from promptcli.errors import UsageError, counted
+from promptcli.notes import note
+from promptcli.storage.files import atomic_path, check_output
+
+_KEYS = ["file", "number", "reason", "line"]
+
+
+class BadRows:
+    """What is done with the rows of files that cannot be read: the first one is refused.
+
+    ``hint`` ends its message.
+    """
+
+    skips = False  #: whether a row is read as a blank one
+
+    def __init__(self, hint: str = "") -> None:
+        self.hint = hint
+
+    def add(self, name: str, kind: str, number: int, reason: str, line: str) -> None:
+        """Take a row of the file ``name``; ``number`` counts its lines or rows (``kind``)."""
+        raise UsageError(f"{name}: {kind} {number}: {reason}{self.hint}")
+
+
+class _Ignored(BadRows):
+    """Rows of files that were read before are blank without a word."""
+
+    skips = True
+
+    def add(self, name: str, kind: str, number: int, reason: str, line: str) -> None:
+        pass
+
+
+class _Written(BadRows):
+    """Rows are written to a file, one JSON object a line."""
+
+    skips = True
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self.count = 0
+        self._file = file
+
+    def add(self, name: str, kind: str, number: int, reason: str, line: str) -> None:
+        text = line.rstrip("\r\n").encode("utf-8", "surrogateescape")
+        values = [name, number, reason, text.decode("utf-8", "backslashreplace")]
+        row = json.dumps(dict(zip(_KEYS, values, strict=True)), ensure_ascii=False)
+        self._file.write(row.encode("utf-8", "backslashreplace") + b"\n")
+        self.count += 1
+
+
+REFUSED = BadRows()
+#: The same where the user may have them written to a file.
+REFUSED_WITH_HINT = BadRows("; `bad_lines` FILE gets such rows, and the others are read")
+IGNORED: BadRows = _Ignored()
+
+
+@contextlib.contextmanager
+def bad_rows(path: str | Path | None) -> Iterator[BadRows]:
+    """Yield what is done with bad rows in the block: ``path`` gets them, if there is one.
+
+    The file appears when the block ends well, with a note of their number.
+    """
+    if path is None:
+        yield REFUSED_WITH_HINT
+        return
+    path = Path(path)
+    check_output(path, force=True, option="`bad_lines`")
+    if path.exists() and not _is_ours(path):
+        raise UsageError(f"`bad_lines` {path}: a file of something else; choose another name")
+    with atomic_path(path) as temporary:
+        with temporary.open("xb") as file:
+            written = _Written(file)
+            yield written
+    if written.count:
+        rows = counted(written.count, "row")
+        note(f"{rows} cannot be read: listed in {path}, and read as blank")
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether a file may be replaced: it is empty, or holds rows of an earlier call."""
+    with path.open("rb") as file:
+        first = file.readline(1 << 20)
+    if not first:
+        return True
+    try:
+        row = json.loads(first)
+    except ValueError:
+        return False
+    return isinstance(row, dict) and list(row) == _KEYS
