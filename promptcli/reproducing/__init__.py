@@ -16,7 +16,7 @@ from promptcli.recipe import Choice
 from promptcli.reproducing.published import Texts, published_tables
 
 if TYPE_CHECKING:
-    from promptcli.reproducing.contexts import MeasurementContext
+    from promptcli.reproducing.contexts import Draw, MeasurementContext
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +52,7 @@ def reproduce(
     data_dir: str | Path | None = None,
     output: str | Path = "results",
     force: bool = False,
+    draw: "Draw | None" = None,
 ) -> Iterator[Reproduction]:
     """Measure tables of the papers and write the results; earlier figures come from the cache.
 
@@ -67,6 +68,7 @@ def reproduce(
         data_dir: SentEval folder of the tasks; without it they come from the hub.
         output: Folder of the result files.
         force: Measure again what is cached.
+        draw: Draws the papers' figures that have no numbers; without it they are left out.
 
     Yields:
         The tables on their backbones, each as soon as it is measured; one failure ends no others.
@@ -99,7 +101,7 @@ def reproduce(
                 on = dataclasses.replace(choice, model=name)
                 with tasks_from(data_dir):
                     contexts[name] = open_context(
-                        on, texts, seeds=training_seeds, head=known_head, fresh=force
+                        on, texts, seeds=training_seeds, head=known_head, draw=draw, fresh=force
                     )
             context = contexts[name]
             if known_head is not None:
@@ -122,6 +124,7 @@ def overviews(
     backbone: str | Choice | None = None,
     *,
     texts: Texts = Texts(),  # noqa: B008 - frozen
+    draw: "Draw | None" = None,
 ) -> list[dict[str, Any]]:
     """Return the needs of every table and how many of its values can be measured here, offline.
 
@@ -131,7 +134,7 @@ def overviews(
     from promptcli.reproducing.documents import overview
 
     with without_network():
-        context = open_context(_choice(backbone), texts)
+        context = open_context(_choice(backbone), texts, draw=draw)
         return [overview(table, context) for table in published_tables().values()]
 
 

@@ -55,6 +55,7 @@ class MeasurementContext:
     texts: Texts = field(default_factory=Texts)
     seeds: Sequence[int] = ()  #: of the runs of every trained row; none: such rows are left out
     head: str | None = None  #: of Ditto's rows; None: the published one of the backbone
+    draw: "Draw | None" = None  #: None: figures of the papers are left out
     _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
     _examples: dict[str, TrainingExamples] = field(default_factory=dict, init=False)
 
@@ -160,6 +161,7 @@ def open_context(
     *,
     seeds: Sequence[int] = (),
     head: str | None = None,
+    draw: "Draw | None" = None,
     fresh: bool = False,
 ) -> MeasurementContext:
     """Return the context of measurements on a backbone.
@@ -190,7 +192,12 @@ def open_context(
         texts=texts,
         seeds=tuple(seeds),
         head=head,
+        draw=draw,
     )
+
+
+#: Draws the figure of that name into a file, whose name it returns.
+Draw = Callable[[str, MeasurementContext], str]
 
 
 _HEAD = re.compile(r"(?:(?:[\w-]+/)?ditto:)?(\d+-\d+)")

@@ -171,6 +171,15 @@ _CORPUS = ["corpus"]
 _FIRST = 1000  #: number of sentences of the corpus for impact matrices
 
 
+def measure_pictures(
+    systems: Systems, data: MeasureData, context: MeasurementContext
+) -> Iterator[Cells]:
+    """Draw each system's picture and yield the name of its file."""
+    assert context.draw is not None
+    for system in systems:
+        yield {"picture": cell(context.draw(system.row.argument, context))}
+
+
 def measure_vocabulary(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
@@ -399,7 +408,9 @@ MEASURES: dict[str, Measure] = {
         measure_settings,
         cached=False,
     ),
-    "picture": Measure({"picture": Column("picture", None, is_score=False)}),
+    "picture": Measure(
+        {"picture": Column("picture", None, is_score=False)}, "", measure_pictures, cached=False
+    ),
     "list": Measure({"list": Column("list", None, is_score=False)}),
 }
 

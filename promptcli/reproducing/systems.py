@@ -256,6 +256,14 @@ class RowKind:
         return self.make is not None and self.backbone != "none" and (train or not self.trains)
 
 
+def _picture(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    return MeasuredSystem(row, {"picture": row.argument, **weights_of(context)})
+
+
+def _missing_drawing(row: PublishedRow, context: MeasurementContext) -> str | None:
+    return None if context.draw else "a picture: drawn by the command, with matplotlib installed"
+
+
 def _encoding_with(recipe_of: Callable[[str], Recipe]) -> SystemFactory:
     return lambda row, context: _encoding(recipe_of(row.argument), row, context)
 
@@ -399,11 +407,7 @@ SYSTEMS: dict[str, RowKind] = {
     "head": RowKind(_ranked_head),
     "tokens": RowKind(_mask_tokens),
     "backbone": RowKind(lambda row, context: MeasuredSystem(row, weights_of(context))),
-    "picture": RowKind(
-        time="-",
-        absent="a picture, no figures: `promptcli analyze --plot` draws {}",
-        backbone="none",
-    ),
+    "picture": RowKind(_picture, missing_reason=_missing_drawing),
     "settings": RowKind(_settings_of, "seconds", backbone="none"),
     "trained": RowKind(
         _trained,

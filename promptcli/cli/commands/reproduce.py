@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         ),
         "backbone": "--model -m --backbone",
         "seeds": Flag(min=1),
+        "draw": None,
     },
 )
 def reproduce(
@@ -51,26 +52,33 @@ def reproduce(
     options = reproduce.keywords
     tables = options["tables"]
     format = formats.name(json=json)
+    folder = Path(options["output"])
     with tasks_from(options["data_dir"]):
         if tables == ["page"]:
             from promptcli.reproducing.report import write_page
 
-            count = write_page(Path(options["output"]), page)
+            count = write_page(folder, page)
             note(f"{page} was made from {counted(count, 'result')}")
         elif tables == ["list"]:
+            from promptcli.cli.figures import painter
+
             as_json = formats.lines_or_json("the list of tables", json=json)
             choice = options["backbone"]
             name = choice.model or default_backbone(paper=options["paper"])
             overviews = library.overviews(
-                dataclasses.replace(choice, model=name), texts=options["texts"]
+                dataclasses.replace(choice, model=name),
+                texts=options["texts"],
+                draw=painter(folder),
             )
             if as_json:
                 result_json({"backbone": name, "tables": overviews})
             else:
                 show(*_overview(overviews, name))
         else:
+            from promptcli.cli.figures import painter
+
             with if_interrupted("finished rows are kept; run the same command to continue"):
-                _measure(reproduce(), format, intervals=formats.intervals)
+                _measure(reproduce(draw=painter(folder)), format, intervals=formats.intervals)
 
 
 #: Formats that hold all tables in one; of the others each table is printed when it is measured.
@@ -79,6 +87,7 @@ _WHOLE = ("csv", "json")
 
 def _measure(reproductions: "Iterator[Reproduction]", format: str, *, intervals: bool) -> None:
     """Print each table when it is measured, or all in one; raise if none was measured."""
+    from promptcli.cli.figures import draw_numbers
     from promptcli.reproducing.report import records
 
     documents: list[dict[str, Any]] = []
@@ -87,6 +96,10 @@ def _measure(reproductions: "Iterator[Reproduction]", format: str, *, intervals:
     for each in reproductions:
         note(each.message)
         missing |= each.missing
+        if each.document is not None and each.file is not None:
+            drawn = draw_numbers(each.file.parent, each.document)
+            if drawn is not None:
+                note(f"drawn to {drawn}")
         if each.error is not None:
             failed[each.label] = each.error
         if each.document is not None:

@@ -1,0 +1,133 @@
+"""The figures of the papers, drawn by ``reproduce`` into the folder of its results."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from promptcli.analysis.geometry import measure_uniformity
+from promptcli.analysis.sentence import attention, impact
+from promptcli.analysis.token_bias import token_bias
+from promptcli.cli import pictures
+from promptcli.encoder.encoder import Encoder
+from promptcli.errors import NotFoundError, lacking
+from promptcli.recipe import RECIPES
+from promptcli.reproducing.contexts import Draw, MeasurementContext
+from promptcli.reproducing.report import file_stem, heads
+
+#: Recipes of Ditto's figure 4, those that need no training.
+_COMPARED = (
+    "last-avg",
+    "first-last-avg",
+    "static-avg",
+    "last-ditto",
+    "first-last-ditto",
+    "static-ditto",
+)
+
+
+def painter(folder: Path) -> Draw | None:
+    """Return what draws a figure into a folder; None without matplotlib."""
+    if lacking("matplotlib"):
+        return None
+
+    def draw(what: str, context: MeasurementContext) -> str:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{what}.{context.backbone_facts['name']}.png"
+        _FIGURES[what](path, context)
+        return path.name
+
+    return draw
+
+
+def _impact(path: Path, context: MeasurementContext) -> None:
+    found = impact(context.backbone, pictures.SENTENCE)
+    pictures.draw_impact(path, found, context.backbone_facts["name"])
+
+
+def _attention(path: Path, context: MeasurementContext) -> None:
+    found = attention(context.backbone, pictures.SENTENCE, head=context.head or "")
+    pictures.draw_attention(path, found, context.backbone_facts["name"])
+
+
+def _token_bias(states: str) -> Callable[[Path, MeasurementContext], None]:
+    def draw(path: Path, context: MeasurementContext) -> None:
+        bias = token_bias(context.backbone, context.sentences, states=states)
+        title = f"{context.backbone_facts['name']}, {pictures.EMBEDDINGS[states]}"
+        pictures.draw_token_bias(path, bias, title)
+
+    return draw
+
+
+def _uniformity(path: Path, context: MeasurementContext) -> None:
+    splits = context.tasks(pictures.ALL_STS_B)
+    if splits.missing:
+        raise NotFoundError(f"no data: {', '.join(splits.missing)}")
+    encoders = []
+    for name in _COMPARED:
+        recipe = RECIPES[name].replace(backbone=context.backbone.name)
+        encoders.append(Encoder(recipe, context.backbone, {}))
+    found = measure_uniformity(encoders, splits.content)
+    title = f"{context.backbone_facts['name']}, {' + '.join(pictures.ALL_STS_B)}"
+    pictures.draw_uniformity(path, dict(zip(_COMPARED, found, strict=True)), title)
+
+
+#: By the names that rows of figures have in the published tables.
+_FIGURES: dict[str, Callable[[Path, MeasurementContext], None]] = {
+    "impact": _impact,
+    "attention": _attention,
+    "uniformity": _uniformity,
+    "token-bias": _token_bias("static"),
+    "token-bias-output": _token_bias("mlm-head"),
+}
+
+
+def draw_numbers(folder: Path, document: Mapping[str, Any]) -> Path | None:
+    """Draw a figure that has numbers, measured beside published; return its file.
+
+    None if the document is of a table, holds no number, or matplotlib is not installed.
+    """
+    columns = [name for name in document["columns"] if name != "picture"]
+    if "/figure-" not in document["table"] or not columns or lacking("matplotlib"):
+        return None
+    path = folder / f"{file_stem(document)}.png"
+    rows = document["rows"]
+    with pictures.drawing(path, 4.0 + 3.0 * len(columns), 1.9 + 0.34 * len(rows)) as figure:
+        panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
+        for panel, column, head in zip(panels, columns, heads(document), strict=True):
+            for place, row in enumerate(rows):
+                _draw_row(panel, place, row, column, document["backbone"])
+            panel.set_yticks(range(len(rows)), [row["method"] for row in rows])
+            panel.set_ylim(len(rows) - 0.5, -0.5)
+            panel.set_xlabel(head)
+            panel.grid(axis="x", alpha=0.3)
+        handles, names = panels[0].get_legend_handles_labels()
+        kinds = dict(zip(names, handles, strict=True))
+        figure.legend(
+            list(kinds.values()), list(kinds), loc="outside lower center", ncols=2, frameon=False
+        )
+        title = [f"{document['table']}: {document['title']}"]
+        if any("(" in head for head in heads(document)):
+            title.append("The published average is of all tasks.")
+        pictures.figure_title(figure, *title)
+    return path
+
+
+def _draw_row(
+    panel: Any,
+    place: int,
+    row: Mapping[str, Any],
+    column: str,
+    backbone: Mapping[str, Any] | None,
+) -> None:
+    """Draw the measured value with its interval, and the published one."""
+    measured = row["figures"].get(column)
+    if measured is not None:
+        if measured["ci95"]:
+            panel.plot(measured["ci95"], [place, place], color=pictures.BLUE, linewidth=2)
+        label = f"measured, {backbone['name']}" if backbone else "measured"
+        panel.plot(measured["value"], place, "o", color=pictures.BLUE, linestyle="", label=label)
+    published = row["published"]["figures"].get(column)
+    if published is not None:
+        label = f"published, {row['published']['backbone']}"
+        style = {"color": pictures.RED, "linestyle": "", "markerfacecolor": "none"}
+        panel.plot(published, place, "D", label=label, **style)
