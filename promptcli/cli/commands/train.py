@@ -310,6 +310,7 @@ def train(
             "test": tests,
             "data-dir": data_dir,
             "report-to": report_to,
+            "bad-lines": bad_lines,
             "seeds": seeds,
             "sweep": sweep,
             "trials": count,
