@@ -268,6 +268,7 @@ _KNOWLEDGE = (
     "The essence of a sentence is often captured by its main subjects and actions, while"
     " descriptive terms provide additional but less central details. With this in mind , t"
 )
+_COMPRESS = f"[Context]: {SLOT} Compress the [Context] in one word:"
 _META = ("category", "opinion", "rating", "emotion", "paraphrase", "synonym", "fact", "entity")
 
 
@@ -296,11 +297,19 @@ _PREPENDED: dict[str, Recipe] = {  # published at layer -2
     for name, recipe in _ONE_PASS.items()
 }
 
+
+def _with_reversed(recipe: Recipe) -> Recipe:
+    return recipe.replace(prompt=f"mean:{recipe.prompt} || reversed:{recipe.prompt}")
+
+
 #: Recipes of causal models, which read the last token.
 CAUSAL_RECIPES: dict[str, Recipe] = {
     **_ONE_PASS,
     **_PREPENDED,
     "metaeol": _at_last_token("mean:" + " || ".join(f"metaeol-{task}" for task in _META)),
+    "prompteol+rev": _with_reversed(_ONE_PASS["prompteol"]),
+    "knowledge+rev": _with_reversed(_ONE_PASS["knowledge"]),
+    "kv-embedding": _at_last_token(f"kv:{_COMPRESS}").replace(pooling="last/last-and-mean"),
     "aligned-wva": _ONE_PASS["prompteol"].replace(pooling="attention/last-token"),
     "contrastive-prompting": _contrasted(_ONE_PASS["prompteol"].prompt),
     "cp+tp": _contrasted(_PREPENDED["prompteol+tp"].prompt),

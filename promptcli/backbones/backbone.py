@@ -186,7 +186,7 @@ class Backbone:
         places = lasts = None
         if needs.slot is not None and _reads_slot_only(needs):
             places = slot_positions(batch, needs.slot)
-        if batch.prepending or batch.contrast:
+        if batch.prepending or batch.contrast or batch.rerouting:
             lasts = slot_positions(batch, LAST)
         seam = SeamCall(
             prefix=batch.prefix,
@@ -196,6 +196,7 @@ class Backbone:
             row_places={slot: slot_positions(batch, slot) for _, slot in needs.rows},
             prepending=batch.prepending,
             contrast=batch.contrast,
+            rerouting=batch.rerouting,
             lasts=lasts,
             mixture_layers=needs.attended,
             slots=places,

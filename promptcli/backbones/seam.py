@@ -19,7 +19,7 @@ from torch.nn import functional
 from promptcli.backbones import dropout as quick
 from promptcli.backbones import kernels
 from promptcli.backbones.checking import transformers
-from promptcli.backbones.states import Contrast, Prepending
+from promptcli.backbones.states import Contrast, Prepending, Rerouting
 
 NAME = "promptcli"
 
@@ -45,7 +45,10 @@ class SeamCall:
     calls: int = 0  #: layers that have come by
     prepending: Prepending | None = None
     contrast: Contrast | None = None
-    #: (n,) positions of the last tokens, for ``prepending`` and ``contrast``
+    rerouting: Rerouting | None = None
+    #: The last tokens' key and value of the layer before, each (n, h', 1, d/h), for ``rerouting``.
+    rerouted: tuple[Tensor, Tensor] | None = None
+    #: (n,) positions of the last tokens, for ``prepending``, ``contrast`` and ``rerouting``
     lasts: Tensor | None = None
     mixture_layers: Collection[int] = ()  #: layers (0-based) whose mixture of the heads is wanted
     #: Layer -> (n, t, h d/h), what goes into the output projection, or (n, 1, h d/h) at ``slots``;
@@ -80,6 +83,27 @@ class SeamCall:
         if layer == self.stop:
             raise Stopped
         return mixed
+
+    def reroute(
+        self, layer: int, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Put the last token of the layer before in front of keys and values (n, h', t, d/h).
+
+        Keep this layer's for the next one. The mask gets a column for it, with the bias.
+        """
+        assert self.rerouting is not None and self.lasts is not None
+        rows = torch.arange(key.size(0), device=key.device)
+        before = self.rerouted
+        last_key = key[rows, :, self.lasts].unsqueeze(2)
+        last_value = value[rows, :, self.lasts].unsqueeze(2)
+        self.rerouted = last_key, last_value
+        if layer not in self.rerouting.layers:
+            return key, value, mask
+        assert before is not None
+        if mask is None:
+            mask = torch.zeros(1, 1, 1, key.size(2), dtype=key.dtype, device=key.device)
+        mask = functional.pad(kernels.additive(mask, key.dtype), (1, 0), value=self.rerouting.bias)
+        return torch.cat([before[0], key], 2), torch.cat([before[1], value], 2), mask
 
 
 class Stopped(Exception):
@@ -182,12 +206,15 @@ def attention(
         or seam.prefix is not None
         or layer in seam.matrix_layers
         or layer in seam.row_slots
+        or seam.rerouting is not None
     )
     if seam is not None and seam.kept is not None:
         seam.kept.append((key, value))
     if attention_mask is None and causal and length > 1 and (not plain or dropout or softcap):
         seen = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
         attention_mask = seen[None, None]
+    if seam is not None and seam.rerouting is not None:
+        key, value, attention_mask = seam.reroute(layer, key, value, attention_mask)
     if seam is not None and seam.prefix is not None:
         key, value, attention_mask = with_prefix(seam.prefix[layer], key, value, attention_mask)
     if key.size(1) < query.size(1):

@@ -40,6 +40,16 @@ class Prepending:
 
 
 @dataclass(frozen=True)
+class Rerouting:
+    """KV-Embedding: in some layers every token also attends to the last token, by its key and value
+    of the layer before.
+    """
+
+    layers: range  #: 0-based, from 1
+    bias: float  #: added to the scores of that place
+
+
+@dataclass(frozen=True)
 class Contrast:
     """Contrastive Prompting: one layer's mixture of the heads at the last token changes before its
     projection.
@@ -80,6 +90,7 @@ class Batch:
     shared: SharedTokens | None = None  #: computed already; every row begins with them
     prepending: Prepending | None = None
     contrast: Contrast | None = None
+    rerouting: Rerouting | None = None
     augment: Callable[[Tensor], Tensor] | None = None  #: changes the embeddings (n, t, e)
     #: ``lengths`` in host memory, so that reading them waits for no device.
     counts: np.ndarray | None = field(default=None, compare=False)

@@ -521,7 +521,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
                 text = text.strip()[:LONGEST_TEXT]
             cut.append(text)
         rule = text_rule(self.recipe.text_rule)
-        return self.template.prepared(cut, bool(self.recipe.period), rule)
+        return self.template.prepared(self.prompt.sentences(cut), bool(self.recipe.period), rule)
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
         """Return what the backbone computes of a batch, with what the prompt has learned in it."""

@@ -28,6 +28,7 @@ from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.tfidf import WordTfIdf
 from promptcli.encoder.prompts.contrastive import Contrastive
+from promptcli.encoder.prompts.kv_embedding import KVEmbedding
 from promptcli.encoder.streams import stream_count
 from promptcli.errors import require
 from promptcli.models import sentence_transformers_format
@@ -79,6 +80,11 @@ class EncoderGraph(nn.Module):
         if encoder.pooling.needs.rows:
             raise InexactError(
                 f"weights {weights.spec!r} read a row of the attention, which a graph does not keep"
+            )
+        if isinstance(encoder.prompt, KVEmbedding):
+            raise InexactError(
+                "prompt 'kv' hands keys and values from layer to layer, which a graph cannot"
+                " express"
             )
         if isinstance(encoder.prompt, Contrastive):
             raise InexactError(

@@ -22,7 +22,13 @@ from promptcli.errors import UsageError
 from promptcli.named_templates import named_templates
 from promptcli.recipe import RECIPES, Recipe
 from tests.reference import plain
-from tests.reference.causal import attention_outputs, contrasted, text_rule, token_prepending
+from tests.reference.causal import (
+    attention_outputs,
+    contrasted,
+    kv_embedding,
+    text_rule,
+    token_prepending,
+)
 from tests.tiny import SENTENCES
 from tests.tiny_causal import CAUSAL, byte_level, save_tiny_causal
 
@@ -430,3 +436,54 @@ def test_a_projected_last_layer_has_a_width_of_its_own(tmp_path):
         UsageError, match="16 dimensions in its layers, 12 after the last one; take last or layer-K"
     ):
         build_encoder(Recipe(), backbone=backbone)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "qwen2"])
+@pytest.mark.parametrize(("start", "exit_", "bias"), [(1, 3, 1.0), (2, 3, -0.5)])
+def test_kv_embedding_equals_the_plain_loop(start, exit_, bias, family, tiny_backbone, tiny_folder):
+    reference = plain.Plain(tiny_folder(family), causal=True)
+    template = "[X] Compress it in one word:"
+    recipe = PROMPTEOL.replace(
+        prompt=f"kv:{start}-{exit_};{bias:g}:{template}", pooling="last/last-and-mean"
+    )
+    encoder = build_encoder(recipe, backbone=tiny_backbone(family))
+    assert encoder.recipe.prompt == recipe.prompt
+    vectors = encoder.encode(TEXTS)
+    for ids, vector in zip(encoder.inputs(TEXTS).rows, vectors, strict=True):
+        states = kv_embedding(reference, ids, start, exit_, bias)[-1]
+        expected = (states[-1] + plain.average(states)) / 2
+        assert np.abs(vector - expected.numpy()).max() < 1e-5
+    order = np.random.default_rng(0).permutation(len(TEXTS))
+    again = encoder.encode([TEXTS[place] for place in order], batch_size=3)
+    assert np.abs(again - vectors[order]).max() < 1e-5
+
+
+def test_kv_embedding_has_layers_of_its_own_and_refuses_others(tiny_backbone):
+    causal = tiny_backbone("llama")
+    encoder = build_encoder(RECIPES["kv-embedding"], backbone=causal)
+    assert encoder.recipe.prompt.startswith("kv:1-3;1:[Context]: [X]")
+    for prompt in ("kv:0-2;1:[X] is", "kv:2-2;1:[X] is", "kv:1-4;1:[X] is"):
+        with pytest.raises(UsageError, match="is not allowed; give 1 <= START < EXIT <= 3"):
+            build_encoder(PROMPTEOL.replace(prompt=prompt), backbone=causal)
+    with pytest.raises(UsageError, match="'kv' is for causal models"):
+        build_encoder(RECIPES["kv-embedding"], backbone=tiny_backbone("bert"))
+
+
+@pytest.mark.parametrize("inner", ["prompteol", "token-prepending:1-2:knowledge"])
+def test_a_reversed_prompt_takes_the_words_in_reverse_order(inner, tiny_backbone, caplog):
+    backbone = tiny_backbone("llama")
+    recipe = PROMPTEOL.replace(prompt=inner)
+    plain_vectors = build_encoder(recipe, backbone=backbone).encode(
+        [" ".join(reversed(text.split())) for text in SENTENCES]
+    )
+    reversed_encoder = build_encoder(recipe.replace(prompt=f"reversed:{inner}"), backbone=backbone)
+    assert np.abs(reversed_encoder.encode(SENTENCES) - plain_vectors).max() < 1e-5
+    both = recipe.replace(prompt=f"mean:{inner} || reversed:{inner}")
+    mean = (build_encoder(recipe, backbone=backbone).encode(SENTENCES) + plain_vectors) / 2
+    assert np.abs(build_encoder(both, backbone=backbone).encode(SENTENCES) - mean).max() < 1e-5
+
+
+def test_a_reversed_prompt_of_a_masked_model_is_said_to_be_untested(tiny_backbone, caplog):
+    caplog.set_level("INFO", "promptcli")
+    build_encoder(Recipe(prompt="reversed:[X] [MASK]"), backbone=tiny_backbone("bert"))
+    assert "prompt 'reversed' is for causal models; no paper has tried it on others" in caplog.text

@@ -5,6 +5,7 @@ shared.
 import contextlib
 
 import torch
+from transformers import AttentionInterface
 
 
 def text_rule(sentence):
@@ -101,3 +102,40 @@ def contrasted(reference, auxiliary, layer, factor, norm):
         yield
     finally:
         hook.remove()
+
+
+@torch.no_grad()
+def kv_embedding(reference, ids, start, exit_, bias):
+    """States [0..L] where, from layer START to EXIT - 1, every token also attends to the key and
+    value that the last token had in the layer before. Head by head, token by token.
+    """
+    calls, before = [], []
+
+    def attend(module, query, key, value, attention_mask=None, scaling=None, **_):
+        layer = len(calls)
+        calls.append(layer)
+        scale = query.size(-1) ** -0.5 if scaling is None else scaling
+        repeats = query.size(1) // key.size(1)
+        mixed = torch.zeros_like(query)
+        for head in range(query.size(1)):
+            keys, values = key[0, head // repeats], value[0, head // repeats]
+            for token in range(query.size(2)):
+                scores = [float(query[0, head, token] @ keys[j]) * scale for j in range(token + 1)]
+                rows = [values[j] for j in range(token + 1)]
+                if start <= layer < exit_:
+                    last_keys, last_values = before[-1]
+                    own = query[0, head, token] @ last_keys[head // repeats]
+                    scores.append(float(own) * scale + bias)
+                    rows.append(last_values[head // repeats])
+                shares = torch.tensor(scores).softmax(0)
+                mixed[0, head, token] = sum(s * row for s, row in zip(shares, rows, strict=True))
+        before.append((key[0, :, -1].clone(), value[0, :, -1].clone()))
+        return mixed.transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register("plain-kv", attend)
+    usual = reference.model.config._attn_implementation
+    reference.model.set_attn_implementation("plain-kv")
+    try:
+        return reference.states(ids)[0]
+    finally:
+        reference.model.set_attn_implementation(usual)

@@ -205,3 +205,15 @@ class LastToken(AtSlot):
     spec = "last-token"
     slot = LAST
     needs = Needs(slot=LAST)
+
+
+class LastAndMean(Weights):
+    """``last-and-mean``: half the last token's state, half the mean of all (KV-Embedding)."""
+
+    spec = "last-and-mean"
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        rows = torch.arange(states.size(0), device=states.device)
+        last = states[rows, slot_positions(batch, LAST)]
+        mean = weighted_sum(batch.real().to(states.dtype), states) / batch.lengths.unsqueeze(1)
+        return (last + mean) / 2

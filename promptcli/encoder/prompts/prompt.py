@@ -39,6 +39,10 @@ class Prompt:
         """Return the initial values of the learned tensors by name; empty for words."""
         return {}
 
+    def sentences(self, sentences: Sequence[str]) -> list[str]:
+        """Return n sentences as the prompt takes them; most take them unchanged."""
+        return list(sentences)
+
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the learned tensors in it."""
         return batch

@@ -1,0 +1,59 @@
+"""``kv:[START-EXIT;BIAS:]TEMPLATE``: every token attends to the last one, too (KV-Embedding)."""
+
+import re
+from dataclasses import replace
+
+from promptcli.backbones.states import Batch, Rerouting
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.prompts.prompt import Prompt
+from promptcli.encoder.prompts.template import Template
+from promptcli.errors import UsageError
+from promptcli.named_templates import template_text
+
+_SPEC = re.compile(r"(?:([0-9]+)-([0-9]+);(-?[0-9]+(?:\.[0-9]+)?):)?(.*)", re.DOTALL)
+_BIAS = 1.0  #: published
+
+
+class KVEmbedding(Prompt):
+    """A template in a model whose layers pass the last token's key and value on.
+
+    In each layer l with START <= l < EXIT (0-based) the key and value that the last token has in
+    layer l - 1 stand in front of all others. Every token attends to them, BIAS is added to their
+    scores, and so the whole sentence is seen from its first token on. Nothing is learned.
+    """
+
+    name = "kv"
+
+    def __init__(self, context: BuildContext) -> None:
+        backbone = context.backbone
+        context.require_causal("prompt 'kv'")
+        backbone.require_seam("prompt 'kv'")
+        super().__init__(context)
+        match = _SPEC.fullmatch(context.argument or "")
+        assert match is not None
+        first, exit_ = default_layers(backbone.n_layers)
+        bias = _BIAS
+        if match[1] is not None:
+            first = int(match[1])
+            exit_ = int(match[2])
+            bias = float(match[3])
+        if not 1 <= first < exit_ <= backbone.n_layers:
+            allowed = f"1 <= START < EXIT <= {backbone.n_layers}, e.g. kv:1-2;1:TEMPLATE"
+            raise UsageError(f"kv:{first}-{exit_} is not allowed; give {allowed}")
+        self.spec = f"{self.name}:{first}-{exit_};{bias:g}:{self.template.text}"
+        self.shared = ()  # the last token changes all others
+        self._rerouting = Rerouting(range(first, exit_), bias)
+
+    @classmethod
+    def read_template(cls, context: BuildContext) -> Template:
+        match = _SPEC.fullmatch(context.argument or "")
+        assert match is not None
+        return Template(template_text(match[4], context.backbone.name), context.backbone.tokenizer)
+
+    def attach(self, batch: Batch) -> Batch:
+        return replace(batch, rerouting=self._rerouting)
+
+
+def default_layers(n_layers: int) -> tuple[int, int]:
+    """Return START and EXIT of a model for which none are given."""
+    return 1, n_layers

@@ -1,0 +1,34 @@
+"""``reversed:PROMPT``: the words of the sentence in reverse order (ReverseEOL)."""
+
+from collections.abc import Sequence
+
+from promptcli.backbones.states import Batch
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.prompts.prompt import Prompt
+from promptcli.encoder.prompts.template import Template
+from promptcli.notes import note
+
+
+class ReversedWords(Prompt):
+    """A prompt of words, or ``token-prepending``, around the reversed sentence.
+
+    It is half of a mean, ``mean:PROMPT || reversed:PROMPT``. In a causal model a token has seen
+    those before it; in the reversed sentence it has seen the others. Nothing is learned.
+    """
+
+    name = "reversed"
+
+    def __init__(self, context: BuildContext) -> None:
+        assert context.build_prompt is not None
+        self._inner: Prompt = context.build_prompt(context.argument or "")
+        self.template: Template = self._inner.template
+        self.shared = self._inner.shared
+        self.spec = f"{self.name}:{self._inner.spec}"
+        if not context.backbone.causal:
+            note(f"prompt {self.name!r} is for causal models; no paper has tried it on others")
+
+    def sentences(self, sentences: Sequence[str]) -> list[str]:
+        return [" ".join(reversed(sentence.split())) for sentence in sentences]
+
+    def attach(self, batch: Batch) -> Batch:
+        return self._inner.attach(batch)
