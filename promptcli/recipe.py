@@ -37,6 +37,7 @@ class Recipe:
         SLOT,
         "Template with [X] for the sentence and [MASK] for the mask, or the name of a template;"
         " learned ones: deep-prefix:P, soft-template:TEXT; token-prepending:START-EXIT:TEXT;"
+        " reversed:TEXT; kv:START-EXIT;BIAS:TEXT;"
         " `contrastive:LAYER:C:TEXT || AUXILIARY`; `mean:ONE || OTHER`, the mean of several.",
     )
     period: bool | None = setting(
@@ -53,7 +54,8 @@ class Recipe:
         "",
         "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`. States: static, last,"
         " first-last, last-two, layer-K, attention, attention:A-B, mlm-head. Weights: avg, max,"
-        " sqrt, weighted, cls, mask, last-token, unbiased, tfidf, ditto, cnn. Default: last/mask if"
+        " sqrt, weighted, cls, mask, last-token, last-and-mean, unbiased, tfidf, ditto,"
+        " slot-attention, cnn. Default: last/mask if"
         " the prompt has a mask, else first-last/avg.",
     )
     transforms: tuple[str, ...] = setting(

@@ -18,6 +18,7 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.encoding import encode_together
+from promptcli.encoder.prompts.reversed_words import reversed_words
 from promptcli.errors import UsageError
 from promptcli.named_templates import named_templates
 from promptcli.recipe import RECIPES, Recipe
@@ -474,7 +475,7 @@ def test_a_reversed_prompt_takes_the_words_in_reverse_order(inner, tiny_backbone
     backbone = tiny_backbone("llama")
     recipe = PROMPTEOL.replace(prompt=inner)
     plain_vectors = build_encoder(recipe, backbone=backbone).encode(
-        [" ".join(reversed(text.split())) for text in SENTENCES]
+        [reversed_words(text) for text in SENTENCES]
     )
     reversed_encoder = build_encoder(recipe.replace(prompt=f"reversed:{inner}"), backbone=backbone)
     assert np.abs(reversed_encoder.encode(SENTENCES) - plain_vectors).max() < 1e-5
@@ -487,3 +488,18 @@ def test_a_reversed_prompt_of_a_masked_model_is_said_to_be_untested(tiny_backbon
     caplog.set_level("INFO", "promptcli")
     build_encoder(Recipe(prompt="reversed:[X] [MASK]"), backbone=tiny_backbone("bert"))
     assert "prompt 'reversed' is for causal models; no paper has tried it on others" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A cat sleeps.", "sleeps cat A."),
+        ("  Is it so?  ", "so it Is?"),
+        ("one two", "two one"),
+        ("猫 が 寝る。", "寝る が 猫。"),
+        (".", "."),
+        ("", ""),
+    ],
+)
+def test_words_are_reversed_and_the_end_mark_stays(text, expected):
+    assert reversed_words(text) == expected

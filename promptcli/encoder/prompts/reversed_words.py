@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from promptcli.backbones.states import Batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.prompts.template import END_MARKS, Template
 from promptcli.notes import note
 
 
@@ -28,7 +28,16 @@ class ReversedWords(Prompt):
             note(f"prompt {self.name!r} is for causal models; no paper has tried it on others")
 
     def sentences(self, sentences: Sequence[str]) -> list[str]:
-        return [" ".join(reversed(sentence.split())) for sentence in sentences]
+        return [reversed_words(sentence) for sentence in sentences]
 
     def attach(self, batch: Batch) -> Batch:
         return self._inner.attach(batch)
+
+
+def reversed_words(sentence: str) -> str:
+    """Return the words in reverse order; a mark at the end stays there."""
+    text = sentence.strip()
+    end = ""
+    if text.endswith(END_MARKS):
+        text, end = text[:-1], text[-1]
+    return " ".join(reversed(text.split())) + end

@@ -227,6 +227,7 @@ _PUBLISHED = (".", "?", '"', "'")
 #: number).
 _STOPS = tuple("。．｡！？।॥؟۔։።፧។៕။།༎᠃")  # noqa: RUF001 - the full-width ones are meant
 _CLOSING = ("!", "…", "”", "’", "»")  # noqa: RUF001
+END_MARKS = (".", "?", "!", *_STOPS)  #: that end a sentence in any script
 
 
 #: Script, as the first word of its letters' Unicode names, -> the stop that its sentences get, none
