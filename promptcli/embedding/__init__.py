@@ -94,7 +94,13 @@ def embed(
     from promptcli.data.vectors.precision import PRECISIONS
     from promptcli.storage.files import check_output
 
-    settings = EmbedSettings(text_field, id_field, normalize, precision, split)
+    settings = EmbedSettings(
+        text_field=text_field,
+        id_field=id_field,
+        normalize=normalize,
+        precision=precision,
+        split=split,
+    )
     ranged = look_up("precision", precision, PRECISIONS).ranged
     path, stdin = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
     before = target = stream = None
@@ -257,7 +263,9 @@ def embed_parts(
     from promptcli.storage.locks import in_use
 
     folder = Path(folder)
-    settings = EmbedSettings(text_field, id_field, normalize, precision)
+    settings = EmbedSettings(
+        text_field=text_field, id_field=id_field, normalize=normalize, precision=precision
+    )
     _check_engine(engine, address)
     if shard is not None:
         _check_shard(shard, shards, others=(workers, engine, force) != (None, "local", False))

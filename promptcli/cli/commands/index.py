@@ -110,13 +110,13 @@ _DECIDING = tuple(inspect.signature(mirroring.sync_changes).parameters)
         "k": Flag("-k", min=1),
     },
 )
-def search(search: "partial[Any]", json: Json = False) -> None:
+def search(query_index: "partial[Any]", json: Json = False) -> None:
     """Print the k rows of an index that are nearest to each query, best first, with their
     cosine.
     """
-    given = search.keywords["query"]
+    given = query_index.keywords["query"]
     many = not isinstance(given, str) or library.is_query_file(given)
-    for query, hits in search():
+    for query, hits in query_index():
         if json:
             for hit in hits:
                 console.result_json({"query": query, **_json(hit)})
@@ -125,12 +125,12 @@ def search(search: "partial[Any]", json: Json = False) -> None:
                 console.result(f"query: {one_line(query)}")
             print_hits(hits)
         if not hits:
-            console.note(_nothing_found(query, search.keywords))
+            console.note(_nothing_found(query, query_index.keywords))
 
 
 @command_of(library.find_dups, flags=_INDEX)
-def dups(dups: "partial[tuple[list[list[Hit]], int]]", json: Json = False) -> None:
-    clusters, row_count = dups()
+def dups(find: "partial[tuple[list[list[Hit]], int]]", json: Json = False) -> None:
+    clusters, row_count = find()
     for number, cluster in enumerate(clusters, 1):
         if json:
             for hit in cluster:
