@@ -130,9 +130,9 @@ def test_numbers_beyond_float32_are_read_without_a_warning(kind, tmp_path):
 def test_of_a_text_of_any_length_only_what_can_matter_is_tokenised(encoder, monkeypatch):
     monkeypatch.setattr("promptcli.encoder.encoder.LONGEST_TEXT", 5000)
     text, taken, weights = "  " + "A cat sleeps. " * 10_000, [], encoder.pooling.weights
-    rewrite = weights.rewrite
+    token_ids = weights.token_ids
     monkeypatch.setattr(
-        weights, "rewrite", lambda pieces, given: taken.extend(pieces) or rewrite(pieces, given)
+        weights, "token_ids", lambda texts, given: taken.extend(texts) or token_ids(texts, given)
     )
     cut = encoder.encode_report([text])
     assert sum(map(len, taken)) <= 5001 and cut.truncated.all()

@@ -162,16 +162,27 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write Typer's help page and the command's own section."""
-        parameters: list[Any] = [*self.params]
-        for parameter in parameters:
-            parameter.show_envvar = False  # the guide says how they are called
-        super().format_help(ctx, formatter)
+        with _variables_hidden(self.params):  # the guide says how they are called
+            super().format_help(ctx, formatter)
         if self.help_tail:
             heading, rows = getattr(self.load(), self.help_tail)(ctx.meta.get("words", ()))
             table = Table.grid(padding=(0, 2))
             for row in rows:
                 table.add_row(*map(Text, row))
             Console().print(Panel(table, title=heading, title_align="left", border_style="dim"))
+
+
+@contextlib.contextmanager
+def _variables_hidden(parameters: Sequence[Any]) -> Iterator[None]:
+    """Leave the variables of options out of a help page; messages about wrong values name them."""
+    before = [parameter.show_envvar for parameter in parameters]
+    for parameter in parameters:
+        parameter.show_envvar = False
+    try:
+        yield
+    finally:
+        for parameter, is_shown in zip(parameters, before, strict=True):
+            parameter.show_envvar = is_shown
 
 
 def _end_of_options(args: Sequence[str]) -> int:

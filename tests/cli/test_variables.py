@@ -79,6 +79,7 @@ def test_several_values_are_separated_by_spaces(run, monkeypatch):
 @pytest.mark.parametrize("value", ["many", "0"])
 def test_a_value_that_is_not_allowed_names_the_variable(run, monkeypatch, value):
     monkeypatch.setenv("PROMPTCLI_EMBED_SHARDS", value)
+    assert "PROMPTCLI_EMBED_SHARDS" not in run("embed", "--help").out
     assert refused(run("embed", "x.txt"), 2, "--shards", "PROMPTCLI_EMBED_SHARDS")
 
 

@@ -246,12 +246,12 @@ KINDS: dict[str, Kind] = {
         (f"train sbert --data FILE --on pairs.tsv --batch-size 4 --epochs 1 {TINY}",),
         _SAVING,
     ),
-    "sts file": Kind("senteval/STS/STSBenchmark/sts-test.csv", any_text, (_STS,)),
+    "sts file": Kind("senteval/STS/STSBenchmark/sts-test.csv", any_text, (_STS,), _SAVING),
     "transfer, labels": Kind(
-        "senteval/SST/binary/sentiment-test", any_text, (_TRANSFER.format("SST-2"),)
+        "senteval/SST/binary/sentiment-test", any_text, (_TRANSFER.format("SST-2"),), _SAVING
     ),
     "transfer, pairs": Kind(
-        "senteval/MRPC/msr_paraphrase_test.txt", any_text, (_TRANSFER.format("MRPC"),)
+        "senteval/MRPC/msr_paraphrase_test.txt", any_text, (_TRANSFER.format("MRPC"),), _SAVING
     ),
     "npy": Kind("bare.npy", any_npy, _VECTORS),
     "vectors parquet": Kind("bare.parquet", any_bytes, _VECTORS),
