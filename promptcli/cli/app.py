@@ -27,7 +27,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 import promptcli
-from promptcli.cli.completing import offer_names
+from promptcli.cli.completing import answer_shell, offer_names
 from promptcli.cli.console import TYPED, note, progress, say, set_up_streams
 from promptcli.cli.options import RUNTIME, Runtime
 from promptcli.cli.signatures import expand, is_expanded, prose
@@ -378,7 +378,7 @@ _COMPLETING = "_PROMPTCLI_COMPLETE"
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
     if arguments is None and _COMPLETING in os.environ:
-        command().main(prog_name="promptcli")  # answers the shell and ends
+        answer_shell(lambda: command().main(prog_name="promptcli"))
     words = sys.argv[1:] if arguments is None else list(arguments)
     contextvars.copy_context().run(_run, words, ends_process=arguments is None)
 

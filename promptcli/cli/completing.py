@@ -3,8 +3,13 @@
 Nothing here loads torch: a shell waits for it at every press of the key.
 """
 
+import contextlib
 import inspect
+import io
+import os
+import shlex
 from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 from promptcli.errors import PromptcliError
 
@@ -79,3 +84,51 @@ def _completion(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]
             return []
 
     return complete
+
+
+def answer_shell(program: Callable[[], None]) -> NoReturn:
+    """Answer a shell that asks for completions, and end the process.
+
+    Bash breaks words at colons and replaces only what follows the last one: it is offered ``dev``,
+    not ``STS-B:dev``, which Typer does not know.
+    """
+    typed = ""
+    if os.environ["_PROMPTCLI_COMPLETE"] == "complete_bash":
+        typed = _mend_words()
+    printed = io.StringIO()
+    code: object = 0
+    try:
+        with contextlib.redirect_stdout(printed):
+            program()
+    except SystemExit as ended:
+        code = ended.code
+    for line in printed.getvalue().splitlines():
+        print(line.removeprefix(typed))
+    raise SystemExit(code)
+
+
+def _mend_words() -> str:
+    """Join the words of bash at colons, and return what the word at the cursor has up to its last.
+
+    It is empty if bash has not broken that word.
+    """
+    try:
+        words = shlex.split(os.environ["COMP_WORDS"])
+    except ValueError:  # a quote that is still open
+        return ""
+    current = int(os.environ["COMP_CWORD"])
+    if len(words) <= current:  # a new word
+        return ""
+    mended: list[str] = []
+    joins = is_broken = False
+    for word in words[: current + 1]:
+        is_colon = word.strip(":") == "" and word != ""
+        is_broken = bool(mended) and (is_colon or joins)
+        if is_broken:
+            mended[-1] += word
+        else:
+            mended.append(word)
+        joins = is_colon
+    os.environ["COMP_WORDS"] = shlex.join(mended)
+    os.environ["COMP_CWORD"] = str(len(mended) - 1)
+    return mended[-1][: mended[-1].rindex(":") + 1] if is_broken else ""

@@ -105,7 +105,7 @@ def draw_curves(path: Path, curves: Sequence[Curve], title: str, task: str) -> N
     """
     shown = sorted(curves, key=_best, reverse=True)[:_MOST]
     with drawing(path, 9.0, 4.0 + 0.16 * len(shown)) as figure:
-        panels = figure.subplots(1, len(_AXES))
+        panels = figure.subplots(1, len(_AXES), sharex=True)
         for panel, (of_figure, axis) in zip(panels, _AXES.items(), strict=True):
             for number, curve in enumerate(shown):
                 _draw_curve(panel, curve, of_figure, COLOURS[number], MARKERS[number])

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from promptcli.cli import completing
-from promptcli.cli.app import command
+from promptcli.cli.app import command, main
 from promptcli.models.registry import Entry, Registry
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.methods import METHODS
@@ -100,3 +100,24 @@ def test_bash_itself_completes(tmp_path):
         ["bash", "-c", script], env={**os.environ, **path}, capture_output=True, text=True
     )
     assert (ran.stdout, ran.stderr) == ("simcse\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["STS-B", ":", "d"], ["dev"]),  # as bash breaks STS-B:d
+        (["STS-B", ":"], ["dev", "train", "all"]),
+        (["STS-B:d"], ["STS-B:dev"]),  # as bash with COMP_WORDBREAKS without a colon
+        (["demo", "--on", "STS-B", ":", "t"], []),  # eval has no --on
+    ],
+)
+def test_bash_is_answered_after_a_colon(words, names, monkeypatch, capsys):
+    monkeypatch.setenv("_PROMPTCLI_COMPLETE", "complete_bash")
+    line = ["promptcli", "eval", "mini", "--task", *words]
+    monkeypatch.setenv("COMP_WORDS", " ".join(line))
+    monkeypatch.setenv("COMP_CWORD", str(len(line) - 1))
+    monkeypatch.setattr(sys, "argv", ["promptcli"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.split() == names

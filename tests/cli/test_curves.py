@@ -63,6 +63,17 @@ def test_the_picture_has_means_bands_and_names(tmp_path):
     assert file.read_bytes() == first
 
 
+def test_score_and_loss_have_the_same_steps(tmp_path, monkeypatch):
+    limits = []
+    monkeypatch.setattr(
+        "promptcli.cli.curves.figure_title",
+        lambda figure, *lines: limits.extend(panel.get_xlim() for panel in figure.axes),
+    )
+    records = [{"changes": {}, "curve": scores(50.0, 60.0)}]  # one loss, at the last step
+    draw_curves(tmp_path / "c.svg", curves_of(records), "Training", "demo:dev")
+    assert limits[0] == limits[1]
+
+
 def test_of_many_settings_the_best_are_drawn(tmp_path):
     records = [{"changes": {"steps": n}, "curve": scores(1.0 * n, 2.0 * n)} for n in range(1, 12)]
     file = tmp_path / "curve.svg"
