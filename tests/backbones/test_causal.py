@@ -462,7 +462,7 @@ def test_kv_embedding_equals_the_plain_loop(start, exit_, bias, family, tiny_bac
 def test_kv_embedding_has_layers_of_its_own_and_refuses_others(tiny_backbone):
     causal = tiny_backbone("llama")
     encoder = build_encoder(RECIPES["kv-embedding"], backbone=causal)
-    assert encoder.recipe.prompt.startswith("kv:1-3;1:[Context]: [X]")
+    assert encoder.recipe.prompt.startswith("kv:1-2;1:[Context]: [X]")
     for prompt in ("kv:0-2;1:[X] is", "kv:2-2;1:[X] is", "kv:1-4;1:[X] is"):
         with pytest.raises(UsageError, match="is not allowed; give 1 <= START < EXIT <= 3"):
             build_encoder(PROMPTEOL.replace(prompt=prompt), backbone=causal)
