@@ -74,6 +74,8 @@ def bad_rows(path: str | Path | None) -> Iterator[BadRows]:
     if path is None:
         yield REFUSED_WITH_HINT
         return
+    if str(path) == "-":
+        raise UsageError("`bad_lines` - is standard output, which has the results; give a file")
     path = Path(path)
     check_output(path, force=True, option="`bad_lines`")
     if path.exists() and not _is_ours(path):

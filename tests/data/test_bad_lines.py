@@ -122,3 +122,11 @@ def test_a_block_that_fails_leaves_no_file():
         bad.add("a.txt", "line", 1, "why", "text")
         raise KeyError
     assert not Path("bad.jsonl").exists()
+
+
+def test_bad_rows_do_not_go_to_standard_output():
+    with (
+        pytest.raises(UsageError, match="is standard output, which has the results"),
+        bad_rows("-"),
+    ):
+        pass
