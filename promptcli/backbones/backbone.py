@@ -253,7 +253,7 @@ class Backbone:
     def _pass(self, batch: Batch, needs: Needs, seam: SeamCall) -> Any:
         """Run the model on a batch without shared tokens; None if the seam ended the pass early."""
         options: dict[str, Any] = {}
-        if self.family.seam:
+        if self._opens:
             options["seam"] = seam
         last_only = needs.layers == {self.n_layers} and not needs.attended
         if last_only and isinstance(self.model, BertModel):
@@ -373,19 +373,24 @@ class Backbone:
 
     def require_seam(self, wanted: str) -> None:
         """Prove, at first need, that the attention seam computes what the model computes."""
-        if not self.family.seam or self._seam_fault:
-            if self.family.seam:
+        if not self._opens or self._seam_fault:
+            if self._opens:
                 reason = f": {self._seam_fault}"
             else:
                 reason = ""
             family = (
                 f"family {self.provenance.family!r} of backbone {self.name!r} does not open{reason}"
             )
-            others = ", ".join(name for name, family in FAMILIES.items() if family.seam)
+            others = ", ".join(name for name, family in FAMILIES.items() if family.opens)
             raise UsageError(
                 f"{wanted} needs the attention of the layers, which {family}; families that do:"
                 f" {others}"
             )
+
+    @property
+    def _opens(self) -> bool:
+        """Whether the model takes a ``SeamCall``."""
+        return self.family.seam or isinstance(self.model, BertModel)
 
     @functools.cached_property
     def _seam_fault(self) -> str | None:

@@ -1,5 +1,5 @@
 """BERT (Devlin et al. 2019) itself, and the families that share its layout: RoBERTa, XLM-R,
-CamemBERT, ELECTRA.
+CamemBERT, ELECTRA, MPNet.
 
 Written here, since importing transformers' models takes several times as long as encoding a small
 file; tensors go by the checkpoints' own names, attention is the seam's, and the last layer can be
@@ -19,8 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from promptcli.backbones.dropout import dropout
-from promptcli.backbones.families import FAMILIES, Family
-from promptcli.backbones.seam import SeamCall, attend, attention, with_prefix
+from promptcli.backbones.families import FAMILIES, BertPlan, Family
+from promptcli.backbones.kernels import additive
+from promptcli.backbones.relative_positions import BUCKETS, relative_bias
+from promptcli.backbones.seam import SeamCall, attend, attention, mask_at, with_prefix
 from promptcli.storage.documents import convert
 
 _TANH = functools.partial(functional.gelu, approximate="tanh")
@@ -59,6 +61,7 @@ class BertConfig:
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     embedding_size: int = 0  #: ELECTRA's; 0 for the hidden size
+    relative_attention_num_buckets: int = BUCKETS  #: rows of MPNet's table of biases
     values: dict[str, Any] = field(default_factory=dict)  #: the whole content
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,6 +94,7 @@ def read_bert_config(family: str, values: Mapping[str, Any]) -> BertConfig | Non
         min(counts) < 1
         or config.hidden_size % config.num_attention_heads
         or config.hidden_act not in ACTIVATIONS
+        or config.relative_attention_num_buckets < BUCKETS
     ):
         return None
     return config
@@ -112,7 +116,7 @@ def _table(rows: int, width: int, pad: int | None = None) -> nn.Embedding:
 
 
 class _Embeddings(nn.Module):
-    def __init__(self, config: BertConfig, family: Family) -> None:
+    def __init__(self, config: BertConfig, family: Family, plan: BertPlan) -> None:
         super().__init__()
         width = config.embedding_size or config.hidden_size
         pad = config.pad_token_id
@@ -120,7 +124,8 @@ class _Embeddings(nn.Module):
         self.position_embeddings = _table(
             config.max_position_embeddings, width, pad if family.pads_before_positions else None
         )
-        self.token_type_embeddings = _table(config.type_vocab_size, width)
+        if plan.token_types:
+            self.token_type_embeddings = _table(config.type_vocab_size, width)
         self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
@@ -129,18 +134,24 @@ class _Embeddings(nn.Module):
 
         All tokens are of type 0.
         """
-        summed = words + self.token_type_embeddings.weight[0] + self.position_embeddings(positions)
+        if hasattr(self, "token_type_embeddings"):
+            words = words + self.token_type_embeddings.weight[0]
+        summed = words + self.position_embeddings(positions)
         embedded: Tensor = self.dropout(self.LayerNorm(summed))
         return embedded
 
 
 class _SelfAttention(nn.Module):
-    def __init__(self, config: BertConfig) -> None:
+    """The heads of a layer; ``maps`` names the linear maps to queries, keys and values."""
+
+    def __init__(
+        self, config: BertConfig, maps: tuple[str, str, str] = ("query", "key", "value")
+    ) -> None:
         super().__init__()
         self.n_heads = config.num_attention_heads
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        self._maps = maps
+        for name in maps:
+            self.add_module(name, nn.Linear(config.hidden_size, config.hidden_size))
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
     def by_heads(self, states: Tensor) -> Tensor:
@@ -153,14 +164,16 @@ class _SelfAttention(nn.Module):
         """Return the heads' mixtures, (n, t, d), or at the slots alone, (n, 1, d): one query, keys
         of every token.
         """
-        keys = self.by_heads(self.key(hidden))
-        values = self.by_heads(self.value(hidden))
+        to_queries, to_keys, to_values = map(self.get_submodule, self._maps)
+        keys = self.by_heads(to_keys(hidden))
+        values = self.by_heads(to_values(hidden))
         probability = self.dropout.p if self.training else 0.0
         if slots is None:
-            queries = self.by_heads(self.query(hidden))
+            queries = self.by_heads(to_queries(hidden))
             mixed, _ = attention(self, queries, keys, values, mask, dropout=probability, seam=seam)
             return mixed.flatten(2)
-        queries = self.by_heads(self.query(_at(hidden, slots)))
+        queries = self.by_heads(to_queries(_at(hidden, slots)))
+        mask = mask_at(mask, slots)
         if seam is not None and seam.prefix is not None:
             keys, values, mask = with_prefix(seam.prefix[-1], keys, values, mask)
         scale = queries.size(-1) ** -0.5
@@ -183,14 +196,56 @@ class _Residual(nn.Module):
         return normed
 
 
-class _Layer(nn.Module):
+class _Attention(nn.ModuleDict):
+    """Self-attention with its residual connection."""
+
     def __init__(self, config: BertConfig) -> None:
+        output = _Residual(config.hidden_size, config)
+        super().__init__({"self": _SelfAttention(config), "output": output})
+
+    def forward(
+        self, hidden: Tensor, mask: Tensor | None, seam: SeamCall | None, slots: Tensor | None
+    ) -> Tensor:
+        mixed = self["self"](hidden, mask, seam, slots)
+        if slots is not None:
+            hidden = _at(hidden, slots)
+        attended: Tensor = self["output"](mixed, hidden)
+        return attended
+
+
+class _MPNetAttention(nn.Module):
+    """The same by the names that MPNet's checkpoints have: the output projection is among the maps
+    of the heads.
+    """
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.attn = _SelfAttention(config, ("q", "k", "v"))
+        self.attn.add_module("o", nn.Linear(config.hidden_size, config.hidden_size))
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self, hidden: Tensor, mask: Tensor | None, seam: SeamCall | None, slots: Tensor | None
+    ) -> Tensor:
+        mixed = self.attn(hidden, mask, seam, slots)
+        if slots is not None:
+            hidden = _at(hidden, slots)
+        probability = self.dropout.p if self.training else 0.0
+        projected = self.attn.get_submodule("o")(mixed)
+        attended: Tensor = self.LayerNorm(dropout(projected, probability, before=hidden))
+        return attended
+
+
+class _Layer(nn.Module):
+    def __init__(self, config: BertConfig, plan: BertPlan) -> None:
         super().__init__()
         width = config.hidden_size
         inner = config.intermediate_size
-        self.attention = nn.ModuleDict(
-            {"self": _SelfAttention(config), "output": _Residual(width, config)}
-        )
+        if plan.relative_positions:
+            self.attention: nn.Module = _MPNetAttention(config)
+        else:
+            self.attention = _Attention(config)
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(width, inner)})
         self.activation = ACTIVATIONS[config.hidden_act]
         self.output = _Residual(inner, config)
@@ -202,10 +257,7 @@ class _Layer(nn.Module):
         seam: SeamCall | None,
         slots: Tensor | None = None,
     ) -> Tensor:
-        mixed = self.attention["self"](hidden, mask, seam, slots)
-        if slots is not None:
-            hidden = _at(hidden, slots)
-        attended = self.attention["output"](mixed, hidden)
+        attended = self.attention(hidden, mask, seam, slots)
         inner = self.activation(self.intermediate["dense"](attended))
         output: Tensor = self.output(inner, attended)
         return output
@@ -221,17 +273,21 @@ class BertModel(nn.Module):
     def __init__(self, config: BertConfig, family: Family, *, pooler: bool) -> None:
         super().__init__()
         self.config = config
-        assert family.plan is not None
-        self.base_model_prefix = family.plan.prefix
+        plan = family.plan
+        assert plan is not None
+        self.base_model_prefix = plan.prefix
         self._first_position = 0
         if family.pads_before_positions:
             self._first_position = config.pad_token_id + 1
-        self.embeddings = _Embeddings(config, family)
+        self.embeddings = _Embeddings(config, family, plan)
         if config.embedding_size not in (0, config.hidden_size):
             self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
-        self.encoder = nn.ModuleDict(
-            {"layer": nn.ModuleList(_Layer(config) for _ in range(config.num_hidden_layers))}
-        )
+        layers = nn.ModuleList(_Layer(config, plan) for _ in range(config.num_hidden_layers))
+        self.encoder = nn.ModuleDict({"layer": layers})
+        if plan.relative_positions:
+            self.encoder["relative_attention_bias"] = _table(
+                config.relative_attention_num_buckets, config.num_attention_heads
+            )
         self.pooler: nn.ModuleDict | None = None
         if pooler:
             dense = nn.Linear(config.hidden_size, config.hidden_size)
@@ -263,9 +319,7 @@ class BertModel(nn.Module):
         hidden = self.embeddings(inputs_embeds, position_ids)
         if hasattr(self, "embeddings_project"):
             hidden = self.embeddings_project(hidden)
-        mask = None
-        if attention_mask is not None:
-            mask = attention_mask.bool()[:, None, None, :]
+        mask = self._mask(hidden.size(1), attention_mask)
         outputs = []
         if output_hidden_states:
             outputs.append(hidden)
@@ -278,6 +332,22 @@ class BertModel(nn.Module):
         if not output_hidden_states:
             return BertOutput(hidden, ())
         return BertOutput(hidden, (*outputs, hidden))
+
+    def _mask(self, length: int, real: Tensor | None) -> Tensor | None:
+        """Return the mask of the attention over inputs (n, t): boolean, or additive with the bias
+        of relative positions; ``real`` (n, t) is None without padding.
+        """
+        mask = None
+        if real is not None:
+            mask = real.bool()[:, None, None, :]
+        if "relative_attention_bias" not in self.encoder:
+            return mask
+        # of the places in the input, whatever positions the tokens are given
+        table = self.encoder.get_parameter("relative_attention_bias.weight")
+        bias = relative_bias(table, length)
+        if mask is None:
+            return bias
+        return bias + additive(mask, bias.dtype)
 
 
 def _at(hidden: Tensor, slots: Tensor) -> Tensor:

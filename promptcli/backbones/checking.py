@@ -48,7 +48,15 @@ _CUT = 200  # characters of a library's text in a message
 #: tensors.
 _MOST: dict[str, int | None] = {
     **dict.fromkeys(
-        ("vocab_size", "hidden_size", "intermediate_size", "embedding_size", "dim", "hidden_dim")
+        (
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "embedding_size",
+            "dim",
+            "hidden_dim",
+            "relative_attention_num_buckets",
+        )
     ),
     **dict.fromkeys(
         ("num_hidden_layers", "n_layers", "n_layer", "num_attention_heads", "n_heads", "n_head"),

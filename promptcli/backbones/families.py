@@ -22,6 +22,8 @@ class BertPlan:
     prefix: str  #: of its tensors in a model with a head
     pad: int = 0  #: id of the padding token, if the configuration has none
     projected: bool = False  #: embeddings have their own width
+    token_types: bool = True  #: embeddings of token types are added
+    relative_positions: bool = False  #: scores have a bias by distance, maps have MPNet's names
 
 
 @dataclass(frozen=True)
@@ -33,18 +35,29 @@ class Family:
     transform: tuple[str, ...]
     decoder: str  #: its output projection, bias included
     pads_before_positions: bool = False  #: positions start after the padding id (RoBERTa: at 2)
-    seam: bool = True  #: the attention seam reaches it: Ditto and deep prefixes work
+    seam: bool = True  #: the attention seam reaches transformers' model of it
     plan: BertPlan | None = None  #: if it has BERT's layout
+    takes_keys: bool = (
+        True  #: transformers' model takes keys and values: peft's prefix tuning works
+    )
     pooler: bool = False  #: checkpoints may have one
     causal: bool = False  #: a token sees those before it only; the sentence is read at its last one
     layers: str = ""  #: module that holds the layers (causal families)
     #: output projection of the attention, {} for the layer's number; "" if it may not be read
     projection: str = ""
 
+    @property
+    def opens(self) -> bool:
+        """Whether methods reach its attention: Ditto and deep prefixes work."""
+        return self.seam or self.plan is not None
+
 
 _BERT_PROJECTION = "encoder.layer.{}.attention.output.dense"
 _LLAMA_PROJECTION = "layers.{}.self_attn.o_proj"
 _LLAMA = Family((), "lm_head", causal=True, layers="layers", projection=_LLAMA_PROJECTION)
+_DEBERTA = Family(
+    ("cls.predictions.transform",), "cls.predictions.decoder", seam=False, takes_keys=False
+)
 _LM_HEAD = ("lm_head.dense", GELU, "lm_head.layer_norm")
 
 
@@ -74,22 +87,33 @@ FAMILIES: Table[Family] = Table(
             plan=BertPlan("ElectraModel", "electra", projected=True),
             projection=_BERT_PROJECTION,
         ),
-        "modernbert": Family(("head",), "decoder", projection="layers.{}.attn.Wo"),
+        "modernbert": Family(
+            ("head",), "decoder", takes_keys=False, projection="layers.{}.attn.Wo"
+        ),
         "albert": Family(
             ("predictions.dense", "predictions.activation", "predictions.LayerNorm"),
             "predictions.decoder",
+            takes_keys=False,
             pooler=True,
         ),
         "distilbert": Family(
             ("vocab_transform", "activation", "vocab_layer_norm"),
             "vocab_projector",
+            takes_keys=False,
             projection="transformer.layer.{}.attention.out_lin",
         ),
         "mpnet": Family(
-            _LM_HEAD, "lm_head.decoder", pads_before_positions=True, seam=False, pooler=True
+            _LM_HEAD,
+            "lm_head.decoder",
+            pads_before_positions=True,
+            seam=False,
+            plan=BertPlan("MPNetModel", "mpnet", pad=1, token_types=False, relative_positions=True),
+            takes_keys=False,
+            pooler=True,
+            projection="encoder.layer.{}.attention.attn.o",
         ),
-        "deberta": Family(("cls.predictions.transform",), "cls.predictions.decoder", seam=False),
-        "deberta-v2": Family(("cls.predictions.transform",), "cls.predictions.decoder", seam=False),
+        "deberta": _DEBERTA,
+        "deberta-v2": _DEBERTA,
         "gpt2": Family((), "lm_head", causal=True, layers="h", projection="h.{}.attn.c_proj"),
         "opt": Family(
             (),

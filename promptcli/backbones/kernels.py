@@ -85,11 +85,13 @@ def attention_with_logsumexp(
     scores are not capped.
     """
     kernel = _FUSED.get(query.device.type)
-    if kernel is None or softcap is not None:
+    learned = mask is not None and mask.requires_grad  # the kernels have no gradient of a mask
+    if kernel is None or softcap is not None or learned:
         all_scores = scores(query, key, mask, scale, softcap)
         return all_scores.softmax(-1).to(value.dtype) @ value, all_scores.logsumexp(-1)
     if mask is not None:
-        mask = additive(mask, query.dtype).expand(query.size(0), 1, query.size(2), key.size(2))
+        mask = additive(mask, query.dtype)
+        mask = mask.expand(query.size(0), -1, query.size(2), key.size(2))
     output, logsumexp = kernel(query, key, value, mask, scale)
     return output, logsumexp[..., : query.size(2)].float()
 
@@ -118,7 +120,7 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     number.
     """
     if mask.dtype != torch.bool:
-        return mask
+        return mask.to(dtype)
     # half the lowest number: padding that may attend to nothing (sliding windows) must not overflow
     # to NaN
     return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min / 2)

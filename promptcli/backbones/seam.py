@@ -235,17 +235,28 @@ def attention(
             query, key, value, attention_mask, dropout, scale, softcap, causal=only_causal
         )
     else:
-        products = (query.float() * key[:, :, -length:].float()).sum(-1)
-        own = kernels.capped(products * scale, softcap)
+        own = _own_scores(query, key, attention_mask, scale, softcap)
         output, logsumexp = kernels.attention_with_logsumexp(
             query, key, value, attention_mask, scale, softcap
         )
-        # a_ii = exp(q_i . k_i * scale) / sum_j exp(q_i . k_j * scale)
+        # a_ii = exp(q_i . k_i * scale + m_ii) / sum_j exp(q_i . k_j * scale + m_ij)
         seam.diagonals[layer] = (own - logsumexp).exp()
     mixed = output.transpose(1, 2).contiguous()
     if seam is not None:
         mixed = seam.pass_on(layer, mixed)
     return mixed, None
+
+
+def _own_scores(
+    query: Tensor, key: Tensor, mask: Tensor | None, scale: float, softcap: float | None
+) -> Tensor:
+    """Return the score of every token with itself, (n, h, t) float32, a bias of the mask added."""
+    length = query.size(2)
+    products = (query.float() * key[:, :, -length:].float()).sum(-1)
+    own = kernels.capped(products * scale, softcap)
+    if mask is None or mask.dtype == torch.bool or mask.size(2) == 1 < length:
+        return own
+    return own + mask[..., -length:].diagonal(dim1=-2, dim2=-1)
 
 
 def _row(
@@ -259,9 +270,16 @@ def _row(
     """Return the row of the attention matrix at one position (n,) of each input, (n, h, t)."""
     inputs = torch.arange(query.size(0), device=query.device)
     one = query[inputs, :, places].unsqueeze(2)
-    if mask is not None and mask.size(2) > 1:
-        mask = mask.expand(query.size(0), -1, -1, -1)[inputs, :, places].unsqueeze(2)
+    mask = mask_at(mask, places)
     return kernels.scores(one, key, mask, scale, softcap).softmax(-1).squeeze(2)
+
+
+def mask_at(mask: Tensor | None, places: Tensor) -> Tensor | None:
+    """Return the row of a mask (n or 1, h or 1, t or 1, t) at one position (n,) of each input."""
+    if mask is None or mask.size(2) == 1:
+        return mask
+    inputs = torch.arange(len(places), device=places.device)
+    return mask.expand(len(places), -1, -1, -1)[inputs, :, places].unsqueeze(2)
 
 
 def attend(

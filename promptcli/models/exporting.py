@@ -250,6 +250,12 @@ def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"{lacks}; `to` sentence-transformers and onnx hold the encoder, merged a tuned"
             " backbone"
         )
+    if not backbone.family.takes_keys:
+        family = backbone.provenance.family
+        raise InexactError(
+            f"peft's prefix tuning does not reach family {family!r}, whose model in transformers"
+            " takes no keys and values; `to` onnx holds the encoder"
+        )
     config = {
         "peft_type": PREFIX_TUNING,
         "num_virtual_tokens": prompt.length,

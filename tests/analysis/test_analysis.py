@@ -326,8 +326,8 @@ def test_matrices_of_a_padded_batch_ignore_the_padding(tiny_backbone):
 
 
 def test_what_a_backbone_cannot_show(tiny_backbone, monkeypatch):
-    with pytest.raises(UsageError, match="family 'mpnet'"):
-        attention(tiny_backbone("mpnet"), "the dog", "1-1")
+    with pytest.raises(UsageError, match="family 'deberta-v2'"):
+        attention(tiny_backbone("deberta-v2"), "the dog", "1-1")
     backbone = tiny_backbone("bert")
     monkeypatch.setattr(backbone.tokenizer, "mask", None)
     for call in (impact, lambda *given: compare_with_tfidf(*given, SENTENCES)):

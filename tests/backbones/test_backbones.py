@@ -26,10 +26,10 @@ from tests.reference import plain
 from tests.tiny import FAMILIES, SENTENCES, save_tiny
 from tests.tiny_causal import CAUSAL
 
-SEAM = [name for name in FAMILIES if ROWS[name].seam]
+SEAM = [name for name in FAMILIES if ROWS[name].opens]
 MASKED = Recipe(prompt="[X] means [MASK] .", pooling="last/mask")
-NO_SEAM = [name for name in FAMILIES if not ROWS[name].seam]
-TEMPLATES = [*plain.TEMPLATES.values(), "[MASK][X]", "[X]"]
+NO_SEAM = [name for name in FAMILIES if not ROWS[name].opens]
+TEMPLATES = [*dict.fromkeys(plain.TEMPLATES.values()), "[MASK][X]", "[X]"]
 
 
 def test_every_family_has_a_tiny_model():

@@ -67,7 +67,7 @@ def every_recipe(head="2-3", k=5):
 
 
 @pytest.mark.parametrize("name", MASKED_RECIPES)
-@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "modernbert"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "modernbert", "mpnet"])
 def test_batch_order_and_padding_do_not_matter(name, family, tiny_backbone, monkeypatch, tensors):
     backbone = tiny_backbone(family)
     tensors = {**tensors, TENSOR: torch.rand(len(backbone.token_rows))}
@@ -89,7 +89,7 @@ def test_batch_order_and_padding_do_not_matter(name, family, tiny_backbone, monk
     assert np.abs(together - one_batch).max() < 1e-5 * scale
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "mpnet"])
 def test_one_slot_of_the_last_layer_equals_the_whole(family, tiny_backbone):
     backbone = tiny_backbone(family)
     recipes = [

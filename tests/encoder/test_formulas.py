@@ -1,11 +1,11 @@
-"""Every learning-free method against the plain loop of tests/reference, on BERT, RoBERTa and
-ELECTRA, to 1e-5.
+"""Every learning-free method against the plain loop of tests/reference, on BERT, RoBERTa, ELECTRA
+and MPNet, to 1e-5.
 """
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer, BertModel, RobertaModel
+from transformers import AutoTokenizer, BertModel, MPNetModel, RobertaModel
 
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
@@ -16,7 +16,8 @@ from tests.reference import plain
 from tests.reference.causal import attention_outputs
 from tests.tiny import SENTENCES, save_tiny
 
-FAMILIES = ["bert", "roberta", "electra"]
+FAMILIES = ["bert", "roberta", "electra", "mpnet"]
+SHIFTED = ["roberta", "mpnet"]  # positions start at 2
 TOLERANCE = 1e-5
 
 
@@ -143,7 +144,7 @@ def test_the_attention_blocks_output(pooling, layers, family, encoder, reference
 @pytest.mark.parametrize("option", ["hidden", "hidden:code"])
 def test_denoising(option, encoder, reference, family):
     template = plain.TEMPLATES[family]
-    offset = 2 if family == "roberta" and option == "hidden" else 0
+    offset = 2 if family in SHIFTED and option == "hidden" else 0
     texts = list(map(plain.period, SENTENCES))
     expected = [
         reference.mask_state(template, text) - reference.mask_bias(template, text, offset)
@@ -159,7 +160,7 @@ def test_topk_tokens(place, encoder, reference, family):
     expected = []
     for sentence in map(plain.period, SENTENCES):
         h = reference.mask_state(template, sentence)
-        bias = reference.mask_bias(template, sentence, 2 if family == "roberta" else 0)
+        bias = reference.mask_bias(template, sentence, 2 if family in SHIFTED else 0)
         logits = reference.denoised_logits(h, bias, place)
         expected.append(plain.topk(logits, rows, k))
     made = encoder(
@@ -207,7 +208,7 @@ def test_cls_pooler(encoder, family, tmp_path):
         encoder(pooling="last/cls", transforms=("cls-pooler",))
     if family == "electra":  # the family has no pooler at all
         return
-    model_class = {"bert": BertModel, "roberta": RobertaModel}[family]
+    model_class = {"bert": BertModel, "roberta": RobertaModel, "mpnet": MPNetModel}[family]
     folder = save_tiny(family, tmp_path, model_class=model_class)
     model = model_class.from_pretrained(folder).eval()
     recipe = Recipe(backbone=str(folder), pooling="last/cls", transforms=("cls-pooler",))

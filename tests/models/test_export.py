@@ -289,18 +289,18 @@ def test_a_deep_prefix_is_peft_s_prefix_tuning(tiny_backbone, tiny_folder, tmp_p
 
 
 @pytest.mark.parametrize(
-    "family", ["bert", "gpt2"]
+    "family", ["bert", "mpnet", "gpt2"]
 )  # GPT-2 stores its linear maps the other way round
 def test_a_lora_is_peft_s_and_comes_back(family, tiny_folder, tmp_path):
     recipe = Recipe(
         backbone=str(tiny_folder(family)),
-        pooling="last/cls" if family == "bert" else "last/last-token",
+        pooling="last/last-token" if family == "gpt2" else "last/cls",
     )
     body = AutoModel.from_pretrained(tiny_folder(family))
     modules = [
         name
         for name, _ in body.named_modules()
-        if name.endswith(("query", "value", "c_attn", "mlp.c_proj"))
+        if name.endswith(("query", "value", "attn.q", "attn.v", "c_attn", "mlp.c_proj"))
     ]
     generator = torch.Generator().manual_seed(0)
     tensors = {f"{TUNED}lora_alpha": torch.tensor(6.0)}
@@ -315,7 +315,15 @@ def test_a_lora_is_peft_s_and_comes_back(family, tiny_folder, tmp_path):
     plain = build_encoder(recipe, device="cpu", dtype="float32").encode(SENTENCES)
     assert np.abs(plain - encoder.encode(SENTENCES)).max() > 1e-3
     export_peft(Entry("x", recipe), encoder, tmp_path, base="owner/tiny@abc")
-    equal_to_peft(tmp_path, encoder, body, 0 if family == "bert" else -1)
+    equal_to_peft(tmp_path, encoder, body, -1 if family == "gpt2" else 0)
+
+
+@pytest.mark.parametrize("family", ["albert", "distilbert", "modernbert", "mpnet"])
+def test_a_prefix_that_peft_would_not_apply_is_refused(family, tiny_backbone, tmp_path):
+    encoder = random_encoder(PREFIX, tiny_backbone(family))
+    with pytest.raises(UsageError, match=f"does not reach family '{family}'.*`to` onnx"):
+        export_peft(Entry("x", PREFIX), encoder, tmp_path, base="owner/tiny")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ RECIPE = {
     ],
     "roberta": [PROMPT.replace(denoise="hidden"), PREFIX],
     "modernbert": [Recipe(pooling="first-last/ditto:2-1"), PREFIX],
-    "mpnet": [PROMPT],
+    "mpnet": [PROMPT.replace(denoise="hidden"), Recipe(pooling="first-last/ditto:2-1"), PREFIX],
     "albert": [PROMPT.replace(pooling="first-last/mask")],
     "qwen2": [RECIPES["prompteol"], Recipe(prompt="deep-prefix:3", pooling="first-last/avg")],
 }

@@ -67,7 +67,8 @@ def attention_outputs(reference, ids):
 def attention_modules(reference):
     decoder = reference.model.get_decoder() if reference.causal else reference.model.base_model
     if hasattr(decoder, "encoder"):
-        return [layer.attention.output.dense for layer in decoder.encoder.layer]
+        blocks = [layer.attention for layer in decoder.encoder.layer]
+        return [block.attn if hasattr(block, "attn") else block.output.dense for block in blocks]
     if hasattr(decoder, "transformer"):
         return [layer.attention for layer in decoder.transformer.layer]
     layers = decoder.h if hasattr(decoder, "h") else decoder.layers

@@ -128,6 +128,7 @@ TEMPLATES = {
     "bert": 'This sentence : "[X]" means [MASK] .',
     "roberta": "This sentence : ' [X] ' means[MASK].",
     "electra": "Also called [MASK]. [X]",
+    "mpnet": "This sentence : ' [X] ' means[MASK].",
 }
 
 

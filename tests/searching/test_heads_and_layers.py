@@ -132,7 +132,7 @@ def _layers(recipe, task=EVERY_PAIR, **options):
             "'first'; valid: static, last, first-last",
         ),
         ("bert", lambda bert: search_heads(bert, corpus=[" "]), "no sentence to count idf on"),
-        ("mpnet", search_heads, "family 'mpnet'"),
+        ("deberta-v2", search_heads, "family 'deberta-v2'"),
         (
             "bert",
             _layers(RECIPES["prompt-topk"].replace(transforms=("topk-tokens:20",))),

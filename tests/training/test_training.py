@@ -24,7 +24,7 @@ from tests.learning import family_for, learner_of
 from tests.reference.losses import cosine
 from tests.tiny import SENTENCES
 
-SEAMED = ["bert", "roberta", "electra", "albert", "distilbert", "modernbert"]
+SEAMED = ["bert", "roberta", "electra", "albert", "distilbert", "modernbert", "mpnet"]
 FORMS = [
     (name, supervised, pair[supervised])
     for name, pair in METHODS.items()
