@@ -37,14 +37,13 @@ class Family:
     pads_before_positions: bool = False  #: positions start after the padding id (RoBERTa: at 2)
     seam: bool = True  #: the attention seam reaches transformers' model of it
     plan: BertPlan | None = None  #: if it has BERT's layout
-    takes_keys: bool = (
-        True  #: transformers' model takes keys and values: peft's prefix tuning works
-    )
     pooler: bool = False  #: checkpoints may have one
     causal: bool = False  #: a token sees those before it only; the sentence is read at its last one
     layers: str = ""  #: module that holds the layers (causal families)
     #: output projection of the attention, {} for the layer's number; "" if it may not be read
     projection: str = ""
+    #: transformers' model takes keys and values from outside, as peft's prefix tuning gives them
+    takes_keys: bool = True
 
     @property
     def opens(self) -> bool:
