@@ -45,7 +45,7 @@ def ours(
     settings = method.small.replace(batch_size=batch, max_length=_LENGTH, **prefix)
     learner = Learner(method, settings, load_backbone(folder))
     step = Trainer(learner, Processes(Accelerator(cpu=True), mixed=mixed))
-    template = learner.views[0].template
+    template = learner.view_encoders[0].template
 
     def tokens(lines: list[str]) -> int:
         return 2 * sum(

@@ -732,6 +732,8 @@ def _readable(
 
     ``row`` is what was read, if that is more.
     """
+    if all(map(_is_plain, values[: len(columns)])):
+        return list(values)
     cells = [[value] for value in values[: len(columns)]]
     try:
         column_texts(columns, cells, kind, [number], blank=True)
@@ -874,7 +876,7 @@ def column_texts(
             as_text = _text_or_blank
         texts = list[Any]()
         for number, cell in zip(numbers, cells, strict=True):
-            if plain and type(cell) is str and cell.isascii() and "\0" not in cell:
+            if plain and _is_plain(cell):
                 texts.append(cell)
                 continue
             try:
@@ -883,6 +885,11 @@ def column_texts(
                 raise ValueError(f"{kind} {number}: {in_file!r} {problem}") from None
         checked[column] = texts
     return checked
+
+
+def _is_plain(cell: Any) -> bool:
+    """Return whether a cell is text that is right without a closer look."""
+    return type(cell) is str and cell.isascii() and "\0" not in cell
 
 
 def id_text(value: Any) -> str:

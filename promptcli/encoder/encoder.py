@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -43,8 +44,8 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
     """h(s) = T(sum_t w_t x_t), (x, w) read from Backbone(Prompt(s)).
 
     T are the recipe's transforms. A recipe of several prompts averages their sums before T; one
-    with denoising subtracts h_hat, the vector of the template without a sentence, after a stage of
-    T.
+    with denoising subtracts h_hat, the vector of the template without a sentence, before T or after
+    a stage of it.
 
     It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. Its
     vectors never change, so several threads may call it.
@@ -187,7 +188,10 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         return push(self, repo, private=private, revision=revision)
 
     def to(self, device: str | torch.device) -> "Encoder":
-        """Return a copy on ``device``, computed by torch; the encoder itself if it is on it."""
+        """Return a copy on ``device``, computed by torch, or the encoder itself if it is there.
+
+        ``device`` is a name that torch knows, such as cuda:0, or auto.
+        """
         target = torch.device(choose_device(str(device)))
         if target == self.device:
             return self
@@ -247,7 +251,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         Args:
             sentences: n texts, or one.
             prompt_name: Put this text of ``prompts``, by its name, in front of every sentence.
-            prompt: Put this text in front of every sentence.
+            prompt: Put this text in front of every sentence, whatever ``prompt_name`` says.
             batch_size: Most sentences in a forward pass; by default a budget of tokens decides. The
                 vectors do not depend on it.
             show_progress_bar: Draw a bar to stderr, or into the notebook.
@@ -264,7 +268,8 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
                 be None.
 
         Raises:
-            UsageError: A sentence is not a string; with its index and type.
+            UsageError: A sentence is not a string, with its index and type; or an argument has a
+                value that is not allowed.
         """
         if precision not in (None, "float32"):
             raise UsageError(
@@ -340,7 +345,10 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         return int(encode_together([self], ["."])[0].vectors.shape[1])
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return every learned or fitted tensor by name; the backbone's only if they were tuned."""
+        """Return every learned or fitted tensor by name; the backbone's only if they were tuned.
+
+        Of several prompts, which hold words alone, there are none.
+        """
         owners: list[Prompt | Weights | Transform] = [
             self.prompt,
             self.pooling.weights,
@@ -365,8 +373,9 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         """Return the encoder for texts of a role: ``query``, ``document``, or a key of ``prompts``.
 
         It puts the text that the model has for the role in front of every sentence. It is this
-        encoder itself if the model has none, or if the recipe's prompt does not begin with the
-        model's default text, directly followed by [X]. ``report``: a note names the text.
+        encoder itself if the model has none, if it has that text already, or if the recipe's prompt
+        does not begin with the model's default text, directly followed by [X]. ``report``: a note
+        names the text.
         """
         default = self.leading.default_text
         name = self.leading.name_for(role)
@@ -412,14 +421,14 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         return encoder
 
     def _pooling_without(self, text: str) -> str:
-        """Return the pooling that leaves out the tokens of a text in front (``include_prompt``).
+        """Return the pooling that leaves out the tokens of a text in front.
 
-        Each of its weights ``w`` becomes ``from:k;w``, k the position of the first token after the
-        text.
+        Models ask for it by ``include_prompt`` false. Each of its weights ``w`` becomes
+        ``from:k;w``, k the position of the first token after the text, which begins the template.
         """
         tokens = self.backbone.tokenizer
         states, _, weights = self.recipe.pooling.partition("/")
-        plain = [spec.rpartition(";")[2] for spec in weights.split("+")]
+        plain = [re.sub("^from:[0-9]+;", "", spec) for spec in weights.split("+")]
         if not text:
             return f"{states}/" + "+".join(plain)
         blank = " " if tokens.start_blank else ""
@@ -609,7 +618,8 @@ def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _check_last_token(pooling: Pooling, prompt: str, backbone: Backbone) -> None:
     """Refuse the prompts of causal models, "[X] means in one word:", in any other model.
 
-    Those are not trained to go on with a text. The last token of a bare sentence may be read.
+    Other models are not trained to continue a text: the state of their last token sums up nothing.
+    The last token of a bare sentence may be read.
     """
     ends_with_sentence = prompt.split(SLOT)[1:] == [""]
     if pooling.needs.slot == LAST and not backbone.causal and not ends_with_sentence:

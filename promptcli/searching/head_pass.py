@@ -18,12 +18,12 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs
+from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling import STATES, States
-from promptcli.encoder.pooling.slot_attention import ALPHA, kept_tokens
+from promptcli.encoder.pooling.slot_attention import ALPHA, kept_or_all, kept_tokens, slot_of
 from promptcli.notes import stage
 
 #: pairs whose tokens are multiplied at a time; bounds memory, changes no figure
@@ -58,18 +58,9 @@ class HeadWeights:
     part: str = "diagonal"  #: of the attention matrix, in words
 
 
-def _slot(backbone: Backbone) -> int:
-    return LAST if backbone.causal else 1
-
-
 def _rows_of(hidden: HiddenStates, layers: int) -> Tensor:
     rows = {layer: row for (layer, _), row in hidden.rows.items()}
     return torch.cat([rows[layer] for layer in range(layers)], dim=1)
-
-
-def _kept_or_all(attention: Tensor, batch: Batch) -> Tensor:
-    kept = kept_tokens(attention, batch, ALPHA)
-    return torch.where(kept.any(2, keepdim=True), kept, batch.real().unsqueeze(1)).float()
 
 
 #: By the name that poolings have for them.
@@ -81,10 +72,10 @@ HEAD_WEIGHTS = {
     ),
     "slot-attention": HeadWeights(
         lambda backbone: Needs(
-            rows=frozenset((layer, _slot(backbone)) for layer in range(backbone.n_layers))
+            rows=frozenset((layer, slot_of(backbone)) for layer in range(backbone.n_layers))
         ),
         _rows_of,
-        _kept_or_all,
+        lambda attention, batch: kept_or_all(kept_tokens(attention, batch, ALPHA), batch).float(),
         suffix=f";{ALPHA:g}",
         part="row at the slot",
     ),

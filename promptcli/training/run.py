@@ -23,7 +23,7 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.lora import is_lora
 from promptcli.backbones.pretrained import family_and_width
 from promptcli.data.bad_lines import IGNORED, REFUSED_WITH_HINT, BadRows, bad_rows
-from promptcli.data.dialect import SENTENCES, split_columns
+from promptcli.data.dialect import split_columns
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import (
     TrainingData,
@@ -386,14 +386,16 @@ class TrainingJob:
 
     def describe(self) -> dict[str, Any]:
         form, base, data, on = self.resolve()
-        samples: dict[str, list[str]] = {}
-        layouts = find_objective(form).layouts
+        examples = None
         if self.data is not None and not is_fetched(data):
             examples = self.examples(data)
             form = find_method(self.method, supervised=examples.supervised)
-            samples = find_objective(form).samples(examples)
-        elif SENTENCES in layouts and not is_fetched(data):
-            samples = find_objective(form).samples(training_examples(data, layouts=layouts))
+        objective = find_objective(form)
+        samples = {}
+        if not is_fetched(data):
+            samples = objective.samples(
+                lambda: examples or training_examples(data, layouts=objective.layouts)
+            )
         in_force = self.settings(form, base)
         family = _family(form, base)
         form = self.started(form, in_force, family)

@@ -50,7 +50,7 @@ def run_trials(
             if job.force and not job.resume and sweep.begun:
                 _discard(registry, trial_names)
             elif not sweep.begun:
-                _check_free(registry, trial_names, name)
+                check_free(registry, trial_names, name)
             sweep.open(
                 {**described, **places(job, described), "trials": trials},
                 resume=job.resume,
@@ -97,7 +97,7 @@ def _absolute(name: str) -> str:
     return name
 
 
-def _check_free(registry: Registry, trial_names: Sequence[str], name: str) -> None:
+def check_free(registry: Registry, trial_names: Sequence[str], name: str) -> None:
     """Refuse models that have the names of trials but are not trials: they would be removed."""
     for taken in sorted(set(trial_names) & set(registry.names())):
         raise UsageError(

@@ -86,8 +86,9 @@ class Learner(TrainableEncoder):
         return self.objective.views(self, sides, columns)
 
     def masked_lm_loss(self, step: int, predictions: Tensor) -> Tensor:
-        """Return the last pass's masked-LM losses over the predictions of all processes, weighted
-        (DCPCSE 3.3).
+        """Return the weighted masked-LM loss of the last batch (DCPCSE 3.3).
+
+        It is the sum over this process's passes, divided by the ``predictions`` of all processes.
         """
         assert isinstance(self.settings, MaskedLMSettings)
         weight = self.settings.mlm_weight * self.method.mlm_decay ** (step / _DECAY_STEPS)
@@ -110,8 +111,8 @@ class Learner(TrainableEncoder):
         return trainable
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return copies of an entry's tensors: prompt, kept head, and the tuned or added weights of
-        the backbone.
+        """Return copies of a saved model's tensors: prompt, kept head, and what was tuned of the
+        backbone, or added to it.
         """
         tensors = self._outside_the_backbone()
         for name, tensor in self._weights_of_the_backbone().items():
@@ -171,7 +172,7 @@ class TrainedWeights:
     """The result of a run's steps."""
 
     tensors: dict[str, Tensor]  #: of the best development score, by name
-    dev_scores: list[DevScore]  #: all of the run, in order; the first is the start
+    dev_scores: list[DevScore]  #: all of the run, in order; the start first if it is scored
     steps: int
     seconds: float  #: spent in steps
 
@@ -183,8 +184,8 @@ class TrainedWeights:
 class Trainer:
     """Trains a new learner, alone or as one of several processes.
 
-    What a step reads and draws follows from the settings and its number alone, so a resumed run
-    ends with the same weights, bit by bit.
+    What a step reads and draws follows from the settings, its number and the processes alone, so a
+    resumed run ends with the same weights, bit by bit, on the same machine, unless memory ran out.
     """
 
     def __init__(
@@ -216,7 +217,7 @@ class Trainer:
         self.steps = steps_of(settings, examples.sizes)
         state = folder / "state.safetensors"
         position = self._begin_or_resume(state)
-        # on a GPU read a step later: it need not wait
+        # on a GPU they are read a step late, so that the GPU is not waited for
         figures = LateFigures(self._record_step)
         with stage(f"train {self.learner.method.name}", self.steps) as self._advance:
             self._advance(position.step)
@@ -251,7 +252,7 @@ class Trainer:
         return TrainedWeights(best, self.dev_scores, position.step, position.seconds)
 
     def _begin_or_resume(self, state: Path) -> Position:
-        """Return the position to start from; a new run begins with the score of the start."""
+        """Return the position to start from; a new run may begin with the score of the start."""
         log = self.folder / "log.jsonl"
         begun = state.exists()
         self.processes.wait()  # before the main process writes anything
@@ -312,9 +313,9 @@ class Trainer:
     ) -> Tensor:
         """Put the gradients of a step (from 0) in place and return the loss, still on the device.
 
-        If memory runs out the step is done again, with gradient caching and passes half as large.
-        ``columns``: the texts of the complete batch of all processes; ``sides``: the views of this
-        process, if tokenised already.
+        If memory runs out, a lone process does the step again, with gradient caching and passes
+        half as large; several processes end. ``columns``: the texts of the complete batch of all
+        processes; ``sides``: the views of this process, if tokenised already.
         """
         learner = self.learner
         processes = self.processes
@@ -381,7 +382,7 @@ class Trainer:
             ) from None
 
     def _is_scored(self, done: int) -> bool:
-        """Return whether the learner is scored, and its state kept, after n steps."""
+        """Return whether the learner is scored, and its state kept, when ``done`` steps are."""
         if done == self.steps and (self.settings.scored == "also-ends" or not self.dev_scores):
             return True
         return done % self.settings.eval_steps == 0

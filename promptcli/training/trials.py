@@ -22,7 +22,7 @@ from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training.processes import Processes
 from promptcli.training.ranges import Range, Space
 from promptcli.training.run import Setting, Trained, TrainingJob
-from promptcli.training.sweep import BEGIN_AGAIN, places, shown
+from promptcli.training.sweep import BEGIN_AGAIN, check_free, places, shown
 from promptcli.training.watching import DevScore, Watcher
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def search_settings(job: TrainingJob, space: Space, count: int, name: str) -> Se
         if job.force and not job.resume and folder.begun:
             _discard_trials(registry, name)
         elif not folder.begun:
-            _check_no_trials(registry, name)
+            check_free(registry, _trial_models(registry, name), name)
         written = {setting: _written(values) for setting, values in space.items()}
         folder.open(
             {**described, **places(job, described), "space": written},
@@ -296,15 +296,6 @@ def _trial_name(name: str, number: int) -> str:
 
 def _trial_models(registry: Registry, name: str) -> list[str]:
     return [model for model in registry.names() if model.startswith(f"{name}.run-")]
-
-
-def _check_no_trials(registry: Registry, name: str) -> None:
-    """Refuse models that have the names of trials: they would be removed."""
-    for taken in _trial_models(registry, name):
-        raise UsageError(
-            f"model {taken!r} has the name of a run of {name!r}; give another `name`, or remove the"
-            " model"
-        )
 
 
 def _keep_best_only(registry: Registry, study: "optuna.Study", name: str) -> None:

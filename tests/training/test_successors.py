@@ -288,3 +288,9 @@ def test_sncse_trains_and_shows_five_negated_sentences(tiny_folder):
 )
 def test_sentences_are_negated_by_a_list_of_words(sentence, expected):
     assert negated(sentence) == expected
+
+
+@pytest.mark.parametrize(("setting", "value"), [("hinge_weight", 10.0), ("mine", "mini")])
+def test_sncse_refuses_what_needs_hard_negatives(setting, value):
+    with pytest.raises(UsageError, match=f"`{setting}` needs hard negatives, .* take promcse"):
+        find_method("sncse", supervised=True).small.replace(**{setting: value})

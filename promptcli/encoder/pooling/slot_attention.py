@@ -10,6 +10,7 @@ import threading
 import torch
 from torch import Tensor
 
+from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, check_head, weighted_sum
@@ -37,7 +38,7 @@ class SlotAttention(Weights):
                 " slot-attention:LAYER-HEAD or slot-attention:LAYER-HEAD;ALPHA"
             )
         layer, head, alpha = match.groups()
-        self.slot = LAST if backbone.causal else 1
+        self.slot = slot_of(backbone)
         self._alpha = ALPHA if alpha is None else float(alpha)
         self._head: int | None = None
         layers = range(backbone.n_layers)
@@ -60,12 +61,11 @@ class SlotAttention(Weights):
         else:
             attention = rows[0][:, self._head]
         kept = kept_tokens(attention, batch, self._alpha)
-        without = int((kept.sum(1) == 0).sum())
+        without = int((~kept.any(1)).sum())
         if without:
             with self._lock:
                 self._without += without
-            kept = torch.where(kept.any(1, keepdim=True), kept, batch.real())
-        weights = kept.to(states.dtype)
+        weights = kept_or_all(kept, batch).to(states.dtype)
         return weighted_sum(weights, states) / weights.sum(1, keepdim=True)
 
     def notes(self) -> list[str]:
@@ -75,6 +75,11 @@ class SlotAttention(Weights):
             return []
         above = f"{self._alpha:g} / n of the slot's attention"
         return [f"{counted(without, 'sentence')} without a token above {above}; the mean is taken"]
+
+
+def slot_of(backbone: Backbone) -> int:
+    """Return the slot whose attention is read: the last token of a causal model, else the mask."""
+    return LAST if backbone.causal else 1
 
 
 def kept_tokens(attention: Tensor, batch: Batch, alpha: float) -> Tensor:
@@ -88,3 +93,11 @@ def kept_tokens(attention: Tensor, batch: Batch, alpha: float) -> Tensor:
         real = real.unsqueeze(1)
         threshold = threshold.unsqueeze(1)
     return (attention > threshold) & real
+
+
+def kept_or_all(kept: Tensor, batch: Batch) -> Tensor:
+    """Return the kept tokens, (n, t) or (n, h, t), and all of an input that keeps none."""
+    real = batch.real()
+    if kept.dim() > 2:
+        real = real.unsqueeze(1)
+    return torch.where(kept.any(-1, keepdim=True), kept, real)

@@ -69,7 +69,7 @@ class DeepPrefix(Prompt):
 
 
 def prefix_shape(context: BuildContext) -> tuple[int, int, int, int, int]:
-    """Return (L, 2, h', p, d/h), h' the heads of keys and values, for the length p that the spec
+    """Return (layers, 2, heads of the keys, p, width of a head) for the length p that the spec
     names.
     """
     argument = context.argument or ""

@@ -19,7 +19,7 @@ class Prompt:
 
     template: Template  #: the words around the sentence; may be empty
     spec: str  #: as a recipe writes it, in full
-    length: int = 0  #: positions that it takes in front of the input (a deep prefix's p)
+    length: int = 0  #: of a deep prefix, p: keys and values before those of the input's tokens
     shared: Sequence[int] = ()  #: tokens that begin every input, and that nothing learned changes
 
     def __init__(self, context: BuildContext) -> None:

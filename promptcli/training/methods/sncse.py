@@ -4,6 +4,7 @@ near, but not as near as the positive.
 
 from dataclasses import dataclass
 
+from promptcli.errors import UsageError
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import (
     ContrastiveSettings,
@@ -25,6 +26,15 @@ class SNCSESettings(TemplateSettings, ContrastiveSettings):
     soft_beta: float = setting(
         0.3, "cosine by which the negated sentence is farther than the positive, at most.", min=0
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hinge_weight or self.mine:
+            given = "hinge_weight" if self.hinge_weight else "mine"
+            raise UsageError(
+                f"`{given}` needs hard negatives, and the third sentence of sncse is a soft one;"
+                " leave it out, or take promcse"
+            )
 
 
 _PAPER = SNCSESettings(batch_size=256, learning_rate=1e-5)

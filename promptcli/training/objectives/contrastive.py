@@ -85,8 +85,8 @@ class Contrastive(Objective[Settings]):
     ) -> tuple[Tensor, ...]:
         """Return the vectors of all sides, (sum n, d), as z1, z2, z3, ..., each (n, d).
 
-        From the third on, side i is column i of hard negatives without its empty cells, whose rows
-        become 0.
+        From the third on, side i holds the sentences of column i, hard negatives. An empty cell has
+        no sentence: its row becomes 0.
         """
         views = list(torch.split(vectors, [len(side.rows) for side in sides]))
         zeros = torch.zeros_like(views[0])
@@ -130,18 +130,15 @@ class Contrastive(Objective[Settings]):
             if present:
                 vectors.append(view)
                 texts += [column[row] for row in present]
-        hard = None
-        candidates = second
+        candidates = torch.cat([second, *vectors])
         compared = list(columns[:2])
         if vectors:
-            hard = torch.cat(vectors)
-            candidates = torch.cat([second, hard])
             compared.append(texts)
         excluded = excluded_negatives(self.settings, first, candidates, compared, self.guide)
         loss = contrastive_loss(
-            first, second, hard, temperature=self.settings.temperature, same=excluded
+            first, candidates, temperature=self.settings.temperature, same=excluded
         )
-        if self.settings.hinge_weight and hard is not None:
+        if self.settings.hinge_weight and vectors:
             hinge = hinge_loss(
                 first, candidates, margin=self.settings.hinge_margin, excluded=excluded
             )
@@ -170,8 +167,8 @@ def contrastive_loss(
         hard: (k, d), z3, or None.
         temperature: tau.
         same: (n, m) or (n, m + k) bool, True where candidate j (rows of ``second``, then of
-        ``hard``) is left out of the denominator of first[i], because it is an equal sentence. The
-        diagonal must be False.
+        ``hard``) does not count against first[i], see ``excluded_negatives``. The diagonal must be
+        False.
     """
     candidates = second
     if hard is not None:
@@ -289,8 +286,8 @@ def false_negative_mask(
 class NegativeView(Contrastive[CoTBERTSettings]):
     """InfoNCE over two views that affirm the sentence and one that negates it (CoT-BERT).
 
-    From each view its bias is subtracted: the vector of its template with [PAD] in the sentence's
-    place.
+    With denoising, its bias is subtracted from each view: the vector of its template with as many
+    [PAD] in the sentence's place as the sentence has tokens.
     """
 
     layouts = (SENTENCES,)
@@ -310,6 +307,7 @@ class NegativeView(Contrastive[CoTBERTSettings]):
         With ``negatives_within`` N, groups of N examples are contrasted each on its own, and
         their losses averaged (the published code's replicas).
         """
+        # without a guide, which needs pairs
         excluded = excluded_negatives(self.settings, views[0], views[1], columns)
         n = len(columns[0])
         group = self.settings.negatives_within or n
@@ -351,7 +349,7 @@ def negative_view_loss(
         second: (n, d), z2.
         negative: (n, d), z3; all 2n cosines to it are negatives, the sentence's own included.
         temperature: tau.
-        same: (n, n) bool, True if z2_j is excluded for z1_i: equal sentences.
+        same: (n, n) bool, True if z2_j does not count against z1_i, see ``excluded_negatives``.
     """
     z1 = functional.normalize(first.float(), dim=1)
     z2 = functional.normalize(second.float(), dim=1)

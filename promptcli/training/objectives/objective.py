@@ -2,7 +2,7 @@
 loss.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 import torch
@@ -50,8 +50,10 @@ class Objective(nn.Module, Generic[Settings]):
         return examples
 
     @classmethod
-    def samples(cls, examples: TrainingExamples) -> dict[str, list[str]]:
-        """Return what the plan of a run shows of its examples: nothing, mostly."""
+    def samples(cls, read: Callable[[], TrainingExamples]) -> dict[str, list[str]]:
+        """Return what the plan of a run shows of its examples, which are read for it: mostly
+        nothing.
+        """
         return {}
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:

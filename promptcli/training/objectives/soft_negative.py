@@ -1,7 +1,7 @@
 """``soft-negative``: InfoNCE, and bounds on the distance of the negated sentence (SNCSE)."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 from torch.nn import functional
@@ -40,8 +40,9 @@ class SoftNegative(Contrastive[SNCSESettings]):
         return dataclasses.replace(examples, columns=(sentences, positives, soft), layout=TRIPLETS)
 
     @classmethod
-    def samples(cls, examples: TrainingExamples) -> dict[str, list[str]]:
+    def samples(cls, read: Callable[[], TrainingExamples]) -> dict[str, list[str]]:
         """Return the first sentences with their negated ones."""
+        examples = read()
         pairs = zip(examples.columns[0], _soft_negatives(examples, _SHOWN), strict=False)
         return {"soft_negatives": [f"{sentence} -> {soft}" for sentence, soft in pairs]}
 
