@@ -4,6 +4,7 @@ folder.
 
 import ast
 import contextlib
+import functools
 import importlib.util
 import io
 import itertools
@@ -40,6 +41,8 @@ GUIDES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not i
 #: Their snippets are run one by one in test_snippets.py, each where its library is installed.
 OF_OTHER_LIBRARIES = ("stores.md", "tools.md")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+#: Prose, and the block of code after it.
+PARTS = re.compile(r"(.*?)^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
 def blocks(page):
@@ -48,14 +51,43 @@ def blocks(page):
 
 
 def steps(page):
-    """Yield what is to be run, in order: ``command`` with a line, ``python`` with a block."""
-    for kind, text in blocks(page):
+    """Yield what is to be run, in order: ``command`` with a line, ``python`` with a block.
+
+    A ``text`` block right after either of them is what it prints: ``output``.
+    """
+    runs = False
+    for between, kind, text in PARTS.findall(page.read_text(encoding="utf-8")):
         if kind == "console":
             yield from (
                 ("command", line[2:]) for line in text.splitlines() if line.startswith("$ ")
             )
         elif kind == "python":
             yield "python", text
+        elif kind == "text" and runs and not between.strip():
+            yield "output", text
+        runs = kind in ("console", "python")
+
+
+def shape(line):
+    """Return a line of output without its numbers, hashes and spacing, which differ by machine.
+
+    A narrow model's numbers have other signs, and another one is in bold in LaTeX.
+    """
+    line = re.sub(r"\\textbf\{(.*?)\}", r"\1", line)
+    line = re.sub(r"(?:[-+]|\$-\$)(?=\d)", "", line)
+    line = re.sub(r"\b[0-9a-f]{8,}\b", "#", line)
+    return " ".join(re.sub(r"\d+(?:[.,:]\d+)*", "#", line).split())
+
+
+def check_output(shown, printed, page):
+    """Fail unless each line that the page shows is printed; ``...`` stands for lines left out."""
+    lines = {shape(line) for line in printed.splitlines()}
+    missing = [
+        line
+        for line in shown.splitlines()
+        if line.strip() not in ("", "...") and shape(line) not in lines
+    ]
+    assert missing == [], f"{page.name} shows what is not printed; printed is:\n{printed}"
 
 
 @pytest.fixture
@@ -123,12 +155,9 @@ def narrow_mini(tmp_path_factory):
     ids=lambda page: page.name,
 )
 def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path, monkeypatch):
-    """On `mini` itself where the README or Python looks at it.
-
-    On the narrow one, in a tenth of the time, elsewhere.
-    """
+    """On `mini` itself if the page shows its words, else on the narrow one, in a tenth of the time."""
     monkeypatch.chdir(tmp_path)
-    shown = ("README.md", "python.md")
+    shown = ("README.md", "python.md", "recipes.md")
     if page.name not in shown:
         monkeypatch.setitem(SHIPPED, "mini-bert", narrow_mini)
         monkeypatch.setattr("promptcli.models.registry._SHIPPED_FOLDER", narrow_mini.parent)
@@ -137,31 +166,30 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path,
     if "promptcli examples`" in page.read_text(encoding="utf-8"):
         assert run("examples").code == 0  # the page says in its text that these files are read
         shorten("pairs.tsv", 80)
-    names = {}
+    names, printed = {}, ""
     waiting = list(steps(page))
     while waiting:
         kind, text = waiting.pop(0)
+        if kind == "output":
+            check_output(text, printed, page)
+            continue
         if kind == "python":
-            run_block(text, page, names)
+            printed = run_block(text, page, names)
             continue
         program, *words = shlex.split(text)
         assert program == "promptcli", text
         # it serves while the rest of the page is run, and is stopped by a signal
         if words[0] == "serve":
-            rest = [block for kind, block in waiting if kind == "python"]
-            assert rest == [block for _, block in waiting], (
+            assert "command" not in dict(waiting), (
                 "after `promptcli serve` a page holds Python only"
             )
-            serve(
-                run,
-                words,
-                lambda port, rest=rest: [run_block(at(block, port), page, names) for block in rest],
-            )
+            serve(run, words, functools.partial(run_blocks, waiting, page, names))
             break
         target = words[words.index(">") + 1] if ">" in words else None
         for _ in range(2 if page == README else 1):  # whoever types a command again is not refused
             ran = run(*(words[: words.index(">")] if target else words))
             assert ran.code == 0, f"{text}: {ran.err}"
+        printed = f"{ran.out}\n{ran.err}"
         if words == ["examples"]:
             shorten("pairs.tsv", 80)
             shorten("sentences.txt", 500 if page.name in shown else 300)
@@ -279,15 +307,29 @@ def shorten(name, lines):
 
 
 def run_block(text, page, names):
-    """Run a block of Python, unless it is about another library that is not installed."""
+    """Run a block of Python and return what it prints.
+
+    A block about another library that is not installed is left out: None.
+    """
     nodes = [
         node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)
     ]
     modules = {getattr(node, "module", node.names[0].name).split(".")[0] for node in nodes}
     if page.name == "serve.md" and not all(map(importlib.util.find_spec, modules)):
-        return
-    with contextlib.redirect_stdout(io.StringIO()):
+        return None
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(text, str(page), "exec"), names)
+    return printed.getvalue()
+
+
+def run_blocks(rest, page, names, port):
+    """Run the blocks of Python after ``promptcli serve``, and check the outputs shown."""
+    printed = None
+    for kind, text in rest:
+        if kind == "python":
+            printed = run_block(at(text, port), page, names)
+        elif printed is not None:
+            check_output(text, printed, page)
 
 
 def at(text, port):
