@@ -155,7 +155,7 @@ def narrow_mini(tmp_path_factory):
     ids=lambda page: page.name,
 )
 def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path, monkeypatch):
-    """On `mini` itself if the page shows its words, else on the narrow one, in a tenth of the time."""
+    """On `mini` itself if the page shows its words, else on the narrow one, which is faster."""
     monkeypatch.chdir(tmp_path)
     shown = ("README.md", "python.md", "recipes.md")
     if page.name not in shown:
