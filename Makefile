@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install lint test fuzz demo docs
+.PHONY: install lint test fuzz demo docs site
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,3 +31,7 @@ demo: install
 
 docs: install
 	$(BIN)/python docs/generate_cli.py
+
+# The site, in site/: index.html opens in a browser, without a server.
+site: docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,0 +1,156 @@
+"""The pages of the site, for mkdocs (``make site``): those of the repository, unchanged.
+
+Each page keeps its path, so that every link between the pages holds. A file that a page links to,
+and that is no page, is shown as one: a program, the licence. The library's pages are made from
+the names that ``promptcli/__init__.pyi`` lists.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+PAGES = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "benchmarks/README.md",
+    "docs/*.md",
+    "promptcli/shipped/*/README.md",
+)
+PICTURES = ("docs/pictures/*.png", "results/*.png")
+STYLE = "docs/site.css"
+LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")
+CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
+EXPORT = re.compile(r"^from (promptcli\.(\w+)\S*) import (\w+)", re.MULTILINE)
+
+#: A page of the library: its title, and the rooms whose public names it shows.
+LIBRARY = {
+    "encode": ("Encode", ("encoder", "recipe", "embedding", "data")),
+    "models": ("Models", ("models",)),
+    "search": ("Search and serve", ("index", "serving")),
+    "evaluate": ("Evaluate and analyse", ("evaluation", "analysis", "reproducing")),
+    "train": ("Train", ("training", "searching", "pretraining")),
+    "errors": ("Errors", ("errors",)),
+}
+#: What a package of your own builds on (docs/extending.md).
+BASES = (
+    "promptcli.encoder.prompts.prompt.Prompt",
+    "promptcli.encoder.prompts.template.Template",
+    "promptcli.encoder.pooling.weights.Weights",
+    "promptcli.encoder.transforms.transform.Transform",
+    "promptcli.training.methods.method.Method",
+    "promptcli.training.objectives.objective.Objective",
+    "promptcli.data.task_table.TaskRow",
+    "promptcli.data.vectors.formats.VectorFormat",
+    "promptcli.backbones.families.Family",
+)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the library's pages into the navigation, in the place that says so."""
+    *_, reference = config.nav
+    for entry in reference["Reference"]:
+        if entry == {"Library": "API"}:
+            entry["Library"] = list(library_pages())
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Replace the files of docs/ by the pages of the repository, and what they show."""
+    of_theme = [file for file in files if file.src_dir != config.docs_dir]
+    pages = sorted(path for pattern in PAGES for path in ROOT.glob(pattern))
+    shown = [path for pattern in PICTURES for path in ROOT.glob(pattern)]
+    kept = [*pages, *shown, ROOT / STYLE]
+    made = {**library_pages(), "examples/README.md": examples_page()}
+    texts = linked_texts(pages)
+    listed = [*of_theme]
+    for path in kept:
+        listed.append(File(name_of(path), str(ROOT), config.site_dir, use_directory_urls=False))
+    for name, text in made.items():
+        listed.append(File.generated(config, name, content=text))
+    for path in texts:
+        name = f"{name_of(path)}.md"
+        unlisted = InclusionLevel.NOT_IN_NAV
+        listed.append(File.generated(config, name, content=text_page(path), inclusion=unlisted))
+    return Files(listed)
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead links to texts and folders to their pages, and keep a mask from being read as a link."""
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation"]  # which would hold this page only
+    here = (ROOT / page.file.src_uri).parent
+
+    def led(link: re.Match[str]) -> str:
+        target = (here / link[1]).resolve()
+        for page_name in (f"{link[1]}.md", f"{link[1]}/README.md"):
+            is_page = files.get_file_from_path(name_of(here / page_name))
+            if target.exists() and is_page:
+                return f"]({page_name}{link[2] or ''})"
+        return link[0]
+
+    parts = CODE.split(LINK.sub(led, markdown))
+    parts[::2] = [prose.replace("[MASK]", r"\[MASK\]") for prose in parts[::2]]
+    return "".join(parts)
+
+
+def name_of(path: Path) -> str:
+    """Return a file's path in the repository."""
+    return os.path.relpath(path, ROOT)
+
+
+def linked_texts(pages: list[Path]) -> list[Path]:
+    """Return the files of the repository that pages link to and that are neither page nor
+    picture.
+    """
+    found = set()
+    for page in pages:
+        for target, _ in LINK.findall(page.read_text(encoding="utf-8")):
+            path = (page.parent / target).resolve()
+            if path.is_file() and path.is_relative_to(ROOT):
+                found.add(path)
+    return sorted(path for path in found if path.suffix not in (".md", ".png"))
+
+
+def text_page(path: Path) -> str:
+    """Return the page of a text: its name and what it holds."""
+    kind = {".py": "python", ".sh": "sh", ".toml": "toml"}.get(path.suffix, "text")
+    return f"# {path.name}\n\n{block(path, kind)}"
+
+
+def block(path: Path, kind: str) -> str:
+    """Return a file as a block of code."""
+    return f"`````{kind}\n{path.read_text(encoding='utf-8').rstrip()}\n`````\n"
+
+
+def examples_page() -> str:
+    """Return the page of the programs in ``examples``."""
+    parts = ["# Examples\n"]
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        parts.append(f"## {path.name}\n\n{block(path, 'python')}")
+    return "\n".join(parts)
+
+
+def library_pages() -> dict[str, str]:
+    """Return the library's pages by name: every public name with its docstring."""
+    exports = EXPORT.findall((ROOT / "promptcli" / "__init__.pyi").read_text(encoding="utf-8"))
+    pages = {}
+    for name, (title, rooms) in LIBRARY.items():
+        shown = []
+        for wanted in rooms:
+            shown += [f"{module}.{export}" for module, room, export in exports if room == wanted]
+        pages[f"api/{name}.md"] = library_page(title, shown)
+    pages["api/extend.md"] = library_page("Base classes for extensions", BASES)
+    return pages
+
+
+def library_page(title: str, names: Iterable[str]) -> str:
+    """Return a page of the docstrings of names."""
+    return "\n\n".join([f"# {title}", *(f"::: {name}" for name in names)])
