@@ -157,7 +157,7 @@ def narrow_mini(tmp_path_factory):
 def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path, monkeypatch):
     """On `mini` itself if the page shows its words, else on the narrow one, which is faster."""
     monkeypatch.chdir(tmp_path)
-    shown = ("README.md", "python.md", "recipes.md")
+    shown = ("README.md", "python.md", "recipes.md", "serve.md")
     if page.name not in shown:
         monkeypatch.setitem(SHIPPED, "mini-bert", narrow_mini)
         monkeypatch.setattr("promptcli.models.registry._SHIPPED_FOLDER", narrow_mini.parent)
@@ -420,6 +420,24 @@ def test_links_lead_somewhere():
     ]:
         for link in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+@functools.cache
+def anchors(page):
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_anchors_lead_to_a_heading():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+    for page in pages:
+        for name, anchor in re.findall(
+            r"\]\(([^):#]*)#([^)]+)\)", page.read_text(encoding="utf-8")
+        ):
+            target = page.parent / name if name else page
+            assert anchor in anchors(target), f"{page.name}: {name}#{anchor}"
 
 
 def test_the_tree_of_the_architecture_page_is_the_tree():
