@@ -49,6 +49,47 @@ def test_the_workflow_runs_what_ci_runs():
     ]
 
 
+def test_a_release_is_checked_then_published_without_a_token():
+    release = yaml.safe_load(
+        (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    )
+    check, publish = release["jobs"]["check"], release["jobs"]["publish"]
+    assert check["uses"] == "./.github/workflows/ci.yml"
+    assert publish["needs"] == "check"
+    assert publish["permissions"] == {"id-token": "write"}
+    assert not any("password" in step.get("with", {}) for step in publish["steps"])
+
+
+def test_the_oldest_and_the_newest_libraries_are_tried():
+    workflow = yaml.safe_load(
+        (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    )
+    tried = workflow["jobs"]["versions"]["strategy"]["matrix"]["include"]
+    pythons = [row["python"] for row in tried if row["resolution"] == "highest"]
+    assert [row["python"] for row in tried if row["resolution"] == "lowest-direct"] == ["3.11"]
+    assert pythons[0] == "3.11" and len(pythons) > 1
+
+
+def test_what_runs_before_a_commit_is_there():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    commands = {hook["entry"].split()[0] for repo in hooks["repos"] for hook in repo["hooks"]}
+    assert commands == {".venv/bin/ruff", ".venv/bin/mypy", ".venv/bin/python"}
+    (docs,) = (hook for repo in hooks["repos"] for hook in repo["hooks"] if hook["id"] == "docs")
+    assert (ROOT / docs["entry"].split()[1]).exists()
+
+
+def test_every_issue_template_has_what_github_asks_for():
+    templates = (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")
+    forms = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in templates]
+    forms = [form for form in forms if "body" in form]
+    assert len(forms) == 3
+    for form in forms:
+        assert form["name"] and form["description"]
+        ids = [field["id"] for field in form["body"]]
+        assert len(ids) == len(set(ids))
+        assert all(field["attributes"]["label"] for field in form["body"])
+
+
 @pytest.mark.wheel
 def test_wheel_and_sdist_hold_licence_and_notice_and_the_wheel_works(tmp_path):
     subprocess.run(
@@ -84,7 +125,10 @@ def test_wheel_and_sdist_hold_licence_and_notice_and_the_wheel_works(tmp_path):
         "CONTRIBUTING.md",
         "README.md",
         "Makefile",
+        "SECURITY.md",
+        "mkdocs.yml",
         ".ci/run",
+        ".pre-commit-config.yaml",
     ]
     kept += [
         "docs/python.md",
