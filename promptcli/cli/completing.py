@@ -89,12 +89,14 @@ def _completion(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]
 def answer_shell(program: Callable[[], None]) -> NoReturn:
     """Answer a shell that asks for completions, and end the process.
 
-    Bash breaks words at colons and replaces only what follows the last one: it is offered ``dev``,
-    not ``STS-B:dev``, which Typer does not know.
+    Typer offers the values of an option as they are. A shell wants them in the place of the word at
+    the cursor, which also has the option in ``--task=STS-B:d``; bash breaks that word and replaces
+    ``d`` alone.
     """
-    typed = ""
-    if os.environ["_PROMPTCLI_COMPLETE"] == "complete_bash":
-        typed = _mend_words()
+    shell = os.environ["_PROMPTCLI_COMPLETE"].removeprefix("complete_")
+    standing = ""
+    if shell == "bash":
+        standing = _mend_words()
     printed = io.StringIO()
     code: object = 0
     try:
@@ -102,15 +104,29 @@ def answer_shell(program: Callable[[], None]) -> NoReturn:
             program()
     except SystemExit as ended:
         code = ended.code
+    option = ""
+    if shell in ("zsh", "fish"):
+        option = _option_at_cursor()
+    if option and shell == "zsh":
+        print("compset -P '*=';")  # zsh completes what follows
+        option = ""
     for line in printed.getvalue().splitlines():
-        print(line.removeprefix(typed))
+        print(option + line.removeprefix(standing))
     raise SystemExit(code)
 
 
-def _mend_words() -> str:
-    """Join the words of bash at colons, and return what the word at the cursor has up to its last.
+def _option_at_cursor() -> str:
+    """Return what the word at the cursor has up to the value of its option: ``--task=``."""
+    _, _, word = os.environ.get("_TYPER_COMPLETE_ARGS", "").rpartition(" ")
+    option, equals, _ = word.partition("=")
+    return option + equals if option.startswith("--") and equals else ""
 
-    It is empty if bash has not broken that word.
+
+def _mend_words() -> str:
+    """Join the words of bash at ``:`` and ``=``; return what stands before the one at the cursor.
+
+    That is the beginning of the value that is completed: ``STS-B:`` in ``--task=STS-B:d``. It is
+    empty if bash has not broken the value.
     """
     try:
         words = shlex.split(os.environ["COMP_WORDS"])
@@ -120,15 +136,21 @@ def _mend_words() -> str:
     if len(words) <= current:  # a new word
         return ""
     mended: list[str] = []
-    joins = is_broken = False
+    standing = ""  # of the last word, what its other pieces have
+    joins = False
     for word in words[: current + 1]:
-        is_colon = word.strip(":") == "" and word != ""
-        is_broken = bool(mended) and (is_colon or joins)
-        if is_broken:
+        is_break = word != "" and word.strip(":=") == ""
+        if mended and (is_break or joins):
+            standing = mended[-1]
             mended[-1] += word
         else:
+            standing = ""
             mended.append(word)
-        joins = is_colon
+        if is_break:
+            standing = mended[-1]
+        joins = is_break
     os.environ["COMP_WORDS"] = shlex.join(mended)
     os.environ["COMP_CWORD"] = str(len(mended) - 1)
-    return mended[-1][: mended[-1].rindex(":") + 1] if is_broken else ""
+    if standing.startswith("--"):
+        _, _, standing = standing.partition("=")
+    return standing

@@ -84,11 +84,52 @@ def test_zsh_and_fish_are_answered(shell, monkeypatch, capsys):
     assert "simcse" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
-def test_bash_itself_completes(tmp_path):
-    program = tmp_path / "promptcli"
+@pytest.mark.parametrize(
+    ("shell", "typed", "answer"),
+    [
+        ("fish", "--task=STS-B:d", "--task=STS-B:dev\n"),
+        ("fish", "--task STS-B:d", "STS-B:dev\n"),
+        ("zsh", "--task=STS16", "compset -P '*=';\n_arguments '*: :((\"STS16\"))'\n"),
+        ("zsh", "--task STS16", "_arguments '*: :((\"STS16\"))'\n"),
+    ],
+)
+def test_a_value_behind_an_equals_sign_stays_with_its_option(
+    shell, typed, answer, monkeypatch, capsys
+):
+    monkeypatch.setenv("_PROMPTCLI_COMPLETE", f"complete_{shell}")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"promptcli eval mini {typed}")
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    monkeypatch.setattr(sys, "argv", ["promptcli"])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().out == answer
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
+def test_fish_itself_completes_a_value_behind_an_equals_sign(tmp_path):
+    _program(tmp_path)
+    script = """
+        _PROMPTCLI_COMPLETE=source_fish promptcli | source
+        complete -C "promptcli eval mini --task=STS-B:d"
+    """
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    environment = {**os.environ, **path, "HOME": str(tmp_path)}
+    ran = subprocess.run(
+        ["fish", "-N", "-c", script], env=environment, capture_output=True, text=True
+    )
+    assert ran.stdout == "--task=STS-B:dev\n"
+
+
+def _program(folder):
+    """Write the program ``promptcli`` of this Python into a folder."""
+    program = folder / "promptcli"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m promptcli "$@"\n')
     program.chmod(0o755)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_itself_completes(tmp_path):
+    _program(tmp_path)
     script = """
         eval "$(_PROMPTCLI_COMPLETE=source_bash promptcli)"
         COMP_WORDS=(promptcli train sim); COMP_CWORD=2
@@ -105,15 +146,20 @@ def test_bash_itself_completes(tmp_path):
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        (["STS-B", ":", "d"], ["dev"]),  # as bash breaks STS-B:d
-        (["STS-B", ":"], ["dev", "train", "all"]),
-        (["STS-B:d"], ["STS-B:dev"]),  # as bash with COMP_WORDBREAKS without a colon
-        (["demo", "--on", "STS-B", ":", "t"], []),  # eval has no --on
+        (["--task", "STS-B", ":", "d"], ["dev"]),  # as bash breaks STS-B:d
+        (["--task", "STS-B", ":"], ["dev", "train", "all"]),
+        (["--task", "STS-B:d"], ["STS-B:dev"]),  # as bash with COMP_WORDBREAKS without a colon
+        (["--task", "demo", "--on", "STS-B", ":", "t"], []),  # eval has no --on
+        (["--task", "=", "STS15"], ["STS15"]),
+        (["--task", "=", "STS-B", ":", "d"], ["dev"]),
+        (["--task", "=", "STS-B", ":"], ["dev", "train", "all"]),
+        (["--task", "=", "STS-B:d"], ["STS-B:dev"]),  # COMP_WORDBREAKS without a colon
+        (["--task=STS-B:d"], ["STS-B:dev"]),  # nor an equals sign
     ],
 )
-def test_bash_is_answered_after_a_colon(words, names, monkeypatch, capsys):
+def test_bash_is_answered_after_a_break(words, names, monkeypatch, capsys):
     monkeypatch.setenv("_PROMPTCLI_COMPLETE", "complete_bash")
-    line = ["promptcli", "eval", "mini", "--task", *words]
+    line = ["promptcli", "eval", "mini", *words]
     monkeypatch.setenv("COMP_WORDS", " ".join(line))
     monkeypatch.setenv("COMP_CWORD", str(len(line) - 1))
     monkeypatch.setattr(sys, "argv", ["promptcli"])
