@@ -11,7 +11,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from promptcli.backbones.loading import words_only
 from promptcli.backbones.pretrained import SHIPPED
 from promptcli.data.hub import FILES, TRAINING_FILES
-from promptcli.data.task_table import TASKS
+from promptcli.data.task_table import TASKS, TaskName
 from promptcli.models.entries import CARD, Entry, with_backbone
 from promptcli.recipe import Recipe
 
@@ -61,7 +61,7 @@ def write_card(
         base_model_relation=relation if base else None,
         tags=[*dict.fromkeys([library, *_TAGS])],
         datasets=datasets,
-        eval_results=_results(entry.scores) or None,
+        eval_results=_results(entry.scores, learned.get("chosen_by")) or None,
     )
     named = recipe.replace(backbone=without_paths(recipe.backbone))
     parts = "\n".join(
@@ -76,8 +76,15 @@ def write_card(
     (folder / CARD).write_text(text, encoding="utf-8")
 
 
-def _results(scores: Sequence[Mapping[str, Any]]) -> list[EvalResult]:
-    """Return the scores of an entry as the hub takes them, the last one of each task and split."""
+#: Split, in the hub's words, of a user's own pairs that chose the checkpoint.
+_DEVELOPMENT = "dev"
+
+
+def _results(scores: Sequence[Mapping[str, Any]], chosen_by: str | None) -> list[EvalResult]:
+    """Return the scores of an entry as the hub takes them, the last one of each task and split.
+
+    ``chosen_by`` is the task whose score chose the checkpoint.
+    """
     results = {}
     for score in scores:
         if score.get("metric") not in _METRICS:  # a user's own, of any scale
@@ -87,10 +94,13 @@ def _results(scores: Sequence[Mapping[str, Any]]) -> list[EvalResult]:
         split = score.get("split", "test")
         hub = TASKS[task].hub if task in TASKS else None
         name = without_paths(task)
+        if hub is None and str(TaskName(task, split)) == chosen_by:
+            split = _DEVELOPMENT
+            name = f"{name} (development pairs: they chose the checkpoint)"
         results[task, split] = EvalResult(
             task_type=kind.task,
             dataset_name=name,
-            dataset_type=hub.path if hub else name,
+            dataset_type=hub.path if hub else without_paths(task),
             dataset_split=split,
             metric_type=kind.type,
             metric_name=kind.name,

@@ -206,6 +206,24 @@ def test_a_card_holds_the_scores_as_the_hub_reads_them(tmp_path):
     assert "model-index" not in (tmp_path / "README.md").read_text()
 
 
+def test_a_card_says_which_own_pairs_chose_the_checkpoint(tmp_path):
+    recipe = Recipe(pooling="last/avg")
+    chosen = str(tmp_path / "chosen.tsv")
+    held_out = str(tmp_path / "held-out.tsv")
+    scores = [
+        {"task": task, "split": "test", "metric": "spearman", "value": 50.0}
+        for task in (chosen, held_out)
+    ]
+    provenance = {"trained": {"chosen_by": chosen}}
+    write_card(tmp_path, Entry("tiny", recipe, {}, provenance, scores), recipe, use="")
+    card = ModelCard.load(tmp_path / "README.md")
+    assert [(each.dataset_name, each.dataset_split) for each in card.data.eval_results] == [
+        ("chosen.tsv (development pairs: they chose the checkpoint)", "dev"),
+        ("held-out.tsv", "test"),
+    ]
+    assert str(tmp_path) not in card.content
+
+
 def test_bad_input_is_one_line_and_nothing_is_written(
     run, tmp_path, home, tiny_backbone, tiny_folder
 ):
