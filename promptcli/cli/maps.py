@@ -48,7 +48,8 @@ class Group:
 def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
     """Return how points are coloured: alike, by their numbers on a scale, or by their class.
 
-    The most frequent classes have colours, and come first; all others are grey.
+    The most frequent classes have colours, and come first; all others are grey. So is, among many
+    classes, one of a single point.
     """
     if values is None:
         return [Group("", list(range(count)), BLUE, 0)]
@@ -59,19 +60,28 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
     numbers = {value: finite_number(value) for value in rows_of}
     if len(rows_of) > MOST_CLASSES and None not in numbers.values():
         return _scale(rows_of, numbers, missing)
-    classes = sorted(rows_of, key=lambda value: -len(rows_of[value]))  # of equals the first
+    coloured = _coloured({value: len(rows) for value, rows in rows_of.items()})
     groups = []
-    for number, value in enumerate(classes[:MOST_CLASSES]):
+    for number, value in enumerate(coloured):
         rows = rows_of[value]
         name = textwrap.shorten(value, _CLASS, placeholder="…") or value[:_CLASS]
         groups.append(Group(f"{name} ({len(rows):,})", rows, COLOURS[number], number))
-    others = classes[MOST_CLASSES:]
-    if others:
-        rest = [row for value in others for row in rows_of[value]]
-        groups.append(Group(f"{len(others):,} others ({len(rest):,})", rest, GREY, 0))
+        del rows_of[value]
+    if rows_of:
+        rest = [row for rows in rows_of.values() for row in rows]
+        kind = "others" if coloured else "values"
+        groups.append(Group(f"{len(rows_of):,} {kind} ({len(rest):,})", rest, GREY, 0))
     if missing:
         groups.append(_without_value(missing))
     return groups
+
+
+def _coloured(counts: Mapping[str, int]) -> list[str]:
+    """Return the classes that have a colour, the most frequent first, from the points of each."""
+    classes = sorted(counts, key=lambda value: -counts[value])  # of equals the first
+    if len(classes) <= MOST_CLASSES:
+        return classes
+    return [value for value in classes[:MOST_CLASSES] if counts[value] > 1]
 
 
 def _without_value(rows: list[int]) -> Group:
@@ -98,11 +108,14 @@ def note_others(column: str, values: Sequence[str]) -> None:
     """Say that most classes have no colour of their own, if so."""
     found = Counter(value.strip() for value in values if value.strip())
     numeric = all(finite_number(value) is not None for value in found)
-    if len(found) > MOST_CLASSES and not numeric:
-        note(
-            f"{column} has {len(found):,} values; the {MOST_CLASSES} most frequent have a colour,"
-            " the others are grey"
-        )
+    if len(found) <= MOST_CLASSES or numeric:
+        return
+    coloured = _coloured(found)
+    if coloured:
+        said = f"the {len(coloured)} most frequent have a colour, the others are grey"
+    else:
+        said = "each of one sentence, so all are grey; give `color` a column with fewer values"
+    note(f"{column} has {len(found):,} values; {said}")
 
 
 def draw_map(path: Path, maps: "Mapping[str, SentenceMap]", column: str | None) -> None:

@@ -523,17 +523,28 @@ def draw_token_bias(path: Path, bias: "TokenBias", title: str) -> None:
 
 #: How a token is drawn among many.
 _DOTS: dict[str, Any] = {"s": 3, "linewidths": 0, "rasterized": True, "antialiased": False}
+#: How a token without a value is drawn among them.
+_RINGS: dict[str, Any] = {
+    "s": 12,
+    "linewidths": 0.5,
+    "facecolor": "white",
+    "edgecolor": "black",
+    "rasterized": True,
+}
 
 
 def _draw_frequency(figure: Any, panel: Any, bias: "TokenBias") -> None:
-    """Draw tokens coloured by their number of occurrences, the most frequent on top."""
+    """Draw tokens coloured by their number of occurrences, the most frequent on top.
+
+    Those that never occur are white rings, which no number of the scale is, in grey either.
+    """
     seen = bias.counts > 0
-    panel.scatter(*bias.points[~seen].T, color=GREY, label="never", **_DOTS)
+    panel.scatter(*bias.points[~seen].T, **_RINGS)
     order = bias.counts[seen].argsort(kind="stable")
     counts = bias.counts[seen][order]
     points = bias.points[seen][order]
     image = panel.scatter(*points.T, c=counts, norm="log", cmap="cividis_r", **_DOTS)
-    _colour_bar(figure, panel, image, "occurrences (grey: none)", "{x:,.0f}")
+    _colour_bar(figure, panel, image, "occurrences (○: none)", "{x:,.0f}")
     panel.set_title("frequency", fontsize="medium")
 
 

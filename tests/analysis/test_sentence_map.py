@@ -104,12 +104,21 @@ def test_of_300_classes_the_most_frequent_have_a_colour():
     assert len({(group.colour, group.mark) for group in groups}) == MOST_CLASSES + 1
 
 
+@pytest.mark.parametrize("frequent", [["b", "a", "b", "a", "a"], []])
+def test_among_many_classes_one_of_a_single_point_has_no_colour(frequent):
+    values = [*frequent, *(f"name {number}" for number in range(398))]
+    *coloured, others = groups_of(values, len(values))
+    assert [group.name for group in coloured] == ["a (3)", "b (2)"][: len(frequent)]
+    kind = "others" if frequent else "values"
+    assert (others.name, others.colour) == (f"398 {kind} (398)", GREY)
+
+
 def test_many_numbers_are_a_scale_and_few_are_classes():
     values = [*(str(number / 2) for number in range(40)), ""]
     scale, without = groups_of(values, 41)
     assert scale.numbers == [number / 2 for number in range(40)] and without.rows == [40]
     assert [group.name for group in groups_of(["1", "2", "1"], 3)] == ["1 (2)", "2 (1)"]
-    assert len(groups_of([*values, "unknown"], 42)) > 2  # a text among them: classes
+    assert groups_of([*values, "unknown"], 42)[0].numbers is None  # a text among them: classes
 
 
 ROWS = [
@@ -197,12 +206,21 @@ def test_two_models_are_two_panels(tiny_backbone, table, tmp_path):
     maps.draw_map(tmp_path / "two.png", named, "topic")
 
 
-def test_many_classes_are_said(analyze, tmp_path):
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        (150, "150 values; the 7 most frequent have a colour, the others are grey"),
+        (200, "200 values; the 7 most frequent have a colour"),
+        (298, "298 values; the 2 most frequent have a colour"),
+        (300, "300 values; each of one sentence, so all are grey; give --color a column with"),
+    ],
+)
+def test_many_classes_are_said(classes, said, analyze, tmp_path):
     table = tmp_path / "many.csv"
-    lines = [f"Sentence {number}.,class {number}" for number in range(300)]
+    lines = [f"Sentence {number}.,class {number % classes}" for number in range(300)]
     table.write_text("text,label\n" + "\n".join(lines) + "\n")
     ran = analyze(table, "--color", "label", "--plot", tmp_path / "many.png")
-    assert ran.code == 0 and "label has 300 values; the 7 most frequent have a colour" in ran.err
+    assert ran.code == 0 and f"label has {said}" in " ".join(ran.err.split())
 
 
 def test_values_may_be_given_in_python(tiny_backbone):

@@ -3,6 +3,10 @@
 import contextlib
 import json
 
+import numpy as np
+import pytest
+
+from promptcli.analysis.token_bias import TokenBias
 from promptcli.cli import figures, pictures
 from promptcli.cli.figures import draw_numbers
 
@@ -24,17 +28,23 @@ DOCUMENT = {
 }
 
 
-def test_measured_and_published_numbers_are_drawn(tmp_path, monkeypatch):
-    seen = []
+@pytest.fixture
+def seen(monkeypatch):
+    """The figures that are drawn, as matplotlib has them."""
+    kept = []
     drawing = pictures.drawing
 
     @contextlib.contextmanager
-    def kept(*given, **options):
+    def kept_drawing(*given, **options):
         with drawing(*given, **options) as figure:
             yield figure
-            seen.append(figure)
+            kept.append(figure)
 
-    monkeypatch.setattr(pictures, "drawing", kept)
+    monkeypatch.setattr(pictures, "drawing", kept_drawing)
+    return kept
+
+
+def test_measured_and_published_numbers_are_drawn(tmp_path, seen):
     path = draw_numbers(tmp_path, DOCUMENT)
     assert path == tmp_path / "dcpcse-figure-2.tiny.png" and path.read_bytes()[1:4] == b"PNG"
     (panel,) = seen[0].axes
@@ -54,6 +64,20 @@ def test_measured_and_published_numbers_are_drawn(tmp_path, monkeypatch):
         "measured, tiny",
         "published, bert-base",
     ]
+
+
+def test_tokens_that_never_occur_have_no_colour_of_the_scale(tmp_path, seen):
+    points = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    counts = np.array([0, 1, 10, 1000])
+    flags = np.array([True, False, True, False])
+    bias = TokenBias((0.2, 0.1), {}, [], points, counts, flags, flags)
+    pictures.draw_token_bias(tmp_path / "bias.png", bias, "tiny")
+    panel = seen[0].axes[0]
+    never, scale = panel.collections
+    assert never.get_offsets().tolist() == [[0.0, 0.0]]
+    assert never.get_facecolor().tolist() == [[1.0, 1.0, 1.0, 1.0]]  # no colour of cividis
+    assert never.get_edgecolor().tolist() == [[0.0, 0.0, 0.0, 1.0]]
+    assert scale.get_array().tolist() == [1, 10, 1000]
 
 
 def test_tables_and_pictures_have_no_such_figure(tmp_path):
