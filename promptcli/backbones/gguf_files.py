@@ -67,9 +67,7 @@ def _kept(file: Path, size: int, changed: int) -> Path:
 
 def _types_of(file: Path) -> Counter[str]:
     """Return how many weights a file has of each type; refuse what is no language model of ours."""
-    from gguf import GGUFReader
-
-    reader = GGUFReader(file)
+    reader = _reader(file)
     field = reader.fields.get("general.architecture")
     if field is None:
         raise UsageError(f"the GGUF file {file.name} names no architecture: it holds no model")
@@ -80,6 +78,27 @@ def _types_of(file: Path) -> Counter[str]:
     for tensor in reader.tensors:
         types[tensor.tensor_type.name] += int(tensor.n_elements)
     return types
+
+
+def _reader(file: Path) -> Any:
+    """Return the library's reader of a file; refuse one that it cannot read."""
+    from gguf import GGUF_MAGIC, GGUFReader
+
+    with file.open("rb") as opened:
+        magic = opened.read(4)
+    if magic != GGUF_MAGIC.to_bytes(4, "little"):
+        raise UsageError(
+            f"{file.name} is not a GGUF file: it does not begin with GGUF; give a model of"
+            " llama.cpp"
+        )
+    try:
+        return GGUFReader(file)
+    except (ValueError, LookupError, ArithmeticError, MemoryError):  # numpy's, mostly
+        size = file.stat().st_size
+        raise UsageError(
+            f"the GGUF file {file.name} is cut, damaged or of a later version: its {size:,} bytes"
+            " do not hold what its header lists; fetch it again"
+        ) from None
 
 
 def _convert(file: Path, folder: Path, dtype: torch.dtype) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.cli.grids import Grid
-from promptcli.cli.options import value_typed
 from promptcli.cli.pictures import COLOURS, MARKERS, drawing, figure_title
 from promptcli.errors import UsageError
+from promptcli.settings import settings_typed
 
 #: Most curves of one picture, each with its own colour and mark.
 _MOST = len(COLOURS)
@@ -52,11 +52,10 @@ def curves_of(records: Sequence[Mapping[str, Any]]) -> list[Curve]:
     """Return the curves of runs, each with its ``changes`` of the settings and its ``curve``."""
     runs_of: dict[str, list[list[dict[str, Any]]]] = {}
     for record in records:
-        typed = []
-        for field, value in record["changes"].items():
-            if field != "seed":
-                typed.append(f"{field.replace('_', '-')} {value_typed(value)}")
-        runs_of.setdefault(", ".join(typed), []).append(record["curve"])
+        changes = dict(record["changes"])
+        changes.pop("seed", None)
+        name = ", ".join(settings_typed(changes))
+        runs_of.setdefault(name, []).append(record["curve"])
     return [Curve(name, runs) for name, runs in runs_of.items()]
 
 

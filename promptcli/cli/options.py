@@ -14,7 +14,7 @@ import typer
 
 from promptcli.errors import UsageError, unknown
 from promptcli.recipe import Choice, Recipe
-from promptcli.settings import PAPER, expand_user, read_settings, setting
+from promptcli.settings import PAPER, expand_user, read_settings, setting, value_typed
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -142,13 +142,6 @@ def set_help(settings: Any, heading: str, *, leave_out: Sequence[str] = ()) -> S
             value = value_typed(getattr(settings, item.name))
             rows.append((f"{written_name(item.name)}={value}", item.metadata["help"]))
     return heading, rows
-
-
-def value_typed(value: Any) -> str:
-    """Return a setting's value in the form that is typed: ``true``, ``1e-05``."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
 
 
 def kinds_of(described: Any) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from typing import Any
 
 import typer
 
-from promptcli.cli.options import kinds_of, value_typed, written_name
+from promptcli.cli.options import kinds_of, written_name
 from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.settings import value_typed
 from promptcli.storage.documents import parse_toml
 
 #: Options that say what is done now, not what is trained.

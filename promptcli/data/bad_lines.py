@@ -61,7 +61,7 @@ class _Written(BadRows):
 
 REFUSED = BadRows()
 #: The same where the user may have them written to a file.
-REFUSED_WITH_HINT = BadRows("; `bad_lines` FILE gets such rows, and the others are read")
+REFUSED_WITH_HINT = BadRows("; give `bad_lines` FILE to list such rows there and read the others")
 IGNORED: BadRows = _Ignored()
 
 

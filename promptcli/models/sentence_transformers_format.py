@@ -357,7 +357,10 @@ def static_table(encoder: Encoder, program: str, *, same_length: bool = False) -
     equal.
     """
     if encoder.pooling.spec not in ("static/avg", "mlm-head/avg"):
-        raise InexactError(f"a table holds static/avg, not pooling {encoder.pooling.spec!r}")
+        raise InexactError(
+            f"{program} holds a table of words, which pooling {encoder.pooling.spec!r} does not"
+            " come from; give a static model such as mini-static, or `pooling` static/avg"
+        )
     if encoder.backbone.words_only:
         raise InexactError("word vectors have their own tokenizer, which no tokenizer.json holds")
     if type(encoder.prompt) is not Prompt or encoder.denoising.place != "none":

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import numpy as np
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
-from pydantic import Field
+from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
+from pydantic import Field, ValidationError
 
 import promptcli
 from promptcli.data.given import check_texts
@@ -24,6 +24,7 @@ from promptcli.index.column_types import columns_of
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.stored import Stamp
 from promptcli.notes import warn
+from promptcli.storage.documents import shown
 
 _MOST_HITS = 100
 _MOST_CHARACTERS = 100_000
@@ -56,6 +57,17 @@ Hybrid = Annotated[
     ),
 ]
 Text = Annotated[str, Field(min_length=1, max_length=_MOST_CHARACTERS, description="A sentence.")]
+_SENTENCE = f"a text of 1 to {_MOST_CHARACTERS:,} characters"
+#: What the parameters of the tools take, for messages.
+_ALLOWED = {
+    "query": _SENTENCE,
+    "a": _SENTENCE,
+    "b": _SENTENCE,
+    "index": "a name that the tool indexes lists",
+    "k": f"a whole number from 1 to {_MOST_HITS}",
+    "where": "a text such as year > 2020",
+    "hybrid": "true or false",
+}
 
 
 @dataclass(frozen=True)
@@ -161,13 +173,38 @@ def _given(*texts: str) -> list[str]:
     return check_texts(list(texts))
 
 
+class _Server(MCPServer):
+    """The library's server; what a parameter does not take is said as our other messages are."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Any = None
+    ) -> CallToolResult | InputRequiredResult:
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            wrong = error.__cause__
+            if not isinstance(wrong, ValidationError):
+                raise
+            raise ToolError(f"Error executing tool {name}: {_refusal(wrong)}") from wrong
+
+
+def _refusal(wrong: ValidationError) -> str:
+    """Return what is wrong with the first parameter that is refused."""
+    [first, *_] = wrong.errors()
+    name = str(first["loc"][0])
+    allowed = _ALLOWED[name]
+    if first["type"] == "missing":
+        return f"{name} is missing; give {allowed}"
+    return f"{name} takes {allowed}, not {shown(first['input'])}"
+
+
 def make_server(indexes: Mapping[str, SentenceIndex], encoder: Encoder) -> MCPServer:
     """Return the protocol's server with the tools; without an index there is nothing to search."""
     tools = Tools(indexes, encoder)
     offered: list[Callable[..., Any]] = [tools.similar]
     if indexes:
         offered = [tools.search, tools.similar, tools.indexes]
-    server = MCPServer("promptcli", version=promptcli.__version__, log_level="ERROR")
+    server = _Server("promptcli", version=promptcli.__version__, log_level="ERROR")
     for tool in offered:
         server.add_tool(tool, annotations=_READS)
     return server

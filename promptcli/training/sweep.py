@@ -16,6 +16,7 @@ from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.models.registry import Registry
 from promptcli.notes import note
+from promptcli.settings import settings_typed
 from promptcli.storage.runs import RunFolder
 from promptcli.training.processes import Processes
 from promptcli.training.run import Setting, Trained, TrainingJob
@@ -128,7 +129,7 @@ def _run_all(
     try:
         for job, changes in zip(jobs, trials, strict=True):
             assert job.name is not None
-            note(f"run {len(runs) + 1} of {len(trials)}: {shown(changes)}")
+            note(f"run {len(runs) + 1} of {len(trials)}: {', '.join(settings_typed(changes))}")
             if job.name in finished:
                 runs.append(Trained(registry.load(job.name)))
             else:
@@ -152,13 +153,3 @@ def _recorded(
         records.append({**record, **run.to_dict(), "curve": run.facts["curve"]})
     provenance = {**best.entry.provenance, "trained": {**best.facts, "runs": records}}
     return dataclasses.replace(best.entry, name=name, provenance=provenance)
-
-
-def shown(changes: Mapping[str, Setting]) -> str:
-    """Return changes of settings as the command line spells them: ``learning-rate 0.0001``."""
-    written = []
-    for field, value in changes.items():
-        if isinstance(value, bool):
-            value = str(value).lower()
-        written.append(f"{field.replace('_', '-')} {value}")
-    return ", ".join(written)

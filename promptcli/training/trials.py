@@ -18,11 +18,12 @@ from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.models.registry import Registry
 from promptcli.notes import note
+from promptcli.settings import settings_typed
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training.processes import Processes
 from promptcli.training.ranges import Range, Space
 from promptcli.training.run import Setting, Trained, TrainingJob
-from promptcli.training.sweep import BEGIN_AGAIN, check_free, places, shown
+from promptcli.training.sweep import BEGIN_AGAIN, check_free, places
 from promptcli.training.watching import DevScore, Watcher
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def _run_next(
         reported = {}
     changes = {setting: _draw(trial, setting, values) for setting, values in space.items()}
     trial.set_user_attr("changes", changes)
-    note(f"trial {trial.number + 1}: {shown(changes)}")
+    note(f"trial {trial.number + 1}: {', '.join(settings_typed(changes))}")
     registry = open_registry()
     run_name = _trial_name(name, trial.number)
     run = RunFolder(registry.run_folder(run_name))

@@ -122,12 +122,17 @@ def test_what_is_no_model_of_ours_is_one_line(run, qwen, tmp_path, home, monkeyp
 
     write_gguf(qwen, tmp_path / "rwkv.gguf", architecture="rwkv7")
     assert refused(similarity("rwkv.gguf"), 2, "architecture of rwkv.gguf 'rwkv7'", "qwen2, qwen3")
-    (tmp_path / "cut.gguf").write_bytes((tmp_path / "rwkv.gguf").read_bytes()[:500])
-    assert refused(similarity("cut.gguf"), 2, "cut.gguf cannot be loaded")
+    whole = (tmp_path / "rwkv.gguf").read_bytes()
+    for size in (10, 500, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "cut.gguf").write_bytes(whole[:size])
+        said = f"cut.gguf is cut, damaged or of a later version: its {size:,} bytes"
+        assert refused(similarity("cut.gguf"), 2, said, "fetch it again")
+    (tmp_path / "later.gguf").write_bytes(whole[:4] + b"\x63" + whole[5:])
+    assert refused(similarity("later.gguf"), 2, "later.gguf is cut, damaged or of a later")
     (tmp_path / "text.gguf").write_text("no model")
-    assert refused(similarity("text.gguf"), 2, "text.gguf cannot be loaded")
+    assert refused(similarity("text.gguf"), 2, "text.gguf is not a GGUF file")
     (tmp_path / "empty.gguf").touch()
-    assert refused(similarity("empty.gguf"), 2, "empty.gguf cannot be loaded")
+    assert refused(similarity("empty.gguf"), 2, "empty.gguf is not a GGUF file")
     assert refused(similarity("none.gguf"), 3, "no GGUF file", "none.gguf")
     assert not (home / "cache").exists()
     folder = tmp_path / "folder"

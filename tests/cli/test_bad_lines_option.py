@@ -31,7 +31,7 @@ def done(ran):
 
 
 def test_embed(run):
-    refused(run("embed", "a.jsonl", "-q"), 2, "a.jsonl: line 4", "--bad-lines FILE gets such rows")
+    refused(run("embed", "a.jsonl", "-q"), 2, "a.jsonl: line 4", "give --bad-lines FILE to list")
     assert not list(Path().glob("*.npy"))
     done(run("embed", "a.jsonl", *BAD))
     Path("good.txt").write_text("a cat sleeps\n\nit is raining\n\n")
@@ -46,7 +46,7 @@ def test_embed(run):
 
 def test_embed_in_parts(run):
     parts = ("embed", "a.jsonl", "--shards", "2", "-o", "out", *BAD)
-    refused(run(*parts[:6], "-q"), 2, "a.jsonl: line 4", "--bad-lines FILE gets such rows")
+    refused(run(*parts[:6], "-q"), 2, "a.jsonl: line 4", "give --bad-lines FILE to list")
     done(run(*parts, "--shard", "1"))
     rest = run(*parts)
     assert rest.code == 0 and "4 vectors of 256 dimensions in 2 parts" in rest.err
@@ -54,13 +54,13 @@ def test_embed_in_parts(run):
 
 
 def test_index_build_and_add(run):
-    refused(run("index", "build", "a.jsonl", "-o", "x", "-q"), 2, "--bad-lines FILE gets")
+    refused(run("index", "build", "a.jsonl", "-o", "x", "-q"), 2, "give --bad-lines FILE to list")
     ran = done(run("index", "build", "a.jsonl", "-o", "x", *BAD, "--json"))
     assert json.loads(ran.out)["rows"] == 2
     ran = run("index", "search", "x", "rain", "-k", "1", "--json")
     assert json.loads(ran.out)["id"] == 2
     add = ("index", "add", "x", "a.jsonl", "--allow-duplicates", "--json")
-    refused(run(*add, "-q"), 2, "--bad-lines FILE gets")
+    refused(run(*add, "-q"), 2, "give --bad-lines FILE to list")
     assert json.loads(done(run(*add, *BAD)).out)["rows"] == 4
     run("embed", "a.jsonl", *BAD, "-o", "v.jsonl")
     refused(run("index", "build", "v.jsonl", "-o", "y", *BAD), 2, "--bad-lines is for sentences")
@@ -76,7 +76,7 @@ def test_index_sync_and_search(run):
     assert "0 to add, 0 to remove" in done(run("index", "sync", "x", "in", "--dry-run", *BAD)).err
     ran = done(run("search", "rain", "in", *BAD, "-k", "1", "--json"))
     assert json.loads(ran.out)["line"] == 3
-    refused(run("search", "rain", "in/a.jsonl", "-q"), 2, "--bad-lines FILE gets such rows")
+    refused(run("search", "rain", "in/a.jsonl", "-q"), 2, "give --bad-lines FILE to list")
 
 
 def test_train_leaves_out_rows_and_goes_on_without_them(run, few_demo_pairs, monkeypatch):
@@ -86,7 +86,7 @@ def test_train_leaves_out_rows_and_goes_on_without_them(run, few_demo_pairs, mon
     Path("g.csv").write_text("\n".join(["sentence1,sentence2,score", *graded]) + "\n")
     train = ("train", "sbert-regression", "--data", "g.csv", "--steps", "2", "--batch-size", "4")
     train += ("--name", "mine")
-    refused(run(*train, "-q"), 2, "g.csv: line 11: 2 columns", "--bad-lines FILE gets such rows")
+    refused(run(*train, "-q"), 2, "g.csv: line 11: 2 columns", "give --bad-lines FILE to list")
     assert run(*train, "--dry-run", "--bad-lines", "bad.jsonl").code == 0
     assert not Path("bad.jsonl").exists()
     ran = run(*train, "--bad-lines", "bad.jsonl")

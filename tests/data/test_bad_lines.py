@@ -95,7 +95,7 @@ def test_rows_of_parquet():
 @pytest.mark.parametrize("name", FILES)
 def test_without_a_file_the_first_is_refused_with_the_option(name):
     Path(name).write_bytes(FILES[name][0])
-    hint = "; `bad_lines` FILE gets such rows, and the others are read$"
+    hint = "; give `bad_lines` FILE to list such rows there and read the others$"
     with pytest.raises(UsageError, match=hint), bad_rows(None) as bad:
         with open_rows(name, bad=bad) as rows:
             list(rows)

@@ -74,11 +74,14 @@ def test_the_folder_is_read_by_promptcli_too(run, home, tiny_folder, tmp_path):
 
 def test_what_is_no_table_is_refused_with_the_reason(run, tiny_backbone, tmp_path):
     recipe = Recipe(pooling="last/avg")
-    with pytest.raises(InexactError, match="a table holds static/avg"):
+    with pytest.raises(InexactError, match="holds a table of words, which pooling 'last/avg'"):
         export_model2vec(
             Entry("x", recipe), random_encoder(recipe, tiny_backbone("bert")), tmp_path
         )
     assert refused(
-        run("export", "last-avg", "-o", tmp_path / "x", "--to", "model2vec"), 2, "static/avg"
+        run("export", "last-avg", "-o", tmp_path / "x", "--to", "model2vec"),
+        2,
+        "mini-static",
+        "--pooling static/avg",
     )
     assert not (tmp_path / "x").exists()

@@ -16,6 +16,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.stored import MANIFEST
 from promptcli.recipe import Recipe
+from promptcli.serving import agents
 from promptcli.serving.agents import make_server
 from tests.embed_running import refused
 from tests.processes import PIPE, Program
@@ -76,6 +77,8 @@ def test_all_tools_only_read_and_describe_what_they_take(index, encoder):
 
     tools = asyncio.run(listed({"notes": index}))
     assert [tool.name for tool in tools] == ["search", "similar", "indexes"]
+    taken = {name for tool in tools for name in tool.input_schema["properties"]}
+    assert taken == agents._ALLOWED.keys()
     for tool in tools:
         assert tool.description and tool.annotations.read_only_hint
         assert all(about["description"] for about in tool.input_schema["properties"].values())
@@ -88,16 +91,22 @@ def test_all_tools_only_read_and_describe_what_they_take(index, encoder):
         ({"query": "x", "index": "none"}, "no index 'none'; valid: notes"),
         ({"query": "x", "where": "yaer > 3"}, "no column 'yaer'"),
         ({"query": "x", "hybrid": True}, "has no BM25"),
-        ({"query": "x", "k": 0}, "greater than or equal to 1"),
-        ({"query": "x", "k": 101}, "less than or equal to 100"),
-        ({"query": ""}, "at least 1 character"),
+        ({"query": "x", "k": 0}, "k takes a whole number from 1 to 100, not 0"),
+        ({"query": "x", "k": 1000}, "k takes a whole number from 1 to 100, not 1000"),
+        ({"query": "x", "k": "many"}, "k takes a whole number from 1 to 100, not 'many'"),
+        ({"query": "x", "hybrid": "perhaps"}, "hybrid takes true or false, not 'perhaps'"),
+        ({"query": "x", "index": 3}, "index takes a name that the tool indexes lists, not 3"),
+        ({"query": "x", "where": ["a"]}, "where takes a text such as year > 2020, not ['a']"),
+        ({}, "query is missing; give a text of 1 to 100,000 characters"),
+        ({"query": ""}, "query takes a text of 1 to 100,000 characters, not ''"),
         ({"query": " \n"}, "the text is blank"),
-        ({"query": "x" * 100_001}, "at most 100000 characters"),
+        ({"query": "x" * 100_001}, "query takes a text of 1 to 100,000 characters, not 'xxx"),
     ],
 )
 def test_what_cannot_be_asked_is_said_to_the_agent(index, encoder, given, says):
     [result] = call(make_server({"notes": index}, encoder), ("search", given))
-    assert result.is_error and says in result.content[0].text
+    said = result.content[0].text
+    assert result.is_error and says in said and len(said.splitlines()) == 1
 
 
 def test_an_index_is_read_again_once_it_is_replaced(encoder, tmp_path):

@@ -24,12 +24,12 @@ from promptcli.cli.options import (
     kinds_of,
     parsed,
     set_help,
-    value_typed,
 )
 from promptcli.cli.pictures import PictureOptions
 from promptcli.cli.run_files import as_toml, reads_run_file, settings_in_file
 from promptcli.cli.stopping import ended_by_signals
 from promptcli.errors import UsageError
+from promptcli.settings import settings_typed, value_typed
 from promptcli.training.launch import launch
 from promptcli.training.methods import METHODS, all_settings, find_method
 from promptcli.training.ranges import Range
@@ -398,10 +398,6 @@ def _space(sweep: Sequence[str], seeds: int | None) -> dict[str, Any]:
     return space
 
 
-def _typed(changes: Mapping[str, Any]) -> list[str]:
-    return [f"{field.replace('_', '-')} {value_typed(value)}" for field, value in changes.items()]
-
-
 def settings_in_force(words: Sequence[str]) -> Section:
     """Return the settings of the method on the command line."""
     method = next((word for word in words if word in METHODS), None)
@@ -453,7 +449,7 @@ def _print_results(
         result_json(document)
     elif len(runs) > 1:
         _print_spread(best, document["summary"])
-        chosen = f"{best.facts['chosen_by']} chose {', '.join(_typed(document['chosen']))}"
+        chosen = f"{best.facts['chosen_by']} chose {', '.join(settings_typed(document['chosen']))}"
         note(f"{chosen}; all runs: promptcli models show {name} --runs")
     else:
         columns = {**best.references, "trained": best.scores}
@@ -520,7 +516,7 @@ def _print_search(found: "SettingsSearch", name: str, *, as_json: bool) -> None:
         settings = [field.replace("_", "-") for field in best.changes]
         heads = ("trial", *settings, found.best.facts["chosen_by"], "best", "steps", "state")
         result_table(heads, rows)
-        note(f"chosen: {', '.join(_typed(best.changes))}")
+        note(f"chosen: {', '.join(settings_typed(best.changes))}")
     note(_saved(found.best, name))
 
 
