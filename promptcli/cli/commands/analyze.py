@@ -25,12 +25,11 @@ from promptcli.cli.options import (
     field_option,
     parsed,
     recipe_changes,
-    value_typed,
 )
 from promptcli.cli.pictures import PictureOptions, draw_bars, text_bar, token_map
 from promptcli.errors import UsageError, counted, look_up
 from promptcli.recipe import Choice
-from promptcli.settings import BARE
+from promptcli.settings import BARE, value_typed
 
 if TYPE_CHECKING:
     from promptcli.analysis.mask_tokens import MaskTokens
