@@ -9,14 +9,16 @@ from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM
 from transformers.utils import logging as transformers_logging
 
-from promptcli.backbones.dropout import install_fast_dropout
+from promptcli.backbones.bert import BertModel, read_bert_config
+from promptcli.backbones.families import FAMILIES
 from promptcli.storage.tensors import disk_errors
 
 
 class MaskedLM:
-    """transformers' BERT and head from random weights.
+    """A BERT and its head from random weights.
 
-    Products are computed in ``dtype``, all else in float32.
+    transformers draws, names and stores them; our own model computes on the same tensors. Products
+    are computed in ``dtype``, all else in float32.
     """
 
     def __init__(
@@ -43,27 +45,28 @@ class MaskedLM:
             max_position_embeddings=positions,
             tie_word_embeddings=tied,
         )
-        self._model: Any = cast(Any, BertForMaskedLM(config))
-        self._decoder = self._model.get_output_embeddings()
+        self._stored: Any = cast(Any, BertForMaskedLM(config))
+        self._decoder = self._stored.get_output_embeddings()
         if not tied:
             self._decoder.weight.data.copy_(self.token_rows.data)
-        install_fast_dropout(self._model)
-        self._model.to(device).train()
+        self._stored.to(device)
+        self._head = self._stored.cls
+        self._bert = _our_bert(self._stored)
         #: Trainable tensors by name; tied ones once.
-        self.parameters: dict[str, nn.Parameter] = dict(self._model.named_parameters())
+        self.parameters: dict[str, nn.Parameter] = dict(self._stored.named_parameters())
         if not tied:
             del self.parameters["cls.predictions.bias"]  # the untied decoder has its own bias
 
     @property
     def token_rows(self) -> nn.Parameter:
         """The word embeddings, (v, d)."""
-        rows: nn.Parameter = self._model.get_input_embeddings().weight
+        rows: nn.Parameter = self._stored.get_input_embeddings().weight
         return rows
 
     @property
     def position_rows(self) -> nn.Parameter:
         """The position table, (positions, d)."""
-        rows: nn.Parameter = self._model.bert.embeddings.position_embeddings.weight
+        rows: nn.Parameter = self._stored.bert.embeddings.position_embeddings.weight
         return rows
 
     def start_from(self, vectors: Tensor) -> None:
@@ -99,15 +102,16 @@ class MaskedLM:
             weights: (e,) that sum to 1 (Ma et al. 2024, eq. 3).
             dropout: Probability of dropout, of hidden states and attention.
         """
-        for module in self._model.modules():
+        for module in self._bert.modules():
             if isinstance(module, nn.Dropout):
                 module.p = dropout
         positions = begins[:, None] + torch.arange(ids.shape[1], device=ids.device)
         # padding may lie beyond the table
         positions = positions.clamp(max=len(self.position_rows) - 1)
         with torch.autocast(ids.device.type, self._dtype, enabled=self._dtype != torch.float32):
-            states = self._model.bert(input_ids=ids, attention_mask=real, position_ids=positions)[0]
-            logits = self._model.cls(states.flatten(0, 1)[places]).float()
+            output = self._bert(input_ids=ids, attention_mask=real, position_ids=positions)
+            states = output.last_hidden_state.flatten(0, 1)
+            logits = self._head(states[places]).float()
         loss = functional.cross_entropy(logits[: len(gold)], gold)
         right = (logits.detach()[: len(gold)].argmax(dim=1) == gold).sum()
         if len(words):
@@ -116,9 +120,19 @@ class MaskedLM:
 
     def save(self, folder: Path, *, dropout: float) -> None:
         """Write ``config.json`` and ``model.safetensors``."""
-        self._model.config.hidden_dropout_prob = self._model.config.attention_probs_dropout_prob = (
-            dropout
-        )
+        config = self._stored.config
+        config.hidden_dropout_prob = dropout
+        config.attention_probs_dropout_prob = dropout
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         with disk_errors(folder / "model.safetensors"):
-            self._model.eval().save_pretrained(folder)
+            self._stored.eval().save_pretrained(folder)
+
+
+def _our_bert(stored: Any) -> BertModel:
+    """Return the model of ours that computes on the tensors of transformers' one, in train mode."""
+    config = read_bert_config("bert", stored.config.to_dict())
+    assert config is not None
+    with torch.device("meta"):
+        model = BertModel(config, FAMILIES["bert"], pooler=False)
+    model.load_state_dict(stored.bert.state_dict(keep_vars=True), assign=True)
+    return model.train()
