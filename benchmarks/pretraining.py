@@ -1,4 +1,4 @@
-"""The steps of ``pretrain`` on our own BERT, and on transformers' with the same tensors and batches.
+"""The steps of ``pretrain`` on our own BERT, and on that of transformers with the same tensors.
 
     python benchmarks/pretraining.py [--steps 12] [--lines 20000] [--dtype bfloat16]
 

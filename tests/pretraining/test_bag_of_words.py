@@ -68,9 +68,9 @@ def test_the_loss_is_the_plain_loops():
     batch = predict_words(step, plan(), corpus)
     with torch.no_grad():
         both, _ = model.loss(*batch.tensors("cpu"), dropout=0.0)
-        model._model.eval()
+        model._stored.eval()
         ids, real = torch.from_numpy(batch.ids), torch.from_numpy(batch.real)
-        logits = model._model(input_ids=ids, attention_mask=real.long()).logits.flatten(0, 1)
+        logits = model._stored(input_ids=ids, attention_mask=real.long()).logits.flatten(0, 1)
     lines = [row.tolist() for row in np.split(np.asarray(corpus.tokens), corpus.ends[:-1])]
     losses, masks = [], batch.places[len(batch.gold) :]
     for start, end in step.spans.tolist():
