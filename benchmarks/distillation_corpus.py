@@ -16,7 +16,7 @@ from pathlib import Path
 
 _WIKIPEDIA = 200_000  # sentences that are drawn
 _SHORTEST, _LONGEST = 9, 159  # characters
-_TABLES = {
+_TABLES: dict[str, dict[str, tuple[int, ...]]] = {
     "COCO captions": {"pairs/captions_coco.tsv": (0, 1)},
     "NLI": {
         "pairs/nli_triplets.tsv": (0, 1, 2),

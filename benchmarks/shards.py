@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 
 def write_lines(path: Path, source: Path | None, lines: int) -> None:
@@ -129,7 +130,8 @@ def alone_run(runs: Runs, folder: Path, given, longest: float, chance: random.Ra
     """
     waiting = list(range(given.shards))
     chance.shuffle(waiting)
-    killed, working = 0, {}
+    killed = 0
+    working: dict[int, Any] = {}
     while waiting or working:
         while waiting and len(working) < given.workers:
             shard = waiting.pop()
