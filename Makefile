@@ -16,6 +16,7 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks
 
 # Bytecode is kept, also where the environment says no: hundreds of processes of the tests read it.
 test: install

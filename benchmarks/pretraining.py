@@ -1,6 +1,6 @@
 """The steps of ``pretrain`` on our own BERT, and on that of transformers with the same tensors.
 
-    python benchmarks/pretraining.py [--steps 12] [--lines 20000] [--dtype bfloat16]
+    python benchmarks/pretraining.py [--steps 12] [--dtype bfloat16] [--threads 2]
 
 Both take the same step in turns: loss, gradients, clipping, AdamW. Figures: tokens a second by the
 clock and by the processor's time (of all threads), medians over the steps; and, of the first step
@@ -22,7 +22,6 @@ from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.trainer import Trainer
 
-THREADS = 2
 DROPOUT = 0.1
 
 
@@ -100,8 +99,9 @@ def main():
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--lines", type=int, default=20_000)
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(arguments.threads)
     plan = Plan(tokens=10**7)
     corpus = random_corpus(plan, arguments.lines)
     loss, gradients = differences(plan, corpus)
