@@ -65,7 +65,7 @@ def main():
                 SHIPPED["mini-bert"],
                 lines,
             ]
-        seconds = {name: [] for name in runs}
+        seconds: dict[str, list[float]] = {name: [] for name in runs}
         for number in range(rounds):
             for name, command in runs.items():
                 out = Path(made) / f"{number} {name}".replace("/", "")
