@@ -33,7 +33,7 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
 from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.streams import prefetch
+from promptcli.encoder.prefetching import prefetch
 from promptcli.recipe import Recipe
 from promptcli.searching import search_heads
 from promptcli.training.methods import find_method

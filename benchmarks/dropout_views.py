@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from promptcli.backbones.pretrained import SHIPPED
+from promptcli.backbones.locating import SHIPPED
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder

@@ -19,7 +19,7 @@ import torch
 
 import promptcli as pc
 from promptcli.backbones.loading import load_backbone
-from promptcli.backbones.pretrained import SHIPPED
+from promptcli.backbones.locating import SHIPPED
 from promptcli.encoder.encoder import TUNED
 from promptcli.models.exporting import export
 from promptcli.models.importing import import_model

@@ -32,7 +32,7 @@ PROGRAMS = {
 def serve(program: str, model: Path) -> None:
     """Serve a model at a free port until SIGTERM."""
     import promptcli as pc
-    from promptcli.encoder.batching import Encoded
+    from promptcli.encoder.encoded import Encoded
     from promptcli.serving import serve as run
     from promptcli.serving.settings import ServeSettings
 

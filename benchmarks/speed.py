@@ -31,7 +31,7 @@ from sentence_transformers.models import Pooling, Transformer
 from shapes import random_backbone
 
 from promptcli.backbones.devices import choose_dtype
-from promptcli.backbones.pretrained import SHIPPED
+from promptcli.backbones.locating import SHIPPED
 from promptcli.encoder.encoder import build_encoder
 from promptcli.models.backends import BACKENDS, build_on
 from promptcli.recipe import Recipe

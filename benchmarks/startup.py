@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from promptcli.backbones.pretrained import SHIPPED
+from promptcli.backbones.locating import SHIPPED
 
 LINES = "".join(
     f"Sentence number {number} says nothing that the others do not say.\n" for number in range(10)

@@ -67,7 +67,7 @@ DOORS = {
 #: File -> what it imports from above, inside a function: ``encoder.save(...)`` and its like are
 #: conveniences for users.
 UPWARD = {
-    Path("encoder/encoder.py"): {
+    Path("encoder/sentence_encoder.py"): {
         "promptcli.models",
         "promptcli.models.push",
         "promptcli.models.save",

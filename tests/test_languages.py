@@ -10,7 +10,7 @@ from transformers import BertConfig, BertForMaskedLM, XLMRobertaConfig, XLMRober
 
 from promptcli.backbones.loading import load_backbone
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.prompts.template import STOPS, with_period
+from promptcli.encoder.template import STOPS, with_period
 from promptcli.recipe import Recipe
 from tests import tiny
 

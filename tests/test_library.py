@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import promptcli as pc
 from promptcli.data.given import check_texts
-from promptcli.models.loading import open_models
+from promptcli.models.loading import open_encoders
 from tests.tiny import SENTENCES
 
 
@@ -36,7 +36,7 @@ def test_every_name_loads():
 )
 def test_a_tuned_backbone_is_no_other_models(others):
     alone = {name: pc.load(name).encode(SENTENCES) for name in others}
-    made = dict(zip(others, open_models(others), strict=True))
+    made = dict(zip(others, open_encoders(others), strict=True))
     for name, vectors in alone.items():
         np.testing.assert_allclose(made[name].encode(SENTENCES), vectors, atol=1e-6)
     assert len({id(one.backbone) for name, one in made.items() if name != "mini"}) == 1

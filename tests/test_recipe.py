@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptcli.cli.options import MODEL
-from promptcli.encoder.prompts.template import check_template
+from promptcli.encoder.template import check_template
 from promptcli.errors import UsageError
 from promptcli.named_templates import named_templates, template_text
 from promptcli.recipe import RECIPES, Recipe

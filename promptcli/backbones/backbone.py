@@ -4,7 +4,6 @@ import contextlib
 import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
 from promptcli.backbones.lora import is_lora, merge_lora
+from promptcli.backbones.provenance import OWN_TOKENIZER, Provenance
 from promptcli.backbones.seam import SeamCall, Stopped, allow_prepending, register, seam_fault
 from promptcli.backbones.states import (
     LAST,
@@ -31,24 +31,6 @@ from promptcli.backbones.states import (
 )
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError
-
-OWN_TOKENIZER = (  #: the backbone's own tokenizer, if tokenizer.json holds a template
-    "backbone_tokenizer"
-)
-TABLE = "table"  #: family of a table of word vectors in a folder
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Where a backbone came from: enough to tell two backbones apart and to fetch the same one
-    again.
-    """
-
-    backbone: str
-    family: str
-    revision: str | None
-    weights_sha256: str
-    tokenizer_sha256: str
 
 
 class Backbone:

@@ -16,10 +16,9 @@ from logging import CRITICAL
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 
-from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.backbones.tokenizer import PieceTokenizer, added_around
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
 from promptcli.storage.documents import convert, parse_json, shown
 from promptcli.storage.files import real_path
@@ -27,7 +26,7 @@ from promptcli.storage.paths import inside, is_below
 
 #: How every checkpoint is loaded; tensors that do not fit are reported to ``check_loaded``.
 _LOADING: dict[str, Any] = {
-    "dtype": torch.float32,
+    "dtype": "float32",
     "use_safetensors": True,
     "trust_remote_code": False,
     "output_loading_info": True,
@@ -127,12 +126,19 @@ def opening(what: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        if isinstance(error, torch.OutOfMemoryError):
+        if type(error).__name__ == "OutOfMemoryError":
             remedy = "`dtype` bfloat16, `device` cpu or a smaller model"
             raise OutOfMemoryError(
                 f"{what} does not fit into the GPU's memory; give {remedy}"
             ) from None
         raise UsageError(f"{what} cannot be loaded: {reason(error)}") from None
+
+
+def added_after(folder: Path) -> str:
+    """Return the text of the tokens that a folder's tokenizer itself adds after an input."""
+    with opening(f"the tokenizer of {folder}"):
+        tokenizer = load_tokenizer(folder)
+        return "".join(tokenizer.convert_ids_to_tokens(added_around(tokenizer)[1]))
 
 
 def load_model(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
@@ -262,7 +268,7 @@ def tensor_names(path: Path) -> frozenset[str]:
     Empty if it is missing or broken, which loading reports.
     """
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="numpy") as file:
             return frozenset(file.keys())
     except (SafetensorError, OSError):
         return frozenset()
@@ -354,7 +360,7 @@ def check_loaded(what: str, model: Any, info: Mapping[str, Any]) -> None:
 def check_finite(what: str, module: Any) -> None:
     """Refuse weights that are not numbers."""
     for name, weight in module.named_parameters():
-        if not torch.isfinite(weight.sum()) and not torch.isfinite(weight).all():
+        if not weight.sum().isfinite() and not weight.isfinite().all():
             raise UsageError(f"{what} has weights that are not finite (NaN or infinite): {name}")
 
 

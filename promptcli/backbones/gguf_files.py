@@ -12,8 +12,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from promptcli.backbones.checking import opening, transformers
 from promptcli.errors import NotFoundError, UsageError, require, unknown
 from promptcli.notes import note
@@ -25,7 +23,7 @@ SUFFIX = ".gguf"
 #: Architectures, as the files call them, that transformers reads and that are families of ours.
 _ARCHITECTURES = ("gemma2", "gemma3", "gpt2", "llama", "qwen2", "qwen3")
 #: Types of weights that are kept as they are; all others are quantised, and fit into float16.
-_PLAIN = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+_PLAIN = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 #: Written last: a folder without it is not complete.
 _MARK = "config.json"
 
@@ -52,16 +50,13 @@ def _kept(file: Path, size: int, changed: int) -> Path:
     if not (folder / _MARK).is_file():
         with opening(f"the GGUF file {file.name}"):
             [(weights, _)] = _types_of(file).most_common(1)
-            dtype = _PLAIN.get(weights, torch.float16)
+            dtype = _PLAIN.get(weights, "float16")
             kept.mkdir(parents=True, exist_ok=True)
             with write_folder(folder) as temporary:
                 _convert(file, temporary, dtype)
         size = sum(path.stat().st_size for path in folder.iterdir())
         done = "are kept as" if weights in _PLAIN else "are dequantised to"
-        note(
-            f"{file.name}: {weights} weights {done} {str(dtype).removeprefix('torch.')},"
-            f" {size / 2**20:,.1f} MiB in {folder}"
-        )
+        note(f"{file.name}: {weights} weights {done} {dtype}, {size / 2**20:,.1f} MiB in {folder}")
     return folder
 
 
@@ -101,7 +96,7 @@ def _reader(file: Path) -> Any:
         ) from None
 
 
-def _convert(file: Path, folder: Path, dtype: torch.dtype) -> None:
+def _convert(file: Path, folder: Path, dtype: str) -> None:
     """Fill a folder with the model and the tokenizer of a GGUF file."""
     given = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
     library = transformers()

@@ -1,17 +1,14 @@
 """From a name to a backbone. Reading a name loads nothing."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from promptcli.backbones.names import words_only
 from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
     import torch
 
     from promptcli.backbones.backbone import Backbone
-
-#: before the name of a file of word vectors; names without it are pre-trained language models
-_WORD_VECTORS = "glove:"
 
 
 def load_backbone(
@@ -39,23 +36,3 @@ def load_backbone(
     from promptcli.backbones.word_vectors import load_word_vectors
 
     return load_word_vectors(name, device=device)
-
-
-def words_only(name: str) -> bool:
-    """Return whether a backbone of that name is word vectors, which are only averaged, and no
-    language model.
-    """
-    return name.startswith(_WORD_VECTORS)
-
-
-def portable_name(name: str) -> str:
-    """Return a name that means the same from every folder: a local folder or file becomes
-    absolute.
-    """
-    if words_only(name):
-        path = Path(name.removeprefix(_WORD_VECTORS))
-        if path.is_file():
-            return f"{_WORD_VECTORS}{path.resolve()}"
-    elif Path(name).is_dir() or (name.endswith(".gguf") and Path(name).is_file()):
-        return str(Path(name).resolve())
-    return name

@@ -12,18 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from promptcli.backbones.adapter_files import CONFIG, HINT, WEIGHTS, check_kind
 from promptcli.backbones.checking import named_inside
 from promptcli.errors import UsageError, require
 from promptcli.storage.documents import read_document, shown
-from promptcli.storage.paths import inside
 from promptcli.storage.tensors import load_tensors
 
-PREFIX_TUNING = "PREFIX_TUNING"  #: peft's name for keys and values in front of every layer's own
-_IN_THE_INPUT = ("PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "CPT", "ADAPTION_PROMPT")
-CONFIG = "adapter_config.json"
-WEIGHTS = "adapter_model.safetensors"
 ALPHA = "lora_alpha"
-_HINT = "save it again (peft: save_pretrained)"
 _DOWN = ".lora_A.default.weight"
 _UP = ".lora_B.default.weight"
 #: Fields of an adapter's configuration -> what a plain LoRA has there; others are other formulas.
@@ -96,7 +91,7 @@ def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
             up = tensors[name + _UP].float()
             if up.dim() != 2 or down.dim() != 2 or up.size(1) != len(down):
                 raise UsageError(
-                    f"{what} has tensors of {name} that are not (out, r) and (r, in); {_HINT}"
+                    f"{what} has tensors of {name} that are not (out, r) and (r, in); {HINT}"
                 )
             change = alpha / len(down) * (up @ down)
             if is_transposed(modules[name]):
@@ -114,7 +109,7 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
 
     ``prefix`` precedes its names in a model with a head, e.g. ``model``.
     """
-    config = read_document(folder / CONFIG, dict[str, Any], hint=_HINT, error=UsageError)
+    config = read_document(folder / CONFIG, dict[str, Any], hint=HINT, error=UsageError)
     check_kind(what, config)
     for field, plain in _PLAIN.items():
         if config.get(field, plain[0]) not in plain:
@@ -123,66 +118,16 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
                 " merge_and_unload"
             )
     if not (folder / WEIGHTS).is_file():
-        raise UsageError(f"{what} has no {WEIGHTS}; promptcli reads safetensors only: {_HINT}")
+        raise UsageError(f"{what} has no {WEIGHTS}; promptcli reads safetensors only: {HINT}")
     named_inside(what, folder, WEIGHTS, "files")
-    stored = load_tensors(folder / WEIGHTS, hint=_HINT, error=UsageError)
+    stored = load_tensors(folder / WEIGHTS, hint=HINT, error=UsageError)
     alpha = config.get("lora_alpha")
     if not isinstance(alpha, float | int):
         raise UsageError(
-            f"{CONFIG} of {what} has lora_alpha {shown(alpha)}, which is not a number; {_HINT}"
+            f"{CONFIG} of {what} has lora_alpha {shown(alpha)}, which is not a number; {HINT}"
         )
     adapter = {ALPHA: torch.tensor(float(alpha))}
     for name, tensor in stored.items():
         inner = name.removeprefix("base_model.model.").removeprefix(f"{prefix}.")
         adapter[inner.replace(".lora_A.weight", _DOWN).replace(".lora_B.weight", _UP)] = tensor
     return adapter
-
-
-def check_kind(what: str, config: Mapping[str, Any]) -> None:
-    """Refuse an adapter that is learned vectors in the input: it is no change of the weights that
-    could be merged.
-    """
-    kind = config.get("peft_type")
-    if kind == PREFIX_TUNING:
-        raise UsageError(f"{what} is prefix tuning of peft, an encoder: give it as `model`")
-    if kind in _IN_THE_INPUT:
-        supported = f"supported: LORA, {PREFIX_TUNING}"
-        raise UsageError(f"{what} is a {kind} adapter of peft, which is not supported; {supported}")
-
-
-def base_of(what: str, folder: Path) -> str | None:
-    """Return the backbone of a folder's adapter, None if it has no adapter."""
-    if not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
-        return None
-    return base_name(
-        what, folder, read_document(folder / CONFIG, dict[str, Any], hint=_HINT, error=UsageError)
-    )
-
-
-def base_name(what: str, folder: Path, config: Mapping[str, Any]) -> str:
-    """Return the backbone that an adapter's configuration names: a folder inside its own, else a
-    name on the hub.
-
-    Another folder of this machine is refused: who wrote the adapter would have its weights passed
-    on with it.
-    """
-    base = config.get("base_model_name_or_path")
-    if not isinstance(base, str) or not base:
-        raise UsageError(
-            f"{CONFIG} of {what} names no base model; write its base_model_name_or_path"
-        )
-    path = inside(folder, base)
-    if path is not None and path.is_dir() and path.resolve() != folder.resolve():
-        return str(path)
-    if (
-        Path(base).is_absolute()
-        or ".." in Path(base).parts
-        or Path(base).is_dir()
-        or (folder / base).is_dir()
-    ):
-        remedy = "move it into the adapter's folder, or write its hub id, OWNER/NAME@REVISION"
-        raise UsageError(
-            f"{CONFIG} of {what} names the base {shown(base)}, a folder outside of its own;"
-            f" {remedy}"
-        )
-    return base

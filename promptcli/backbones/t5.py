@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import T5ForConditionalGeneration
 
-from promptcli.backbones import checking, pretrained
+from promptcli.backbones import checking, locating
 from promptcli.backbones.checking import opening
 from promptcli.errors import UsageError
 
@@ -109,7 +109,7 @@ class T5:
 
 def load_t5(name: str, *, device: str = "cpu") -> T5:
     """Load a T5 from a local folder or by a hub id, ``@revision`` after it allowed."""
-    folder, _ = pretrained.locate(name)
+    folder, _ = locating.locate(name)
     what = f"T5 {name!r}"
     with opening(what):
         config = checking.read_config(what, folder)
@@ -119,7 +119,7 @@ def load_t5(name: str, *, device: str = "cpu") -> T5:
                 f"{name!r} is of family {family!r}, not a T5; give e.g. google/t5-v1_1-base, or a"
                 " folder"
             )
-        weights = pretrained.weight_files(what, folder)
+        weights = locating.weight_files(what, folder)
         checking.check_folder(what, folder, config)
         checking.check_files(what, weights, config)
         tokenizer = checking.load_tokenizer(folder)

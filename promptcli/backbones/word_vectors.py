@@ -1,111 +1,16 @@
-"""Static vectors in a backbone's place, for the average of a sentence's words: ``glove:FILE``, or a
-folder.
-
-A folder holds a ``tokenizer.json`` and a row for each of its tokens: a StaticEmbedding of
-sentence-transformers, or a model of model2vec. For a file of word vectors the sentence is
-lower-cased and split at spaces: the tasks' text is tokenised already. The file is text in
-word2vec's format, with a header, or in GloVe's, without; both also .gz.
+"""Static vectors in a backbone's place, for the average of a sentence's words; see
+``word_tables``.
 """
 
-import hashlib
-import math
-import re
-from array import array
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors.torch import load_file
-from tokenizers import Tokenizer
 from torch import Tensor
 
-from promptcli.backbones.backbone import TABLE, Backbone, Provenance
-from promptcli.backbones.checking import TABLE_MATRICES, TABLE_ROWS, opening, read_config
+from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.backbones.tokenizer import PieceTokenizer, pack, tokenizing
-from promptcli.data.files import open_file, open_text
-from promptcli.errors import UsageError
-from promptcli.notes import note
-from promptcli.storage.documents import parse_json
-from promptcli.storage.files import sha256
-
-_FAMILY = "glove"
-_PREFIX = "glove:"
-_BLANKS = " \t\r\n"  # a word may hold other white space, such as U+00A0
-_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]+)?|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
-_NOTHING = 0  # id and row of a sentence without any known word: a vector of zeros
-
-
-class WordTokenizer(PieceTokenizer):
-    """Sentences to the ids of their known words.
-
-    Unknown words are skipped, no special token is added.
-    """
-
-    def __init__(self, row_of: dict[str, int]) -> None:
-        self.start = self.end = ()
-        self.pad = _NOTHING
-        self.unk = self.mask = self.mask_text = None
-        self.causal = self.mask_takes_blank = self.start_blank = self.segment_blank = (
-            self.byte_level
-        ) = False
-        self.splits_punctuation = self.splits_at_blanks = True
-        self.sha256 = hashlib.sha256(b"lower-cased, split at blanks").hexdigest()
-        self._row_of = row_of
-
-    def packed(self, pieces: Sequence[str]) -> list[bytes]:
-        """Return the ids of every sentence's known words, packed.
-
-        ``[0]`` if a sentence has none.
-        """
-        rows = []
-        for piece in pieces:
-            known = [self._row_of[word] for word in piece.lower().split() if word in self._row_of]
-            rows.append(pack(known or [_NOTHING]))
-        return rows
-
-    def unknown_letters(self, texts: Sequence[str]) -> tuple[int, int]:
-        """Return no letters: a sentence without a known word has a vector of zeros, which is
-        reported.
-        """
-        return 0, 0
-
-
-class TableTokenizer(WordTokenizer):
-    """The tokens of a ``tokenizer.json``, none added at the ends.
-
-    A sentence without any gets the row of zeros.
-    """
-
-    def __init__(self, path: Path, rows: int, *, unknown: bool, longest: int | None) -> None:
-        super().__init__({})
-        definition = path.read_bytes()
-        self.sha256 = hashlib.sha256(definition).hexdigest()
-        self.pad = rows
-        self._tokenizer = Tokenizer.from_str(definition.decode())
-        self._tokenizer.no_padding()
-        if longest is not None:
-            self._tokenizer.enable_truncation(longest)
-        text = getattr(self._tokenizer.model, "unk_token", None)
-        if text is None:
-            text = parse_json(definition)["model"].get("unk_token")
-        self.unk = None
-        if text is not None and not unknown:
-            self.unk = self._tokenizer.token_to_id(text)
-
-    def packed(self, pieces: Sequence[str]) -> list[bytes]:
-        """Return the ids of every sentence's tokens, packed, without those that have no row in the
-        table.
-        """
-        with tokenizing():
-            encoded = self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
-        rows = []
-        for encoding in encoded:
-            known = [token for token in encoding.ids if token != self.unk]
-            rows.append(pack(known or [self.pad]))
-        return rows
+from promptcli.backbones.word_tables import WordTable, read_table, read_words
 
 
 class WordVectors(Backbone):
@@ -114,15 +19,14 @@ class WordVectors(Backbone):
     words_only = True
     causal = False
 
-    def __init__(
-        self, tokenizer: WordTokenizer, rows: Tensor, provenance: Provenance, folder: Path
-    ) -> None:
-        self.tokenizer = tokenizer
-        self.folder = folder
-        self.provenance = provenance
+    def __init__(self, table: WordTable, rows: Tensor) -> None:
+        self._table = table
+        self.tokenizer = table.tokenizer
+        self.folder = table.folder
+        self.provenance = table.provenance
         self.width = self.last_width = rows.size(1)
         self.n_layers = self.n_heads = 0
-        self.max_tokens = 1 << 30
+        self.max_tokens = table.max_tokens
         self._rows = rows
 
     @property
@@ -131,7 +35,7 @@ class WordVectors(Backbone):
         return self._rows
 
     def to(self, device: torch.device) -> "WordVectors":
-        return WordVectors(self.tokenizer, self._rows.to(device), self.provenance, self.folder)  # type: ignore[arg-type]
+        return WordVectors(self._table, self._rows.to(device))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -142,116 +46,15 @@ class WordVectors(Backbone):
 
 def load_word_vectors(name: str, *, device: str = "cpu") -> WordVectors:
     """Load the word vectors of ``glove:FILE``."""
-    path = Path(name.removeprefix(_PREFIX))
-    if name == _PREFIX:
-        raise UsageError(
-            "backbone 'glove:' names no file; give `backbone` glove:FILE, word vectors as text"
-        )
-    row_of, vectors = read_word_vectors(path)
-    note(
-        f"{path.name}: {len(vectors) - 1:,} word vectors of {vectors.shape[1]:,} dimensions,"
-        f" {vectors.nbytes / 2**20:,.1f} MiB in memory"
-    )
-    rows = torch.from_numpy(vectors).to(device)
-    tokenizer = WordTokenizer(row_of)
-    return WordVectors(
-        tokenizer,
-        rows,
-        Provenance(name, _FAMILY, None, sha256(path), tokenizer.sha256),
-        path.parent,
-    )
+    return _on(device, read_words(name))
 
 
 def load_table(
     name: str, folder: Path, revision: str | None, *, device: str = "cpu"
 ) -> WordVectors:
     """Load the table of words in a folder; ``name`` and ``revision`` are recorded as its source."""
-    what = f"the table of words {name!r}"
-    config = {}
-    if (folder / "config.json").is_file():
-        config = read_config(what, folder)
-    distilled = config.get("model_type") == "model2vec"
-    with opening(what):
-        stored = load_file(folder / TABLE_ROWS)
-        rows = next(stored[matrix] for matrix in TABLE_MATRICES if matrix in stored)
-        if "mapping" in stored:
-            rows = rows[stored["mapping"].long()]
-        if "weights" in stored:
-            rows = rows.float() * stored["weights"].float()[:, None]
-        longest = None
-        if distilled:
-            longest = config.get("max_length", 512)
-        tokenizer = TableTokenizer(
-            folder / "tokenizer.json", len(rows), unknown=not distilled, longest=longest
-        )
-        if (highest := max(tokenizer.items(), default=-1)) >= len(rows):
-            raise UsageError(
-                f"{what} has {len(rows)} rows, and its vocabulary goes to id {highest}: not of one"
-                " model"
-            )
-    padded = torch.cat([rows.float(), torch.zeros(1, rows.size(1))]).to(device)
-    provenance = Provenance(name, TABLE, revision, sha256(folder / TABLE_ROWS), tokenizer.sha256)
-    return WordVectors(tokenizer, padded, provenance, folder)
+    return _on(device, read_table(name, folder, revision))
 
 
-def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
-    """Return the row of each word, from 1, and the vectors (v + 1, d) float32; row 0 is zero.
-
-    Two whole numbers in the first line are word2vec's header (words, width). A word is all that
-    precedes the last d numbers: GloVe's largest file has words with spaces inside.
-    """
-    row_of: dict[str, int] = {}
-    numbers = array("f")
-    width = rows = 0
-    said: int | None = None  # words, by the header
-    for number, line in enumerate(_lines(path), start=1):
-        place = f"{path}: line {number}"
-        line = line.strip(_BLANKS)
-        if number == 1:
-            header = re.fullmatch("([0-9]{1,18}) 0*([1-9][0-9]{0,17})", line)
-            if header:
-                said = int(header[1])
-                width = int(header[2])
-                continue
-        word, *fields = line.rsplit(" ", width or -1)
-        count = len(fields)
-        # numbers, if the first line, which sets the width, has lost some
-        inside = word.split(" ")[1:]
-        if all(map(_NUMBER.fullmatch, inside)):
-            count += len(inside)
-        width = width or count
-        if count != width or width < 1:
-            raise UsageError(f"{place}: {count} numbers after a word, expected {width or 'some'}")
-        if not rows:
-            numbers.extend([0.0] * width)
-        rows += 1
-        row_of.setdefault(word, rows)
-        numbers.extend(_numbers(fields, place))
-    if not rows:
-        raise UsageError(
-            f"{path} holds no word vectors; give a text file with a word and its numbers a line"
-        )
-    if said not in (None, rows):
-        raise UsageError(
-            f"{path}: its first line says {said:,} words, but it holds {rows:,}; is it whole?"
-        )
-    return row_of, np.frombuffer(numbers, dtype=np.float32).reshape(-1, width)
-
-
-def _numbers(fields: list[str], place: str) -> list[float]:
-    try:
-        values = [float(field) for field in fields]
-    except ValueError as error:
-        raise UsageError(
-            f"{place}: {error}; expected a word and {len(fields)} numbers separated by spaces"
-        ) from None
-    if not all(map(math.isfinite, values)):
-        raise UsageError(
-            f"{place}: a number that is not finite; leave the line out or make the file again"
-        )
-    return values
-
-
-def _lines(path: Path) -> Iterator[str]:
-    with open_file(path) as file:
-        yield from open_text(file, str(path), path.suffix.lower(), note).lines
+def _on(device: str, table: WordTable) -> WordVectors:
+    return WordVectors(table, torch.from_numpy(table.rows).to(device))

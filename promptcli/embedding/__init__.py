@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from promptcli.data.rows import Rows
     from promptcli.data.vectors import EmbedReport
     from promptcli.data.vectors.part_folder import PartsManifest
-    from promptcli.encoder.encoder import Encoder
+    from promptcli.encoder.sentence_encoder import SentenceEncoder
     from promptcli.models.loading import Model
 
 #: What makes the parts of a folder.
@@ -32,7 +32,7 @@ class Embedded:
     """The result of ``embed``."""
 
     output: Path | None  #: the vector file; None: a stream
-    encoder: "Encoder"
+    encoder: "SentenceEncoder"
     report: "EmbedReport"
     seconds: float | None  #: None: the same call had made the file before
 
@@ -133,7 +133,7 @@ def embed(
         texts: Iterable[str] = ()
         if path.is_file():
             texts = _texts(path, fields)
-        encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=texts)
+        encoder = loading.open_encoder(model, dtype="auto", rows=rows, calibration=texts)
         if before is not None and target is not None:
             if (before.fingerprint, before.model) == (encoder.fingerprint, encoder.provenance):
                 if bad.skips:
@@ -441,7 +441,7 @@ def similarities(
     from promptcli.encoder.unknown_letters import note_unknown_letters
     from promptcli.models import loading
 
-    encoder = loading.open_model(model)
+    encoder = loading.open_encoder(model)
     note_unknown_letters(encoder, [*sides[0], *sides[1]])
     with stage("similarity", sum(counts)) as advance:
         for start in range(0, counts[0], WINDOW // 2):

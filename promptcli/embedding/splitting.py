@@ -10,7 +10,7 @@ from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
     from promptcli.data.rows import RecordBatch
-    from promptcli.encoder.encoder import Encoder
+    from promptcli.encoder.sentence_encoder import SentenceEncoder
 
 #: The end of the id of a part: ``7#2`` is the second part of row 7.
 PART = r"#[1-9]\d*$"
@@ -24,7 +24,7 @@ class Splitter:
     A text that fits is one part.
     """
 
-    def __init__(self, encoder: "Encoder") -> None:
+    def __init__(self, encoder: "SentenceEncoder") -> None:
         self._encoders = encoder.members or [encoder]
         self.window = min(each.max_length for each in self._encoders)  #: in tokens
 
@@ -90,7 +90,5 @@ class Splitter:
         tokens = 0
         for each in self._encoders:
             around = len(each.template.prefix) + len(each.template.suffix)
-            tokens = max(
-                tokens, around + len(each.backbone.tokenizer.encode(each.prepared([text]))[0])
-            )
+            tokens = max(tokens, around + len(each.pieces.encode(each.prepared([text]))[0]))
         return tokens

@@ -25,7 +25,7 @@ from promptcli.data.vectors import (
 )
 from promptcli.data.vectors.formats import Sink, open_sink
 from promptcli.data.vectors.precision import PRECISIONS, Measured, unit
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.sentence_encoder import SentenceEncoder
 from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import PromptcliError
 from promptcli.notes import Advance
@@ -39,7 +39,7 @@ WINDOW_CHARACTERS = 8 << 20
 
 
 def embed_file(
-    encoder: Encoder,
+    encoder: SentenceEncoder,
     source: Rows,
     target: Path,
     settings: EmbedSettings = EmbedSettings(),  # noqa: B008 - it is frozen
@@ -77,7 +77,7 @@ def embed_file(
     return report
 
 
-def manifest_of(encoder: Encoder, settings: EmbedSettings) -> Manifest:
+def manifest_of(encoder: SentenceEncoder, settings: EmbedSettings) -> Manifest:
     """Return what every manifest of vectors says."""
     libraries = ("torch", "transformers", "tokenizers", "numpy", "pyarrow")
     return Manifest(
@@ -94,7 +94,7 @@ def manifest_of(encoder: Encoder, settings: EmbedSettings) -> Manifest:
 
 
 def embed_stream(
-    encoder: Encoder,
+    encoder: SentenceEncoder,
     batches: Iterable[RecordBatch],
     sink: Sink,
     settings: EmbedSettings = EmbedSettings(),  # noqa: B008 - it is frozen

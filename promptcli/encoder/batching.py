@@ -4,15 +4,13 @@ padding.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from promptcli.backbones.states import Batch
-from promptcli.backbones.tokenizer import ID_BYTES
 from promptcli.errors import OutOfMemoryError, is_out_of_memory
 from promptcli.notes import note
 
@@ -25,58 +23,8 @@ _NUMBERS_A_COLUMN = 64
 _EXACT_LENGTHS = 48
 _MANY_BATCHES = 16  #: with at least this many batches, the last one is filled up too
 
-Progress = Callable[[int], None]
-#: Vectors supplied by the caller: one or several.
-Vectors = np.ndarray | Tensor | Sequence[float] | Sequence[Sequence[float]]
 Result = TypeVar("Result")
 Key = TypeVar("Key")
-
-
-def silent(done: int) -> None:
-    """Ignore progress."""
-
-
-class ProgressShare:
-    """Turns progress in distinct rows of all groups into progress in sentences."""
-
-    def __init__(self, progress: Progress, sentences: int, rows: int) -> None:
-        self._progress = progress
-        self._sentences = sentences
-        self._rows = rows
-        self._done = 0
-
-    def __call__(self, rows: int) -> None:
-        before = self._done * self._sentences // self._rows
-        self._done += rows
-        self._progress(self._done * self._sentences // self._rows - before)
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Encoded sentences."""
-
-    vectors: np.ndarray  #: (n, d) float32, row i is sentence i; not normalised
-    truncated: np.ndarray  #: (n,) bool: the sentence lost tokens to the longest input
-    #: (n,) int64: tokens of the model's input, template and special tokens included
-    tokens: np.ndarray
-
-    @classmethod
-    def empty(cls, width: int) -> "Encoded":
-        """Return no sentences, of vectors that wide."""
-        return cls(np.empty((0, width), np.float32), np.empty(0, bool), np.empty(0, np.int64))
-
-    @classmethod
-    def joined(cls, parts: Sequence["Encoded"]) -> "Encoded":
-        """Return the sentences of all parts, one part after the other."""
-        return cls(
-            np.concatenate([part.vectors for part in parts]),
-            np.concatenate([part.truncated for part in parts]),
-            np.concatenate([part.tokens for part in parts]),
-        )
-
-    def take(self, rows: np.ndarray) -> "Encoded":
-        """Return the sentences of these rows."""
-        return Encoded(self.vectors[rows], self.truncated[rows], self.tokens[rows])
 
 
 def plan_batches(
@@ -254,23 +202,3 @@ def make_batch(
     if most:
         batch = replace(batch, mask_slots=sent[2])
     return batch
-
-
-def average_rows(bags: Sequence[bytes], matrix: torch.Tensor) -> torch.Tensor:
-    """Return the mean of rows of a matrix (v, d) in each of n packed bags, (n, d) float32.
-
-    Zeros for an empty bag.
-    """
-    lengths = np.fromiter(map(len, bags), np.int64, len(bags)) // ID_BYTES
-    flat = np.frombuffer(b"".join(bags), np.intc)
-    # few of the rows, so that these are made float32
-    used = np.flatnonzero(np.bincount(flat, minlength=len(matrix)))
-    place = np.empty(len(matrix), dtype=np.int32)  # with 64 bits the sums take twice the time
-    place[used] = np.arange(len(used))
-    starts = (lengths.cumsum() - lengths).astype(np.int32)
-    table = matrix[to_device(used, matrix.device)].float()
-    places = to_device(place[flat], matrix.device)
-    offsets = to_device(starts, matrix.device)
-    # "mean" is far slower
-    sums = torch.nn.functional.embedding_bag(places, table, offsets, mode="sum")
-    return sums / to_device(lengths.clip(1), matrix.device)[:, None]

@@ -5,14 +5,14 @@ scikit-learn.
 import abc
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional
 
-from promptcli.encoder.batching import Progress, Vectors
+from promptcli.encoder.encoded import Progress, Vectors
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Option = str | int | bool | Progress | None  #: a value of an argument of ``encode``
 
@@ -40,7 +40,7 @@ class SentenceTransformerMethods(abc.ABC):
 
     def encode_query(
         self, sentences: str | Sequence[str], **options: Option
-    ) -> np.ndarray | Tensor:
+    ) -> "np.ndarray | Tensor":
         """Return the vectors of queries, with the prompt ``query`` if the model has one.
 
         See ``encode``.
@@ -49,7 +49,7 @@ class SentenceTransformerMethods(abc.ABC):
 
     def encode_document(
         self, sentences: str | Sequence[str], **options: Option
-    ) -> np.ndarray | Tensor:
+    ) -> "np.ndarray | Tensor":
         """Return the vectors of documents, with the prompt ``document``, ``passage`` or ``corpus``
         if the model has it.
 
@@ -60,7 +60,7 @@ class SentenceTransformerMethods(abc.ABC):
 
     def _encode_as(
         self, sentences: str | Sequence[str], options: dict[str, Any], names: Sequence[str]
-    ) -> np.ndarray | Tensor:
+    ) -> "np.ndarray | Tensor":
         """Encode with the first prompt of these names that the model has, unless the options give
         one.
         """
@@ -69,14 +69,17 @@ class SentenceTransformerMethods(abc.ABC):
         vectors: np.ndarray | Tensor = self.encode(sentences, **options)
         return vectors
 
-    def similarity(self, first: Vectors, second: Vectors) -> Tensor:
+    def similarity(self, first: Vectors, second: Vectors) -> "Tensor":
         """Return the cosine of every vector of ``first`` (n, d) with every one of ``second`` (m,
         d), (n, m).
         """
         return _unit_rows(first) @ _unit_rows(second).T
 
-    def similarity_pairwise(self, first: Vectors, second: Vectors) -> Tensor:
+    def similarity_pairwise(self, first: Vectors, second: Vectors) -> "Tensor":
         """Return the cosine of row i of ``first`` (n, d) with row i of ``second`` (n, d), (n,)."""
+        import torch
+        from torch.nn import functional
+
         return functional.cosine_similarity(
             torch.as_tensor(first).float(), torch.as_tensor(second).float(), dim=-1
         )
@@ -103,8 +106,11 @@ class SentenceTransformerMethods(abc.ABC):
         return SimpleNamespace(set_evaluation_metrics=lambda *_, **__: None)
 
 
-def _unit_rows(vectors: Vectors) -> Tensor:
+def _unit_rows(vectors: Vectors) -> "Tensor":
     """Return vectors (n, d), or a single one (d,), as rows of length 1, (n, d)."""
+    import torch
+    from torch.nn import functional
+
     tensor = torch.as_tensor(vectors).float()
     return functional.normalize(tensor.reshape(-1, tensor.size(-1)), dim=1)
 

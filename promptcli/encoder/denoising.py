@@ -17,7 +17,7 @@ from promptcli.backbones.states import Batch
 from promptcli.encoder.batching import BatchSplitter, make_batch, to_device
 from promptcli.encoder.pooling import Pooling
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.template import Template
 from promptcli.encoder.transforms.transform import Stage
 from promptcli.errors import UsageError, unknown
 from promptcli.recipe import SLOT, split_spec

@@ -1,46 +1,43 @@
 """Encoder: a recipe with its weights, sentences in and vectors out."""
 
-import contextlib
+import abc
 import functools
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from promptcli.backbones.backbone import TABLE, Backbone
+from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import TF32, choose_device, weights_dtype
 from promptcli.backbones.families import FAMILIES
-from promptcli.backbones.loading import load_backbone, words_only
+from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.names import words_only
+from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
-from promptcli.data.given import check_arguments, check_texts
-from promptcli.data.vectors.precision import unit
-from promptcli.encoder.batching import Encoded, Progress, silent
-from promptcli.encoder.compat import ScikitLearnMethods, SentenceTransformerMethods
+from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.data.given import check_texts
 from promptcli.encoder.denoising import Biases, Denoising, bias_batch
+from promptcli.encoder.encoded import Encoded, Progress, silent
 from promptcli.encoder.encoding import encode_together, encode_windows
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.encoder.prompts import build_prompt, mean_of, prompts_of_mean
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.prompts.template import Inputs, lower, text_rule
+from promptcli.encoder.sentence_encoder import SentenceEncoder, longest_input
+from promptcli.encoder.static_encoder import StaticEncoder, check_words_only
 from promptcli.encoder.streams import Graph
+from promptcli.encoder.template import Inputs, text_rule
+from promptcli.encoder.tensor_names import TUNED
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Stage, Transform
-from promptcli.errors import UsageError, WrongKindError, unknown
-from promptcli.notes import note
-from promptcli.recipe import MASK, SLOT, LeadingTexts, Recipe, split_spec
-
-TUNED = "backbone."  #: prefix of a tuned backbone's tensors
-LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
+from promptcli.errors import UsageError, WrongKindError
+from promptcli.recipe import MASK, SLOT, LeadingTexts, Recipe
 
 
-class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
+class Encoder(SentenceEncoder):
     """h(s) = T(sum_t w_t x_t), (x, w) read from Backbone(Prompt(s)).
 
     T are the recipe's transforms. A recipe of several prompts averages their sums before T; one
@@ -64,10 +61,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         (256,)
     """
 
-    recipe: Recipe  #: with every name resolved: template text, Ditto head, period
     backbone: Backbone
-    max_length: int  #: longest input in tokens
-    name = ""  #: of the model that it was opened as, for messages and manifests
 
     def __new__(cls, *args: Any, **_: Any) -> "Encoder":
         """Refuse the name of a model, which ``promptcli.load`` opens."""
@@ -88,9 +82,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
     ) -> None:
         self.backbone = backbone
         self.leading = leading
-        #: Encoders of the single prompts whose vectors are averaged before the transforms; empty
-        #: for one prompt.
-        self.members = [
+        self.members: list[Encoder] = [
             Encoder(
                 recipe.replace(prompt=prompt, transforms=()),
                 backbone,
@@ -111,7 +103,8 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         self.transforms: list[Transform] = build_transforms(recipe.transforms, backbone, tensors)
         self.denoising = Denoising.from_spec(recipe.denoise)
         _check_last_token(self.pooling, recipe.prompt, backbone)
-        self.max_length = _longest_input(recipe.max_length, self.prompt, backbone)
+        room = backbone.max_tokens - self.prompt.length
+        self.max_length = longest_input(recipe.max_length, room, backbone.name)
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
         self.recipe = recipe.replace(
             prompt=prompt_spec,
@@ -138,7 +131,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         text_rule(self.recipe.text_rule)
         self.template.check_room(self.max_length)
         if self.backbone.words_only:
-            _check_words_only(self.recipe, table=self.backbone.provenance.family == TABLE)
+            check_words_only(self.recipe, table=self.backbone.provenance.family == TABLE)
         masks = len(self.template.masks)
         slots = [slot for _, slot in self.pooling.needs.rows]
         if max([self.pooling.needs.slot or 0, *slots]) > masks:
@@ -157,35 +150,6 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             )
         if place != "none":  # refuses the template [X], which has no words to take the bias of
             bias_batch(self.template, [0], self.backbone, raw_positions=False)
-
-    @check_arguments
-    def save(self, folder: str | Path, *, force: bool = False) -> None:
-        """Write the encoder into a folder that ``load`` and sentence-transformers open.
-
-        See ``promptcli.save``.
-        """
-        from promptcli.models import save
-
-        save(self, folder, force=force)
-
-    save_pretrained = save
-
-    @check_arguments
-    def register(self, name: str, *, force: bool = False) -> None:
-        """Keep the encoder under a name that ``promptcli.load`` and ``--model`` know.
-
-        See ``promptcli.register``.
-        """
-        from promptcli.models.loading import register
-
-        register(self, name, force=force)
-
-    @check_arguments
-    def push_to_hub(self, repo: str, *, private: bool = False, revision: str | None = None) -> Any:
-        """Send the encoder to ``OWNER/NAME`` of the Hugging Face hub; see ``promptcli.push``."""
-        from promptcli.models import push
-
-        return push(self, repo, private=private, revision=revision)
 
     def to(self, device: str | torch.device) -> "Encoder":
         """Return a copy on ``device``, computed by torch, or the encoder itself if it is there.
@@ -207,104 +171,6 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             self.backbone,
             self.tensors(),
         )
-
-    @overload
-    def encode(
-        self,
-        sentences: str | Sequence[str],
-        prompt_name: str | None = ...,
-        prompt: str | None = ...,
-        *,
-        convert_to_tensor: Literal[True],
-        **options: Any,
-    ) -> Tensor: ...
-    @overload
-    def encode(
-        self,
-        sentences: str | Sequence[str],
-        prompt_name: str | None = ...,
-        prompt: str | None = ...,
-        **options: Any,
-    ) -> np.ndarray: ...
-    @check_arguments
-    def encode(
-        self,
-        sentences: str | Sequence[str],
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        *,
-        batch_size: int | None = None,
-        show_progress_bar: bool | None = None,
-        precision: str | None = "float32",
-        convert_to_numpy: bool = True,
-        convert_to_tensor: bool = False,
-        normalize_embeddings: bool = False,
-        truncate_dim: int | None = None,
-        device: str | torch.device | None = None,
-        progress: Progress = silent,
-        **others: None,
-    ) -> np.ndarray | Tensor:
-        """Return the vectors of n sentences, (n, d) float32, or of a single one, (d,).
-
-        The arguments are those of sentence-transformers, so that an encoder can replace one.
-
-        Args:
-            sentences: n texts, or one.
-            prompt_name: Put this text of ``prompts``, by its name, in front of every sentence.
-            prompt: Put this text in front of every sentence, whatever ``prompt_name`` says.
-            batch_size: Most sentences in a forward pass; by default a budget of tokens decides. The
-                vectors do not depend on it.
-            show_progress_bar: Draw a bar to stderr, or into the notebook.
-            precision: ``float32``, nothing else; ``promptcli.quantize`` makes others of the
-                vectors.
-            convert_to_numpy: A numpy array; else a list of n tensors.
-            convert_to_tensor: One tensor, on the encoder's device, whatever ``convert_to_numpy``
-                says.
-            normalize_embeddings: Scale every vector to length 1; a vector of zeros stays unchanged.
-            truncate_dim: Keep the first k dimensions of a vector, before it is scaled.
-            device: Encode on another device than the encoder's.
-            progress: Called with the number of sentences newly done.
-            others: Further arguments of sentence-transformers (``pool``, ``chunk_size``). They must
-                be None.
-
-        Raises:
-            UsageError: A sentence is not a string, with its index and type; or an argument has a
-                value that is not allowed.
-        """
-        if precision not in (None, "float32"):
-            raise UsageError(
-                f"precision {precision!r} is not allowed; give float32, then promptcli.quantize"
-            )
-        if batch_size is not None and batch_size < 1:
-            raise UsageError(
-                f"batch_size {batch_size} is not allowed; give at least 1, or leave it out"
-            )
-        texts = check_texts(sentences)
-        encoder = self
-        if device is not None:
-            encoder = self.to(device)
-        if prompt is None and prompt_name is not None:
-            if prompt_name not in self.prompts:
-                valid = self.prompts or ["none: this model has no prompts"]
-                raise unknown("prompt_name", str(prompt_name), valid)
-            prompt = self.prompts[prompt_name]
-        if prompt is not None:
-            encoder = encoder.prompted(prompt)
-        advancing: AbstractContextManager[Progress] = contextlib.nullcontext(progress)
-        if show_progress_bar:
-            advancing = _progress_bar(len(texts), progress)
-        with advancing as advance:
-            encoded = encoder.encode_report(texts, progress=advance, most=batch_size)
-        vectors: Any = encoded.vectors[:, :truncate_dim]
-        if normalize_embeddings:
-            vectors = unit(vectors)
-        if convert_to_tensor or not convert_to_numpy:
-            vectors = torch.from_numpy(vectors).to(self.device)
-        if not convert_to_tensor and not convert_to_numpy:
-            vectors = list(vectors)
-        if isinstance(sentences, str):
-            vectors = vectors[0]
-        return vectors  # type: ignore[no-any-return]
 
     def encode_report(
         self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
@@ -336,13 +202,20 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         return (window for (window,) in encoded)
 
     @property
+    def ordered(self) -> bool:
+        return bool(self.transforms) and self.transforms[-1].ordered
+
+    @property
     def device(self) -> torch.device:
         return self.backbone.device
 
-    @functools.cached_property
-    def width(self) -> int:
-        """d, the width of the vectors."""
-        return int(encode_together([self], ["."])[0].vectors.shape[1])
+    @property
+    def origin(self) -> Provenance:
+        return self.backbone.provenance
+
+    @property
+    def pieces(self) -> PieceTokenizer:
+        return self.backbone.tokenizer
 
     def tensors(self) -> dict[str, Tensor]:
         """Return every learned or fitted tensor by name; the backbone's only if they were tuned.
@@ -359,53 +232,13 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             tensors |= owner.tensors()
         return tensors | self._tuned
 
-    @property
-    def prompts(self) -> Mapping[str, str]:
-        """Texts in front of a sentence, by name, as sentence-transformers calls them."""
-        return self.leading.texts
-
-    @property
-    def default_prompt_name(self) -> str | None:
-        """The name, in ``prompts``, of the text in front of every sentence by default."""
-        return self.leading.default
-
-    def in_role(self, role: str, *, report: bool = False) -> "Encoder":
-        """Return the encoder for texts of a role: ``query``, ``document``, or a key of ``prompts``.
-
-        It puts the text that the model has for the role in front of every sentence. It is this
-        encoder itself if the model has none, if it has that text already, or if the recipe's prompt
-        does not begin with the model's default text, directly followed by [X]. ``report``: a note
-        names the text.
-        """
-        default = self.leading.default_text
-        name = self.leading.name_for(role)
-        if name is None or not self.recipe.prompt.startswith(default + SLOT):
-            return self
-        text = self.leading.texts[name]
-        if report and (text or default):
-            texts = {"query": "queries", "document": "documents"}.get(role, "texts")
-            note(f"{texts} begin with the model's prompt {name!r}: {text!r}")
-        if text == default:
-            return self
-        return self.prompted(text)
-
     def prompted(self, text: str) -> "Encoder":
         """Return the encoder that puts ``text`` in front of every sentence.
 
         Only a prompt of words takes one: it goes directly before [X], in place of the model's
         default text.
         """
-        if self.recipe.text_rule == "lower":
-            text = lower(text)
-        before = self.leading.default_text + SLOT
-        is_one_template = type(self.prompt) is Prompt and not self.members
-        if not is_one_template or before not in self.recipe.prompt:
-            raise UsageError(
-                f"prompt {self.recipe.prompt!r} takes no text in front; write it into the sentences"
-            )
-        if SLOT in text or MASK in text:
-            raise UsageError(f"prompt {text!r} holds {SLOT} or {MASK}; give the text alone")
-        recipe = self.recipe.replace(prompt=self.recipe.prompt.replace(before, text + SLOT))
+        text, recipe = self._with_text(text)
         if not self.leading.counted:
             recipe = recipe.replace(pooling=self._pooling_without(text))
         encoder = Encoder(
@@ -419,6 +252,16 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         if self.graph is not None:
             self._check_graph_fits(encoder, text)
         return encoder
+
+    def _takes_text(self) -> bool:
+        return type(self.prompt) is Prompt and not self.members
+
+    def _worded(self, sentences: Sequence[str]) -> list[str]:
+        return self.prompt.sentences(sentences)
+
+    def _bytes_of_tensors(self) -> Iterator[tuple[str, bytes]]:
+        for name, tensor in sorted(self.tensors().items()):
+            yield name, tensor.cpu().numpy().tobytes()
 
     def _pooling_without(self, text: str) -> str:
         """Return the pooling that leaves out the tokens of a text in front.
@@ -459,15 +302,6 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         """The backbone's tokenizer, as transformers has it."""
         return self.backbone.tokenizer_of_transformers()
 
-    def __repr__(self) -> str:
-        """Return the backbone, how sentences are read, the width and the device."""
-        recipe = self.recipe
-        after = "".join(f", {transform}" for transform in recipe.transforms)
-        if recipe.denoise != "none":
-            after += f", denoise {recipe.denoise}"
-        read = f"{recipe.prompt!r}, {recipe.pooling}{after}"
-        return f"Encoder({recipe.backbone!r}, {read}, {self.width} dimensions, on {self.device})"
-
     @property
     def provenance(self) -> dict[str, Any]:
         """Where the backbone came from, and the precision it runs in; JSON-ready."""
@@ -479,20 +313,6 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         if self.backbone.tf32:
             dtype = TF32
         return {**provenance, "dtype": dtype}
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """Hash of recipe, weights and tokenizer: equal for the same encoder, whatever folder its
-        backbone came from.
-
-        Precision and graph, which change last digits, are in ``provenance``.
-        """
-        provenance = self.backbone.provenance
-        digest = hashlib.sha256(self.recipe.replace(backbone="").to_json().encode())
-        digest.update(f"{provenance.weights_sha256} {provenance.tokenizer_sha256}".encode())
-        for name, tensor in sorted(self.tensors().items()):
-            digest.update(name.encode() + tensor.cpu().numpy().tobytes())
-        return digest.hexdigest()
 
     @property
     def input_key(self) -> tuple[object, ...]:
@@ -517,20 +337,6 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             )
         ids = self.pooling.weights.token_ids(self.prepared(sentences), self.backbone)
         return self.template.splice(ids, self.max_length)
-
-    def prepared(self, sentences: Sequence[str]) -> list[str]:
-        """Return n sentences as they go to the tokenizer, see ``Template.prepared``.
-
-        They are cut to ``LONGEST_TEXT`` first, since a tokenizer takes many times the memory of a
-        text.
-        """
-        cut = []
-        for text in sentences:
-            if len(text) > LONGEST_TEXT:
-                text = text.strip()[:LONGEST_TEXT]
-            cut.append(text)
-        rule = text_rule(self.recipe.text_rule)
-        return self.template.prepared(self.prompt.sentences(cut), bool(self.recipe.period), rule)
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
         """Return what the backbone computes of a batch, with what the prompt has learned in it."""
@@ -561,17 +367,8 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         return None
 
 
-@contextlib.contextmanager
-def _progress_bar(total: int, progress: Progress) -> Iterator[Progress]:
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
-
-    with tqdm(total=total, desc="Sentences", unit="") as bar:
-
-        def advance(done: int) -> None:
-            bar.update(done)
-            progress(done)
-
-        yield advance
+#: What a static encoder lacks it has of an ``Encoder`` that it makes, so it passes for one.
+abc.ABCMeta.register(Encoder, StaticEncoder)
 
 
 def build_encoder(
@@ -588,7 +385,7 @@ def build_encoder(
     For device and dtype see ``load``. ``backbone`` is a loaded one to share.
     """
     if words_only(recipe.backbone):
-        _check_words_only(recipe)  # before they are read
+        check_words_only(recipe)  # before they are read
     tuned = tuned_weights(tensors or {})
     if backbone is None or tuned:  # tuned weights never go into a shared backbone
         device = choose_device(device)
@@ -627,43 +424,4 @@ def _check_last_token(pooling: Pooling, prompt: str, backbone: Backbone) -> None
         raise WrongKindError(
             f"weights 'last-token' are for causal models ({causal}), not {backbone.name!r}: take"
             " `model` prompt"
-        )
-
-
-def _longest_input(wanted: int | None, prompt: Prompt, backbone: Backbone) -> int:
-    """Return the longest input in tokens: the wanted one, or what the backbone has room for."""
-    longest = backbone.max_tokens - prompt.length
-    if wanted is None:
-        wanted = longest
-    if not 1 <= wanted <= longest:
-        raise UsageError(
-            f"max_length {wanted} is not allowed; {backbone.name!r} takes 1 to {longest}"
-        )
-    return wanted
-
-
-def _check_words_only(recipe: Recipe, *, table: bool = False) -> None:
-    """Refuse a recipe that needs more than averaged word vectors.
-
-    A table of words may also have its own dense, normalize and truncate layers, and a prompt.
-    """
-    layers = tuple(
-        spec
-        for spec in recipe.transforms
-        if table and split_spec(spec)[0] in ("dense", "normalize", "truncate")
-    )
-    allowed = Recipe(
-        recipe.backbone, pooling="static/avg", max_length=recipe.max_length, transforms=layers
-    )
-    if table:
-        allowed = allowed.replace(prompt=recipe.prompt, period=recipe.period)
-    fields = recipe.explicit().to_dict()
-    possible = allowed.explicit().to_dict()
-    if fields != possible:
-        shown = ", ".join(
-            f"{key} {value!r}" for key, value in fields.items() if value != possible.get(key)
-        )
-        raise UsageError(
-            f"{recipe.backbone!r} holds word vectors, which only `model` static-avg averages, not"
-            f" {shown}"
         )

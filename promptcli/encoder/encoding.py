@@ -18,30 +18,28 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs, SharedTokens
 from promptcli.backbones.tokenizer import ID_BYTES, pack, unpack
+from promptcli.encoder.averaging import average_rows
 from promptcli.encoder.batching import (
     TOKEN_BUDGET,
     BatchSplitter,
-    Encoded,
-    Progress,
-    ProgressShare,
-    average_rows,
     begin_fetch,
     make_batch,
     plan_batches,
-    silent,
+    to_device,
     token_budget,
 )
 from promptcli.encoder.denoising import Biases, Denoising
+from promptcli.encoder.encoded import Encoded, Progress, ProgressShare, distinct_texts, silent
 from promptcli.encoder.pooling import Pooling
-from promptcli.encoder.prompts.template import Inputs, Template
+from promptcli.encoder.prefetching import prefetch
 from promptcli.encoder.streams import (
     STREAM_TOKENS,
     STREAMS,
     Graph,
     check_not_forked,
     map_in_threads,
-    prefetch,
 )
+from promptcli.encoder.template import Inputs, Template
 from promptcli.encoder.transforms.transform import Stage
 from promptcli.notes import note
 
@@ -132,7 +130,7 @@ class Encoding:
         """Return each sentence's place among the distinct ones, and each group's inputs of
         these.
         """
-        distinct, places = _distinct(window)
+        distinct, places = distinct_texts(window)
         return places, [group.inputs(distinct) for group in self._groups]
 
     def _means(self, encoded: Mapping[int, Encoded]) -> list[Encoded]:
@@ -176,7 +174,7 @@ def encode_together(
     A batch has at most ``most`` sentences and fills the token budget otherwise. ``progress`` adds
     up to n.
     """
-    distinct, places = _distinct(sentences)
+    distinct, places = distinct_texts(sentences)
     windows = [distinct[start : start + _WINDOW] for start in range(0, len(distinct), _WINDOW)]
     if not windows:
         windows = [[]]
@@ -187,15 +185,6 @@ def encode_together(
         whole = Encoded.joined([encoded[number] for encoded in by_window])
         results.append(whole.take(places))
     return results
-
-
-def _distinct(sentences: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Return the distinct sentences in order of appearance, and the place (n,) of each sentence
-    among them.
-    """
-    place_of: dict[str, int] = {}
-    places = [place_of.setdefault(sentence, len(place_of)) for sentence in sentences]
-    return list(place_of), np.array(places, np.int64)
 
 
 def _mean(encoder: Encodes, members: Sequence[Encoded]) -> Encoded:
@@ -274,7 +263,9 @@ class _Group:
             of_rows = lengths[start : start + _AVERAGED_AT_ONCE]
             if counted != slice(None):
                 rows = [pack(unpack(row)[counted]) for row in rows]
-            vectors = self._transformed(number, average_rows(rows, table), of_rows)
+            means = average_rows(rows, functools.partial(_rows_of, table), len(table))
+            pooled = to_device(means, table.device)
+            vectors = self._transformed(number, pooled, of_rows)
             parts.append(vectors.cpu().numpy())
         return np.concatenate(parts)
 
@@ -342,6 +333,11 @@ class _Group:
             if name == encoder.denoising.place:
                 vectors = vectors - self._biases[number].at(_sentence_lengths(encoder, lengths))
         return vectors
+
+
+def _rows_of(table: Tensor, numbers: np.ndarray) -> np.ndarray:
+    """Return some rows of a table as float32 in host memory."""
+    return table[to_device(numbers, table.device)].float().cpu().numpy()
 
 
 def _sentence_lengths(encoder: Encodes, lengths: np.ndarray) -> np.ndarray:

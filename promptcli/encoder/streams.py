@@ -2,10 +2,9 @@
 for each other.
 """
 
-import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -56,30 +55,6 @@ def stream_count(threads: int, most: int = STREAMS) -> int:
     threads.
     """
     return max((count for count in range(1, most + 1) if threads % count == 0), default=1)
-
-
-def prefetch(
-    work: Callable[[Item], Result], items: Iterable[Item]
-) -> Iterator[tuple[Item, Result]]:
-    """Yield every item with its result, computed by another thread while the previous one is in
-    use.
-    """
-    remaining = iter(items)
-    few = list(itertools.islice(remaining, 2))
-    if len(few) < 2:  # nothing to overlap with
-        yield from ((item, work(item)) for item in few)
-        return
-    begun: list[tuple[Item, Future[Result]]] = []
-    with ThreadPoolExecutor(1) as pool:
-        try:
-            for item in itertools.chain(few, remaining):
-                begun.append((item, pool.submit(work, item)))
-                if len(begun) > 1:
-                    yield begun[0][0], begun.pop(0)[1].result()
-            for item, result in begun:
-                yield item, result.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def map_in_threads(

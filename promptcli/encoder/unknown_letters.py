@@ -4,7 +4,7 @@ vocabulary.
 
 from collections.abc import Sequence
 
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.sentence_encoder import SentenceEncoder
 from promptcli.notes import note
 
 _TEXTS, _CHARACTERS = 200, 1000  #: that are looked at, and of each text
@@ -14,14 +14,14 @@ _TEXTS, _CHARACTERS = 200, 1000  #: that are looked at, and of each text
 _MOST = 0.5
 
 
-def note_unknown_letters(encoder: Encoder, texts: Sequence[str]) -> None:
+def note_unknown_letters(encoder: SentenceEncoder, texts: Sequence[str]) -> None:
     """Tell the user if most letters of the texts are unknown to the encoder's vocabulary."""
     step = max(1, len(texts) // _TEXTS)
     sample = [text[:_CHARACTERS] for text in texts[::step]]
-    unknown, letters = encoder.backbone.tokenizer.unknown_letters(sample)
+    unknown, letters = encoder.pieces.unknown_letters(sample)
     if unknown > _MOST * letters:
         share = (
-            f"{encoder.backbone.name!r} does not know {unknown / letters:.0%} of the letters, or"
+            f"{encoder.origin.backbone!r} does not know {unknown / letters:.0%} of the letters, or"
             " only one by one"
         )
         note(

@@ -16,6 +16,7 @@ from torch import Tensor
 from promptcli.data.hub import as_hub_set
 from promptcli.data.tasks import MtebTask
 from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.sentence_encoder import SentenceEncoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line, require
 from promptcli.evaluation.scores import Label, MtebScore
 from promptcli.evaluation.statistics import cosine
@@ -53,7 +54,7 @@ class MtebEncoder:
         encoder = self._prompted(*task, str(getattr(prompt_type, "value", prompt_type) or ""))
         return encoder.encode([text for batch in inputs for text in batch["text"]])
 
-    def _prompt_for(self, task: str, kind: str, role: str) -> Encoder:
+    def _prompt_for(self, task: str, kind: str, role: str) -> SentenceEncoder:
         names = (f"{task}-{role}", task, f"{kind}-{role}", kind)
         return self._encoder.in_role(
             next((name for name in names if name in self._encoder.prompts), role), report=True

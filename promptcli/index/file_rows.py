@@ -21,7 +21,7 @@ from promptcli.errors import NotFoundError, UsageError, unknown
 from promptcli.notes import note
 
 if TYPE_CHECKING:
-    from promptcli.encoder.encoder import Encoder
+    from promptcli.encoder.sentence_encoder import SentenceEncoder
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Reader:
     def __init__(
         self,
         rows: str,
-        opener: "Callable[[], Encoder]",
+        opener: "Callable[[], SentenceEncoder]",
         fields: ColumnChoice,
         bad: BadRows = REFUSED,
     ) -> None:

@@ -91,7 +91,7 @@ def search(
         NotFoundError: No such file.
         UsageError: An empty query, a file that is not text, or no line to search.
     """
-    from promptcli.models.loading import open_model
+    from promptcli.models.loading import open_encoder
 
     if not query.strip():
         raise UsageError("the query is empty; give a few words, or a sentence")
@@ -100,7 +100,7 @@ def search(
     condition = None
     if where is not None:
         condition = Condition(where)
-    encoder = open_model(model, dtype="auto", rows=_WINDOW)
+    encoder = open_encoder(model, dtype="auto", rows=_WINDOW)
     documents = encoder.in_role("document", report=True)
     asked = unit(encoder.in_role("query", report=True).encode([query]))[0]
     splitter = None

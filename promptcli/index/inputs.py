@@ -56,14 +56,14 @@ from promptcli.recipe import Choice, Recipe
 from promptcli.storage.files import real_path
 
 if TYPE_CHECKING:
-    from promptcli.encoder.encoder import Encoder
+    from promptcli.encoder.sentence_encoder import SentenceEncoder
     from promptcli.models.loading import Model
 
 #: Queries encoded and searched at once.
 _WINDOW = 1024
 
 #: Makes an encoder, after the input was checked.
-Opener = Callable[[], "Encoder"]
+Opener = Callable[[], "SentenceEncoder"]
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class RowFiles:
             rows = spooled(documents, check(batches), self.near, total)
             return rows, origin_of(encoder, documents, model), reading
 
-    def _of_text(self, source: FileOfRows, documents: "Encoder") -> Iterator[RecordBatch]:
+    def _of_text(self, source: FileOfRows, documents: "SentenceEncoder") -> Iterator[RecordBatch]:
         """Yield batches of the passages of a text, or of its lines."""
         first = next(source.batches)
         head = first.column(TEXT).to_pylist()
@@ -220,7 +220,7 @@ def _blank_rows(file: Path, manifest: VectorManifest | None) -> Sequence[Sequenc
 
 
 def spooled(
-    documents: "Encoder", batches: Iterable[RecordBatch], near: Path, total: int | None
+    documents: "SentenceEncoder", batches: Iterable[RecordBatch], near: Path, total: int | None
 ) -> ParquetRows:
     """Encode batches window by window into a nameless file on the disk of the index ``near``."""
     place = next((folder for folder in real_path(near).parents if folder.is_dir()), None)
@@ -250,7 +250,7 @@ def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin, Readin
 
     For vectors whose manifest tells it, the encoder is not opened, unless the user named one.
     """
-    opener = functools.partial(encoders.open_model, model, dtype="auto")
+    opener = functools.partial(encoders.open_encoder, model, dtype="auto")
     if not files.are_vectors:
         return files.encode(opener, model)
     rows, origin = files.stored()
@@ -316,7 +316,9 @@ def is_named(model: "Model | None") -> bool:
     return not (model is None or unchanged)
 
 
-def origin_of(encoder: "Encoder", documents: "Encoder", model: "Model | None" = None) -> Origin:
+def origin_of(
+    encoder: "SentenceEncoder", documents: "SentenceEncoder", model: "Model | None" = None
+) -> Origin:
     """Return what an index remembers of a model, which ``model`` named, and of its encoder in the
     role of the rows.
     """
@@ -339,7 +341,7 @@ def origin_of(encoder: "Encoder", documents: "Encoder", model: "Model | None" = 
     )
 
 
-def documents_of(origin: Origin, encoder: "Encoder") -> "Encoder":
+def documents_of(origin: Origin, encoder: "SentenceEncoder") -> "SentenceEncoder":
     """Return a model in the role of the rows of an index."""
     if origin.prompt is None:
         return encoder
@@ -354,13 +356,13 @@ def missing_model(origin: Origin) -> str | None:
     return folder if os.path.isabs(folder) and not os.path.exists(folder) else None
 
 
-def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
+def encoder_of(origin: Origin, model: "Model | None" = None) -> "SentenceEncoder":
     """Return the model of an index: ``model``, if it is named, else made again from what the index
     remembers.
     """
     dtype = str(origin.provenance.get("dtype", "auto"))
     if model is not None and is_named(model):
-        encoder = encoders.open_model(model, dtype=dtype)
+        encoder = encoders.open_encoder(model, dtype=dtype)
         documents = documents_of(origin, encoder)
         if documents.fingerprint != origin.fingerprint:
             built, given = _called(origin, origin_of(encoder, documents, model))
@@ -383,7 +385,7 @@ def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
         ]
     for entry in entries:
         try:
-            encoder = encoders.open_model(entry, device=device, dtype=dtype)
+            encoder = encoders.open_encoder(entry, device=device, dtype=dtype)
         except UsageError as error:
             if origin.model is not None:
                 raise

@@ -36,7 +36,7 @@ from promptcli.recipe import Choice
 from promptcli.storage.files import real_path
 
 if TYPE_CHECKING:  # these load torch
-    from promptcli.encoder.encoder import Encoder
+    from promptcli.encoder.sentence_encoder import SentenceEncoder
     from promptcli.models.loading import Model
 
 #: The id of a row, ``file:line``, its text, and its other columns.
@@ -244,15 +244,15 @@ class _Work:
             self.rows = self._in_parts()
 
     @functools.cached_property
-    def _encoder(self) -> "Encoder":
+    def _encoder(self) -> "SentenceEncoder":
         from promptcli.index import inputs
         from promptcli.models import loading
 
         if self.manifest is None or inputs.is_named(self.model):
-            return loading.open_model(self.model, dtype="auto")
+            return loading.open_encoder(self.model, dtype="auto")
         return inputs.encoder_of(self.manifest, self.model)
 
-    def encoder(self) -> "Encoder":
+    def encoder(self) -> "SentenceEncoder":
         """Return the model, which is opened when it is needed."""
         return self._encoder
 
@@ -367,7 +367,7 @@ def _live(index: VectorIndex) -> dict[Row, int]:
 
 
 def _apply(
-    held: StoredIndex, rows: dict[Row, None], folder: Path, opener: "Callable[[], Encoder]"
+    held: StoredIndex, rows: dict[Row, None], folder: Path, opener: "Callable[[], SentenceEncoder]"
 ) -> None:
     """Change an index to these rows; a text that it has under another id is not encoded again."""
     from promptcli.index import inputs

@@ -8,7 +8,7 @@ from promptcli.data.given import check_arguments
 from promptcli.notes import without_network
 
 if TYPE_CHECKING:
-    from promptcli.encoder.encoder import Encoder
+    from promptcli.encoder.sentence_encoder import SentenceEncoder
     from promptcli.models.entries import Entry
     from promptcli.models.hub import Pushed
     from promptcli.models.loading import Model
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @check_arguments
-def save(encoder: "Encoder", folder: str | Path, *, force: bool = False) -> None:
+def save(encoder: "SentenceEncoder", folder: str | Path, *, force: bool = False) -> None:
     """Write an encoder into a folder that ``load`` and sentence-transformers open, completely or
     not at all.
 
@@ -30,14 +30,14 @@ def save(encoder: "Encoder", folder: str | Path, *, force: bool = False) -> None
     """
     from promptcli.models.card import write_card
     from promptcli.models.entries import MANIFEST
-    from promptcli.models.loading import entry_from
+    from promptcli.models.loading import entry_from, open_model
     from promptcli.models.saving import save_encoder
     from promptcli.storage.folders import atomic_folder
 
     target = Path(folder)
     entry = entry_from(encoder, target.name)
     with atomic_folder(target, marker=MANIFEST, force=force) as temporary:
-        save_encoder(entry, encoder, temporary)
+        save_encoder(entry, open_model(encoder), temporary)
         use = f'import promptcli as pc\n\nvectors = pc.load("{target.name}").encode(sentences)'
         write_card(temporary, entry, encoder.recipe, use=use)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from promptcli.backbones.loading import words_only
-from promptcli.backbones.pretrained import SHIPPED
+from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.names import words_only
 from promptcli.data.hub import FILES, TRAINING_FILES
 from promptcli.data.task_table import TASKS, TaskName
 from promptcli.models.entries import CARD, Entry, with_backbone

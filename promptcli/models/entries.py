@@ -7,6 +7,7 @@ hub id. ``modules.json`` is for sentence-transformers.
 """
 
 import datetime
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ class Entry:
 
     name: str
     recipe: Recipe
-    tensors: dict[str, Any] = field(default_factory=dict)  #: ``torch.Tensor`` by name.
+    tensors: Mapping[str, Any] = field(default_factory=dict)  #: ``torch.Tensor`` by name.
     #: JSON-ready; ``width``, if known, is d of its vectors
     provenance: dict[str, Any] = field(default_factory=dict)
     #: Figures measured with it, JSON-ready.
@@ -103,12 +104,11 @@ def read_entry(folder: Path, *, checked: bool = False) -> Entry:
     entry = read_manifest(folder)
     check_files(folder, entry.files, hashed=checked, hint=_HINT)
     if TENSORS in entry.files:
-        from promptcli.storage.tensors import load_tensors
+        from promptcli.storage.tensors import infinite_tensor, open_tensors
 
-        entry = replace(entry, tensors=load_tensors(folder / TENSORS, hint=_HINT))
-        for key, tensor in entry.tensors.items():
-            if tensor.is_floating_point() and not tensor.float().isfinite().all():
-                raise _damaged(folder, TENSORS, f"its {key} holds numbers that are not finite")
+        entry = replace(entry, tensors=open_tensors(folder / TENSORS, hint=_HINT))
+        if (key := infinite_tensor(entry.tensors)) is not None:
+            raise _damaged(folder, TENSORS, f"its {key} holds numbers that are not finite")
     inside = {BACKBONE: folder / BACKBONE, ".": folder}.get(entry.recipe.backbone)
     if inside is None:
         return entry

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from promptcli.backbones.adapter_files import CONFIG, PREFIX_TUNING, WEIGHTS
 from promptcli.backbones.checking import TABLE_ROWS, opening
-from promptcli.backbones.lora import ALPHA, CONFIG, PREFIX_TUNING, WEIGHTS, is_lora, is_transposed
+from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
 from promptcli.backbones.saving import (
     save_tokenizer,
     save_weights,

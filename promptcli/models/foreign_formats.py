@@ -7,26 +7,37 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from promptcli.backbones.checking import is_table, json_field, named_inside, tensor_names
+from promptcli.backbones.adapter_files import (
+    PREFIX_TUNING,
+    WEIGHTS,
+    base_name,
+    base_of,
+    check_kind,
+)
+from promptcli.backbones.checking import (
+    added_after,
+    is_table,
+    json_field,
+    named_inside,
+    tensor_names,
+)
 from promptcli.backbones.families import FAMILIES, family_of
-from promptcli.backbones.loading import words_only
-from promptcli.backbones.lora import PREFIX_TUNING, WEIGHTS, base_name, base_of, check_kind
-from promptcli.backbones.pretrained import SHIPPED as BACKBONES
-from promptcli.backbones.pretrained import added_after, locate
-from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
-from promptcli.encoder.prompts.template import lower
-from promptcli.encoder.transforms.heads import ACTIVATIONS
+from promptcli.backbones.locating import SHIPPED as BACKBONES
+from promptcli.backbones.locating import locate
+from promptcli.backbones.names import words_only
+from promptcli.encoder.template import lower
+from promptcli.encoder.tensor_names import DEEP_PREFIX
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, MANIFEST, MODULES, Entry, read_entry, with_backbone
 from promptcli.notes import note
 from promptcli.recipe import MASK, RECIPES, SLOT, LeadingTexts, Recipe
 from promptcli.storage.documents import read_document, shown
 from promptcli.storage.tensors import load_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ADAPTER = "adapter_config.json"
 _CONFIG = "config.json"
@@ -103,7 +114,7 @@ class _Folder:
             content = {}
         return content
 
-    def tensors(self, file: str) -> dict[str, Tensor]:
+    def tensors(self, file: str) -> "dict[str, Tensor]":
         path = self.path / file
         if not path.is_file():
             convert = f"`promptcli models import {self.name} --name NAME --convert`"
@@ -135,7 +146,7 @@ def _entry(
     folder: _Folder,
     kind: str,
     recipe: Recipe,
-    tensors: Mapping[str, Tensor],
+    tensors: "Mapping[str, Tensor]",
     *notes: str,
     **more: Any,
 ) -> Entry:
@@ -186,7 +197,7 @@ def _adapter(folder: _Folder) -> Entry:
         return _entry(
             folder, "peft LoRA adapter", recipe.replace(backbone=folder.name), {}, _assumed(recipe)
         )
-    stored = folder.tensors(WEIGHTS).get("prompt_embeddings", torch.empty(0))
+    stored = folder.tensors(WEIGHTS).get("prompt_embeddings")
     numbers = _prefix(folder, config, ("num_layers", "num_attention_heads", "token_dim"), stored)
     base = base_name(folder.name, folder.path, config)
     revision = config.get("revision")
@@ -195,7 +206,7 @@ def _adapter(folder: _Folder) -> Entry:
         f"deep-prefix:{numbers.size(3)}",
         pooling="last/cls",
     )
-    return _entry(folder, "peft prefix tuning", recipe, {PREFIX: numbers}, _assumed(recipe))
+    return _entry(folder, "peft prefix tuning", recipe, {DEEP_PREFIX: numbers}, _assumed(recipe))
 
 
 def _size(config: Mapping[str, Any], name: str) -> int:
@@ -307,7 +318,7 @@ def _check_family(folder: _Folder, config: Mapping[str, Any]) -> str:
 
 def _after_pooling(
     folder: _Folder, modules: list[tuple[str, str]], width: int = 0
-) -> tuple[list[str], dict[str, Tensor]]:
+) -> "tuple[list[str], dict[str, Tensor]]":
     """Return modules (kind, path) as transforms, and their tensors.
 
     ``width`` is the pooled vectors', 0 if unknown.
@@ -333,7 +344,9 @@ def _after_pooling(
     return transforms, tensors
 
 
-def _dense(folder: _Folder, path: str, number: int) -> tuple[str, dict[str, Tensor]]:
+def _dense(folder: _Folder, path: str, number: int) -> "tuple[str, dict[str, Tensor]]":
+    from promptcli.encoder.transforms.heads import ACTIVATIONS
+
     config = folder.document(f"{path}/{_CONFIG}")
     _check_usual(folder, f"{path}/{_CONFIG}", config)
     activation = str(config.get("activation_function")).rpartition(".")[2].lower()
@@ -355,7 +368,9 @@ def _dense(folder: _Folder, path: str, number: int) -> tuple[str, dict[str, Tens
             f"{folder.name} has a weight of {shape} in {path}, and its config.json says {wanted};"
             f" {_HINT}"
         )
-    bias = stored.get("linear.bias", torch.zeros(len(weight)))
+    bias = stored.get("linear.bias")
+    if bias is None:
+        bias = weight.new_zeros(len(weight))
     return f"dense:{number}:{activation}", {
         f"dense.{number}.weight": weight,
         f"dense.{number}.bias": bias,
@@ -541,7 +556,7 @@ def _plain(folder: _Folder) -> Entry:
         sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
         numbers = _prefix(folder, config, sizes, stored["prefix_encoder.embedding.weight"])
         recipe = recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}")
-        tensors = {**tensors, PREFIX: numbers}
+        tensors = {**tensors, DEEP_PREFIX: numbers}
     return _entry(folder, kind, recipe, tensors, taken)
 
 
@@ -561,18 +576,16 @@ def _check_plain(folder: _Folder, config: Mapping[str, Any]) -> None:
 
 
 def _prefix(
-    folder: _Folder, config: Mapping[str, Any], sizes: Sequence[str], stored: Tensor
-) -> Tensor:
+    folder: _Folder, config: Mapping[str, Any], sizes: Sequence[str], stored: "Tensor | None"
+) -> "Tensor":
     """Return keys and values (L, 2, h, p, d/h), stored as (p, 2 L d).
 
     ``sizes`` names layers, heads and width.
     """
     layers, heads, width = (_size(config, name) for name in sizes)
-    if 0 in (layers, heads, width) or tuple(stored.shape) != (
-        *stored.shape[:1],
-        2 * layers * width,
-    ):
-        shapes = f"{tuple(stored.shape)}, and its configuration says (length, {2 * layers * width})"
+    shape = (0,) if stored is None else tuple(stored.shape)
+    if stored is None or 0 in (layers, heads, width) or shape != (*shape[:1], 2 * layers * width):
+        shapes = f"{shape}, and its configuration says (length, {2 * layers * width})"
         raise UsageError(f"{folder.name} has a prefix of shape {shapes}; {_HINT}")
     return (
         stored.float()
@@ -583,8 +596,8 @@ def _prefix(
 
 
 def _head(
-    recipe: Recipe, stored: Mapping[str, Tensor], supervised: bool
-) -> tuple[Recipe, dict[str, Tensor]]:
+    recipe: Recipe, stored: "Mapping[str, Tensor]", supervised: bool
+) -> "tuple[Recipe, dict[str, Tensor]]":
     """Return a recipe with the head that a supervised checkpoint keeps, and the head's tensors."""
     if not supervised:
         return recipe, {}

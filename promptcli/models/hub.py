@@ -20,9 +20,9 @@ from huggingface_hub.utils.tqdm import (
     enable_progress_bars,
 )
 
-from promptcli.backbones.backbone import OWN_TOKENIZER
 from promptcli.backbones.checking import opening
-from promptcli.encoder.encoder import TUNED
+from promptcli.backbones.provenance import OWN_TOKENIZER
+from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError, one_line
 from promptcli.models.card import write_card
 from promptcli.models.entries import (

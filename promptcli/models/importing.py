@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from promptcli.backbones.adapter_files import base_of
 from promptcli.backbones.checking import check_links, opening
 from promptcli.backbones.convert import convert_apart
-from promptcli.backbones.lora import base_of
-from promptcli.backbones.pretrained import locate, weight_files
+from promptcli.backbones.locating import locate, weight_files
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
 from promptcli.models.foreign_formats import FILES, MARKS, read_folder

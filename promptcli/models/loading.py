@@ -8,20 +8,20 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.loading import words_only
-from promptcli.backbones.pretrained import SHIPPED as BACKBONES
-from promptcli.backbones.pretrained import cached_as, locate, on_hub
+from promptcli.backbones.locating import SHIPPED as BACKBONES
+from promptcli.backbones.locating import cached_as, locate, on_hub
+from promptcli.backbones.names import words_only
 from promptcli.data.given import check_arguments, check_texts
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.batching import Progress, silent
-from promptcli.encoder.encoder import Encoder, build_encoder, tuned_weights
+from promptcli.encoder.encoded import Progress, silent
+from promptcli.encoder.sentence_encoder import SentenceEncoder
+from promptcli.encoder.static_encoder import StaticEncoder, static_encoder
+from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
 from promptcli.models.entries import Entry
 from promptcli.models.foreign_formats import read_model
@@ -31,7 +31,14 @@ from promptcli.notes import note, without_network
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import BARE, home_folder
 
-Model = Encoder | Entry | Recipe | Choice | str | Path  #: an encoder, or what ``load`` takes
+if TYPE_CHECKING:
+    import torch
+
+    from promptcli.backbones.backbone import Backbone
+    from promptcli.encoder.encoder import Encoder
+
+#: An encoder, or what ``load`` takes.
+Model = SentenceEncoder | Entry | Recipe | Choice | str | Path
 DEFAULT = "mini"  #: the entry if nothing is chosen
 #: likeness (difflib) from which a word is a known name, mistyped; the hub is not asked
 _MISTYPED = 0.75
@@ -61,13 +68,13 @@ def load(
     max_length: int | None = None,
     dim: int | None = None,
     revision: str | None = None,
-    device: str | torch.device | int | None = "auto",
-    dtype: str | torch.dtype | None = "stored",
+    device: "str | torch.device | int | None" = "auto",
+    dtype: "str | torch.dtype | None" = "stored",
     offline: bool = False,
     backend: str = "torch",
     rows: int | None = None,
     calibration: Iterable[str] = (),
-) -> Encoder:
+) -> "Encoder":
     """Return an encoder.
 
     Args:
@@ -129,9 +136,11 @@ def load(
         else:
             device = str(device or "auto")
         dtype = str(dtype or "stored").removeprefix("torch.")
-        return open_model(
+        encoder = open_encoder(
             entry, device=device, dtype=dtype, backend=backend, rows=rows, calibration=calibration
         )
+        # a static encoder has all that an Encoder has
+        return cast("Encoder", encoder)
 
 
 def as_list(models: Model | Sequence[Model]) -> list[Model]:
@@ -145,7 +154,7 @@ def entry_of(model: Model) -> Entry:
     """Return a model as an entry."""
     if isinstance(model, Entry):
         return model
-    if isinstance(model, Encoder):
+    if isinstance(model, SentenceEncoder):
         return entry_from(model)
     if isinstance(model, Recipe):
         return Entry("recipe", model)
@@ -348,38 +357,72 @@ def backbone_model(model: Model) -> Model:
     return Recipe(backbone=name)
 
 
-def open_model(
-    model: Model,
-    *,
-    device: str = "auto",
-    dtype: str = "stored",
-    backend: str = "torch",
-    rows: int | None = None,
-    calibration: Iterable[str] = (),
-    backbone: Backbone | None = None,
-) -> Encoder:
-    """Return a model's encoder; ``backbone``: a loaded one to share. See ``load``."""
-    if isinstance(model, Encoder):
-        return model
-    if isinstance(model, Choice):
-        device = model.device if device == "auto" else device
-        dtype = model.dtype or dtype
-        backend = model.backend if backend == "torch" else backend
-    entry = entry_of(model)
-    options: dict[str, Any] = {"device": device, "dtype": dtype, "backbone": backbone}
-    options |= {"tensors": entry.tensors, "leading": entry.prompts}
-    if backend == "torch":
-        encoder = build_encoder(entry.recipe, **options)
-    else:
-        from promptcli.models.backends import build_on  # graphs: most commands need none
+@dataclasses.dataclass(frozen=True)
+class _Opening:
+    """A model that is about to be opened: what, where, and how."""
 
-        graphs = home_folder() / "cache" / "graphs"
-        options |= {"rows": rows, "calibration": calibration}
-        encoder = build_on(backend, entry.recipe, folder=graphs, **options)
-    encoder.name = entry.name
-    if isinstance(model, Choice):
+    model: Model
+    entry: Entry
+    device: str
+    dtype: str
+    backend: str
+
+    @classmethod
+    def of(cls, model: Model, *, device: str, dtype: str, backend: str) -> "_Opening":
+        """Return the opening of a model; a choice says where and how, unless the arguments do."""
+        if isinstance(model, Choice):
+            device = model.device if device == "auto" else device
+            dtype = model.dtype or dtype
+            backend = model.backend if backend == "torch" else backend
+        return cls(model, entry_of(model), device, dtype, backend)
+
+    def on_torch(
+        self,
+        rows: int | None = None,
+        calibration: Iterable[str] = (),
+        backbone: "Backbone | None" = None,
+    ) -> "Encoder":
+        """Return the encoder, computed by torch or by a backend."""
+        from promptcli.encoder.encoder import build_encoder
+
+        entry = self.entry
+        options: dict[str, Any] = {"device": self.device, "dtype": self.dtype}
+        options |= {"backbone": backbone, "tensors": entry.tensors, "leading": entry.prompts}
+        if self.backend == "torch":
+            encoder = build_encoder(entry.recipe, **options)
+        else:
+            from promptcli.models.backends import build_on  # graphs: most commands need none
+
+            graphs = home_folder() / "cache" / "graphs"
+            options |= {"rows": rows, "calibration": calibration}
+            encoder = build_on(self.backend, entry.recipe, folder=graphs, **options)
+        encoder.name = entry.name
+        return encoder
+
+    def static(self) -> StaticEncoder | None:
+        """Return the encoder if it does without torch, else None."""
+        if self.backend != "torch":
+            return None
+        encoder = static_encoder(
+            self.entry.recipe,
+            self.entry.tensors,
+            device=self.device,
+            dtype=self.dtype,
+            leading=self.entry.prompts,
+            whole=self.on_torch,
+        )
+        if encoder is not None:
+            encoder.name = self.entry.name
+        return encoder
+
+    def note_choice(self) -> None:
+        """Say what was chosen where the choice left something open."""
+        model, entry = self.model, self.entry
+        if not isinstance(model, Choice):
+            return
         _note_unread_mask(entry, model.changes)
-    if isinstance(model, Choice) and model.model is None and model.changes.keys() != {"backbone"}:
+        if model.model is not None or model.changes.keys() == {"backbone"}:
+            return
         plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
         if not model.changes:
             if entry.name == DEFAULT:
@@ -391,30 +434,88 @@ def open_model(
             note(
                 f"using {plain}, not the default model {DEFAULT}; choose another with `model` NAME"
             )
+
+
+def open_encoder(
+    model: Model,
+    *,
+    device: str = "auto",
+    dtype: str = "stored",
+    backend: str = "torch",
+    rows: int | None = None,
+    calibration: Iterable[str] = (),
+) -> SentenceEncoder:
+    """Return what encodes with a model: without torch if the model is static.
+
+    See ``load``.
+    """
+    if isinstance(model, SentenceEncoder):
+        return model
+    opening = _Opening.of(model, device=device, dtype=dtype, backend=backend)
+    encoder: SentenceEncoder | None = opening.static()
+    if encoder is None:
+        encoder = opening.on_torch(rows, calibration)
+    opening.note_choice()
     return encoder
 
 
-def open_models(models: Sequence[Model], *, dtype: str = "stored") -> list[Encoder]:
-    """Return the encoders of several models.
+def open_model(
+    model: Model,
+    *,
+    device: str = "auto",
+    dtype: str = "stored",
+    backend: str = "torch",
+    rows: int | None = None,
+    calibration: Iterable[str] = (),
+    backbone: "Backbone | None" = None,
+) -> "Encoder":
+    """Return a model's encoder with all its parts, on torch; ``backbone``: a loaded one to share.
+
+    See ``load``.
+    """
+    if isinstance(model, StaticEncoder):
+        return cast("Encoder", model.whole)
+    if isinstance(model, SentenceEncoder):
+        return cast("Encoder", model)
+    opening = _Opening.of(model, device=device, dtype=dtype, backend=backend)
+    encoder = opening.on_torch(rows, calibration, backbone)
+    opening.note_choice()
+    return encoder
+
+
+def open_encoders(models: Sequence[Model], *, dtype: str = "stored") -> list[SentenceEncoder]:
+    """Return the encoders of several models, static ones without torch.
 
     Those on one backbone share it unless they tuned it.
     """
-    encoders: list[Encoder] = []
+    encoders: list[SentenceEncoder] = []
     for model in models:
-        entry = model if isinstance(model, Encoder) else entry_of(model)
-        backbone = shared_backbone(encoders, entry.recipe.backbone)
-        encoders.append(
-            open_model(
-                model if isinstance(model, Choice) else entry, dtype=dtype, backbone=backbone
-            )
-        )
+        encoders.append(_next_to(encoders, model, dtype))
     return encoders
 
 
-def shared_backbone(encoders: Iterable[Encoder], name: str) -> Backbone | None:
+def _next_to(peers: Iterable[SentenceEncoder], model: Model, dtype: str) -> SentenceEncoder:
+    """Return a model's encoder, which shares the backbone of a peer if it can."""
+    if isinstance(model, SentenceEncoder):
+        return model
+    opening = _Opening.of(model, device="auto", dtype=dtype, backend="torch")
+    encoder: SentenceEncoder | None = opening.static()
+    if encoder is None:
+        backbone = shared_backbone(peers, opening.entry.recipe.backbone)
+        encoder = opening.on_torch(backbone=backbone)
+    opening.note_choice()
+    return encoder
+
+
+def shared_backbone(encoders: Iterable[SentenceEncoder], name: str) -> "Backbone | None":
     """Return the backbone of that name of an encoder that did not tune it."""
-    peers = (encoder for encoder in encoders if encoder.backbone.name == name)
-    return next((peer.backbone for peer in peers if not tuned_weights(peer.tensors())), None)
+    for encoder in encoders:
+        if isinstance(encoder, StaticEncoder) or encoder.origin.backbone != name:
+            continue
+        peer = cast("Encoder", encoder)
+        if not any(tensor.startswith(TUNED) for tensor in peer.tensors()):
+            return peer.backbone
+    return None
 
 
 @overload  # a text is a sequence of texts, too
@@ -450,14 +551,17 @@ def similarity(
             f"{len(left)} and {len(right)} sentences do not make pairs; give two lists of one"
             " length"
         )
-    cosines = cosines_of_pairs(open_model(model), left, right)
+    cosines = cosines_of_pairs(open_encoder(model), left, right)
     if isinstance(first, str):
         return float(cosines[0])
     return cosines
 
 
 def cosines_of_pairs(
-    encoder: Encoder, first: Sequence[str], second: Sequence[str], progress: Progress = silent
+    encoder: SentenceEncoder,
+    first: Sequence[str],
+    second: Sequence[str],
+    progress: Progress = silent,
 ) -> NDArray[np.float32]:
     """Return the cosines (n,) of n sentences with n others.
 
@@ -487,7 +591,7 @@ def list_models() -> list[Entry]:
 
 
 @check_arguments
-def register(encoder: Encoder, name: str, *, force: bool = False, **about: object) -> None:
+def register(encoder: SentenceEncoder, name: str, *, force: bool = False, **about: object) -> None:
     """Save an encoder in the registry: from then on ``load(name)`` and ``--model name`` open it.
 
     Args:
@@ -502,7 +606,7 @@ def register(encoder: Encoder, name: str, *, force: bool = False, **about: objec
     )
 
 
-def entry_from(encoder: Encoder, name: str = "encoder") -> Entry:
+def entry_from(encoder: SentenceEncoder, name: str = "encoder") -> Entry:
     """Return an encoder as an entry of that name."""
     about = {**encoder.provenance, "width": encoder.width}
     return Entry(name, encoder.recipe, encoder.tensors(), about, prompts=encoder.leading)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import promptcli
-from promptcli.backbones.loading import portable_name
+from promptcli.backbones.names import portable_name
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.models import entries
 from promptcli.models.entries import BACKBONE, MANIFEST, TENSORS, Entry

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from promptcli.backbones.backbone import OWN_TOKENIZER
 from promptcli.backbones.checking import check_links
-from promptcli.backbones.loading import words_only
-from promptcli.backbones.pretrained import weights_digest
+from promptcli.backbones.locating import weights_digest
+from promptcli.backbones.names import words_only
+from promptcli.backbones.provenance import OWN_TOKENIZER
 from promptcli.backbones.saving import (
     is_tokenizer_file,
     save_tokenizer,
@@ -21,10 +21,11 @@ from promptcli.backbones.saving import (
     tokenizer_definition,
     whole_inputs,
 )
-from promptcli.encoder.encoder import TUNED, Encoder, tuned_weights
+from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
+from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError
 from promptcli.models import sentence_transformers_format
 from promptcli.models.card import public

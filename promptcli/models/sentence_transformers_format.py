@@ -16,7 +16,7 @@ from promptcli.backbones.tokenizer import adding_no_blank
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.prompts.template import text_rule
+from promptcli.encoder.template import text_rule
 from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Dense, Normalize, Projection
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import CheckFailedError, UsageError

@@ -20,7 +20,7 @@ from scipy.sparse.linalg import svds
 from torch import Tensor, nn
 
 from promptcli.backbones.checking import read_config
-from promptcli.backbones.pretrained import locate, weight_files
+from promptcli.backbones.locating import locate, weight_files
 from promptcli.backbones.vocabulary import SPECIALS
 from promptcli.errors import UsageError
 from promptcli.pretraining.corpus import Corpus, damage_named

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.language_models import MaskedLM
 from promptcli.encoder.batching import LateFigures
-from promptcli.encoder.streams import prefetch
+from promptcli.encoder.prefetching import prefetch
 from promptcli.errors import OutOfMemoryError, PromptcliError, is_out_of_memory
 from promptcli.notes import Advance, describe
 from promptcli.pretraining.batches import Batch, Step, predict_words, steps

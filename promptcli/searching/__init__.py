@@ -263,7 +263,7 @@ def check_template(
         UsageError: The text is not a template.
         NotFoundError: The backbone is missing.
     """
-    from promptcli.encoder.prompts import template as texts
+    from promptcli.encoder import template as texts
     from promptcli.models.loading import backbone_model, open_model
     from promptcli.named_templates import named_templates, template_text
 

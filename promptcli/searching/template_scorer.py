@@ -13,7 +13,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.encoding import encode_together
-from promptcli.encoder.prompts.template import Inputs
+from promptcli.encoder.template import Inputs
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, rows_of, spearman_score
 from promptcli.evaluation.scores import Label, SpearmanScore, recipe_name

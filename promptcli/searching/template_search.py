@@ -18,7 +18,7 @@ from promptcli.data.dialect import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.prompts.template import check_template, text_rule, with_period
+from promptcli.encoder.template import check_template, text_rule, with_period
 from promptcli.errors import UsageError, counted, unknown
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.named_templates import templates_folder

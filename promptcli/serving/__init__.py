@@ -15,7 +15,7 @@ from promptcli.serving.worker import Worker
 from promptcli.storage.files import real_path
 
 if TYPE_CHECKING:
-    from promptcli.encoder.encoder import Encoder
+    from promptcli.encoder.sentence_encoder import SentenceEncoder
     from promptcli.index.sentence_index import SentenceIndex
     from promptcli.models.loading import Model
 
@@ -152,8 +152,8 @@ def _listen(settings: ServeSettings) -> socket.socket:
         raise PromptcliError(f"{message}; give another `port` (0: a free one) or `host`") from None
 
 
-def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
-    from promptcli.models.loading import entry_of, open_models
+def _models(models: "Sequence[Model]") -> "dict[str, SentenceEncoder]":
+    from promptcli.models.loading import entry_of, open_encoders
 
     def name(model: "Model") -> str:
         if isinstance(model, Choice) and model.model:
@@ -167,11 +167,11 @@ def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
         raise UsageError(
             f"two models have one name: {', '.join(map(name, models))}; name each once"
         )
-    return dict(zip(named, open_models(list(named.values()), dtype="auto"), strict=True))
+    return dict(zip(named, open_encoders(list(named.values()), dtype="auto"), strict=True))
 
 
 def _indexes(
-    folders: Sequence[str | Path], models: "dict[str, Encoder]", where: Choice
+    folders: Sequence[str | Path], models: "dict[str, SentenceEncoder]", where: Choice
 ) -> "dict[str, SentenceIndex]":
     """Return the indexes by their folders' names.
 

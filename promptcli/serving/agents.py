@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 import promptcli
 from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.sentence_encoder import SentenceEncoder
 from promptcli.errors import PromptcliError, one_line
 from promptcli.index.column_types import columns_of
 from promptcli.index.sentence_index import SentenceIndex
@@ -95,7 +95,7 @@ class ServedIndex:
 class Tools:
     """What an agent can ask: the indexes by their names, and an encoder for pairs of sentences."""
 
-    def __init__(self, indexes: Mapping[str, SentenceIndex], encoder: Encoder) -> None:
+    def __init__(self, indexes: Mapping[str, SentenceIndex], encoder: SentenceEncoder) -> None:
         self._indexes = dict(indexes)
         self._encoder = encoder
         #: Stamps of indexes that could not be read anew.
@@ -198,7 +198,7 @@ def _refusal(wrong: ValidationError) -> str:
     return f"{name} takes {allowed}, not {shown(first['input'])}"
 
 
-def make_server(indexes: Mapping[str, SentenceIndex], encoder: Encoder) -> MCPServer:
+def make_server(indexes: Mapping[str, SentenceIndex], encoder: SentenceEncoder) -> MCPServer:
     """Return the protocol's server with the tools; without an index there is nothing to search."""
     tools = Tools(indexes, encoder)
     offered: list[Callable[..., Any]] = [tools.similar]

@@ -29,8 +29,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.batching import Encoded
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoded import Encoded
+from promptcli.encoder.sentence_encoder import SentenceEncoder
 from promptcli.errors import NotFoundError, UsageError, short_line
 from promptcli.index.rows import Mask
 from promptcli.index.vector_index import VectorIndex
@@ -139,20 +139,19 @@ async def embeddings(service: Service, request: Request) -> Response:
     )
 
 
-def _width(encoder: Encoder, dimensions: int | None) -> int:
+def _width(encoder: SentenceEncoder, dimensions: int | None) -> int:
     """Return how many columns to send.
 
     Fewer than all only if they are ordered, or the model was trained for it.
     """
     if dimensions is None:
         return encoder.width
-    ordered = bool(encoder.transforms) and encoder.transforms[-1].ordered
-    if ordered:
+    if encoder.ordered:
         allowed = f"1 to {encoder.width}"
     else:
         allowed = ", ".join(map(str, [*encoder.recipe.dims, encoder.width]))
     if dimensions not in (*encoder.recipe.dims, encoder.width) and not (
-        ordered and 1 <= dimensions <= encoder.width
+        encoder.ordered and 1 <= dimensions <= encoder.width
     ):
         message = (
             f"dimensions {dimensions} is not allowed for this model; give {allowed}, or serve a"
@@ -164,7 +163,7 @@ def _width(encoder: Encoder, dimensions: int | None) -> int:
     return dimensions
 
 
-def _headers(encoder: Encoder, encoded: Encoded | None) -> dict[str, str]:
+def _headers(encoder: SentenceEncoder, encoded: Encoded | None) -> dict[str, str]:
     if encoded is None:
         cut = 0
     else:

@@ -1,24 +1,57 @@
-"""Tensors as a safetensors file; a full or failing disk is an OSError."""
+"""Tensors as a safetensors file; a full or failing disk is an OSError.
+
+Files are read by numpy and become torch's tensors when these are asked for, so that what needs
+numbers alone does not wait for torch.
+"""
 
 import contextlib
 import errno
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+import numpy as np
+from safetensors import SafetensorError, safe_open
 
 from promptcli.errors import CheckFailedError, PromptcliError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: Types of numbers, as safetensors writes them, that numpy has.
+_OF_NUMPY = frozenset("F64 F32 F16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL".split())
+
+
+class StoredTensors(Mapping[str, "Tensor"]):
+    """The tensors of a file by name, each made of the file's numbers when it is first asked for."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self.arrays = arrays
+        self._tensors: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> "Tensor":
+        import torch
+
+        if name not in self._tensors:
+            self._tensors[name] = torch.from_numpy(self.arrays[name])
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
 
 def save_tensors(
-    tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None
+    tensors: "Mapping[str, Tensor]", path: Path, metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write tensors of any device and layout."""
+    from safetensors.torch import save_file
+
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     path.touch()
     mode = path.stat().st_mode
@@ -30,13 +63,68 @@ def save_tensors(
 
 def load_tensors(
     path: Path, *, hint: str, error: type[PromptcliError] = CheckFailedError
-) -> dict[str, Tensor]:
+) -> "dict[str, Tensor]":
     """Return the tensors of a file by name.
 
     See ``documents.read_document`` for ``hint`` and ``error``.
     """
-    try:
+    from safetensors.torch import load_file
+
+    with _readable(path, hint, error):
         return load_file(path)
+
+
+def open_tensors(
+    path: Path, *, hint: str, error: type[PromptcliError] = CheckFailedError
+) -> "Mapping[str, Tensor]":
+    """Return the tensors of a file as ``load_tensors`` does, without torch unless the file holds
+    types of numbers that are torch's own.
+    """
+    with _readable(path, hint, error):
+        if types_of(path) <= _OF_NUMPY:
+            return StoredTensors(load_arrays(path))
+    return load_tensors(path, hint=hint, error=error)
+
+
+def load_arrays(path: Path, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+    """Return the arrays of a file by name, or some of them.
+
+    Numbers of a type that numpy does not have (bfloat16) become float32.
+    """
+    if not types_of(path) <= _OF_NUMPY:
+        from safetensors.torch import load_file
+
+        stored = load_file(path)
+        return {name: stored[name].float().numpy() for name in names or stored}
+    with safe_open(path, framework="numpy") as file:
+        return {name: file.get_tensor(name) for name in names or file.keys()}
+
+
+def types_of(path: Path) -> set[str]:
+    """Return the types of numbers in a file, as safetensors writes them."""
+    with safe_open(path, framework="numpy") as file:
+        return {file.get_slice(name).get_dtype() for name in file.keys()}
+
+
+def infinite_tensor(tensors: "Mapping[str, Tensor]") -> str | None:
+    """Return the name of the first tensor with a number that is not finite, None if all are."""
+    if isinstance(tensors, StoredTensors):
+        finite = {
+            name: array.dtype.kind != "f" or bool(np.isfinite(array).all())
+            for name, array in tensors.arrays.items()
+        }
+    else:
+        finite = {
+            name: not tensor.is_floating_point() or bool(tensor.float().isfinite().all())
+            for name, tensor in tensors.items()
+        }
+    return next((name for name, is_finite in finite.items() if not is_finite), None)
+
+
+@contextlib.contextmanager
+def _readable(path: Path, hint: str, error: type[PromptcliError]) -> Iterator[None]:
+    try:
+        yield
     except (
         SafetensorError,
         RuntimeError,

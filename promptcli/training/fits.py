@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.task_table import TASKS
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.batching import Progress, silent
+from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf, fit_word_idf
 from promptcli.encoder.transforms import build_transforms

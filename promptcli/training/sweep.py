@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from promptcli.backbones.loading import portable_name
+from promptcli.backbones.names import portable_name
 from promptcli.data.dialect import split_columns
 from promptcli.errors import UsageError
 from promptcli.models.entries import Entry

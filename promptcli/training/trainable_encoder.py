@@ -23,7 +23,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling import initial_weights
 from promptcli.encoder.prompts import initial_tensors
-from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.template import Template
 from promptcli.encoder.transforms.heads import KINDS, start_projection
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe

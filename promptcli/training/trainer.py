@@ -26,8 +26,9 @@ from promptcli.backbones.lora import ALPHA
 from promptcli.data.sources import TrainingExamples
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.batching import LateFigures
-from promptcli.encoder.encoder import TUNED, Encoder
-from promptcli.encoder.streams import prefetch
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.prefetching import prefetch
+from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
 from promptcli.evaluation.evaluator import spearman_on
 from promptcli.notes import Advance, describe, note, stage

@@ -18,7 +18,7 @@ from promptcli.backbones.families import FAMILIES as ROWS
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.seam import NAME, SeamCall, attention, seam_fault
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.template import Template
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.notes import without_network
 from promptcli.recipe import Recipe

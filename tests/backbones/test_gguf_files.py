@@ -12,7 +12,7 @@ import gguf
 
 import promptcli as pc
 from promptcli.backbones import gguf_files
-from promptcli.backbones.loading import portable_name
+from promptcli.backbones.names import portable_name
 from promptcli.encoder.encoder import build_encoder
 from promptcli.models.sentence_transformers_format import lowest_cosine
 from promptcli.recipe import Recipe

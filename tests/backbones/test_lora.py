@@ -11,8 +11,9 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForCausalLM
 
+from promptcli.backbones.adapter_files import CONFIG, WEIGHTS
 from promptcli.backbones.loading import load_backbone
-from promptcli.backbones.lora import ALPHA, CONFIG, WEIGHTS, merge_lora
+from promptcli.backbones.lora import ALPHA, merge_lora
 from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.errors import PromptcliError, UsageError

@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.template import Template
 from promptcli.named_templates import template_text
 
 pytestmark = pytest.mark.data

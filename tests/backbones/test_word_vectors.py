@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from promptcli.backbones.loading import load_backbone
-from promptcli.backbones.word_vectors import read_word_vectors
+from promptcli.backbones.word_tables import read_word_vectors
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.models.registry import portable

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from promptcli.backbones.pretrained import SHIPPED
+from promptcli.backbones.locating import SHIPPED
 from promptcli.data.demo import DEFINITIONS, SENTENCES, TEXT
 from promptcli.data.sources import read_examples
 from promptcli.data.task_table import TASKS, TaskName

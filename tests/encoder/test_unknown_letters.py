@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from promptcli.backbones.pretrained import SHIPPED
+from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece
 from tests import tiny
 

@@ -13,7 +13,8 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
-from promptcli.encoder.encoder import TUNED, build_encoder
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models.card import write_card
 from promptcli.models.exporting import export_merged, export_peft, export_sentence_transformers

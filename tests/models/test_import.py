@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
 from promptcli.backbones.loading import load_backbone
-from promptcli.backbones.pretrained import locate
+from promptcli.backbones.locating import locate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.models import save

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from promptcli.backbones.pretrained import SHIPPED
+from promptcli.backbones.locating import SHIPPED
 from promptcli.models.loading import open_model
 from promptcli.models.registry import Registry
 from promptcli.recipe import Recipe

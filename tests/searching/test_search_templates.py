@@ -15,7 +15,7 @@ from promptcli.cli.console import show
 from promptcli.cli.search_tables import templates_parts
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.prompts.template import check_template
+from promptcli.encoder.template import check_template
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import evaluate

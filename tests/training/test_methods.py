@@ -15,7 +15,7 @@ from promptcli.data.dialect import GRADED_PAIRS
 from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.denoising import padded_bias_batch
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.training.methods import consert, find_method, forms

@@ -12,11 +12,12 @@ from promptcli.backbones.dropout import dropped_copies
 from promptcli.backbones.states import Batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.template import Template
+from promptcli.encoder.tensor_names import DEEP_PREFIX
 from promptcli.errors import UsageError
 from promptcli.recipe import SLOT
 
-TENSOR = "deep-prefix.keys_values"  #: name of its one tensor
+TENSOR = DEEP_PREFIX  #: name of its one tensor
 _SPREAD = 0.02  # standard deviation of the start, BERT's initializer_range
 
 

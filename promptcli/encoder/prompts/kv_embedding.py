@@ -6,7 +6,7 @@ from dataclasses import replace
 from promptcli.backbones.states import Batch, Rerouting
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
 from promptcli.named_templates import template_text
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from promptcli.backbones.states import Batch
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.template import Template
 from promptcli.named_templates import template_text
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from promptcli.backbones.states import Batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.prompts.template import END_MARKS, Template
+from promptcli.encoder.template import END_MARKS, Template
 from promptcli.notes import note
 
 

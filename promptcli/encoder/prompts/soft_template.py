@@ -14,7 +14,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, SoftTokens
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
 
 TENSOR = "soft-template.vectors"  #: name of its one tensor

@@ -12,7 +12,7 @@ from torch import Tensor
 from promptcli.backbones.states import Batch, Prepending, SoftTokens
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
 from promptcli.named_templates import template_text
 from promptcli.recipe import last_part

@@ -18,7 +18,7 @@ from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.data.dialect import PAIRS, SENTENCES, TRIPLETS
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.denoising import bias_batch, padded_bias_batch
-from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
 from promptcli.recipe import SLOT
 from promptcli.training.methods.cotbert import CoTBERTSettings

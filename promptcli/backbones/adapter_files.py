@@ -1,0 +1,65 @@
+"""What the configuration of a peft adapter says: its kind, and the backbone that it belongs to."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from promptcli.errors import UsageError
+from promptcli.storage.documents import read_document, shown
+from promptcli.storage.paths import inside
+
+PREFIX_TUNING = "PREFIX_TUNING"  #: peft's name for keys and values in front of every layer's own
+_IN_THE_INPUT = ("PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "CPT", "ADAPTION_PROMPT")
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+HINT = "save it again (peft: save_pretrained)"
+
+
+def check_kind(what: str, config: Mapping[str, Any]) -> None:
+    """Refuse an adapter that is learned vectors in the input: it is no change of the weights that
+    could be merged.
+    """
+    kind = config.get("peft_type")
+    if kind == PREFIX_TUNING:
+        raise UsageError(f"{what} is prefix tuning of peft, an encoder: give it as `model`")
+    if kind in _IN_THE_INPUT:
+        supported = f"supported: LORA, {PREFIX_TUNING}"
+        raise UsageError(f"{what} is a {kind} adapter of peft, which is not supported; {supported}")
+
+
+def base_of(what: str, folder: Path) -> str | None:
+    """Return the backbone of a folder's adapter, None if it has no adapter."""
+    if not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
+        return None
+    return base_name(
+        what, folder, read_document(folder / CONFIG, dict[str, Any], hint=HINT, error=UsageError)
+    )
+
+
+def base_name(what: str, folder: Path, config: Mapping[str, Any]) -> str:
+    """Return the backbone that an adapter's configuration names: a folder inside its own, else a
+    name on the hub.
+
+    Another folder of this machine is refused: who wrote the adapter would have its weights passed
+    on with it.
+    """
+    base = config.get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
+        raise UsageError(
+            f"{CONFIG} of {what} names no base model; write its base_model_name_or_path"
+        )
+    path = inside(folder, base)
+    if path is not None and path.is_dir() and path.resolve() != folder.resolve():
+        return str(path)
+    if (
+        Path(base).is_absolute()
+        or ".." in Path(base).parts
+        or Path(base).is_dir()
+        or (folder / base).is_dir()
+    ):
+        remedy = "move it into the adapter's folder, or write its hub id, OWNER/NAME@REVISION"
+        raise UsageError(
+            f"{CONFIG} of {what} names the base {shown(base)}, a folder outside of its own;"
+            f" {remedy}"
+        )
+    return base

@@ -1,0 +1,273 @@
+"""Tables of word vectors as numpy's arrays, and the tokenizers of their rows: ``glove:FILE``, or a
+folder.
+
+A folder holds a ``tokenizer.json`` and a row for each of its tokens: a StaticEmbedding of
+sentence-transformers, or a model of model2vec. For a file of word vectors the sentence is
+lower-cased and split at spaces: the tasks' text is tokenised already. The file is text in
+word2vec's format, with a header, or in GloVe's, without; both also .gz.
+"""
+
+import hashlib
+import math
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from promptcli.backbones.checking import (
+    TABLE_MATRICES,
+    TABLE_ROWS,
+    is_table,
+    opening,
+    read_config,
+)
+from promptcli.backbones.locating import MARKS, SHIPPED, known_as, locate, weights_digest
+from promptcli.backbones.names import WORD_VECTORS, words_only
+from promptcli.backbones.provenance import TABLE, Provenance
+from promptcli.backbones.tokenizer import PieceTokenizer, pack, read_wordpiece, tokenizing
+from promptcli.data.files import open_file, open_text
+from promptcli.errors import UsageError
+from promptcli.notes import note
+from promptcli.storage.documents import parse_json
+from promptcli.storage.files import sha256
+from promptcli.storage.tensors import load_arrays
+
+_FAMILY = "glove"
+_BLANKS = " \t\r\n"  # a word may hold other white space, such as U+00A0
+_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]+)?|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
+_NOTHING = 0  # id and row of a sentence without any known word: a vector of zeros
+
+
+class WordTokenizer(PieceTokenizer):
+    """Sentences to the ids of their known words.
+
+    Unknown words are skipped, no special token is added.
+    """
+
+    def __init__(self, row_of: dict[str, int]) -> None:
+        self.start = self.end = ()
+        self.pad = _NOTHING
+        self.unk = self.mask = self.mask_text = None
+        self.causal = self.mask_takes_blank = self.start_blank = self.segment_blank = (
+            self.byte_level
+        ) = False
+        self.splits_punctuation = self.splits_at_blanks = True
+        self.sha256 = hashlib.sha256(b"lower-cased, split at blanks").hexdigest()
+        self._row_of = row_of
+
+    def packed(self, pieces: Sequence[str]) -> list[bytes]:
+        """Return the ids of every sentence's known words, packed.
+
+        ``[0]`` if a sentence has none.
+        """
+        rows = []
+        for piece in pieces:
+            known = [self._row_of[word] for word in piece.lower().split() if word in self._row_of]
+            rows.append(pack(known or [_NOTHING]))
+        return rows
+
+    def unknown_letters(self, texts: Sequence[str]) -> tuple[int, int]:
+        """Return no letters: a sentence without a known word has a vector of zeros, which is
+        reported.
+        """
+        return 0, 0
+
+
+class TableTokenizer(WordTokenizer):
+    """The tokens of a ``tokenizer.json``, none added at the ends.
+
+    A sentence without any gets the row of zeros.
+    """
+
+    def __init__(self, path: Path, rows: int, *, unknown: bool, longest: int | None) -> None:
+        super().__init__({})
+        definition = path.read_bytes()
+        self.sha256 = hashlib.sha256(definition).hexdigest()
+        self.pad = rows
+        self._tokenizer = Tokenizer.from_str(definition.decode())
+        self._tokenizer.no_padding()
+        if longest is not None:
+            self._tokenizer.enable_truncation(longest)
+        text = getattr(self._tokenizer.model, "unk_token", None)
+        if text is None:
+            text = parse_json(definition)["model"].get("unk_token")
+        self.unk = None
+        if text is not None and not unknown:
+            self.unk = self._tokenizer.token_to_id(text)
+
+    def packed(self, pieces: Sequence[str]) -> list[bytes]:
+        """Return the ids of every sentence's tokens, packed, without those that have no row in the
+        table.
+        """
+        with tokenizing():
+            encoded = self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
+        rows = []
+        for encoding in encoded:
+            known = [token for token in encoding.ids if token != self.unk]
+            rows.append(pack(known or [self.pad]))
+        return rows
+
+
+#: The name of a BERT's word embeddings among the tensors of its body, and in its file.
+TUNED_ROWS = "embeddings.word_embeddings.weight"
+_SHIPPED_ROWS = f"bert.{TUNED_ROWS}"
+
+
+@dataclass(frozen=True)
+class WordTable:
+    """The rows of words, and what cuts a sentence into them."""
+
+    tokenizer: PieceTokenizer
+    rows: np.ndarray  #: (v, d)
+    provenance: Provenance
+    folder: Path  #: where its files are
+    max_tokens: int = 1 << 30  #: longest input; a table of words has no limit
+    of_language_model: bool = False  #: whose rows are rounded to the ``dtype`` that is asked for
+
+
+def open_table(name: str, tuned: np.ndarray | None) -> WordTable | None:
+    """Return the rows of a backbone's words, if they can be had without its layers; else None.
+
+    They can of word vectors, and of a shipped language model, whose files need no checks.
+    ``tuned`` are rows that take the place of the language model's own.
+    """
+    if words_only(name):
+        return read_words(name)
+    if name in SHIPPED:
+        return _rows_of_shipped(name, tuned)
+    folder, revision = locate(name, one_of=(*MARKS, "tokenizer.json"))
+    if tuned is not None or not is_table(folder):
+        return None
+    return read_table(name, folder, revision)
+
+
+def _rows_of_shipped(name: str, tuned: np.ndarray | None) -> WordTable | None:
+    """Return the word embeddings of a shipped BERT; None if tuned ones do not fit it."""
+    folder = SHIPPED[name]
+    what = f"backbone {name!r}"
+    config = read_config(what, folder)
+    tokenizer = PieceTokenizer(read_wordpiece(folder, config), what)
+    rows = tuned
+    if rows is None:
+        rows = load_arrays(folder / TABLE_ROWS, [_SHIPPED_ROWS])[_SHIPPED_ROWS]
+    if rows.shape != (config["vocab_size"], config["hidden_size"]):
+        return None
+    longest = config["max_position_embeddings"]
+    digest = known_as(folder, weights_digest(folder))
+    provenance = Provenance(name, config["model_type"], None, digest, tokenizer.sha256)
+    return WordTable(tokenizer, rows, provenance, folder, longest, of_language_model=True)
+
+
+def read_words(name: str) -> WordTable:
+    """Read the word vectors of ``glove:FILE``."""
+    path = Path(name.removeprefix(WORD_VECTORS))
+    if name == WORD_VECTORS:
+        raise UsageError(
+            "backbone 'glove:' names no file; give `backbone` glove:FILE, word vectors as text"
+        )
+    row_of, vectors = read_word_vectors(path)
+    note(
+        f"{path.name}: {len(vectors) - 1:,} word vectors of {vectors.shape[1]:,} dimensions,"
+        f" {vectors.nbytes / 2**20:,.1f} MiB in memory"
+    )
+    tokenizer = WordTokenizer(row_of)
+    provenance = Provenance(name, _FAMILY, None, sha256(path), tokenizer.sha256)
+    return WordTable(tokenizer, vectors, provenance, path.parent)
+
+
+def read_table(name: str, folder: Path, revision: str | None) -> WordTable:
+    """Read the table of words in a folder; ``name`` and ``revision`` are recorded as its source."""
+    what = f"the table of words {name!r}"
+    config = {}
+    if (folder / "config.json").is_file():
+        config = read_config(what, folder)
+    distilled = config.get("model_type") == "model2vec"
+    with opening(what):
+        stored = load_arrays(folder / TABLE_ROWS)
+        rows = next(stored[matrix] for matrix in TABLE_MATRICES if matrix in stored)
+        if "mapping" in stored:
+            rows = rows[stored["mapping"].astype(np.int64)]
+        rows = rows.astype(np.float32)
+        if "weights" in stored:
+            rows = rows * stored["weights"].astype(np.float32)[:, None]
+        longest = None
+        if distilled:
+            longest = config.get("max_length", 512)
+        tokenizer = TableTokenizer(
+            folder / "tokenizer.json", len(rows), unknown=not distilled, longest=longest
+        )
+        if (highest := max(tokenizer.items(), default=-1)) >= len(rows):
+            raise UsageError(
+                f"{what} has {len(rows)} rows, and its vocabulary goes to id {highest}: not of one"
+                " model"
+            )
+        rows = np.concatenate([rows, np.zeros((1, rows.shape[1]), np.float32)])
+    provenance = Provenance(name, TABLE, revision, sha256(folder / TABLE_ROWS), tokenizer.sha256)
+    return WordTable(tokenizer, rows, provenance, folder)
+
+
+def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
+    """Return the row of each word, from 1, and the vectors (v + 1, d) float32; row 0 is zero.
+
+    Two whole numbers in the first line are word2vec's header (words, width). A word is all that
+    precedes the last d numbers: GloVe's largest file has words with spaces inside.
+    """
+    row_of: dict[str, int] = {}
+    numbers = array("f")
+    width = rows = 0
+    said: int | None = None  # words, by the header
+    for number, line in enumerate(_lines(path), start=1):
+        place = f"{path}: line {number}"
+        line = line.strip(_BLANKS)
+        if number == 1:
+            header = re.fullmatch("([0-9]{1,18}) 0*([1-9][0-9]{0,17})", line)
+            if header:
+                said = int(header[1])
+                width = int(header[2])
+                continue
+        word, *fields = line.rsplit(" ", width or -1)
+        count = len(fields)
+        # numbers, if the first line, which sets the width, has lost some
+        inside = word.split(" ")[1:]
+        if all(map(_NUMBER.fullmatch, inside)):
+            count += len(inside)
+        width = width or count
+        if count != width or width < 1:
+            raise UsageError(f"{place}: {count} numbers after a word, expected {width or 'some'}")
+        if not rows:
+            numbers.extend([0.0] * width)
+        rows += 1
+        row_of.setdefault(word, rows)
+        numbers.extend(_numbers(fields, place))
+    if not rows:
+        raise UsageError(
+            f"{path} holds no word vectors; give a text file with a word and its numbers a line"
+        )
+    if said not in (None, rows):
+        raise UsageError(
+            f"{path}: its first line says {said:,} words, but it holds {rows:,}; is it whole?"
+        )
+    return row_of, np.frombuffer(numbers, dtype=np.float32).reshape(-1, width)
+
+
+def _numbers(fields: list[str], place: str) -> list[float]:
+    try:
+        values = [float(field) for field in fields]
+    except ValueError as error:
+        raise UsageError(
+            f"{place}: {error}; expected a word and {len(fields)} numbers separated by spaces"
+        ) from None
+    if not all(map(math.isfinite, values)):
+        raise UsageError(
+            f"{place}: a number that is not finite; leave the line out or make the file again"
+        )
+    return values
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with open_file(path) as file:
+        yield from open_text(file, str(path), path.suffix.lower(), note).lines

@@ -1,0 +1,33 @@
+"""The next item of a stream, read by another thread while one is in use."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def prefetch(
+    work: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[tuple[Item, Result]]:
+    """Yield every item with its result, computed by another thread while the previous one is in
+    use.
+    """
+    remaining = iter(items)
+    few = list(itertools.islice(remaining, 2))
+    if len(few) < 2:  # nothing to overlap with
+        yield from ((item, work(item)) for item in few)
+        return
+    begun: list[tuple[Item, Future[Result]]] = []
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            for item in itertools.chain(few, remaining):
+                begun.append((item, pool.submit(work, item)))
+                if len(begun) > 1:
+                    yield begun[0][0], begun.pop(0)[1].result()
+            for item, result in begun:
+                yield item, result.result()
+        finally:
+            pool.shutdown(cancel_futures=True)

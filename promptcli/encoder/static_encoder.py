@@ -1,0 +1,288 @@
+"""The mean of word vectors by numpy alone, so that no one waits for torch to be imported."""
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from promptcli.backbones.names import words_only
+from promptcli.backbones.processor import computes_bfloat16
+from promptcli.backbones.provenance import TABLE, Provenance
+from promptcli.backbones.tokenizer import ID_BYTES, PieceTokenizer
+from promptcli.backbones.word_tables import TUNED_ROWS, WordTable, open_table
+from promptcli.data.given import check_texts
+from promptcli.data.vectors.precision import unit
+from promptcli.encoder.averaging import average_rows
+from promptcli.encoder.encoded import Encoded, Progress, distinct_texts, silent
+from promptcli.encoder.prefetching import prefetch
+from promptcli.encoder.sentence_encoder import SentenceEncoder, longest_input
+from promptcli.encoder.template import Inputs, Template, text_rule
+from promptcli.encoder.tensor_names import TUNED
+from promptcli.errors import UsageError
+from promptcli.recipe import SLOT, LeadingTexts, Recipe, split_spec
+from promptcli.storage.tensors import StoredTensors
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+#: The transforms that numpy computes, in full.
+_TRANSFORMS = re.compile(r"normalize|truncate:[1-9]\d*")
+_WINDOW = 32_768  # distinct sentences that are encoded together
+
+
+def static_encoder(
+    recipe: Recipe,
+    tensors: "Mapping[str, Tensor]",
+    *,
+    device: str,
+    dtype: str,
+    leading: LeadingTexts,
+    whole: Callable[[], Any],
+) -> "StaticEncoder | None":
+    """Return the encoder of a recipe that averages word vectors, on the CPU; None for all others.
+
+    No other place decides which encoders do without torch. ``whole`` makes the same encoder on
+    torch.
+    """
+    arrays: Mapping[str, np.ndarray] = {}
+    if isinstance(tensors, StoredTensors):
+        arrays = tensors.arrays
+    tuned_rows = TUNED + TUNED_ROWS
+    numbers = _numbers(dtype)
+    if (
+        not _is_average(recipe, leading)
+        or arrays.keys() != tensors.keys()
+        or not arrays.keys() <= {tuned_rows}
+        or device not in ("auto", "cpu")
+        or numbers is None
+    ):
+        return None
+    if words_only(recipe.backbone):
+        check_words_only(recipe)
+    table = open_table(recipe.backbone, arrays.get(tuned_rows))
+    if table is None:
+        return None
+    if table.provenance.family == TABLE:
+        check_words_only(recipe, table=True)
+    if not table.of_language_model:
+        numbers = "float32"
+    return StaticEncoder(recipe, table, tensors, numbers=numbers, leading=leading, whole=whole)
+
+
+def _is_average(recipe: Recipe, leading: LeadingTexts) -> bool:
+    """Return whether a recipe averages word vectors, of a sentence alone or with one of the model's
+    own texts in front, and transforms them by what numpy computes.
+    """
+    before, slot, after = recipe.prompt.partition(SLOT)
+    plain = slot == SLOT and not after and before in ("", *leading.texts.values())
+    return (
+        plain
+        and recipe.pooling == "static/avg"
+        and recipe.denoise == "none"
+        and all(map(_TRANSFORMS.fullmatch, recipe.transforms))
+    )
+
+
+def _numbers(dtype: str) -> str | None:
+    """Return the type of the numbers that a language model's word vectors are rounded to.
+
+    None if only torch knows or has it.
+    """
+    if dtype != "auto":
+        return {"stored": "float32", "float32": "float32"}.get(dtype)
+    return {True: "bfloat16", False: "float32", None: None}[computes_bfloat16()]
+
+
+def check_words_only(recipe: Recipe, *, table: bool = False) -> None:
+    """Refuse a recipe that needs more than averaged word vectors.
+
+    A table of words may also have its own dense, normalize and truncate layers, and a prompt.
+    """
+    layers = tuple(
+        spec
+        for spec in recipe.transforms
+        if table and split_spec(spec)[0] in ("dense", "normalize", "truncate")
+    )
+    allowed = Recipe(
+        recipe.backbone, pooling="static/avg", max_length=recipe.max_length, transforms=layers
+    )
+    if table:
+        allowed = allowed.replace(prompt=recipe.prompt, period=recipe.period)
+    fields = recipe.explicit().to_dict()
+    possible = allowed.explicit().to_dict()
+    if fields != possible:
+        shown = ", ".join(
+            f"{key} {value!r}" for key, value in fields.items() if value != possible.get(key)
+        )
+        raise UsageError(
+            f"{recipe.backbone!r} holds word vectors, which only `model` static-avg averages, not"
+            f" {shown}"
+        )
+
+
+class StaticEncoder(SentenceEncoder):
+    """The mean of the vectors of a sentence's words, and ``normalize`` or ``truncate`` after it.
+
+    What else an ``Encoder`` has (tensors of torch, another device, its backbone, pickling) it takes
+    from ``whole``, the same encoder on torch, which is made when it is first needed.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        table: WordTable,
+        tensors: "Mapping[str, Tensor]",
+        *,
+        numbers: str,
+        leading: LeadingTexts,
+        whole: Callable[[], Any],
+    ) -> None:
+        self.leading = leading
+        self.members = []
+        self.template = Template(recipe.prompt, table.tokenizer)
+        backbone = table.provenance.backbone
+        self.max_length = longest_input(recipe.max_length, table.max_tokens, backbone)
+        self.template.check_room(self.max_length)
+        text_rule(recipe.text_rule)
+        self.recipe = recipe.explicit()
+        self._table = table
+        self._tensors = tensors
+        self._numbers = numbers
+        self._make_whole = whole
+
+    @functools.cached_property
+    def whole(self) -> Any:
+        """The same encoder on torch, an ``Encoder``."""
+        return self._make_whole()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what only an ``Encoder`` has."""
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.whole, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the encoder on torch in its place."""
+        reduced: tuple[Any, ...] = self.whole.__reduce__()
+        return reduced
+
+    @property
+    def device(self) -> "torch.device":
+        """The CPU."""
+        import torch
+
+        return torch.device("cpu")
+
+    def _where(self) -> str:
+        return "cpu"
+
+    @property
+    def origin(self) -> Provenance:
+        return self._table.provenance
+
+    @property
+    def pieces(self) -> PieceTokenizer:
+        return self._table.tokenizer
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return {**vars(self.origin), "dtype": self._numbers}
+
+    def tensors(self) -> "Mapping[str, Tensor]":
+        return self._tensors
+
+    def _bytes_of_tensors(self) -> Iterator[tuple[str, bytes]]:
+        if isinstance(self._tensors, StoredTensors):
+            for name, array in sorted(self._tensors.arrays.items()):
+                yield name, array.tobytes()
+
+    def to(self, device: "str | torch.device") -> SentenceEncoder:
+        """Return the encoder itself for the CPU, else one on torch."""
+        if str(device) == "cpu":
+            return self
+        moved: SentenceEncoder = self.whole.to(device)
+        return moved
+
+    def prompted(self, text: str) -> SentenceEncoder:
+        """Return the encoder that puts ``text`` in front of every sentence."""
+        if not self.leading.counted:  # the weights leave the text out
+            on_torch: SentenceEncoder = self.whole.prompted(text)
+            return on_torch
+        text, recipe = self._with_text(text)
+        encoder = StaticEncoder(
+            recipe,
+            self._table,
+            self._tensors,
+            numbers=self._numbers,
+            leading=self.leading.with_default(text),
+            whole=lambda: self.whole.prompted(text),
+        )
+        encoder.name = self.name
+        return encoder
+
+    def encode_report(
+        self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
+    ) -> Encoded:
+        texts = check_texts(sentences)
+        windows = [texts[start : start + _WINDOW] for start in range(0, len(texts), _WINDOW)]
+        return Encoded.joined(list(self.encode_windows(windows or [[]], progress=progress)))
+
+    def encode_windows(
+        self,
+        windows: Iterable[Sequence[str]],
+        *,
+        progress: Progress = silent,
+        most: int | None = None,
+        fresh_biases: bool = False,
+    ) -> Iterator[Encoded]:
+        for window, (places, inputs) in prefetch(self._read, windows):
+            yield self._encoded(inputs).take(places)
+            progress(len(window))
+
+    def _read(self, window: Sequence[str]) -> tuple[np.ndarray, Inputs]:
+        """Return each sentence's place among the distinct ones, and the inputs of these."""
+        distinct, places = distinct_texts(window)
+        return places, self.inputs(distinct)
+
+    def inputs(self, sentences: Sequence[str]) -> Inputs:
+        """Return the inputs of n sentences."""
+        ids = self.pieces.packed(self.prepared(sentences))
+        return self.template.splice(ids, self.max_length)
+
+    def _encoded(self, inputs: Inputs) -> Encoded:
+        vectors = average_rows(inputs.packed, self._rows, len(self._table.rows))
+        for spec in self.recipe.transforms:
+            name, argument = split_spec(spec)
+            vectors = _APPLY[name](vectors, argument)
+        truncated = np.array(inputs.truncated, dtype=bool)
+        lengths = np.fromiter(map(len, inputs.packed), np.int64, len(inputs.packed)) // ID_BYTES
+        return Encoded(vectors, truncated, lengths)
+
+    def _rows(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the rows of some ids, float32."""
+        rows: np.ndarray = self._table.rows[numbers].astype(np.float32)
+        if self._numbers == "bfloat16":
+            rows = as_bfloat16(rows)
+        return rows
+
+
+def as_bfloat16(numbers: np.ndarray) -> np.ndarray:
+    """Return float32 numbers rounded to the nearest bfloat16, of two equally near to the even."""
+    bits = numbers.view(np.uint32)
+    last = (bits >> 16) & 1
+    rounded: np.ndarray = (bits + 0x7FFF + last) & 0xFFFF0000
+    return rounded.view(np.float32)
+
+
+def _truncated(vectors: np.ndarray, columns: str | None) -> np.ndarray:
+    return vectors[:, : int(columns or 0)]
+
+
+#: The transforms of ``_TRANSFORMS``: vectors (n, d) and an argument to vectors.
+_APPLY: dict[str, Callable[[np.ndarray, str | None], np.ndarray]] = {
+    "normalize": lambda vectors, _: unit(vectors),
+    "truncate": _truncated,
+}
