@@ -31,14 +31,14 @@ def timed(name, function):
             spent[name] += time.perf_counter() - start
     return call
 
-def open_model(*given, **options):
+def open_encoder(*given, **options):
     from promptcli.encoder.encoder import Encoder
     if Encoder.encode_report.__name__ != "call":
         Encoder.encode_report = timed("encode", Encoder.encode_report)
     return opened(*given, **options)
 
-opened = encoders.open_model
-encoders.open_model = timed("open", open_model)
+opened = encoders.open_encoder
+encoders.open_encoder = timed("open", open_encoder)
 start = time.perf_counter()
 try:
     main(["embed", sys.argv[1], "--offline", "--force", "-q"])

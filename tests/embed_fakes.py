@@ -33,9 +33,7 @@ class FakeEncoder:
         self.width = width
         self.fingerprint = "f" * 64
         self.name = "fake"
-        self.backbone = SimpleNamespace(
-            tokenizer=SimpleNamespace(unknown_letters=lambda texts: (0, 0))
-        )
+        self.pieces = SimpleNamespace(unknown_letters=lambda texts: (0, 0))
         self.provenance = {"backbone": "fake", "dtype": "float32"}
         self.pause = pause
         self.most = most
@@ -83,4 +81,5 @@ def main():
     pause = float(os.environ.get("FAKE_PAUSE", "0"))
     most = int(os.environ["FAKE_MOST"]) if "FAKE_MOST" in os.environ else None
     encoders.open_model = lambda model, **_: FakeEncoder(pause=pause, most=most)
+    encoders.open_encoder = encoders.open_model
     cli.main(sys.argv[1:])

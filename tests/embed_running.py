@@ -26,6 +26,7 @@ def fake_encoder(monkeypatch, tmp_path):
         return FakeEncoder()
 
     monkeypatch.setattr(encoders, "open_model", open_model)
+    monkeypatch.setattr(encoders, "open_encoder", open_model)
     monkeypatch.chdir(tmp_path)
     return opened
 

@@ -110,7 +110,7 @@ def test_another_output_takes_force(run, fake, monkeypatch, change):
         other.provenance = (
             other.provenance if change == "encoder" else {"backbone": "fake", "dtype": "bfloat16"}
         )
-        monkeypatch.setattr("promptcli.models.loading.open_model", lambda *_, **__: other)
+        monkeypatch.setattr("promptcli.models.loading.open_encoder", lambda *_, **__: other)
     elif change == "output":
         np.save("v.npy", np.zeros((4, 8), np.float32))
     elif change == "manifest":

@@ -32,11 +32,11 @@ def fake(monkeypatch):
     encoder = FakeEncoder()
     encoder.opened = []
 
-    def open_model(model, *, dtype="stored", **_):
+    def open_encoder(model, *, dtype="stored", **_):
         encoder.opened.append((model, dtype))
         return encoder
 
-    monkeypatch.setattr(encoders, "open_model", open_model)
+    monkeypatch.setattr(encoders, "open_encoder", open_encoder)
     return encoder
 
 

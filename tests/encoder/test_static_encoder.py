@@ -177,7 +177,7 @@ def test_what_only_an_encoder_has_comes_from_the_one_on_torch(tmp_path):
     encoder.save(tmp_path / "saved")
     assert np.allclose(pc.load(tmp_path / "saved").encode(SENTENCES[:2]), vectors, atol=1e-6)
     with pytest.raises(AttributeError):
-        encoder.no_such_name
+        getattr(encoder, "no such name")
 
 
 def test_a_text_in_front_equals_the_one_on_torch():

@@ -45,7 +45,7 @@ def by_product(rows, query, k):
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch):
     """A fake encoder is opened as it is."""
-    monkeypatch.setattr(encoders, "open_model", lambda model, **_: model)
+    monkeypatch.setattr(encoders, "open_encoder", lambda model, **_: model)
 
 
 # Search
