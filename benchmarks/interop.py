@@ -20,7 +20,7 @@ import torch
 import promptcli as pc
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.locating import SHIPPED
-from promptcli.encoder.encoder import TUNED
+from promptcli.encoder.tensor_names import TUNED
 from promptcli.models.exporting import export
 from promptcli.models.importing import import_model
 from promptcli.models.loading import open_model
