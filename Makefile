@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install lint test fuzz demo docs site
+.PHONY: install lint test test-fast fuzz demo docs site
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +21,14 @@ lint: install
 # Bytecode is kept, also where the environment says no: hundreds of processes of the tests read it.
 test: install
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+# What is run at each save: rules between the rooms, rows, formulas, losses, conditions, statistics.
+FAST := tests/test_architecture.py tests/test_errors.py tests/test_recipe.py tests/test_settings.py \
+	tests/backbones/test_kernels.py tests/cli/test_signatures.py tests/data/test_rows.py \
+	tests/data/test_tasks.py tests/data/test_precision.py tests/encoder/test_formulas.py \
+	tests/evaluation/test_statistics.py tests/index/test_where.py tests/training/test_later_losses.py
+test-fast: install
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -q $(FAST)
 
 # Hostile inputs, drawn anew each time: make fuzz FUZZ=1000 for fewer.
 FUZZ ?= 10000
