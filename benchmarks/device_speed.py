@@ -106,15 +106,14 @@ def training(
     trainer = Trainer(
         learner, Processes(Accelerator(cpu=device == "cpu"), device=device, mixed=mixed)
     )
-    trainable = learner.trainable()
-    trainer.optimizer = OPTIMIZERS["adamw"](trainable, 1e-5, 0.0)
+    trainer.optimizer = OPTIMIZERS["adamw"](trainer.parameters, 1e-5, 0.0)
 
     def run(steps: int) -> None:
         rows = ((number * batch) % max(1, len(lines) - batch) for number in range(steps))
         parts = ([lines[first : first + batch]] for first in rows)
         for number, (part, sides) in enumerate(prefetch(learner.tokenize, parts)):
             trainer.gradients(number, part, sides)
-            trainer.move(trainable)
+            trainer.apply_gradients()
 
     return run
 

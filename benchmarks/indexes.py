@@ -101,7 +101,7 @@ def run(given: argparse.Namespace) -> None:
     command += ["--model", given.model, *(["--factory", given.factory] if given.factory else [])]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    manifest = json.loads(process.stdout.read())  # type: ignore[union-attr]
+    manifest = json.loads(process.stdout.read())
     _, status, usage = os.wait4(process.pid, 0)
     assert status == 0
     size = sum(path.stat().st_size for path in index.iterdir())

@@ -21,10 +21,11 @@ import promptcli as pc
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.locating import SHIPPED
 from promptcli.encoder.tensor_names import TUNED
+from promptcli.models.entries import Entry
 from promptcli.models.exporting import export
 from promptcli.models.importing import import_model
 from promptcli.models.loading import open_model
-from promptcli.models.registry import Entry, Registry
+from promptcli.models.registry import Registry
 from promptcli.models.sentence_transformers_format import PROBES, lowest_cosine
 from tests.making import random_numbers
 

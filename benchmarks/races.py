@@ -16,6 +16,7 @@ import multiprocessing.synchronize
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,8 @@ class EntryThing:
         """Replace the entry."""
         import torch
 
-        from promptcli.models.registry import Entry, Registry
+        from promptcli.models.entries import Entry
+        from promptcli.models.registry import Registry
         from promptcli.recipe import Recipe
 
         recipe = Recipe(max_length=8 + number)
@@ -78,7 +80,7 @@ class IndexThing:
         return {number} | found
 
 
-THINGS = {"entry": EntryThing, "index": IndexThing}
+THINGS: dict[str, Any] = {"entry": EntryThing, "index": IndexThing}
 
 
 def read_often(
