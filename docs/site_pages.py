@@ -42,7 +42,7 @@ LIBRARY = {
 #: What a package of your own builds on (docs/extending.md).
 BASES = (
     "promptcli.encoder.prompts.prompt.Prompt",
-    "promptcli.encoder.prompts.template.Template",
+    "promptcli.encoder.template.Template",
     "promptcli.encoder.pooling.weights.Weights",
     "promptcli.encoder.transforms.transform.Transform",
     "promptcli.training.methods.method.Method",
