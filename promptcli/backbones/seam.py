@@ -19,6 +19,7 @@ from torch.nn import functional
 from promptcli.backbones import dropout as quick
 from promptcli.backbones import kernels
 from promptcli.backbones.checking import transformers
+from promptcli.backbones.sliding_masks import LONG, Mask, SlidingMask, in_blocks, whole
 from promptcli.backbones.states import Contrast, Prepending, Rerouting
 
 NAME = "promptcli"
@@ -85,8 +86,8 @@ class SeamCall:
         return mixed
 
     def reroute(
-        self, layer: int, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        self, layer: int, key: Tensor, value: Tensor, mask: Mask
+    ) -> tuple[Tensor, Tensor, Mask]:
         """Put the last token of the layer before in front of keys and values (n, h', t, d/h).
 
         Keep this layer's for the next one. The mask gets a column for it, with the bias.
@@ -100,6 +101,7 @@ class SeamCall:
         if layer not in self.rerouting.layers:
             return key, value, mask
         assert before is not None
+        mask = whole(mask)
         if mask is None:
             mask = torch.zeros(1, 1, 1, key.size(2), dtype=key.dtype, device=key.device)
         mask = functional.pad(kernels.additive(mask, key.dtype), (1, 0), value=self.rerouting.bias)
@@ -118,13 +120,26 @@ def register() -> str:
     return NAME
 
 
-def _mask(attention_mask: Any = None, **options: Any) -> Any:
-    """Return transformers' own mask for the fused kernels.
+def _mask(attention_mask: Tensor | None = None, **options: Any) -> Tensor | SlidingMask | None:
+    """Return transformers' own mask for the fused kernels, from the padding (n, t).
 
-    On a GPU without a look at the padding, which would wait.
+    A sliding window over a long input, and the mask of padding alone, have forms that do not grow
+    with the square of the length. On a GPU the padding is not looked at, which would wait.
     """
-    from transformers.masking_utils import sdpa_mask
+    from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
+    length = options["kv_length"]
+    one_pass = options["q_length"] == length and not options.get("use_vmap")
+    window = options.get("local_size")
+    padding = None
+    if attention_mask is not None:
+        padding = attention_mask.bool()
+    if one_pass and window is not None and length >= max(LONG, 2 * window):
+        rule = options["mask_function"]
+        inputs = options["batch_size"]
+        return SlidingMask(rule, window, inputs, length, padding, options["device"])
+    if one_pass and padding is not None and options["mask_function"] is bidirectional_mask_function:
+        return padding[:, None, None, :]
     if attention_mask is not None and attention_mask.device.type == "cuda":
         options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     return sdpa_mask(attention_mask=attention_mask, **options)
@@ -157,7 +172,7 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
+    attention_mask: Mask,
     scaling: float | None = None,
     dropout: float = 0.0,
     seam: SeamCall | None = None,
@@ -176,8 +191,8 @@ def attention(
             keys.
         value: (n, h', t, d/h).
         attention_mask: (n, 1, t, t), or (n, 1, 1, t) for padding alone, boolean (True = attend) or
-            additive, causality and sliding windows in it; None if nothing is masked, or only the
-            tokens that follow (causal modules).
+            additive, causality and sliding windows in it; a ``SlidingMask`` of a long input; None
+            if nothing is masked, or only the tokens that follow (causal modules).
         scaling: Factor of the dot products; None means (d/h)^-1/2.
         dropout: Probability of attention dropout.
         seam: The pass's own call; None for plain attention.
@@ -222,23 +237,25 @@ def attention(
         key = key.repeat_interleave(repeats, dim=1)
         value = value.repeat_interleave(repeats, dim=1)
     if seam is not None and layer in seam.matrix_layers:
-        scores = kernels.scores(query, key, attention_mask, scale, softcap)
+        scores = kernels.scores(query, key, whole(attention_mask), scale, softcap)
         seam.matrices[layer] = scores.softmax(-1)
     if seam is not None:
         for slot in seam.row_slots.get(layer, ()):
             places = seam.row_places[slot]
-            row = _row(query, key, attention_mask, places, scale, softcap)
+            row = _row(query, key, whole(attention_mask), places, scale, softcap)
             seam.rows[layer, slot] = row[..., -length:]
     if seam is None or not wants_diagonal:
         only_causal = attention_mask is None and causal and length > 1
-        output = attend(
-            query, key, value, attention_mask, dropout, scale, softcap, causal=only_causal
+        dropped = functools.partial(
+            attend, probability=dropout, scale=scale, softcap=softcap, causal=only_causal
         )
+        output = in_blocks(dropped, query, key, value, attention_mask)
     else:
         own = _own_scores(query, key, attention_mask, scale, softcap)
-        output, logsumexp = kernels.attention_with_logsumexp(
-            query, key, value, attention_mask, scale, softcap
+        with_logsumexp = functools.partial(
+            kernels.attention_with_logsumexp, scale=scale, softcap=softcap
         )
+        output, logsumexp = in_blocks(with_logsumexp, query, key, value, attention_mask)
         # a_ii = exp(q_i . k_i * scale + m_ii) / sum_j exp(q_i . k_j * scale + m_ij)
         seam.diagonals[layer] = (own - logsumexp).exp()
     mixed = output.transpose(1, 2).contiguous()
@@ -248,13 +265,15 @@ def attention(
 
 
 def _own_scores(
-    query: Tensor, key: Tensor, mask: Tensor | None, scale: float, softcap: float | None
+    query: Tensor, key: Tensor, mask: Mask, scale: float, softcap: float | None
 ) -> Tensor:
     """Return the score of every token with itself, (n, h, t) float32, a bias of the mask added."""
     length = query.size(2)
     products = (query.float() * key[:, :, -length:].float()).sum(-1)
     own = kernels.capped(products * scale, softcap)
-    if mask is None or mask.dtype == torch.bool or mask.size(2) == 1 < length:
+    if mask is None or isinstance(mask, SlidingMask) or mask.dtype == torch.bool:
+        return own
+    if mask.size(2) == 1 < length:
         return own
     return own + mask[..., -length:].diagonal(dim1=-2, dim2=-1)
 
@@ -307,11 +326,12 @@ def attend(
 
 
 def with_prefix(
-    prefix: tuple[Tensor, Tensor], key: Tensor, value: Tensor, mask: Tensor | None
+    prefix: tuple[Tensor, Tensor], key: Tensor, value: Tensor, mask: Mask
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Put a prefix in front of keys and values (n, h', t, d/h), and widen the mask by it."""
     n = key.size(0)
     keys, values = (part.expand(n, *part.shape[-3:]).to(key.dtype) for part in prefix)
+    mask = whole(mask)
     if mask is not None:
         attended = True if mask.dtype == torch.bool else 0.0
         mask = functional.pad(mask, (keys.size(-2), 0), value=attended)

@@ -40,12 +40,12 @@ from promptcli.recipe import MASK, SLOT, LeadingTexts, Recipe
 class Encoder(SentenceEncoder):
     """h(s) = T(sum_t w_t x_t), (x, w) read from Backbone(Prompt(s)).
 
-    T are the recipe's transforms. A recipe of several prompts averages their sums before T; one
-    with denoising subtracts h_hat, the vector of the template without a sentence, before T or after
-    a stage of it.
+    T are the recipe's transforms. A recipe with denoising subtracts h_hat, the vector of the
+    template without a sentence, before T or after a stage of it. A recipe of several prompts
+    averages their sums, each denoised on its own, before T.
 
-    It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. Its
-    vectors never change, so several threads may call it.
+    It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. Nothing
+    in it changes what it encodes, so several threads may call it.
 
     A recipe's prompt, ``self.prompt``, is a template around the sentence, or learned vectors. What
     sentence-transformers calls prompts, the arguments ``prompt`` and ``prompt_name`` of ``encode``
@@ -64,7 +64,7 @@ class Encoder(SentenceEncoder):
     backbone: Backbone
 
     def __new__(cls, *args: Any, **_: Any) -> "Encoder":
-        """Refuse the name of a model, which ``promptcli.load`` opens."""
+        """Refuse anything but a recipe; ``promptcli.load`` opens a model by its name."""
         if args and not isinstance(args[0], Recipe):
             raise UsageError(
                 f"Encoder({args[0]!r:.60}) is not how a model is opened; call promptcli.load"
@@ -82,6 +82,14 @@ class Encoder(SentenceEncoder):
     ) -> None:
         self.backbone = backbone
         self.leading = leading
+        self.denoising = Denoising.from_spec(recipe.denoise)
+        prompts = prompts_of_mean(recipe.prompt)
+        if prompts and self.denoising.place not in ("none", "hidden"):
+            raise UsageError(
+                f"denoise {recipe.denoise!r} comes after a transform, but the prompts of a mean are"
+                " denoised one by one, before it; give hidden"
+            )
+        # with members this encoder's own prompt and biases compute nothing
         self.members: list[Encoder] = [
             Encoder(
                 recipe.replace(prompt=prompt, transforms=()),
@@ -89,7 +97,7 @@ class Encoder(SentenceEncoder):
                 tensors,
                 graphs=graphs[number : number + 1],
             )
-            for number, prompt in enumerate(prompts_of_mean(recipe.prompt))
+            for number, prompt in enumerate(prompts)
         ]
         self.prompt: Prompt
         if self.members:
@@ -101,8 +109,8 @@ class Encoder(SentenceEncoder):
         self.template = self.prompt.template
         self.pooling: Pooling = build_pooling(recipe.pooling, backbone, tensors)
         self.transforms: list[Transform] = build_transforms(recipe.transforms, backbone, tensors)
-        self.denoising = Denoising.from_spec(recipe.denoise)
-        _check_last_token(self.pooling, recipe.prompt, backbone)
+        if not self.members:  # which have checked their own prompts
+            _check_last_token(self.pooling, recipe.prompt, backbone)
         room = backbone.max_tokens - self.prompt.length
         self.max_length = longest_input(recipe.max_length, room, backbone.name)
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
@@ -111,8 +119,9 @@ class Encoder(SentenceEncoder):
             pooling=self.pooling.spec,
             transforms=tuple(transform.spec for transform in self.transforms),
         ).explicit()
-        #: Names and functions that are applied in order to the pooled vector; "hidden" does
-        #: nothing. With ``denoise`` NAME, h_hat is subtracted after the stage of that name.
+        #: Names and functions that are applied in order to the pooled vector. With ``denoise``
+        #: NAME, h_hat is subtracted after the stage of that name; "hidden", which changes nothing,
+        #: names the place before all transforms.
         self.stages: list[Stage] = [("hidden", lambda vectors: vectors)]
         for transform in self.transforms:
             self.stages += transform.stages
@@ -134,7 +143,8 @@ class Encoder(SentenceEncoder):
             check_words_only(self.recipe, table=self.backbone.provenance.family == TABLE)
         masks = len(self.template.masks)
         slots = [slot for _, slot in self.pooling.needs.rows]
-        if max([self.pooling.needs.slot or 0, *slots]) > masks:
+        slots.append(self.pooling.needs.slot or 0)
+        if max(slots) > masks:  # [CLS] is 0 and the last token -1: every template has them
             has = f"has no {MASK}"
             if masks:
                 has = f"has only {masks}; give mask:1 to mask:{masks}"
@@ -152,25 +162,24 @@ class Encoder(SentenceEncoder):
             bias_batch(self.template, [0], self.backbone, raw_positions=False)
 
     def to(self, device: str | torch.device) -> "Encoder":
-        """Return a copy on ``device``, computed by torch, or the encoder itself if it is there.
+        """Return the encoder itself if it is on ``device``, else a copy there, computed by torch.
 
         ``device`` is a name that torch knows, such as cuda:0, or auto.
         """
         target = torch.device(choose_device(str(device)))
         if target == self.device:
             return self
-        return Encoder(self.recipe, self.backbone.to(target), self.tensors(), leading=self.leading)
+        moved = Encoder(self.recipe, self.backbone.to(target), self.tensors(), leading=self.leading)
+        moved.name = self.name
+        return moved
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the parts, weights included.
 
         A graph stays behind, and torch computes in its place.
         """
-        return functools.partial(Encoder, leading=self.leading), (
-            self.recipe,
-            self.backbone,
-            self.tensors(),
-        )
+        parts = (self.recipe, self.backbone, self.tensors())
+        return functools.partial(Encoder, leading=self.leading), parts, {"name": self.name}
 
     def encode_report(
         self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
@@ -220,7 +229,7 @@ class Encoder(SentenceEncoder):
     def tensors(self) -> dict[str, Tensor]:
         """Return every learned or fitted tensor by name; the backbone's only if they were tuned.
 
-        Of several prompts, which hold words alone, there are none.
+        Several prompts add none: they are words alone.
         """
         owners: list[Prompt | Weights | Transform] = [
             self.prompt,
@@ -281,7 +290,7 @@ class Encoder(SentenceEncoder):
     def _check_graph_fits(self, other: "Encoder", text: str) -> None:
         """Refuse to let this encoder's graph compute another encoder that it does not fit.
 
-        A graph has fixed pooling and mask positions, and computes no bias.
+        A graph has fixed pooling and mask positions, and the bias of its own template.
         """
         assert self.graph is not None
         backend = self.graph.provenance["backend"]
@@ -316,8 +325,8 @@ class Encoder(SentenceEncoder):
 
     @property
     def input_key(self) -> tuple[object, ...]:
-        """Equal for encoders whose model input is the same, so that one forward pass serves
-        both.
+        """Equal for encoders that one forward pass can serve: the same backbone and graph, the same
+        input, and the same learned prompt in it.
         """
         rewriting = self.pooling.weights.rewriting
         learned = None
@@ -329,7 +338,7 @@ class Encoder(SentenceEncoder):
     def inputs(self, sentences: Sequence[str]) -> Inputs:
         """Return the model inputs of n sentences.
 
-        The mean of several prompts, which have one each, is refused.
+        The mean of several prompts has an input for each, and is refused.
         """
         if self.members:
             raise UsageError(
@@ -355,8 +364,8 @@ class Encoder(SentenceEncoder):
     def averaged_rows(self) -> Tensor | None:
         """Return the matrix (v, d) of which each pooled vector is the mean of its tokens' rows.
 
-        Its rows are word vectors, or those of the language model's head. Such an encoder needs no
-        forward pass. None for all others.
+        Its rows are word vectors, or those of the language model's head. Such an encoder runs no
+        layer for a sentence. None for all others.
         """
         if self.pooling.weights.averaged is None or self.prompt.tensors():
             return None
@@ -382,7 +391,8 @@ def build_encoder(
 ) -> Encoder:
     """Make the encoder of a recipe.
 
-    For device and dtype see ``load``. ``backbone`` is a loaded one to share.
+    For device and dtype see ``load``. ``backbone`` is a loaded one to share; tensors of a tuned
+    backbone get a copy of their own.
     """
     if words_only(recipe.backbone):
         check_words_only(recipe)  # before they are read
@@ -413,10 +423,11 @@ def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _check_last_token(pooling: Pooling, prompt: str, backbone: Backbone) -> None:
-    """Refuse the prompts of causal models, "[X] means in one word:", in any other model.
+    """Refuse to read the last token of a prompt such as "[X] means in one word:", but in causal
+    models.
 
     Other models are not trained to continue a text: the state of their last token sums up nothing.
-    The last token of a bare sentence may be read.
+    It may be read where the prompt ends with the sentence.
     """
     ends_with_sentence = prompt.split(SLOT)[1:] == [""]
     if pooling.needs.slot == LAST and not backbone.causal and not ends_with_sentence:

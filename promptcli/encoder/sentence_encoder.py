@@ -32,10 +32,10 @@ LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
 class SentenceEncoder(SentenceTransformerMethods, ScikitLearnMethods):
     """Sentences in, vectors out: the base of ``Encoder`` and of ``StaticEncoder``."""
 
-    recipe: Recipe  #: with every name resolved: template text, Ditto head, period
+    recipe: Recipe  #: with its parts written out: template text, Ditto head, period
     leading: LeadingTexts  #: texts in front of a sentence, by name
     template: Template
-    max_length: int  #: longest input in tokens
+    max_length: int  #: longest input in tokens, those of the template included
     name = ""  #: of the model that it was opened as, for messages and manifests
     #: Encoders of the single prompts whose vectors are averaged before the transforms; empty for
     #: one prompt.
@@ -182,7 +182,7 @@ class SentenceEncoder(SentenceTransformerMethods, ScikitLearnMethods):
             prompt_name: Put this text of ``prompts``, by its name, in front of every sentence.
             prompt: Put this text in front of every sentence, whatever ``prompt_name`` says.
             batch_size: Most sentences in a forward pass; by default a budget of tokens decides. The
-                vectors do not depend on it.
+                vectors do not depend on it, up to rounding.
             show_progress_bar: Draw a bar to stderr, or into the notebook.
             precision: ``float32``, nothing else; ``promptcli.quantize`` makes others of the
                 vectors.
@@ -309,7 +309,7 @@ class SentenceEncoder(SentenceTransformerMethods, ScikitLearnMethods):
         """Hash of recipe, weights and tokenizer: equal for the same encoder, whatever folder its
         backbone came from.
 
-        Precision and graph, which change last digits, are in ``provenance``.
+        Precision and graph, which change vectors a little, are in ``provenance``.
         """
         provenance = self.origin
         digest = hashlib.sha256(self.recipe.replace(backbone="").to_json().encode())
@@ -338,7 +338,7 @@ class SentenceEncoder(SentenceTransformerMethods, ScikitLearnMethods):
 
 
 def longest_input(wanted: int | None, room: int, backbone: str) -> int:
-    """Return the longest input in tokens: the wanted one, or what a backbone has room for."""
+    """Return the longest input in tokens: the wanted one, else as much as a backbone takes."""
     if wanted is None:
         wanted = room
     if not 1 <= wanted <= room:

@@ -1,5 +1,4 @@
-"""The training loop: forward, loss and backward (with gradient caching if memory runs out),
-development scores, checkpoints and resuming.
+"""The training loop: forward, loss and backward, development scores, checkpoints and resuming.
 
 A run's folder holds ``state.safetensors`` (weights, moments, position), ``best.safetensors`` (the
 weights of the best development score) and ``log.jsonl`` (a development score a line).
@@ -49,8 +48,8 @@ from promptcli.training.teacher import SentenceVectors
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 from promptcli.training.watching import DevScore, Watcher
 
-_PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
-_STRIDE = 7_919  # spreads them over processes
+_PRIME = 1_000_003  # spreads seeds, so that runs of other seeds do not share a step's dropout
+_STRIDE = 7_919  # spreads them over processes, which meet again after as many steps
 _LEAST_TOKENS = 64  # of a pass, when memory runs out
 _DECAY_STEPS = 100  # steps after which the weight of the masked-LM loss has decayed by its factor
 
@@ -98,7 +97,7 @@ class Learner(TrainableEncoder):
         return loss
 
     def trainable(self) -> dict[str, nn.Parameter]:
-        """Return the tensors that learn, by the names they are stored under."""
+        """Return the tensors that learn, by their names in the state of a run."""
         trainable = self.learned()
         modules = {"projection": self.head, "objective": self.objective}
         if self.mlm_head is not None:
@@ -138,7 +137,9 @@ class Learner(TrainableEncoder):
         return weights
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy tensors of an entry into those that learn, where name and shape agree."""
+        """Copy a model's or a checkpoint's tensors into those that learn, where name and shape
+        agree.
+        """
         with torch.no_grad():
             for name, parameter in self.trainable().items():
                 if name in tensors and tensors[name].shape == parameter.shape:
@@ -155,11 +156,11 @@ class Learner(TrainableEncoder):
         return tensors
 
     def encoder(self, *, selecting: bool = False) -> Encoder:
-        """Return the current encoder, on the same backbone.
+        """Return the encoder of the present weights, which it shares.
 
         ``selecting``: the encoder that is scored on the development set. With the setting
-        ``selection`` "code" it is not the test encoder: it has the training template and no added
-        period, and is denoised if the method is.
+        ``selection`` "code" it is read as the published program reads it, see
+        ``Method.selecting``, else as at test.
         """
         family = self.backbone.provenance.family
         recipe = self.method.recipe(self.backbone.name, family, self.settings)
@@ -183,10 +184,11 @@ class TrainedWeights:
 
 
 class Trainer:
-    """Trains a new learner, alone or as one of several processes.
+    """Trains a learner, alone or as one of several processes.
 
-    What a step reads and draws follows from the settings, its number and the processes alone, so a
-    resumed run ends with the same weights, bit by bit, on the same machine, unless memory ran out.
+    What a step reads and draws follows from the data, the settings, its number and the number of
+    processes, so a resumed run ends with the same weights, bit by bit, on the same machine, unless
+    memory ran out.
     """
 
     def __init__(
@@ -208,7 +210,9 @@ class Trainer:
     def train(
         self, examples: TrainingExamples, development: STSTask, folder: Path
     ) -> TrainedWeights:
-        """Train to the end of the settings, from the state in ``folder`` if there is one."""
+        """Train until the last step, or until ``patience`` is at its end, from the state in
+        ``folder`` if there is one.
+        """
         settings = self.settings
         processes = self.processes
         processes.check(batch_lengths(settings, examples.sizes))
@@ -218,7 +222,7 @@ class Trainer:
         self.steps = steps_of(settings, examples.sizes)
         state = folder / "state.safetensors"
         position = self._begin_or_resume(state)
-        # on a GPU they are read a step late, so that the GPU is not waited for
+        # a GPU's figures are read a step late, so that it is not waited for
         figures = LateFigures(self._record_step)
         with stage(f"train {self.learner.method.name}", self.steps) as self._advance:
             self._advance(position.step)
@@ -244,7 +248,7 @@ class Trainer:
                     self._score(position)
                     if processes.is_main:
                         save_state(state, self.parameters, self.optimizer, position)
-                    began = time.perf_counter()
+                    began = time.perf_counter()  # scoring is not counted
             figures.read()
         processes.wait()
         best = load_tensors(
@@ -287,8 +291,8 @@ class Trainer:
         return columns, self.learner.tokenize(self.processes.share(columns))
 
     def _record_step(self, figures: np.ndarray, step: int) -> None:
-        """Record the loss of a step and the norm of its gradients; a loss that is not a number ends
-        the run.
+        """Record the loss of a step and the norm of its gradients; an infinite loss, or one that is
+        not a number, ends the run.
         """
         loss, norm = figures.tolist()
         if not math.isfinite(loss):
@@ -315,15 +319,15 @@ class Trainer:
         """Put the gradients of a step (from 0) in place and return the loss, still on the device.
 
         If memory runs out, a lone process does the step again, with gradient caching and passes
-        half as large; several processes end. ``columns``: the texts of the complete batch of all
-        processes; ``sides``: the views of this process, if tokenised already.
+        half as large, and keeps to both; several processes end. ``columns``: the texts of the
+        complete batch of all processes; ``sides``: the views of this process, if tokenised already.
         """
         learner = self.learner
         processes = self.processes
         problem = f"out of memory at step {step + 1}"
         while True:
             try:
-                return self._gradients(step, columns, sides)
+                return self._gradients_once(step, columns, sides)
             except Exception as error:
                 if not should_reduce_batch_size(error):
                     raise
@@ -342,7 +346,7 @@ class Trainer:
             learner.chunk_tokens = tokens
             note(f"{problem}: gradient caching from now on, {tokens} tokens a pass")
 
-    def _gradients(
+    def _gradients_once(
         self, step: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None
     ) -> Tensor:
         learner = self.learner
@@ -359,6 +363,7 @@ class Trainer:
         if learner.mlm_head is not None:
             _, predictions = learner.mlm_sums
             masked_lm = learner.masked_lm_loss(step, processes.total(predictions))
+            # the loss gets this process's share: gradients are added up
             loss = loss + masked_lm
             shown = shown + processes.total(masked_lm)
         processes.accelerator.backward(loss)
@@ -383,14 +388,14 @@ class Trainer:
             ) from None
 
     def _is_scored(self, done: int) -> bool:
-        """Return whether the learner is scored, and its state kept, when ``done`` steps are."""
+        """Return whether the learner is scored, and its state kept, after ``done`` steps."""
         if done == self.steps and (self.settings.scored == "also-ends" or not self.dev_scores):
             return True
         return done % self.settings.eval_steps == 0
 
     def _score(self, position: Position) -> None:
-        """Score the learner; keep its weights if they are the best so far (strictly: ties keep the
-        earlier).
+        """Score the learner on all development pairs, and log it; keep its weights if they are the
+        best so far (ties keep the earlier).
         """
         self.learner.eval()
         value = spearman_on(self.learner.encoder(selecting=True), self.development)
@@ -446,7 +451,7 @@ def stalled(scores: Sequence[DevScore], patience: int) -> bool:
 
 def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
     """Return the learning rate of step ``step`` (from 0) of ``steps``: a linear rise from 0, then
-    ``schedule``.
+    constant, or a linear decay to 0.
     """
     warm = min(settings.warmup_steps or math.ceil(settings.warmup * steps), steps)
     if step < warm:

@@ -288,6 +288,34 @@ def test_what_does_not_fit_is_refused_in_one_line(changes, message, bert):
     assert "\n" not in str(caught.value)
 
 
+def test_each_prompt_of_a_mean_is_checked_on_its_own(bert):
+    recipe = Recipe(pooling="last/last-token", prompt="mean:so [X] || a [X]")
+    one, other, both = (
+        Encoder(recipe.replace(prompt=prompt), bert, {}).encode(SENTENCES)
+        for prompt in ("so [X]", "a [X]", recipe.prompt)
+    )
+    assert np.allclose(both, (one + other) / 2, atol=1e-5)
+    with pytest.raises(WrongKindError, match="last-token"):
+        Encoder(recipe.replace(prompt="mean:so [X] || a [X] ."), bert, {})
+
+
+def test_the_prompts_of_a_mean_are_not_denoised_after_a_transform(bert):
+    recipe = Recipe(pooling="last/mask", prompt="mean:a [X] [MASK] || [X] is [MASK]")
+    recipe = recipe.replace(denoise="logits", transforms=("topk-tokens:5",))
+    with pytest.raises(UsageError, match="'logits' comes after a transform, .*; give hidden"):
+        Encoder(recipe, bert, {})
+
+
+def test_a_pickled_encoder_keeps_its_name(bert):
+    encoder = Encoder(Recipe(pooling="last/avg"), bert, {})
+    encoder.name = "mine"
+    make, parts, state = encoder.__reduce__()
+    copy = make(*parts)
+    copy.__dict__.update(state)
+    assert copy.name == "mine"
+    assert np.array_equal(copy.encode(SENTENCES[:3]), encoder.encode(SENTENCES[:3]))
+
+
 def test_every_part_of_the_tables_is_walked(bert, tensors):
     """A new pooling or transform is tested by being listed: its tensors bring the same vectors
     back.

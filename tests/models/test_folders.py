@@ -273,6 +273,19 @@ def test_a_weighted_mean_that_leaves_the_prompt_out_is_refused_when_it_is_asked_
         encoder.encode_query(TEXTS)
 
 
+@pytest.mark.parametrize("weights", ["ditto:1-1", "mask", "slot-attention:1-1"])
+def test_weights_of_all_tokens_that_leave_the_prompt_out_are_refused(
+    tiny_folder, tmp_path, weights
+):
+    pooling = {"pooling_mode": "mean", "include_prompt": False}
+    plain = load(made(tmp_path, tiny_folder("bert"), pooling=pooling, prompts={"query": "ask: "}))
+    recipe = plain.recipe.replace(prompt="[X] [MASK]", pooling=f"last/{weights}")
+    encoder = pc.Encoder(recipe, plain.backbone, {}, leading=plain.leading)
+    assert encoder.encode(TEXTS).shape == (len(TEXTS), plain.width)
+    with pytest.raises(PromptcliError, match="include_prompt false are not read; take avg"):
+        encoder.encode_query(TEXTS)
+
+
 def test_a_name_of_a_model_and_of_a_folder_is_the_model(tiny_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made(tmp_path, tiny_folder("bert"), pooling={"pooling_mode": "cls"})

@@ -15,7 +15,7 @@ import promptcli as pc
 from promptcli.backbones.states import Batch, Needs
 from promptcli.data.sources import TrainingExamples
 from promptcli.errors import UsageError
-from promptcli.training.objectives.contrastive import contrastive_loss
+from promptcli.training.objectives.contrastive import contrastive_loss, list_mle, list_net
 from promptcli.training.objectives.pairs import angle_similarity
 from promptcli.training.teacher import SentenceVectors, mined
 from tests import learning
@@ -101,6 +101,15 @@ def test_rankcses_loss_is_the_papers(ranking, tiny_folder):
     assert float(learner.objective.loss(views, columns).detach()) == pytest.approx(
         expected, rel=1e-4
     )
+
+
+@pytest.mark.parametrize("loss", [list_net, list_mle])
+def test_a_batch_of_one_sentence_ranks_nothing(loss):
+    logits = torch.tensor([[0.3]], requires_grad=True)
+    value = loss(logits, torch.tensor([[1.0]]))
+    value.backward()
+    assert float(value.detach()) == 0
+    assert logits.grad.tolist() == [[0]]
 
 
 @pytest.mark.parametrize("family", ["llama", "opt", "mistral"])

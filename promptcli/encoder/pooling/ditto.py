@@ -27,9 +27,9 @@ KNOWN_HEADS: dict[str, str] = {
 
 
 class Ditto(Weights):
-    """w_t = A^{l,h}_{tt}, special tokens included.
+    """w_t = A^{l,h}_{tt}, special tokens and a template's included.
 
-    Not renormalised, as in the published code; cosine does not see the scale.
+    They are not renormalised, as in the published code: a cosine does not depend on the scale.
     """
 
     def __init__(self, context: BuildContext) -> None:
@@ -41,7 +41,7 @@ class Ditto(Weights):
                 f"no head is known for backbone {backbone.name!r}: {search}; or give"
                 " ditto:LAYER-HEAD"
             )
-        layer = head = 0  # which do not exist
+        layer = head = 0  # no such layer: a malformed name is refused with those out of range
         match = re.fullmatch(r"(\d+)-(\d+)", name)
         if match:
             layer, head = map(int, match.groups())

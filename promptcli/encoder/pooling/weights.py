@@ -118,9 +118,16 @@ class From(Weights):
     """
 
     def __init__(self, first: int, weights: Weights) -> None:
-        if isinstance(weights, Weighted):
+        needs = weights.needs
+        # which belong to all tokens, or are at a place that is counted from the first
+        of_all = needs.diagonals or needs.matrices or needs.rows or (needs.slot or 0) > 0
+        if of_all or isinstance(weights, Weighted):
+            name = weights.spec
+            if isinstance(weights, Weighted):
+                name = "weighted (weightedmean)"
             raise UsageError(
-                "weights 'weighted' (weightedmean) with include_prompt false are not read"
+                f"weights {name} with include_prompt false are not read; take avg, or a model with"
+                " include_prompt true"
             )
         self.spec = f"from:{first};{weights.spec}"
         self._first = first

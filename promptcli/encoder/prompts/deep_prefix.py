@@ -26,8 +26,8 @@ class DeepPrefix(Prompt):
 
     Keys and values are learned directly, with no network that makes them (no reparametrisation).
 
-    The prefix is attended to, but has no hidden states: pooling never sees it. As in the
-    published code the positions of the tokens start after it.
+    The prefix is attended to, but has no hidden states that could be pooled. As in the published
+    code the positions of the tokens start after it.
     """
 
     def __init__(self, context: BuildContext) -> None:
@@ -37,7 +37,7 @@ class DeepPrefix(Prompt):
             "deep-prefix.", owner, {"keys_values": torch.empty(shape, device="meta")}
         )
         super().__init__(context)
-        self.shared = ()
+        self.shared = ()  # it changes the keys and values of every token
         self.keys_values = learned["keys_values"].to(context.backbone.device)
         self.length = shape[3]
         self.spec = f"deep-prefix:{self.length}"
@@ -56,8 +56,8 @@ class DeepPrefix(Prompt):
         """Return the batch with the prefix; in training each example gets its own dropout."""
         if not self._dropout:
             return replace(batch, prefix=tuple((layer[0], layer[1]) for layer in self.keys_values))
-        # (L, n, 2, h', p, d/h)
         dropped = dropped_copies(self.keys_values, batch.ids.size(0), self._dropout)
+        # (L, n, 2, h', p, d/h) -> twice (L, n, h', p, d/h)
         keys, values = dropped.unbind(2)
         return replace(batch, prefix=tuple(zip(keys.unbind(), values.unbind(), strict=True)))
 
@@ -76,7 +76,7 @@ def prefix_shape(context: BuildContext) -> tuple[int, int, int, int, int]:
     argument = context.argument or ""
     backbone = context.backbone
     backbone.require_seam("a deep prefix")
-    most = backbone.max_tokens - 3  # a shortest input takes three
+    most = backbone.max_tokens - 3  # a shortest input takes three: [CLS], a token, [SEP]
     if not argument.isdecimal() or not 1 <= int(argument) <= most:
         raise UsageError(
             f"prefix length {argument!r} is not allowed; backbone {backbone.name!r} takes 1 to"

@@ -1,6 +1,7 @@
-"""Contrastive losses: InfoNCE, and its kin of CoT-BERT, RankCSE and CSE-SFP.
+"""InfoNCE, PromCSE's hinge, and the objectives of CoT-BERT, RankCSE and CSE-SFP.
 
-The base class and the formulas that all use come first, then each paper's objective with its own.
+The base class and the formulas that several objectives use come first, then each paper's objective
+with its own.
 """
 
 import functools
@@ -40,13 +41,13 @@ Settings = TypeVar("Settings", bound=ContrastiveSettings)
 class Contrastive(Objective[Settings]):
     """InfoNCE over two views.
 
-    z1 and z2 are one sentence under two dropout masks (and two templates, if the method has
-    them), or the two sentences of a pair.
+    z1 and z2 are one sentence under two dropout masks, or the two sentences of a pair; in either
+    case under two templates if the method has them.
 
     A batch passes through four methods, of which a paper's objective overrides those in which it
     differs: ``sides`` chooses the texts and their templates, ``views`` encodes them to z1, z2 and
     z3, ..., ``loss`` adds the losses of all widths, and ``contrast`` is the formula at one width.
-    A further term goes into ``contrast``, one that counts once whatever the widths into ``loss``.
+    ``contrast`` may add a term at each width, and ``loss`` one that counts once.
     ``views`` sees the examples of one process, and may have parameters; ``loss`` sees all examples.
     """
 
@@ -57,7 +58,7 @@ class Contrastive(Objective[Settings]):
     ) -> None:
         super().__init__(settings, encoder, generator)
         self._denoised = isinstance(settings, DenoisingSettings) and settings.denoising
-        # the trained encoder's place: head(h) - head(h_hat) after the head, head(h - h_hat) before
+        # after the head: head(h) - head(h_hat); otherwise before it: head(h - h_hat)
         self._after_head = encoder.variant.denoising_place == "head"
         self.guide = encoder.models.get("mask_guide")
         raw_positions = (
@@ -85,8 +86,8 @@ class Contrastive(Objective[Settings]):
     ) -> tuple[Tensor, ...]:
         """Return the vectors of all sides, (sum n, d), as z1, z2, z3, ..., each (n, d).
 
-        From the third on, side i holds the sentences of column i, hard negatives. An empty cell has
-        no sentence: its row becomes 0.
+        Side i encodes column i where the data have one, from the third on without its empty cells,
+        whose rows become 0.
         """
         views = list(torch.split(vectors, [len(side.rows) for side in sides]))
         zeros = torch.zeros_like(views[0])
@@ -104,7 +105,7 @@ class Contrastive(Objective[Settings]):
         negatives without its empty cells.
         """
         first = columns[0]
-        second = columns[min(1, len(columns) - 1)]
+        second = columns[1] if len(columns) > 1 else first
         sides: list[tuple[int, Sequence[str]]] = [(0, first), (1, second)]
         for hard in columns[2:]:
             sides.append((1, [text for text in hard if text]))
@@ -117,8 +118,8 @@ class Contrastive(Objective[Settings]):
     def contrast(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the contrastive loss at one width.
 
-        Every hard negative counts for every sentence; rows without one are left out. A third view
-        that is not of a column needs another ``contrast``.
+        Every hard negative is a candidate for every sentence. An empty cell has none; its sentence
+        stays. A third view that is not of a column needs another ``contrast``.
         """
         first, second, *negatives = views
         vectors = list[Tensor]()  # of the hard negatives that exist
@@ -136,7 +137,7 @@ class Contrastive(Objective[Settings]):
             compared.append(texts)
         excluded = excluded_negatives(self.settings, first, candidates, compared, self.guide)
         loss = contrastive_loss(
-            first, candidates, temperature=self.settings.temperature, same=excluded
+            first, candidates, temperature=self.settings.temperature, excluded=excluded
         )
         if self.settings.hinge_weight and vectors:
             hinge = hinge_loss(
@@ -148,11 +149,10 @@ class Contrastive(Objective[Settings]):
 
 def contrastive_loss(
     first: Tensor,
-    second: Tensor,
-    hard: Tensor | None = None,
+    candidates: Tensor,
     *,
     temperature: float = 0.05,
-    same: Tensor | None = None,
+    excluded: Tensor | None = None,
 ) -> Tensor:
     """Return the in-batch contrastive loss, InfoNCE (SimCSE, eq. 1 and 5).
 
@@ -162,20 +162,13 @@ def contrastive_loss(
 
     Args:
         first: (n, d), z1.
-        second: (m, d), z2, m >= n; row i belongs to row i of ``first``, further rows are negatives
-            only.
-        hard: (k, d), z3, or None.
+        candidates: (m, d), z2 and then the hard negatives z3, m >= n.
         temperature: tau.
-        same: (n, m) or (n, m + k) bool, True where candidate j (rows of ``second``, then of
-        ``hard``) does not count against first[i], see ``excluded_negatives``. The diagonal must be
-        False.
+        excluded: (n, m) bool, True if candidate j does not count against sentence i, see
+            ``excluded_negatives``. The diagonal must be False.
     """
-    candidates = second
-    if hard is not None:
-        candidates = torch.cat([second, hard])
     logits = _cosines(first, candidates) / temperature
-    if same is not None:
-        excluded = functional.pad(same, (0, len(candidates) - same.size(1)))
+    if excluded is not None:
         logits = logits.masked_fill(excluded, float("-inf"))
     return functional.cross_entropy(logits, torch.arange(len(first), device=first.device))
 
@@ -214,8 +207,9 @@ def excluded_negatives(
 ) -> Tensor | None:
     """Return which candidates do not count against which sentence, (n, m) bool; None: all count.
 
-    They are equal sentences (``mask_duplicates``), and those nearer to a sentence than its positive
-    (``mask_false``), by the vectors themselves (Qwen3-Embedding) or by a guide's (GISTEmbed).
+    They are those with an equal sentence or positive (``mask_duplicates``), and those nearer to a
+    sentence than its positive by ``mask_margin`` (``mask_false``): by the vectors themselves
+    (Qwen3-Embedding), or by a guide's (GISTEmbed).
 
     Args:
         settings: Which of these are left out.
@@ -242,9 +236,10 @@ def excluded_negatives(
 
 
 def nearer_than_positive(anchors: Tensor, candidates: Tensor, margin: float = 0.0) -> Tensor:
-    """Return the mask (n, m) of candidates j != i with cos(a_i, c_j) > cos(a_i, c_i) + margin.
+    """Return the mask (n, m) of candidates j with cos(a_i, c_j) > cos(a_i, c_i) + margin.
 
-    The anchors are (n, e), the candidates (m, e); candidate i is the positive of anchor i.
+    The anchors are (n, e), the candidates (m, e); candidate i is the positive of anchor i. The
+    margin is at least 0, so that the diagonal is False.
     """
     cosines = _cosines(anchors, candidates)
     return cosines > cosines.diagonal().unsqueeze(1) + margin
@@ -273,7 +268,7 @@ def false_negative_mask(
         numbers = [number_of.setdefault(text, len(number_of)) for text in column]
         ids.append(np.array(numbers))
     first = ids[0]
-    second = ids[min(1, len(ids) - 1)]
+    second = ids[1] if len(ids) > 1 else first
     equal = np.equal.outer
     same = equal(first, first) | equal(first, second) | equal(second, second)
     np.fill_diagonal(same, val=False)
@@ -307,7 +302,7 @@ class NegativeView(Contrastive[CoTBERTSettings]):
         With ``negatives_within`` N, groups of N examples are contrasted each on its own, and
         their losses averaged (the published code's replicas).
         """
-        # without a guide, which needs pairs
+        # no guide: it decides among pairs, which this objective does not take
         excluded = excluded_negatives(self.settings, views[0], views[1], columns)
         n = len(columns[0])
         group = self.settings.negatives_within or n
@@ -315,15 +310,15 @@ class NegativeView(Contrastive[CoTBERTSettings]):
         for start in range(0, n, group):
             rows = slice(start, start + group)
             first, second, negative = (view[rows] for view in views)
-            same = None
+            of_group = None
             if excluded is not None:
-                same = excluded[rows, rows]
+                of_group = excluded[rows, rows]
             loss = negative_view_loss(
                 first,
                 second,
                 negative,
                 temperature=self.settings.temperature,
-                same=same,
+                excluded=of_group,
             )
             losses.append(loss)
         return torch.stack(losses).mean()
@@ -335,7 +330,7 @@ def negative_view_loss(
     negative: Tensor,
     *,
     temperature: float = 0.05,
-    same: Tensor | None = None,
+    excluded: Tensor | None = None,
 ) -> Tensor:
     """Return the extended InfoNCE (CoT-BERT).
 
@@ -349,20 +344,21 @@ def negative_view_loss(
         second: (n, d), z2.
         negative: (n, d), z3; all 2n cosines to it are negatives, the sentence's own included.
         temperature: tau.
-        same: (n, n) bool, True if z2_j does not count against z1_i, see ``excluded_negatives``.
+        excluded: (n, n) bool, True if z2_j does not count against z1_i, see
+            ``excluded_negatives``. z3 always counts.
     """
     z1 = functional.normalize(first.float(), dim=1)
     z2 = functional.normalize(second.float(), dim=1)
     z3 = functional.normalize(negative.float(), dim=1)
     positives = z1 @ z2.T
-    if same is not None:
-        positives = positives.masked_fill(same, float("-inf"))
+    if excluded is not None:
+        positives = positives.masked_fill(excluded, float("-inf"))
     logits = torch.cat([positives, z1 @ z3.T, z2 @ z3.T], dim=1) / temperature
     return functional.cross_entropy(logits, torch.arange(len(first), device=first.device))
 
 
 class Ranking(Contrastive[RankCSESettings]):
-    """A sentence ranks those of the batch by their cosines, as a teacher does (RankCSE).
+    """A sentence's first view ranks the second views of the batch as a teacher does (RankCSE).
 
     The loss is InfoNCE + consistency_weight * consistency + ranking_weight * (ListNet or ListMLE).
     The teacher's cosines are those of its full vectors, whatever the width.
@@ -381,23 +377,23 @@ class Ranking(Contrastive[RankCSESettings]):
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return InfoNCE, consistency of the two views (eq. 6) and ranking, summed over widths."""
         settings = self.settings
-        first, second, theirs = views
-        teacher = _cosines(theirs, theirs)
+        first, second, teacher_vectors = views
+        teacher = _cosines(teacher_vectors, teacher_vectors)
         loss = torch.zeros((), device=first.device)
-        for one, two in self.at_widths([first, second]):
-            logits = _cosines(one, two) / settings.temperature
+        for z1, z2 in self.at_widths([first, second]):
+            logits = _cosines(z1, z2) / settings.temperature
             if settings.ranking == "listnet":
                 ranked = list_net(logits, teacher / settings.teacher_temperature)
             else:
                 ranked = list_mle(logits, teacher)
-            loss = loss + self.contrast([one, two], columns)
+            loss = loss + self.contrast([z1, z2], columns)
             loss = loss + settings.consistency_weight * consistency(logits)
             loss = loss + settings.ranking_weight * ranked
         return loss
 
 
 def consistency(logits: Tensor) -> Tensor:
-    """Return how much two views disagree on the order of the batch (RankCSE, eq. 6).
+    """Return how far two views' distributions over the batch differ (RankCSE, eq. 6).
 
     With P_i = softmax over j of s(z1_i, z2_j), Q_i = softmax over j of s(z2_i, z1_j) and their mean
     M_i, it is the mean over i of the Jensen-Shannon divergence
@@ -421,9 +417,11 @@ def list_net(logits: Tensor, teacher: Tensor) -> Tensor:
 
         -sum_j T_ij log S_ij
 
-    Both (n, n), cosines over a temperature.
+    Both (n, n), cosines over a temperature. A lone sentence has no others, and no loss.
     """
     n = len(logits)
+    if n == 1:
+        return logits.sum() * 0.0
     others = ~torch.eye(n, dtype=torch.bool, device=logits.device)
     probabilities = teacher.masked_fill(~others, float("-inf")).softmax(1)
     log_student = logits.masked_fill(~others, float("-inf")).log_softmax(1)
@@ -433,7 +431,8 @@ def list_net(logits: Tensor, teacher: Tensor) -> Tensor:
 def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
     """Return the ListMLE loss: -log of the likelihood of the teacher's order of the batch.
 
-    With o the teacher's order for sentence i, it is the mean over i and the positions p of
+    With o the teacher's order for sentence i, which has its place in it, it is the mean over i and
+    the positions p of
 
         -log( exp s(i, o_p) / sum_{q >= p} exp s(i, o_q) )
 
@@ -483,8 +482,8 @@ class SinglePass(Contrastive[CSESFPSettings]):
             rows = torch.arange(len(batch.ids), device=batch.ids.device)
             last = batch.lengths - 1
             read_states = states.read(hidden)
-            second_clause = read_states[rows, last]
-            first_clause = read_states[rows, last - self._tokens_after_first_clause]
-            return torch.stack([second_clause, first_clause], dim=1)
+            z1 = read_states[rows, last]
+            z2 = read_states[rows, last - self._tokens_after_first_clause]
+            return torch.stack([z1, z2], dim=1)
 
         return encoder.hidden(sides, read=read).unbind(1)

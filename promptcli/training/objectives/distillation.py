@@ -104,7 +104,7 @@ class Distillation(Objective[DistillSettings]):
             if settings.guide:
                 excluded = excluded | nearer_than_positive(teacher[:n], teacher[n:])
             contrast = contrastive_loss(
-                student[:n], student[n:], temperature=settings.temperature, same=excluded
+                student[:n], student[n:], temperature=settings.temperature, excluded=excluded
             )
             loss = loss + settings.contrastive_weight * contrast
         return loss

@@ -51,7 +51,7 @@ class SoftNegative(Contrastive[SNCSESettings]):
         settings = self.settings
         first, second, soft = views
         excluded = excluded_negatives(settings, first, second, columns[:2], self.guide)
-        loss = contrastive_loss(first, second, temperature=settings.temperature, same=excluded)
+        loss = contrastive_loss(first, second, temperature=settings.temperature, excluded=excluded)
         bounds = soft_negative_loss(
             first, second, soft, alpha=settings.soft_alpha, beta=settings.soft_beta
         )
