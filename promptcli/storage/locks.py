@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.notes import note
 
@@ -43,6 +41,8 @@ def hold(lock: Path, *, patience: float = PATIENCE) -> Iterator[None]:
 
     Refuse if another process holds it for longer than ``patience``.
     """
+    from filelock import FileLock, Timeout  # slow to load; most commands hold no lock
+
     file_lock = FileLock(lock)
 
     def acquired(seconds: float) -> bool:
