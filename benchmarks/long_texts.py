@@ -31,12 +31,12 @@ _SINGLE = (2000, 4000, 8000)
 def save_modernbert(folder: Path) -> None:
     """Save a random ModernBERT with mini's vocabulary."""
     import torch
-    from transformers import BertTokenizerFast, ModernBertConfig, ModernBertForMaskedLM
+    from transformers import AutoTokenizer, ModernBertConfig, ModernBertForMaskedLM
 
-    from promptcli.backbones.pretrained import SHIPPED
+    from promptcli.backbones.locating import SHIPPED
 
     torch.manual_seed(0)
-    tokenizer = BertTokenizerFast.from_pretrained(SHIPPED["mini-bert"])
+    tokenizer = AutoTokenizer.from_pretrained(SHIPPED["mini-bert"])
     tokenizer.model_max_length = 8192
     config = ModernBertConfig(
         vocab_size=len(tokenizer),
