@@ -1,15 +1,18 @@
 """docs/stores.md and docs/tools.md: every snippet is run where its library is installed, else
-skipped by its name.
+skipped by its name. A ``text`` block right after a snippet is compared with what it prints.
 """
 
 import ast
+import contextlib
 import importlib.util
+import io
 import re
 from pathlib import Path
 
 import pytest
 
 import promptcli as pc
+from tests.test_docs import check_output
 
 DOCS = Path(__file__).parents[1] / "docs"
 PART = re.compile(r"^(## .*?)$|^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
@@ -29,6 +32,21 @@ def snippets(page):
         section = heading.removeprefix("## ") if heading else section
         if kind in ("console", "python"):
             yield section, kind, text
+
+
+def check_shown(page, text, printed):
+    """Fail unless the ``text`` block right after a block of a page, if any, is what it prints."""
+    rest = (DOCS / page).read_text(encoding="utf-8").split(f"{text}```\n", 1)[1]
+    shown = re.match(r"\n```text\n(.*?)^```$", rest, flags=re.MULTILINE | re.DOTALL)
+    if shown:
+        check_output(shown[1], printed, DOCS / page)
+
+
+def run_block(page, text, names):
+    """Run a block of Python of a page, and check the output that the page shows."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(text, page, "exec"), names)
+    check_shown(page, text, printed.getvalue())
 
 
 CASES = [(page, *snippet) for page in ("stores.md", "tools.md") for snippet in snippets(page)]
@@ -53,10 +71,12 @@ def prepared(tmp_path_factory):
         if made:
             folders[page] = tmp_path_factory.mktemp("page")
         monkeypatch.chdir(folders[page])
-        for _, kind, text in snippets(page) if made else ():
-            for line in text.splitlines() if kind == "console" else ():
+        commands = [text for _, kind, text in snippets(page) if kind == "console"]
+        for text in commands if made else ():
+            for line in text.splitlines():
                 ran = CliRunner().invoke(command(), line.split()[2:])
                 assert ran.exit_code == 0, (line, ran.output, ran.exception)
+            check_shown(page, text, ran.output)
 
     return folder
 
@@ -74,8 +94,8 @@ def test_snippet(page, text, prepared, monkeypatch):
     names = {}
     for section, kind, first in snippets(page):
         if not section and kind == "python":
-            exec(compile(first, page, "exec"), names)
-    exec(compile(text, page, "exec"), names)
+            run_block(page, first, names)
+    run_block(page, text, names)
     if "nearest = " in text:
         rows = pc.read_vectors("vectors.parquet")
         best = (-(rows.matrix @ names["query"])).argsort()[:3]
