@@ -128,7 +128,7 @@ def test_numbers_beyond_float32_are_read_without_a_warning(kind, tmp_path):
 
 
 def test_of_a_text_of_any_length_only_what_can_matter_is_tokenised(encoder, monkeypatch):
-    monkeypatch.setattr("promptcli.encoder.encoder.LONGEST_TEXT", 5000)
+    monkeypatch.setattr("promptcli.encoder.sentence_encoder.LONGEST_TEXT", 5000)
     text, taken, weights = "  " + "A cat sleeps. " * 10_000, [], encoder.pooling.weights
     token_ids = weights.token_ids
     monkeypatch.setattr(
@@ -140,7 +140,8 @@ def test_of_a_text_of_any_length_only_what_can_matter_is_tokenised(encoder, monk
     assert np.array_equal(cut.vectors, encoder.encode([text]))
 
 
-def test_a_forked_process_does_not_hang(encoder, monkeypatch):
+def test_a_forked_process_does_not_hang(monkeypatch):
+    encoder = pc.load("mini", device="cpu")
     monkeypatch.setattr(streams, "_THREADED", [])
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     encoder.encode(["A cat."])

@@ -243,7 +243,7 @@ def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(
     SentenceIndex.build(SENTENCES, encoder).save(tmp_path / "lines")
     opened = []
     monkeypatch.setattr(
-        loading, "open_model", lambda model, **where: opened.append(where["device"]) or encoder
+        loading, "open_encoder", lambda model, **where: opened.append(where["device"]) or encoder
     )
     _indexes([tmp_path / "lines"], {}, Choice("mini", device="cpu"))
     _indexes([tmp_path / "lines"], {"tiny": encoder}, Choice("mini", device="cpu"))

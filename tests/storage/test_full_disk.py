@@ -149,5 +149,5 @@ def test_what_safetensors_raises_is_a_full_disk(copied, run, monkeypatch):
             'Error while serializing: I/O error: Os { code: 28, kind: StorageFull, message: "" }'
         )
 
-    monkeypatch.setattr("promptcli.storage.tensors.save_file", full)
+    monkeypatch.setattr("safetensors.torch.save_file", full)
     fails_well(run(*shlex.split(COMMANDS["fit"])), copied, before, "disk full: ")
