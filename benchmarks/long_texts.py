@@ -84,7 +84,7 @@ def encoder_of(name: str, folder: str, batch: int):
     model = SentenceTransformer(modules=[body, pooling], device="cpu")
     tokenizer = model.tokenizer
     encode = functools.partial(model.encode, batch_size=batch)
-    return encode, lambda texts: [len(row) for row in tokenizer(texts)["input_ids"]]
+    return encode, lambda texts: [min(len(row), 8192) for row in tokenizer(texts)["input_ids"]]
 
 
 def padded_share(lengths: list[int]) -> float:
