@@ -3,7 +3,8 @@
 The whole mask has as many cells as the square of the length, and almost all of them say no.
 """
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -30,14 +31,17 @@ class SlidingMask:
     real: Tensor | None  #: (n, t) bool, False on padding; None if nothing is padded
     device: torch.device
 
-    def blocks(self) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Yield slices of queries and of the keys in their reach, and the mask between the two,
-        (n or 1, 1, queries, keys) bool, True where a query attends.
+    @functools.cached_property
+    def blocks(self) -> list[tuple[slice, slice, Tensor]]:
+        """Slices of queries and of the keys in their reach, and the mask between the two, (n or 1,
+        1, queries, keys) bool, True where a query attends. Every layer with the window reads them.
         """
+        blocks = []
         for start in range(0, self.length, _BLOCK):
             queries = slice(start, min(start + _BLOCK, self.length))
             keys = slice(max(start - self.reach, 0), min(queries.stop + self.reach, self.length))
-            yield queries, keys, self._between(queries, keys)
+            blocks.append((queries, keys, self._between(queries, keys)))
+        return blocks
 
     def whole(self) -> Tensor:
         """Return the complete mask, (n or 1, 1, t, t) bool."""
@@ -81,7 +85,7 @@ def in_blocks(
         return attend(query, key, value, mask)
     parts = [
         attend(query[:, :, queries], key[:, :, keys], value[:, :, keys], between)
-        for queries, keys, between in mask.blocks()
+        for queries, keys, between in mask.blocks
     ]
     if isinstance(parts[0], Tensor):
         return torch.cat(parts, 2)

@@ -184,10 +184,6 @@ class Encoder(SentenceEncoder):
     def encode_report(
         self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
     ) -> Encoded:
-        """Return the vectors of n sentences and which of them were cut.
-
-        A forward pass takes at most ``most`` sentences.
-        """
         return encode_together([self], check_texts(sentences), progress=progress, most=most)[0]
 
     def encode_windows(
@@ -198,13 +194,6 @@ class Encoder(SentenceEncoder):
         most: int | None = None,
         fresh_biases: bool = False,
     ) -> Iterator[Encoded]:
-        """Yield ``encode_report`` of each window of sentences.
-
-        The next window is read while one is computed.
-
-        ``fresh_biases``: the biases of denoising are computed again, so that the result does not
-        depend, even in the last bits, on earlier calls.
-        """
         encoded = encode_windows(
             [self], windows, progress=progress, most=most, fresh_biases=fresh_biases
         )

@@ -207,7 +207,6 @@ class StaticEncoder(SentenceEncoder):
         return moved
 
     def prompted(self, text: str) -> SentenceEncoder:
-        """Return the encoder that puts ``text`` in front of every sentence."""
         if not self.leading.counted:  # the weights leave the text out
             on_torch: SentenceEncoder = self.whole.prompted(text)
             return on_torch

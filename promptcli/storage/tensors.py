@@ -81,8 +81,9 @@ def open_tensors(
     types of numbers that are torch's own.
     """
     with _readable(path, hint, error):
-        if types_of(path) <= _OF_NUMPY:
-            return StoredTensors(load_arrays(path))
+        arrays = _arrays_of_numpy(path)
+    if arrays is not None:
+        return StoredTensors(arrays)
     return load_tensors(path, hint=hint, error=error)
 
 
@@ -91,19 +92,26 @@ def load_arrays(path: Path, names: Iterable[str] | None = None) -> dict[str, np.
 
     Numbers of a type that numpy does not have (bfloat16) become float32.
     """
-    if not types_of(path) <= _OF_NUMPY:
+    arrays = _arrays_of_numpy(path, names)
+    if arrays is None:
         from safetensors.torch import load_file
 
         stored = load_file(path)
-        return {name: stored[name].float().numpy() for name in names or stored}
+        arrays = {name: stored[name].float().numpy() for name in names or stored}
+    return arrays
+
+
+def _arrays_of_numpy(
+    path: Path, names: Iterable[str] | None = None
+) -> dict[str, np.ndarray] | None:
+    """Return the arrays of a file by name, or some of them; None if it holds numbers of a type that
+    numpy does not have.
+    """
     with safe_open(path, framework="numpy") as file:
+        types = {file.get_slice(name).get_dtype() for name in file.keys()}
+        if not types <= _OF_NUMPY:
+            return None
         return {name: file.get_tensor(name) for name in names or file.keys()}
-
-
-def types_of(path: Path) -> set[str]:
-    """Return the types of numbers in a file, as safetensors writes them."""
-    with safe_open(path, framework="numpy") as file:
-        return {file.get_slice(name).get_dtype() for name in file.keys()}
 
 
 def infinite_tensor(tensors: "Mapping[str, Tensor]") -> str | None:
