@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from promptcli.data.files import COMPRESSED, STANDARD, Text
+from promptcli.data.files import COMPRESSED, STANDARD, Text, check_file, is_remote
 from promptcli.data.given import finite_number
-from promptcli.errors import UsageError
+from promptcli.errors import NoColumnError, UsageError, did_you_mean
 from promptcli.notes import note
 
 #: A layout is the names of the columns of a batch. That of sentences: ``text``, and ``id`` if the
@@ -162,6 +162,17 @@ class Dialect:
                 passing.append(name)
         return passing
 
+    def cells_of(self, column: str, header: Sequence[str]) -> list[str]:
+        """Return the first cells of a column that are not empty; none if they are not known."""
+        place = header.index(column)
+        cells = [row[place] for row in self.rows if place < len(row)]
+        return [cell for cell in cells if cell.strip()]
+
+    def holds_numbers(self, column: str, header: Sequence[str]) -> bool:
+        """Return whether all first cells of a column are numbers."""
+        cells = self.cells_of(column, header)
+        return bool(cells) and all(map(_is_number, cells))
+
 
 @dataclass(frozen=True)
 class ColumnChoice:
@@ -233,6 +244,9 @@ class ColumnChoice:
             columns = self._with_those_before(header, name, tell)._sentences(header, name, dialect)
         if columns is None:
             raise self._no_columns(header, name, dialect)
+        text = columns.get(TEXT)
+        if self.text and header is not None and text and dialect.holds_numbers(text, header):
+            tell(f"{name}: column {text!r} holds numbers, which are read as sentences")
         guesses = self._guesses(header, columns, dialect)
         if guesses:
             word = "column" if len(guesses) == 1 else "columns"
@@ -253,9 +267,8 @@ class ColumnChoice:
             return UsageError(
                 f"{name} is plain text and has no columns; give a file with the columns {wanted}"
             )
-        return UsageError(
-            f"{name}: no columns {wanted}; {self._hint(name, header)}; {_listed(header, dialect)}"
-        )
+        hint = self._hint(name, header, dialect)
+        return NoColumnError(name, f"no columns {wanted}", hint, _listed(header, dialect))
 
     def _guesses(
         self, header: Sequence[str] | None, columns: Columns, dialect: Dialect
@@ -309,8 +322,17 @@ class ColumnChoice:
         for column, given in zip(layout or (TEXT,), self.named, strict=True):
             place = _find(given, header)
             if place is None:
+                remedy = did_you_mean(given, header)
+                example = _example(layout, name, header, dialect)
+                if not remedy and example is not None:
+                    remedy = f"; name others, e.g. {example}"
                 raise UsageError(
-                    f"{name}: no column {given!r}, or several; {_listed(header, dialect)}"
+                    f"{name}: no column {given!r}, or several; {_listed(header, dialect)}{remedy}"
+                )
+            if column not in NUMERIC and dialect.holds_numbers(place, header):
+                raise UsageError(
+                    f"{name}: column {given!r} holds numbers, and {column} is text; leave it out,"
+                    " or name another"
                 )
             columns[column] = place
         return columns
@@ -363,26 +385,26 @@ class ColumnChoice:
             if numeric:
                 candidates = [column for column in header if column not in numeric]
         if len(candidates) != 1:
-            problem = "no column 'text' or 'sentence';"
+            problem = "no column 'text' or 'sentence'"
             if dialect.numbered:
-                problem = "which column is the sentence?"
-            raise UsageError(
-                f"{name}: {problem} {self._hint(name, header)}; {_listed(header, dialect)}"
-            )
+                problem = "which column is the sentence is not known"
+            hint = self._hint(name, header, dialect)
+            raise NoColumnError(name, problem, hint, _listed(header, dialect))
         text = candidates[0]
         if text in dialect.columns_that(_is_number, header):
-            raise UsageError(f"{name}: column {text!r} holds numbers; {self._hint(name, header)}")
+            hint = self._hint(name, header, dialect)
+            problem = f"column {text!r} holds numbers"
+            raise NoColumnError(name, problem, hint, _listed(header, dialect))
         return text
 
-    def _hint(self, name: str, header: Sequence[str]) -> str:
+    def _hint(self, name: str, header: Sequence[str], dialect: Dialect) -> str:
         """Return how a user names the columns, with those of this file as an example."""
         if self.remedy:
             return self.remedy
-        examples = []
-        for layout in self.layouts:
-            names = layout or (TEXT,)
-            columns = [*header, *"ABC"][: len(names)]
-            examples.append(f'"{name}:{",".join(columns)}" for {", ".join(names)}')
+        given = [_example(layout, name, header, dialect) for layout in self.layouts]
+        examples = [example for example in given if example]
+        if not examples:
+            return "no columns of it may be these; give another file"
         return f"name the columns, e.g. {' or '.join(examples)}"
 
 
@@ -393,8 +415,48 @@ def _given_column(
     column = _find(given, header)
     if column is None:
         listed = _listed(header, dialect)
-        raise UsageError(f"{name}: `{option}` {given!r} is not a column, or not unique; {listed}")
+        raise UsageError(
+            f"{name}: `{option}` {given!r} is not a column, or not unique;"
+            f" {listed}{did_you_mean(given, header)}"
+        )
     return column
+
+
+def _example(
+    layout: tuple[str, ...], name: str, header: Sequence[str], dialect: Dialect
+) -> str | None:
+    """Return how a user names the columns of a layout; None if the file seems to lack one."""
+    columns = _likely_columns(layout, header, dialect)
+    if columns is None:
+        return None
+    return f'"{name}:{",".join(columns)}" for {", ".join(layout or (TEXT,))}'
+
+
+def _likely_columns(
+    layout: tuple[str, ...], header: Sequence[str], dialect: Dialect
+) -> list[str] | None:
+    """Return columns that may be those of a layout: of text, and of numbers for a score.
+
+    A column of ids is neither. None if the file has too few.
+    """
+    figures = {*dialect.columns_that(_is_number, header), *dialect.columns_that(_is_figure, header)}
+    cells_known = bool(dialect.rows)
+    if not cells_known:
+        figures = {column for column in header if _key(column) in _NUMERIC_NAMES}
+    texts = [column for column in header if column not in figures and not _ID_NAME.search(column)]
+    numbers = [column for column in header if column in figures and not _ID_NAME.search(column)]
+    if layout == SENTENCES:  # the longest ones are most likely sentences
+        texts.sort(key=lambda column: -sum(map(len, dialect.cells_of(column, header))))
+    columns = []
+    for role in layout or (TEXT,):
+        of_role = texts
+        has_numbers = cells_known and role != "label"  # a label may be a word
+        if role in NUMERIC and (numbers or has_numbers):
+            of_role = numbers
+        if not of_role:
+            return None
+        columns.append(of_role.pop(0))
+    return columns
 
 
 def _guessed_id(header: Sequence[str], text: str | None, name: str, dialect: Dialect) -> str | None:
@@ -421,6 +483,11 @@ _KNOWN = {
     for name in names
 }
 
+
+#: Names of columns of numbers.
+_NUMERIC_NAMES = {_key(name) for role in NUMERIC for name in ALIASES[role]}
+#: A name of a column of ids: ``id``, ``_id``, ``user_id``, ``userId``.
+_ID_NAME = re.compile(r"^id$|[\s_.-]id$|[a-z]Id$|^ID$|[\s_.-]ID$")
 
 #: The key of a column of hard negatives: ``negative``, ``negative_1`` (sentence-transformers),
 #: ``negative.1`` (pandas).
@@ -578,6 +645,46 @@ def split_columns(word: str) -> tuple[str, tuple[str, ...]]:
     ):
         return name, tuple(column.strip() for column in listed.split(","))
     return word, ()
+
+
+def names_file(word: str) -> bool:
+    """Return whether a word of the command line is a file that exists, or ``FILE:COLUMN`` of one.
+
+    A sentence may begin with the name of a file, too, but has a space after its colon.
+    """
+    if os.path.exists(word):
+        return not os.path.isdir(word)
+    name, columns = split_columns(word)
+    return bool(columns) and ": " not in word and os.path.exists(name) and not os.path.isdir(name)
+
+
+def split_text_column(words: Sequence[str], text_field: str | None) -> tuple[list[str], str | None]:
+    """Return files, and the column of their sentences: ``FILE:COLUMN`` names it, or ``text_field``.
+
+    Example:
+        >>> split_text_column(["notes.txt"], None)
+        (['notes.txt'], None)
+    """
+    files = list[str]()
+    chosen = dict[str | None, None]()  # in order
+    for word in words:
+        file = word
+        columns: tuple[str, ...] = ()
+        if not is_remote(word):
+            file, columns = split_columns(word)
+        if len(columns) > 1:
+            check_file(Path(file))
+            raise UsageError(
+                f'{word!r} names {len(columns)} columns; name that of the sentence: "{file}:'
+                f'{columns[0]}"'
+            )
+        if columns and text_field is not None:
+            raise UsageError(f"{word!r} names a column, and so does `text_field`; leave one out")
+        files.append(file)
+        chosen[columns[0] if columns else text_field] = None
+    if len(chosen) > 1:
+        raise UsageError("all files have one column of sentences; name it as `text_field`")
+    return files, next(iter(chosen), text_field)
 
 
 # The form of a file, by its name and its beginning

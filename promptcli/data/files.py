@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, cast
 from promptcli.data.bad_lines import REFUSED, BadRows
 from promptcli.data.given import check_encodable, is_unicode
 from promptcli.errors import (
+    NoColumnError,
     NotFoundError,
     PromptcliError,
     UsageError,
@@ -73,7 +74,7 @@ COMPRESSED: dict[str, Callable[[Any], Any]] = {
 }
 _WILDCARDS = "*?["
 #: A word that is more likely the misspelt name of a file than a sentence.
-_NAME_OF_FILE = re.compile(r"^\S[^\s/]*/\S*$|^\S+\.[a-z][a-z0-9]+$")
+_NAME_OF_FILE = re.compile(r"^\S[^\s/]*/\S*$|^\S+\.[a-z][a-z0-9]+(:[^\s/]+)?$")
 #: File systems of fsspec on this machine.
 _LOCAL = ("memory", "file", "local")
 
@@ -90,8 +91,13 @@ def needs_network(names: Iterable[str]) -> str | None:
     )
 
 
-def check_file(path: Path, *, regular: bool = False) -> None:
-    """Refuse a path that cannot be read as a file; with ``regular`` a pipe, too."""
+def check_file(path: Path, *, regular: bool = False, allowed: str | None = None) -> None:
+    """Refuse a path that cannot be read as a file; with ``regular`` a pipe, too.
+
+    ``allowed`` says what may be given instead of a file that is missing.
+    """
+    if allowed is None:
+        allowed = "a file" if regular else "a file, or -"
     try:
         os.stat(path)
     except (OSError, ValueError) as error:
@@ -101,7 +107,7 @@ def check_file(path: Path, *, regular: bool = False) -> None:
             names = os.listdir(path.parent)
         near = did_you_mean(path.name, names)
         raise NotFoundError(
-            f"{str(path)!r} cannot be opened ({reason}); give a file, or -{near}"
+            f"{str(path)!r} cannot be opened ({reason}); give {allowed}{near}"
         ) from None
     if path.is_dir():
         raise UsageError(f"{str(path)!r} is a folder; give a file in it")
@@ -214,17 +220,30 @@ def open_text(
     )
 
 
-def skipped_files(reasons: Sequence[str]) -> str:
+def skipped_files(errors: Sequence[UsageError]) -> str:
     """Return the note on files that were left out, given the errors of reading them."""
-    names = [reason.partition(": ")[0] for reason in reasons]
-    if len(names) > 3:
-        more = f" and {len(names) - 3:,} more"
-    else:
-        more = ""
-    return (
-        f"skipped {counted(len(names), 'file')} that cannot be read as text or tables:"
-        f" {', '.join(names[:3])}{more}"
-    )
+    tables = [error for error in errors if isinstance(error, NoColumnError)]
+    others = [error for error in errors if not isinstance(error, NoColumnError)]
+    parts = list[str]()
+    if others:
+        names = [str(error).partition(": ")[0] for error in others]
+        files = counted(len(others), "file")
+        parts.append(
+            f"skipped {files} that cannot be read as text or tables: {_first_names(names)}"
+        )
+    if tables:
+        names = [error.file for error in tables]
+        parts.append(
+            f"skipped {counted(len(tables), 'table')} without a column 'text' or 'sentence':"
+            f" {_first_names(names)}; {tables[0].hint}"
+        )
+    return "; ".join(parts)
+
+
+def _first_names(names: Sequence[str]) -> str:
+    if len(names) <= 3:
+        return ", ".join(names)
+    return f"{', '.join(names[:3])} and {len(names) - 3:,} more"
 
 
 def read_lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[str]:

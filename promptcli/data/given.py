@@ -125,7 +125,7 @@ def note_no_file(word: str) -> None:
     """
     if (
         " " not in word
-        and re.fullmatch(r"\.[a-z][a-z0-9]+", Path(word).suffix)
+        and re.fullmatch(r"\.[a-z][a-z0-9]+(:\S+)?", Path(word).suffix)
         and not os.path.exists(word)
     ):
         note(f"{word}: no such file; read as a sentence")

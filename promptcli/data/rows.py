@@ -109,6 +109,7 @@ def open_rows(
     *,
     stdin: BinaryIO | None = None,
     skip_blank: bool = False,
+    tell: Tell = note,
     bad: BadRows = REFUSED,
 ) -> Iterator[Rows]:
     """Open a file and read its first batch, so that a wrong file or field is known before any work
@@ -120,12 +121,15 @@ def open_rows(
         fields: Which columns are read.
         stdin: Read if the path is ``-``: a table or JSON if a field is named, else plain text.
         skip_blank: Leave out empty sentences and number the others.
+        tell: Gets what is guessed.
         bad: Gets the rows that cannot be read.
     """
     path, named = split_columns(str(path))
     if named:
         fields = dataclasses.replace(fields, named=named)
-    with _open(path, fields, stdin if path == str(STANDARD) else None, bad=bad) as rows:
+    if path != str(STANDARD):
+        stdin = None
+    with _open(path, fields, stdin, tell=tell, bad=bad) as rows:
         batches = rows.batches
         if skip_blank:
             import pyarrow.compute as pc

@@ -5,6 +5,7 @@ year are put together and scored at once ("all"); STS-B is scored on its test (o
 regressor is trained.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,14 +14,14 @@ from typing import Any
 
 from promptcli.data import senteval
 from promptcli.data.demo import TEXT, read_demo
-from promptcli.data.dialect import FORMATS, GRADED_PAIRS, ColumnChoice, split_columns
+from promptcli.data.dialect import FORMATS, GRADED_PAIRS, ColumnChoice, Columns, split_columns
 from promptcli.data.files import COMPRESSED
 from promptcli.data.given import column_numbers
 from promptcli.data.hub import HubSet
 from promptcli.data.retrieval import is_retrieval_folder, read_retrieval_folder
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import GoldRow, Parts
-from promptcli.errors import NotFoundError, UsageError, counted, look_up
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted, look_up
 from promptcli.extensions import Table
 from promptcli.notes import note
 
@@ -66,6 +67,18 @@ def read_graded_pairs(path: str | Path) -> list[GoldRow]:
             " rank"
         )
     return rows
+
+
+def graded_columns(path: str | Path) -> Columns | None:
+    """Return the columns of a file of graded pairs; None of any other file, or of a pipe."""
+    if not os.path.isfile(split_columns(str(path))[0]):
+        return None
+    choice = ColumnChoice(layouts=(GRADED_PAIRS,))
+    try:
+        with open_rows(path, choice, tell=lambda guess: None) as rows:
+            return rows.columns
+    except PromptcliError:
+        return None
 
 
 def read_rows(path: str | Path, layout: tuple[str, ...]) -> list[GoldRow]:

@@ -4,7 +4,6 @@ The input is checked before torch loads.
 """
 
 import itertools
-import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -61,8 +60,8 @@ def embed(
     it stays unchanged.
 
     Args:
-        file: Text (a sentence a line), CSV, TSV, JSONL, JSON (each also compressed) or Parquet; or
-            a stream of text, of a table if a field is named.
+        file: Text (a sentence a line), CSV, TSV, JSONL, JSON (each also compressed) or Parquet,
+            also FILE:COLUMN; or a stream of text, of a table if a field is named.
         output: Vector file: .npy, .parquet or .jsonl; a stream gets JSONL. Default: FILE.npy next
             to the input.
         model: An encoder, or what ``load`` takes.
@@ -86,7 +85,7 @@ def embed(
         PromptcliError: A vector that is not finite, or a full disk.
     """
     from promptcli.data.bad_lines import bad_rows
-    from promptcli.data.dialect import ColumnChoice
+    from promptcli.data.dialect import ColumnChoice, split_text_column
     from promptcli.data.files import STANDARD
     from promptcli.data.rows import open_rows
     from promptcli.data.vectors import EmbedSettings, kind_of, output_of, written_before
@@ -94,6 +93,14 @@ def embed(
     from promptcli.data.vectors.precision import PRECISIONS
     from promptcli.storage.files import check_output
 
+    ranged = look_up("precision", precision, PRECISIONS).ranged
+    path = STANDARD
+    stdin = None
+    if isinstance(file, str | Path):
+        (name,), text_field = split_text_column([str(file)], text_field)
+        path = Path(name)
+    else:
+        stdin = file
     settings = EmbedSettings(
         text_field=text_field,
         id_field=id_field,
@@ -101,8 +108,6 @@ def embed(
         precision=precision,
         split=split,
     )
-    ranged = look_up("precision", precision, PRECISIONS).ranged
-    path, stdin = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
     before = target = stream = None
     if output is None or isinstance(output, str | Path):
         target = output_of(path, None if output is None else Path(output), id_field=id_field)
@@ -254,7 +259,7 @@ def embed_parts(
         PromptcliError: A part could not be made; those that exist stay.
     """
     from promptcli.data.bad_lines import bad_rows
-    from promptcli.data.dialect import TEXT
+    from promptcli.data.dialect import TEXT, split_text_column
     from promptcli.data.files import find_inputs, needs_network
     from promptcli.data.rows import read_range
     from promptcli.data.vectors import EmbedSettings
@@ -263,6 +268,7 @@ def embed_parts(
     from promptcli.storage.locks import in_use
 
     folder = Path(folder)
+    given, text_field = split_text_column([str(file) for file in files], text_field)
     settings = EmbedSettings(
         text_field=text_field, id_field=id_field, normalize=normalize, precision=precision
     )
@@ -270,14 +276,14 @@ def embed_parts(
     if shard is not None:
         _check_shard(shard, shards, others=(workers, engine, force) != (None, "local", False))
     parts_of.check_folder(folder, precision)
-    remote = needs_network([str(file) for file in files])
+    remote = needs_network(given)
     if remote is not None:
         if is_offline():
             raise UsageError(
                 f"{remote} is on another machine, which `offline` forbids; copy it here"
             )
         note(f"reading {remote} over the network")
-    names = find_inputs([str(file) for file in files])
+    names = find_inputs(given)
     if engine == "ray":
         require("ray", extra="ray")
         from promptcli.embedding import ray_engine
@@ -412,14 +418,13 @@ def similarities(
         model: An encoder, or what ``load`` takes.
         text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
     """
-    from promptcli.data.dialect import ColumnChoice
+    from promptcli.data.dialect import ColumnChoice, names_file
     from promptcli.data.files import check_sentence
     from promptcli.data.rows import open_rows
 
     names = [str(first), str(second)]
     sides = list[list[str]]()
-    # a sentence is not too long
-    are_files = [os.path.exists(name) and not os.path.isdir(name) for name in names]
+    are_files = [names_file(name) for name in names]
     for name, is_file in zip(names, are_files, strict=True):
         if not is_file:
             check_sentence(name)

@@ -1,16 +1,18 @@
 """Models to score: opening them by name, scoring one group and task after the other."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from promptcli.data.dialect import split_columns
 from promptcli.data.senteval import senteval_folder
-from promptcli.data.task_table import TEST_TASKS
+from promptcli.data.task_table import TEST_TASKS, graded_columns
 from promptcli.data.tasks import AnyTask, Loaded, TransferTask, any_task_names, load_any
 from promptcli.encoder.encoder import Encoder
-from promptcli.errors import NotFoundError, PromptcliError, WrongKindError, counted
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, WrongKindError, counted
 from promptcli.evaluation.evaluator import (
     EvalSettings,
     distinct_sentences,
@@ -109,6 +111,10 @@ def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | Prom
         word = name_given(model)
         try:
             row: Candidate | PromptcliError = Candidate.of(model)
+        except NotFoundError as error:
+            if word is not None and os.path.isfile(split_columns(word)[0]):
+                raise _is_data(word, models) from None
+            row = error
         except PromptcliError as error:
             row = error
         if isinstance(row, Candidate):
@@ -126,6 +132,21 @@ def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | Prom
         rows.setdefault(label, row)
         labels.append(label)
     return [(label, rows[label]) for label in labels]
+
+
+def _is_data(word: str, models: Sequence[Model]) -> UsageError:
+    """Return the error for a file of data among the models: it was meant for another option."""
+    if graded_columns(word) is None:
+        return UsageError(
+            f"{word} is a file, not a model; give a model's name, a folder, or a hub id, and files"
+            " of graded pairs as `tasks`"
+        )
+    others = [name_given(model) for model in models]
+    names = [name for name in others if name and name != word] or ["MODEL"]
+    return UsageError(
+        f"{word} is a file of pairs: give it to `tasks`:"
+        f" `promptcli eval {' '.join(names)} --task {word}`"
+    )
 
 
 def _differ(one: Candidate, other: Candidate) -> bool:

@@ -6,11 +6,10 @@ only room that imports FAISS.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from promptcli.data.dialect import ColumnChoice
+from promptcli.data.dialect import ColumnChoice, names_file
 from promptcli.data.given import check_arguments
 from promptcli.errors import UsageError, counted
 from promptcli.index.options import TARGET, size_of
@@ -293,6 +292,7 @@ def search_index(
 
     if hybrid and lexical:
         raise UsageError("`hybrid` and `lexical` are two rankings; give one")
+    stored.check_searched(Path(folder), query)
     held = stored.load(Path(folder))
     with_words = hybrid or lexical
     if with_words:
@@ -338,9 +338,7 @@ def find_dups(folder: str | Path, threshold: float = 0.95) -> "tuple[list[list[H
 
 def is_query_file(query: str) -> bool:
     """Return whether a word is the name of a file of queries, rather than a sentence."""
-    with suppress(OSError, ValueError):  # it is too long, or holds a null character
-        return Path(query).exists() and not Path(query).is_dir()
-    return False
+    return names_file(query)
 
 
 def _read_ids(path: str | Path) -> list[str]:

@@ -64,10 +64,10 @@ class Reader:
             return next(iter(self._kinds))
         return "row"
 
-    def read(self, file: str, unreadable: list[str] | None) -> FileRows | None:
+    def read(self, file: str, unreadable: list[UsageError] | None) -> FileRows | None:
         """Return the rows of a file.
 
-        With ``unreadable``, a file that cannot be read adds its reason to it and has None; else it
+        With ``unreadable``, a file that cannot be read adds its error to it and has None; else it
         is an error.
         """
         path, named = split_columns(file)
@@ -83,7 +83,7 @@ class Reader:
         except UsageError as error:
             if unreadable is None:
                 raise
-            unreadable.append(str(error))
+            unreadable.append(error)
             return None
 
     def _table(self, file: str) -> FileRows:
@@ -173,7 +173,8 @@ def find_files(names: Sequence[str | Path]) -> dict[str, bool]:
             matching = sorted(glob.glob(name, recursive=True))
             files |= dict.fromkeys(filter(os.path.isfile, matching), True)
         else:
-            check_file(Path(split_columns(name)[0]), regular=True)
+            file = Path(split_columns(name)[0])
+            check_file(file, regular=True, allowed="a file, a folder, or a glob")
             files[name] = False
     if not files:
         raise NotFoundError(

@@ -2,7 +2,9 @@
 with the query.
 """
 
+import glob
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from promptcli.data.bad_lines import bad_rows
-from promptcli.data.dialect import CELLS, TEXT, ColumnChoice
+from promptcli.data.dialect import CELLS, TEXT, ColumnChoice, split_columns
 from promptcli.data.files import skipped_files
 from promptcli.data.given import check_arguments
 from promptcli.data.vectors.precision import unit
@@ -95,8 +97,9 @@ def search(
 
     if not query.strip():
         raise UsageError("the query is empty; give a few words, or a sentence")
+    _check_order(query, files)
     named = find_files(files)
-    unreadable = list[str]()
+    unreadable = list[UsageError]()
     condition = None
     if where is not None:
         condition = Condition(where)
@@ -148,6 +151,18 @@ def search(
     return [line for line in best if min_score is None or line.score >= min_score]
 
 
+def _check_order(query: str, files: Sequence[str | Path]) -> None:
+    """Refuse a query and files in each other's place."""
+    if not os.path.exists(query) or not files:
+        return
+    last = str(files[-1])
+    if not os.path.exists(split_columns(last)[0]) and not glob.has_magic(last):
+        where = " ".join([query, *map(str, files[:-1])])
+        raise UsageError(
+            f'the query comes first, then the files: `promptcli search "{last}" {where}`'
+        )
+
+
 def _line(candidate: _Candidate, text: str, score: float, context: int) -> Line:
     row = candidate.row
     lines = candidate.lines
@@ -166,7 +181,10 @@ def _line(candidate: _Candidate, text: str, score: float, context: int) -> Line:
 
 
 def _candidates(
-    reader: Reader, named: dict[str, bool], unreadable: list[str], condition: Condition | None
+    reader: Reader,
+    named: dict[str, bool],
+    unreadable: list[UsageError],
+    condition: Condition | None,
 ) -> Iterator[_Candidate]:
     """Yield the rows of files that fulfil the condition."""
     for file, in_folder in named.items():

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 import promptcli
 from promptcli.data.given import is_unicode
+from promptcli.data.vectors import holds_vectors
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, one_line
 from promptcli.evaluation.lexical import WORD_RULE, Lexical, load_library
 from promptcli.index.column_types import columns_of, odd_columns
@@ -369,6 +370,8 @@ def read_manifest(folder: Path) -> IndexManifest:
 
 
 def _read_manifest(folder: Path) -> IndexManifest:
+    if folder.is_file():
+        raise _is_a_file(folder)
     if not (folder / MANIFEST).exists():
         raise NotFoundError(
             f"no index in {folder}; build one: `promptcli index build FILE -o {folder}`"
@@ -379,6 +382,29 @@ def _read_manifest(folder: Path) -> IndexManifest:
         if name not in manifest.files:
             raise CheckFailedError(f"{folder} is damaged: its files have no {shown(name)}; {_HINT}")
     return manifest
+
+
+def check_searched(folder: Path, query: Any) -> None:
+    """Refuse to search a file as an index, or a query that is the index."""
+    if not isinstance(query, str):
+        return
+    if folder.is_file():
+        raise _is_a_file(folder, query)
+    if not folder.exists() and (Path(query) / MANIFEST).exists():
+        raise UsageError(
+            f'the index comes first, then the query: `promptcli index search {query} "{folder}"`'
+        )
+
+
+def _is_a_file(file: Path, query: str = "QUERY") -> UsageError:
+    if holds_vectors(file):
+        return UsageError(
+            f"{file} is a file of vectors, not an index; build one: `promptcli index build {file}"
+            " -o FOLDER`"
+        )
+    return UsageError(
+        f'{file} is a file of sentences, not an index: `promptcli search "{query}" {file}`'
+    )
 
 
 def check_unchanged(folder: Path, begun: IndexManifest | None) -> None:

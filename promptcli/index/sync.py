@@ -269,7 +269,7 @@ class _Work:
         )
 
     def _read(self, files: Sequence[str | Path], folder: Path, bad: BadRows) -> Iterator[Row]:
-        unreadable = list[str]()
+        unreadable = list[UsageError]()
         target = real_path(folder)
         fields = ColumnChoice(self.reading.text_field, self.reading.id_field, remedy="", cells=True)
         reader = Reader(self.reading.rows, lambda: self.encoder().in_role("document"), fields, bad)
@@ -278,10 +278,10 @@ class _Work:
             if target in real_path(Path(path)).parents:
                 continue
             if not is_unicode(file):  # an id is text
-                reason = f"{readable(file)}: its name is not UTF-8; rename it"
+                refused = UsageError(f"{readable(file)}: its name is not UTF-8; rename it")
                 if not in_folder:
-                    raise UsageError(reason)
-                unreadable.append(reason)
+                    raise refused
+                unreadable.append(refused)
                 continue
             before = state_of(path)
             read = reader.read(file, unreadable if in_folder else None)

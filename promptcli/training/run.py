@@ -8,7 +8,7 @@ import functools
 import hashlib
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.lora import is_lora
 from promptcli.backbones.pretrained import family_and_width
 from promptcli.data.bad_lines import IGNORED, REFUSED_WITH_HINT, BadRows, bad_rows
-from promptcli.data.dialect import split_columns
+from promptcli.data.dialect import GRADED_PAIRS, PAIRS, split_columns
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import (
     TrainingData,
@@ -34,9 +34,10 @@ from promptcli.data.sources import (
     source_name,
     training_examples,
 )
+from promptcli.data.task_table import graded_columns
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, build_encoder, tuned_weights
-from promptcli.errors import UsageError
+from promptcli.errors import NoColumnError, UsageError
 from promptcli.evaluation.evaluator import evaluate, kept_random_states, spearman_on
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.models.entries import Entry
@@ -269,8 +270,13 @@ class TrainingJob:
         for form in METHODS[self.method]:
             if form is not None:
                 layouts |= dict.fromkeys(find_objective(form).layouts)
-        with tasks_from(self.data_dir):
-            examples = training_examples(data, layouts=tuple(layouts), bad=bad or REFUSED_WITH_HINT)
+        try:
+            with tasks_from(self.data_dir):
+                examples = training_examples(
+                    data, layouts=tuple(layouts), bad=bad or REFUSED_WITH_HINT
+                )
+        except NoColumnError as error:
+            raise self._not_graded(error, layouts) from None
         if self.supervised and not examples.supervised:
             wanted = find_objective(find_method(self.method, supervised=True)).layouts
             columns = " or ".join(", ".join(layout) for layout in wanted if layout)
@@ -278,6 +284,25 @@ class TrainingJob:
                 f"`supervised` needs pairs or triplets ({columns}); {source_name(data)} has none"
             )
         return examples
+
+    def _not_graded(self, error: NoColumnError, layouts: Container[tuple[str, ...]]) -> UsageError:
+        """Return the error for a file without the method's columns; of graded pairs, who reads
+        them.
+        """
+        columns = graded_columns(error.file)
+        if columns is None:
+            return error
+        readers = list[str]()
+        for method in forms():
+            if GRADED_PAIRS in find_objective(method).layouts and method.name not in readers:
+                readers.append(method.name)
+        remedy = f"use {' or '.join(readers)}"
+        first, second, _ = columns.values()
+        if PAIRS in layouts:
+            remedy = f"{remedy}, or {error.file}:{first},{second}"
+        return UsageError(
+            f"{error.file} has graded pairs, which {self.method} does not read: {remedy}"
+        )
 
     def settings(self, method: Method, backbone: str, width: int | None = None) -> TrainingSettings:
         """Return the settings in force on a backbone of that width, which is looked up if None."""

@@ -265,3 +265,14 @@ def test_every_line_arrives(words, lines, run):
     )
     shown = [line for line in shown if line.startswith(("rows", "{", "1"))]
     assert len(shown) == len(lines) and all(map(str.startswith, shown, lines))
+
+
+def test_a_column_is_named_with_the_file(run):
+    Path("a.csv").write_text("key,body\nk1,one\nk2,two\n")
+    assert run("embed", "a.csv:body", "-o", "v.parquet").code == 0
+    assert read_vectors(Path("v.parquet")).texts == ["one", "two"]
+    assert run("embed", "a.csv:body", "-o", "out", "--shards", "2").code == 0
+    assert pq.read_table(f"out/{part_name(0, 2)}").column("text").to_pylist() == ["one"]
+    assert run("similarity", "a.csv:body", "a.csv:body").out == "1.0000\n1.0000\n"
+    code, _, err = run("embed", "b.csv:body")
+    assert code == 3 and "'b.csv:body' cannot be opened" in err

@@ -444,3 +444,19 @@ def test_a_damaged_score_is_measured_again(score, fake, home):
     file.write_text(file.read_text()[:40])
     again = score(*words)
     assert again.out == first.out and len(fake["encoded"]) == 2
+
+
+def test_a_file_among_the_models_stops_before_anything_is_scored(run, fake, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = ["sentence1\tsentence2\tscore", "A cat.\tA dog.\t4.6", "A car.\tA bus.\t0.3"]
+    (tmp_path / "own.tsv").write_text("\n".join(rows))
+    (tmp_path / "notes.txt").write_text("A cat.\nA dog.\n")
+    said = "own.tsv is a file of pairs: give it to --task"
+    for words, message in (
+        (["mini", "last-avg", "own.tsv"], f"{said}: `promptcli eval mini last-avg --task own.tsv`"),
+        (["own.tsv"], f"{said}: `promptcli eval MODEL --task own.tsv`"),
+        (["mini", "notes.txt"], "notes.txt is a file, not a model"),
+    ):
+        ran = run("eval", *words)
+        assert (ran.code, ran.out) == (2, "") and message in ran.err
+    assert not fake["opened"]

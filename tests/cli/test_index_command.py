@@ -448,3 +448,20 @@ def test_a_sync_that_removes_most_of_an_index_asks_or_needs_yes(run, fake, tmp_p
         assert run(*sync).code == code
     assert asked[0].startswith("4 of 4 rows") and load(tmp_path / "idx").index.rows == 2
     assert run("index", "sync", "idx", "a.txt", "--yes").code == 0
+
+
+def test_a_file_or_a_query_in_the_place_of_the_index(run, built, text, monkeypatch):
+    monkeypatch.chdir(text.parent)
+    said = 'in.txt is a file of sentences, not an index: `promptcli search "x" in.txt`'
+    refused(run("index", "search", "in.txt", "x"), 2, said)
+    refused(run("index", "info", "in.txt"), 2, "is a file of sentences, not an index")
+    np.save("v.npy", np.ones((2, 3), np.float32))
+    refused(run("index", "search", "v.npy", "x"), 2, "promptcli index build v.npy -o FOLDER")
+    refused(run("index", "search", "a cat", "idx"), 2, 'promptcli index search idx "a cat"')
+
+
+def test_queries_from_a_column(run, built, text):
+    table = text.with_name("q.csv")
+    table.write_text("id,question\n1,A cat sleeps.\n2,A dog runs fast.\n")
+    found = lines(run("index", "search", built, f"{table}:question", "-k", 1, "--json"))
+    assert [hit["text"] for hit in found] == SENTENCES[:2]

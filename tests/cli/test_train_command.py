@@ -715,3 +715,17 @@ def test_a_users_own_model_is_not_taken_for_a_run_of_a_sweep(more, run, options,
         registry.load("two.run-2").created == own.created
         and not registry.run_folder("two.sweep").exists()
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "remedies"),
+    [
+        ("simcse", ["use sbert-regression", "graded.tsv:sentence1,sentence2"]),
+        ("sbert", ["use sbert-regression"]),
+    ],
+)
+def test_graded_pairs_of_a_method_that_reads_none(method, remedies, run, tmp_path):
+    graded = tmp_path / "graded.tsv"
+    graded.write_text("\n".join(FILES["graded.tsv"]))
+    ran = run("train", method, "--data", graded, *SMALL)
+    refused(ran, 2, f"has graded pairs, which {method} does not read", *remedies)

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptcli.data.dialect import GRADED_PAIRS, LABELLED_PAIRS, PAIRS, TRIPLETS
+from promptcli.data.dialect import (
+    GRADED_PAIRS,
+    LABELLED_PAIRS,
+    PAIRS,
+    TRIPLETS,
+    ColumnChoice,
+    names_file,
+    split_text_column,
+)
+from promptcli.data.rows import open_rows
 from promptcli.data.sources import (
     development_task,
     examples_of,
@@ -17,7 +26,7 @@ from promptcli.data.sources import (
     read_examples,
     training_examples,
 )
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import NoColumnError, NotFoundError, UsageError
 from tests.reading import parquet, write, write_table
 
 #: (first, second) of every file below.
@@ -352,3 +361,66 @@ def test_a_score_that_is_none(value, tmp_path):
     path = write(tmp_path, "a.jsonl", f'{{"sentence1": "a", "sentence2": "b", "score": {value}}}')
     with pytest.raises(UsageError, match=r"line 1: 'score' is .*number"):
         development_task(path)
+
+
+SURVEY = (
+    "id,comment,rating,day\n1,The food was good.,5,2024-01-02\n2,It was too loud.,3,2024-01-03\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("layout", "example"),
+    [
+        ((), ":comment"),
+        (GRADED_PAIRS, "no columns of it may be these"),
+        (PAIRS, "no columns of it"),
+    ],
+)
+def test_an_example_names_no_numbers_and_no_ids_as_text(layout, example, tmp_path):
+    path = write(tmp_path, "a.csv", SURVEY)
+    with pytest.raises(NoColumnError, match=example) as raised:
+        read_examples(path, [layout])
+    for column in ("id", "rating", "day"):
+        assert f":{column}" not in str(raised.value) and f",{column}" not in raised.value.hint
+
+
+def test_a_column_of_numbers_is_no_text(tmp_path, caplog):
+    caplog.set_level("INFO", logger="promptcli")
+    path = write(tmp_path, "a.tsv", "a\tb\tscore\nOne.\tTwo.\t4.6\nSix.\tTen.\t0.3\n")
+    with pytest.raises(UsageError, match="column 'score' holds numbers, and hard_neg is text"):
+        training_examples(f"{path}:a,b,score")
+    assert training_examples(f"{path}:a,b,score", layouts=[GRADED_PAIRS]).layout == GRADED_PAIRS
+    with open_rows(path, ColumnChoice("score")) as rows:
+        assert list(rows.texts()) == ["4.6", "0.3"]
+    assert "column 'score' holds numbers, which are read as sentences" in caplog.text
+
+
+def test_a_misspelt_column_is_guessed_or_others_are_named(tmp_path):
+    path = write(tmp_path, "a.csv", SURVEY)
+    for choice, source in ((ColumnChoice("coment"), path), (ColumnChoice(), f"{path}:coment")):
+        with (
+            pytest.raises(UsageError, match="did you mean comment"),
+            open_rows(source, choice),
+        ):
+            pass
+    pairs = write(tmp_path, "b.csv", "x,y,gold\nA cat.,A dog.,4.6\nA car.,A bus.,0.3\n")
+    with pytest.raises(UsageError, match=r'name others, e\.g\. ".*b\.csv:x,y,gold"'):
+        training_examples(f"{pairs}:a,b,c", layouts=[GRADED_PAIRS])
+
+
+def test_a_file_with_its_column_is_no_sentence(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "a.csv", SURVEY)
+    assert names_file("a.csv") and names_file("a.csv:comment")
+    assert not names_file("a.csv: see below") and not names_file("b.csv:comment")
+    assert split_text_column(["a.csv:comment"], None) == (["a.csv"], "comment")
+    assert split_text_column(["a.csv"], "comment") == (["a.csv"], "comment")
+    for words, field, said in (
+        (["a.csv:comment"], "id", "leave one out"),
+        (["a.csv:comment,rating"], None, "names 2 columns"),
+        (["a.csv:comment", "a.csv:rating"], None, "one column of sentences"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            split_text_column(words, field)
+    write(tmp_path, "a.csv:comment", "A file of this very name.\n")
+    assert split_text_column(["a.csv:comment"], None) == (["a.csv:comment"], None)

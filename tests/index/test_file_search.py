@@ -90,3 +90,21 @@ def test_what_cannot_be_searched(query, names, error, said, folder, monkeypatch)
     with pytest.raises(PromptcliError, match=said) as raised:
         pc.search(query, names)
     assert raised.type is error
+
+
+def test_tables_without_a_text_column_are_not_called_unreadable(folder, caplog):
+    caplog.set_level("INFO", logger="promptcli")
+    table = folder / "deep" / "survey.csv"
+    table.write_text("id,comment,rating\n1,Too loud.,3\n2,Good food.,5\n", encoding="utf-8")
+    pc.search("food", [folder])
+    assert f"1 file that cannot be read as text or tables: {folder}/deep/picture.png" in caplog.text
+    said = f"skipped 1 table without a column 'text' or 'sentence': {table}; name the columns"
+    assert f'{said}, e.g. "{table}:comment" for text' in caplog.text
+
+
+def test_a_query_in_the_place_of_the_files(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(UsageError, match=r'promptcli search "where is it" deep notes\.md'):
+        pc.search("deep", ["notes.md", "where is it"])
+    with pytest.raises(NotFoundError, match="give a file, a folder, or a glob"):
+        pc.search("where is it", ["nofolder"])

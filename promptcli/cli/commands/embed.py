@@ -42,8 +42,8 @@ def embed(
             metavar="FILE",
             help=(
                 "Sentences: text (one a line), .csv, .tsv, .jsonl, .json (each also .gz, .bz2, .xz,"
-                " .zst), .parquet, - for standard input, or the sentences themselves. With"
-                " --shards: many files, globs, folders of .parquet files, URLs (hf://, s3://)."
+                " .zst), .parquet, FILE:COLUMN, - for standard input, or the sentences themselves."
+                " With --shards: many files, globs, folders of .parquet files, URLs (hf://, s3://)."
             ),
         ),
     ],
@@ -210,6 +210,8 @@ def embed(
     for option, is_given in of_parts:
         if is_given:
             raise UsageError(f"--{option} needs --shards: how many parts there are in all")
+    from promptcli.data.dialect import split_columns
+
     source: str | BinaryIO = files[0]
     if files[0] == "-":
         source = sys.stdin.buffer
@@ -217,7 +219,7 @@ def embed(
         what = "a sentence" if len(files) == 1 else f"{len(files)} sentences"
         note(f"no such file; read as {what}")
         source = io.BytesIO("\n".join(files).encode())
-    is_stream = not isinstance(source, str) or Path(source).is_fifo()
+    is_stream = not isinstance(source, str) or Path(split_columns(source)[0]).is_fifo()
     target: str | BinaryIO | None = output
     if output == "-" or (output is None and is_stream):
         if json:
@@ -243,9 +245,10 @@ def _are_sentences(words: list[str]) -> bool:
     """Return whether the words of the command line are sentences: no file has any of their
     names.
     """
+    from promptcli.data.dialect import names_file
     from promptcli.data.files import check_file, check_sentence
 
-    exist = [word == "-" or os.path.exists(word) for word in words]
+    exist = [word == "-" or os.path.exists(word) or names_file(word) for word in words]
     if any("://" in word and " " not in word for word in words) or (len(words) > 1 and all(exist)):
         raise UsageError(
             "several files, and URLs, are embedded into a folder of parts; give --shards N -o"
