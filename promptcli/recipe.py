@@ -154,7 +154,7 @@ class Recipe:
             if self.dims:
                 trained = f"for {', '.join(map(str, self.dims))}"
             else:
-                trained = "for none; train it with `dims`"
+                trained = f"for none; `promptcli train METHOD --set dims={dim}` trains one"
             raise UsageError(
                 f"`dim` {dim} is not a width this model was trained for: it was {trained}"
             )

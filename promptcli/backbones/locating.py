@@ -97,9 +97,12 @@ def _check_worth_asking(name: str) -> None:
         raise NotFoundError(
             f"folder {str(parent)!r} has no {Path(name).name!r}{near or ';'} {on_hub(name)}"
         )
-    if is_offline():
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    if is_offline() or HF_HUB_OFFLINE:
+        by = "`offline`" if is_offline() else "HF_HUB_OFFLINE"
         raise NotFoundError(
-            f"backbone {name!r} is not in the local cache and `offline` forbids the network"
+            f"backbone {name!r} is not in the local cache and {by} forbids the network"
         )
 
 

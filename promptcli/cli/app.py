@@ -29,9 +29,10 @@ from typer.core import TyperCommand, TyperGroup
 import promptcli
 from promptcli.cli.completing import answer_shell, offer_names
 from promptcli.cli.console import TYPED, note, progress, say, set_up_streams
-from promptcli.cli.options import RUNTIME, Runtime
-from promptcli.cli.signatures import expand, is_expanded, prose
+from promptcli.cli.options import RUNTIME, Runtime, written_name
+from promptcli.cli.signatures import expand, fields_by_set, is_expanded, prose
 from promptcli.cli.stopping import Terminated, interruptible
+from promptcli.cli.usage_lines import source, typed, usage_line
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
 from promptcli.notes import stages_shown, without_network
 from promptcli.serving.worker import computing
@@ -56,7 +57,8 @@ class Command(TyperCommand):
 
     It takes the program's options.
 
-    ``implied_argument`` is its first argument, if the name implies it; ``help_tail`` names the
+    ``example`` is what is typed after its name, which a message about something missing shows;
+    ``implied_argument`` its first argument, if the name implies it; ``help_tail`` names the
     function of the module that makes the last section of its help.
     """
 
@@ -66,15 +68,18 @@ class Command(TyperCommand):
         target: str,
         short_help: str,
         *,
+        example: str = "",
         implied_argument: str = "",
         help_tail: str = "",
     ) -> None:
         also = " ".join(f"--{item.name}" for item in dataclasses.fields(Runtime))
         super().__init__(name, short_help=short_help, epilog=f"Also: {also}; see promptcli --help.")
         self.target = target
+        self.example = example
         self.implied_argument = implied_argument
         self.help_tail = help_tail
         self.path = name  #: as it is typed: ``index build``
+        self.by_set: list[str] = []  #: fields that its ``--set`` takes
 
     @functools.cache  # noqa: B019 - the commands live as long as the program
     def load(self) -> Any:
@@ -84,6 +89,7 @@ class Command(TyperCommand):
         called = getattr(module, function)
         if is_expanded(called):
             called = expand(called)
+        self.by_set = fields_by_set(called)
         offer_names(str(self.name), called)
         app = typer.Typer(add_completion=False)
         app.command(self.name, help=prose(called))(called)
@@ -116,11 +122,11 @@ class Command(TyperCommand):
             named = parameter.param_type_name == "option" or parameter.name in ("file", "files")
             if empty and (value == Path() or (named and value in ("", [""]))):
                 raise UsageError(
-                    f"{_typed(parameter)} is empty (a variable that is not set?); give a value"
+                    f"{typed(parameter)} is empty (a variable that is not set?); give a value"
                 )
             if isinstance(value, float | int) and not abs(value) < 1 << 63:
                 raise UsageError(
-                    f"{_typed(parameter)} {value} is not allowed; give a finite number below 2^63"
+                    f"{typed(parameter)} {value} is not allowed; give a finite number below 2^63"
                 )
         return rest
 
@@ -132,29 +138,30 @@ class Command(TyperCommand):
             if is_flag or parameter.multiple or parameter.nargs != 1:
                 continue
             if sum(given[name] for name in parameter.opts) > 1:
-                note(f"{_typed(parameter)} is given several times; the last one counts")
+                note(f"{typed(parameter)} is given several times; the last one counts")
 
     def _note_variables(self, ctx: Any) -> None:
         """Say which options the environment sets: a variable may be forgotten."""
         root = ctx.find_root()
         for parameter in self.params:
-            if _source(ctx, parameter.name) != "ENVIRONMENT":
+            if source(ctx, parameter.name) != "ENVIRONMENT":
                 continue
-            if parameter.name in root.params and _source(root, parameter.name) == "COMMANDLINE":
+            if parameter.name in root.params and source(root, parameter.name) == "COMMANDLINE":
                 continue
-            note(f"{_typed(parameter)} is set by the environment, {parameter.envvar}")
+            note(f"{typed(parameter)} is set by the environment, {parameter.envvar}")
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command with the program's options, given before or after it."""
         values = dict(ctx.find_root().params)
         for name in Runtime.__dataclass_fields__:
             value = ctx.params.pop(name)
-            if _source(ctx, name) == "COMMANDLINE":
+            if source(ctx, name) == "COMMANDLINE":
                 values[name] = value
         runtime = Runtime(**{name: values[name] for name in Runtime.__dataclass_fields__})
         runtime.configure_libraries()
         RUNTIME.set(runtime)
-        TYPED.set({parameter.name: _typed(parameter) for parameter in self.get_params(ctx)})
+        names = {field: f"--set {written_name(field)}" for field in self.by_set}
+        TYPED.set(names | {parameter.name: typed(parameter) for parameter in self.get_params(ctx)})
         self._note_repeated(ctx.meta["words"])
         self._note_variables(ctx)
         with without_network(runtime.offline), stages_shown(None if runtime.quiet else progress):
@@ -196,13 +203,8 @@ def _read_variables(parameters: Sequence[Any], path: str) -> None:
     """
     for parameter in parameters:
         if parameter.param_type_name == "option":
-            words = ["promptcli", *path.split(), _typed(parameter).lstrip("-")]
+            words = ["promptcli", *path.split(), typed(parameter).lstrip("-")]
             parameter.envvar = "_".join(words).replace("-", "_").upper()
-
-
-def _source(ctx: Any, name: str) -> str:
-    """Return where a parameter's value comes from: COMMANDLINE, ENVIRONMENT, or another."""
-    return str(ctx.get_parameter_source(name).name)
 
 
 def _program_options() -> list[Any]:
@@ -213,13 +215,6 @@ def _program_options() -> list[Any]:
     for option in options:
         option.hidden = True
     return options
-
-
-def _typed(parameter: Any) -> str:
-    """Return how a parameter is typed, e.g. ``FILE`` or ``--on``."""
-    if parameter.param_type_name == "argument":
-        return str(parameter.metavar or parameter.name.upper())
-    return str(max(parameter.opts, key=len))
 
 
 def _group(name: str, about: str, *rows: Command) -> Commands:
@@ -234,7 +229,12 @@ def _group(name: str, about: str, *rows: Command) -> Commands:
 #: Name, ``module.function`` of cli/commands, and help in the list: the commands of the papers'
 #: methods.
 _FIRST = (
-    Command("embed", "embed.embed", "Encode sentences into vectors."),
+    Command(
+        "embed",
+        "embed.embed",
+        "Encode sentences into vectors.",
+        example="sentences.txt -o vectors.npy",
+    ),
     Command(
         "eval",
         "evaluate.evaluate_command",
@@ -264,19 +264,38 @@ _FIRST = (
         "index",
         "Build, change and search an index of sentences.",
         Command(
-            "build", "index.build", "Index sentences, or stored vectors, for search by cosine."
+            "build",
+            "index.build",
+            "Index sentences, or stored vectors, for search by cosine.",
+            example="sentences.txt -o my-index",
         ),
-        Command("add", "index.add", "Add sentences, or vectors of the same encoder, to an index."),
+        Command(
+            "add",
+            "index.add",
+            "Add sentences, or vectors of the same encoder, to an index.",
+            example="my-index more.txt",
+        ),
         Command(
             "sync",
             "index.sync",
             "Make an index equal to files and folders: only what changed is encoded.",
+            example="my-index notes/",
         ),
-        Command("delete", "index.delete", "Delete rows by their ids."),
-        Command("compact", "index.compact", "Rewrite an index without its deleted rows."),
-        Command("search", "index.search", "Print the rows that are nearest to each query."),
-        Command("dups", "index.dups", "Print groups of near-duplicates."),
-        Command("info", "index.info", "Print what an index holds."),
+        Command("delete", "index.delete", "Delete rows by their ids.", example="my-index 3 5"),
+        Command(
+            "compact",
+            "index.compact",
+            "Rewrite an index without its deleted rows.",
+            example="my-index",
+        ),
+        Command(
+            "search",
+            "index.search",
+            "Print the rows that are nearest to each query.",
+            example='my-index "a cat sleeps"',
+        ),
+        Command("dups", "index.dups", "Print groups of near-duplicates.", example="my-index"),
+        Command("info", "index.info", "Print what an index holds.", example="my-index"),
     ),
 )
 _OTHERS = (
@@ -284,26 +303,56 @@ _OTHERS = (
         "analyze",
         "analyze.analyze",
         "Look inside models: anisotropy, attention, tokens, maps.",
+        example="anisotropy",
         help_tail="help_text",
     ),
     Command("config", "config.config", "Show, set and unset your own defaults."),
     Command(
         "examples", "examples.examples", "Write the small files that the guides' commands read."
     ),
-    Command("export", "models.export", "Write an encoder as other programs load it."),
-    Command("fit", "fit.fit", "Fit TF-IDF weights or a transform into a model."),
+    Command(
+        "export",
+        "models.export",
+        "Write an encoder as other programs load it.",
+        example="mini -o my-export --to sentence-transformers",
+    ),
+    Command(
+        "fit",
+        "fit.fit",
+        "Fit TF-IDF weights or a transform into a model.",
+        example="whitening --on sentences.txt --name my-model",
+    ),
     Command("mcp", "serve.mcp", "Serve search in indexes to agents (Model Context Protocol)."),
     Command(
         "pretrain",
         "pretrain.pretrain",
         "Pre-train a small BERT on plain text.",
+        example="sentences.txt -o my-bert",
         help_tail="help_text",
     ),
-    Command("pull", "models.pull", "Save a model that was pushed to the hub."),
-    Command("push", "models.push", "Send a model to the Hugging Face hub."),
-    Command("reproduce", "reproduce.reproduce", "Measure the papers' tables and figures again."),
     Command(
-        "search", "index.search_files", "Search in texts and tables by meaning, without an index."
+        "pull",
+        "models.pull",
+        "Save a model that was pushed to the hub.",
+        example="OWNER/NAME --name my-model",
+    ),
+    Command(
+        "push",
+        "models.push",
+        "Send a model to the Hugging Face hub.",
+        example="my-model OWNER/NAME",
+    ),
+    Command(
+        "reproduce",
+        "reproduce.reproduce",
+        "Measure the papers' tables and figures again.",
+        example="promptbert/1",
+    ),
+    Command(
+        "search",
+        "index.search_files",
+        "Search in texts and tables by meaning, without an index.",
+        example='"a cat sleeps" sentences.txt',
     ),
     Command("search-layers", "searching.search_layers", "Find the layer that a recipe reads best."),
     Command("serve", "serve.serve", "Serve embeddings and search over HTTP, with a page."),
@@ -311,6 +360,7 @@ _OTHERS = (
         "similarity",
         "embed.similarity",
         "Compare two sentences, or the rows of two files, by cosine.",
+        example='"A cat sleeps." "A dog sleeps."',
     ),
     Command(
         "templates",
@@ -325,11 +375,19 @@ _OTHERS = (
             "models.list_models",
             "List the models: shipped with promptcli, and saved by you.",
         ),
-        Command("import", "models.import_model", "Import a model trained elsewhere."),
         Command(
-            "show", "models.show", "Show a model: its recipe, where it came from, and its scores."
+            "import",
+            "models.import_model",
+            "Import a model trained elsewhere.",
+            example="FOLDER --name my-model",
         ),
-        Command("remove", "models.remove", "Delete a model you saved."),
+        Command(
+            "show",
+            "models.show",
+            "Show a model: its recipe, where it came from, and its scores.",
+            example="mini",
+        ),
+        Command("remove", "models.remove", "Delete a model you saved.", example="my-model"),
     ),
 )
 
@@ -442,7 +500,7 @@ def _ending(error: Any) -> tuple[int, str] | None:
     if type(error).__name__ == "NoArgsIsHelpError":
         return 2, ""
     if hasattr(error, "format_message"):  # of Typer's parser
-        return 2, _usage_line(error)
+        return 2, usage_line(error)
     return None
 
 
@@ -475,16 +533,6 @@ def _elsewhere(error: OSError) -> str:
     homes = [program_folder(os.environ, kind) for kind in ("user_data_dir", "user_config_dir")]
     ours = any(Path(os.fsdecode(error.filename)).is_relative_to(home) for home in homes)
     return ANOTHER_HOME if ours else "give another path"
-
-
-def _usage_line(error: Any) -> str:
-    """Return the line of an error of Typer's parser."""
-    command = error.ctx.command_path if error.ctx else "promptcli"
-    message = one_line(error.format_message())
-    if not getattr(error, "option_name", "a").lstrip("-")[:1].isalpha():
-        example = f'{command} -- "-5 degrees"'
-        message = f'{message.rstrip(".")}; a sentence that begins with "-" follows --: {example}'
-    return f"{message[:1].lower()}{message[1:].rstrip('.')} (all options: {command} --help)"
 
 
 def _drop(stream: TextIO) -> None:

@@ -37,7 +37,7 @@ from promptcli.notes import LOG
 err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 out = Console(highlight=False, soft_wrap=True, emoji=False)
 #: Parameter of the library -> how the running command types it: messages say ``--from`` for
-#: `start`.
+#: `start`, ``--batch-size 8`` for `batch_size=8` and ``--set dims=64`` for `dims=64`.
 TYPED: ContextVar[Mapping[str, str]] = ContextVar("typed", default={})  # noqa: B039
 
 
@@ -62,8 +62,19 @@ def agrees(question: str) -> bool:
 
 def as_typed(message: str) -> str:
     """Return a message with the command's options in place of the library's parameters."""
-    typed = TYPED.get()
-    return re.sub(r"(?<!field )`(\w+)`", lambda name: typed.get(name[1], name[0]), message)
+    return re.sub(r"(?<!field )`(\w+)(?:=([^`]+))?`", _option_typed, message)
+
+
+def _option_typed(match: re.Match[str]) -> str:
+    """Return a parameter, with its value if the message has one, as the command line takes it."""
+    name, value = match.groups()
+    option = TYPED.get().get(name)
+    if option is None:
+        return match[0]
+    if value is None:
+        return option
+    between = "=" if option.startswith("--set ") else " "
+    return f"{option}{between}{value}"
 
 
 class _NoteHandler(logging.Handler):

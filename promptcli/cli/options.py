@@ -97,13 +97,19 @@ class SettingOptions:
             yield flag.option(item.name, hint, default, about["help"])
         if self.only:
             rest = self.rest or f"Another setting; repeatable: {', '.join(self.others())}"
-            yield Flag("--set", metavar="FIELD=VALUE", panel=self.panel).option(
+            option = Flag("--set", metavar="FIELD=VALUE", panel=self.panel).option(
                 "set", list[str], None, rest
             )
+            group: Any = Annotated[option.annotation, self]  # fields_by_set finds it
+            yield option.replace(annotation=group)
 
     def others(self) -> list[str]:
         """Return the fields that ``--set`` takes, spelled as on the command line."""
-        return [written_name(name) for name in kinds_of(self.described) if name not in self.only]
+        return [written_name(name) for name in self.fields_by_set()]
+
+    def fields_by_set(self) -> list[str]:
+        """Return the fields that ``--set`` takes."""
+        return [name for name in kinds_of(self.described) if name not in self.only]
 
     def changes(self, given: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[str, Any]:
         """Return the fields that were given, lists as tuples.
@@ -264,6 +270,7 @@ Transforms = Annotated[
 RecipeFields = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help=RECIPE.rest, rich_help_panel="Model"),
+    RECIPE,
 ]
 ModelName = Annotated[
     str | None, typer.Option("--model", "-m", help=_MODEL, rich_help_panel="Model")
@@ -305,6 +312,15 @@ def choice_of(
     dtype = None if runtime.dtype == "auto" else runtime.dtype
     backbone = default_backbone(paper=paper)
     return Choice(model, changes or {}, backbone, runtime.device, dtype, runtime.backend, dim=dim)
+
+
+def with_argument(choice: Choice, named: str | None) -> Choice:
+    """Return a choice with the model that an argument names, in place of ``--model``."""
+    if named is None:
+        return choice
+    if choice.model is not None:
+        raise UsageError(f"{named!r} and --model {choice.model} both name an encoder; give one")
+    return dataclasses.replace(choice, model=named)
 
 
 def default_backbone(*, paper: bool = False) -> str:

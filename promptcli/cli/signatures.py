@@ -101,6 +101,17 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
+def fields_by_set(command: Callable[..., None]) -> list[str]:
+    """Return the fields that ``--set`` of a command takes: its annotation holds their group."""
+    option = inspect.signature(command).parameters.get("set")
+    if option is None:
+        return []
+    for detail in get_args(option.annotation):
+        if isinstance(detail, SettingOptions):
+            return detail.fields_by_set()
+    return []
+
+
 def _of_function(
     function: Callable[..., Any], flags: Mapping[str, FlagRow], *, first: bool
 ) -> tuple[list[inspect.Parameter], _Reader]:

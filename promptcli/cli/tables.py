@@ -26,6 +26,9 @@ Names = Mapping[Label, str]
 _FIELDS = ("model", "recipe", "task", "split", "metric", "value")
 #: The end of a caption.
 _HALVES = "; ± half of the 95% bootstrap interval"
+#: Metric -> what a difference is over, if not pairs.
+_COUNTED = {"accuracy": "test examples", "ndcg@10": "queries"}
+_MOST_NEEDED = 1_000_000  #: pairs that somebody could collect
 #: By encoder, its scores by column.
 Columns = dict[Label, dict[str, Score]]
 
@@ -303,7 +306,28 @@ def _comparison_table(comparisons: Sequence[Comparison], names: Names) -> Parts:
         line.append("<0.001" if item.p_holm < 0.001 else f"{item.p_holm:.3f}")
         lines.append(line)
     caption = f"differences, {on}: paired bootstrap, Holm over {len(lines)}; * beyond chance"
-    return [caption, Grid(heads, lines)]
+    parts: Parts = [caption, Grid(heads, lines)]
+    if not any(item.beyond_chance for item in comparisons):
+        largest = max(comparisons, key=lambda item: abs(item.difference))
+        parts.append(f"no difference is beyond chance{_more_would_show(largest)}")
+    return parts
+
+
+def _more_would_show(comparison: Comparison) -> str:
+    """Return how many pairs would show a difference of this size, if that is worth saying.
+
+    The interval narrows with the square root of their number, and must not be wider than twice the
+    difference.
+    """
+    if not comparison.difference:
+        return ""
+    low, high = comparison.ci95
+    needed = comparison.pairs * ((high - low) / 2 / comparison.difference) ** 2
+    if not comparison.pairs < needed < _MOST_NEEDED:
+        return ""
+    rounded = float(f"{needed:.1e}")  # it is an estimate
+    noun = _COUNTED.get(comparison.metric, "pairs")
+    return f"; about {rounded:,.0f} {noun} would show one of this size"
 
 
 def _compared_on(comparison: Comparison) -> str:

@@ -22,7 +22,7 @@ from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.sentence_encoder import SentenceEncoder
 from promptcli.encoder.static_encoder import StaticEncoder, static_encoder
 from promptcli.encoder.tensor_names import TUNED
-from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
+from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.models.entries import Entry
 from promptcli.models.foreign_formats import read_model
 from promptcli.models.registry import Registry
@@ -42,6 +42,7 @@ Model = SentenceEncoder | Entry | Recipe | Choice | str | Path
 DEFAULT = "mini"  #: the entry if nothing is chosen
 #: likeness (difflib) from which a word is a known name, mistyped; the hub is not asked
 _MISTYPED = 0.75
+_NAMED = 5  #: models that a message names
 #: a head as a recipe: ``ditto:1-9``, ``last/ditto:1-9``
 _HEAD = re.compile(r"([\w-]+/)?ditto:\d+-\d+")
 #: Fields that fitted tensors depend on. If no model is chosen, a change of these starts from the
@@ -235,7 +236,8 @@ def entry_named(registry: Registry, text: str) -> Entry:
             why = ""
         else:
             why = f" ({str(error).partition(';')[0]})"
-        models = f"models: {', '.join([*registry.names(), *RECIPES])}"
+        first = ", ".join([*registry.names(), *RECIPES][:_NAMED])
+        models = f"models: {first}, ... (all: `promptcli models list`, and with --recipes)"
         if mistyped:
             raise NotFoundError(f"no model {text!r}{mistyped} {on_hub(text)}; {models}") from None
         raise NotFoundError(
@@ -330,8 +332,10 @@ def _read_recipe(text: str) -> Entry:
             raise UsageError(f"recipe file {text!r} cannot be read: {error}") from None
     if "{" in text or "=" in text:
         return Entry("recipe", Recipe.from_text(text))
-    raise unknown(
-        "recipe", text, [*RECIPES, "JSON or TOML text", "an existing .json or .toml file"]
+    near = did_you_mean(text, RECIPES)
+    raise UsageError(
+        f"unknown recipe {text!r}{near or ';'} give JSON or TOML text, an existing .json or .toml"
+        " file, or a name: `promptcli models list --recipes`"
     )
 
 

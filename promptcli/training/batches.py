@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, counted
 from promptcli.training.methods.training_settings import TrainingSettings
 
 _SORTED = 32  # batches within which rows are sorted by length
@@ -17,12 +17,26 @@ _DRAW = 8
 
 def steps_of(settings: TrainingSettings, sizes: Sequence[int]) -> int:
     """Return the number of steps of a run on sources of those sizes."""
+    check_sizes(settings, sizes)
     lengths = batch_lengths(settings, sizes)
-    if not lengths or sum(sizes) < settings.batch_size:
-        raise UsageError(
-            f"{sum(sizes)} examples are less than one batch of {settings.batch_size} (`batch_size`)"
-        )
     return settings.steps or max(1, round(settings.epochs * len(lengths)))
+
+
+def check_sizes(settings: TrainingSettings, sizes: Sequence[int]) -> None:
+    """Refuse sources that do not fill a batch."""
+    examples = sum(sizes)
+    what = counted(examples, "example")
+    if examples >= settings.batch_size:
+        if batch_lengths(settings, sizes):
+            return
+        # a batch is of one source, and each is too small
+        examples = max(source_shares(sizes, settings.data_temperature))
+        what = f"{counted(examples, 'example')} of the largest source"
+    if examples == 1:
+        raise UsageError(f"{what} is less than one batch of {settings.batch_size}; give more")
+    raise UsageError(
+        f"{what} are less than one batch of {settings.batch_size}; add `batch_size={examples}`"
+    )
 
 
 def batch_lengths(settings: TrainingSettings, sizes: Sequence[int]) -> list[int]:

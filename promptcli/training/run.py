@@ -37,7 +37,7 @@ from promptcli.data.sources import (
 from promptcli.data.task_table import graded_columns
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, build_encoder, tuned_weights
-from promptcli.errors import NoColumnError, UsageError
+from promptcli.errors import NoColumnError, NotFoundError, UsageError, counted
 from promptcli.evaluation.evaluator import evaluate, kept_random_states, spearman_on
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.models.entries import Entry
@@ -48,7 +48,7 @@ from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE, PAPER, home_folder
 from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder, read_log
-from promptcli.training.batches import source_shares, steps_of
+from promptcli.training.batches import check_sizes, source_shares, steps_of
 from promptcli.training.methods import METHODS, find_method, forms
 from promptcli.training.methods.method import Method, keeps_head
 from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
@@ -415,6 +415,7 @@ class TrainingJob:
         if self.data is not None and not is_fetched(data):
             examples = self.examples(data)
             form = find_method(self.method, supervised=examples.supervised)
+            check_sizes(self.settings(form, base), examples.sizes)
         objective = find_objective(form)
         samples = {}
         if not is_fetched(data):
@@ -471,6 +472,8 @@ class TrainingJob:
                     RunFolder(folder).claimed(f"the training of {name!r}", "give another `name`")
                 )
             stack.enter_context(silent(not processes.is_main))
+            self._note_defaults(inputs.backbone)
+            inputs.note_learned()
             backbone = load_backbone(inputs.backbone, device=processes.device, dtype=torch.float32)
             run = self._prepare(inputs, backbone, processes)
             watchers = [*self.watchers]
@@ -508,12 +511,40 @@ class TrainingJob:
         else:
             with bad_rows(self.bad_lines) as bad:
                 examples = self.examples(data, bad)
+        self._check_sizes(backbone, examples)
         tests: Sequence[STSTask | str | Path] = self.tests
         if not tests and isinstance(on, str):
             tests = [on.removesuffix(":dev")]
         with tasks_from(self.data_dir):
             development, *others = [development_task(task) for task in dict.fromkeys([on, *tests])]
         return _Inputs(backbone, source_name(data), examples, development, tuple(others), begun)
+
+    def _check_sizes(self, backbone: str, examples: TrainingExamples) -> None:
+        """Refuse examples that do not fill a batch, if the settings can be known by now."""
+        method = find_method(self.method, supervised=examples.supervised)
+        try:
+            settings = self.settings(method, backbone)
+        except NotFoundError:  # a backbone of the hub that is not here yet
+            return
+        check_sizes(settings, examples.sizes)
+
+    def _note_defaults(self, backbone: str) -> None:
+        """Say which backbone, data and development pairs the run takes, of those not given."""
+        if self.paper:
+            return
+        parts = []
+        if self.where.model is None and self.start is None:
+            parts.append(f"backbone {backbone} (`backbone`)")
+        if self.data is None:
+            parts.append("the demo sentences are the data (`data`)")
+        if not self.on:
+            on = self._development()
+            where = "the demo pairs" if on == BARE.development else on
+            parts.append(f"checkpoints are chosen on {where} (`on`)")
+        if self.data is None:
+            parts.append("`paper` takes the papers' backbone and data")
+        if parts:
+            note("; ".join(parts))
 
     def _prepare(
         self, inputs: "_Inputs", backbone: Backbone, processes: Processes
@@ -531,11 +562,6 @@ class TrainingJob:
         models = {}
         for field, model in _models(settings).items():
             models[field] = named_vectors(model, examples, source, processes.device)
-        if self.data is None and not self.paper:
-            chosen = f"{len(examples):,} demo sentences, chosen by {inputs.development.label}"
-            note(
-                f"using {inputs.backbone} and {chosen}; `paper` uses the papers' backbone and data"
-            )
         run = TrainingRun(
             method,
             settings,
@@ -583,7 +609,7 @@ class TrainingJob:
             return run.train_and_score(backbone, name, folder, processes)
         except KeyboardInterrupt as stopped:
             if self.name:
-                stopped.args = (f"`resume` continues the run of {name!r}, {again}",)
+                stopped.args = (f"`promptcli train --resume {name}` continues the run, {again}",)
             else:
                 stopped.args = ()
             raise
@@ -703,6 +729,23 @@ class _Inputs:
     development: STSTask
     tests: tuple[STSTask, ...]
     start: Entry | None
+
+    def note_learned(self) -> None:
+        """Say of which tasks the data hold pairs: a score on them is no measure of others."""
+        if not self.examples.supervised:
+            return
+        first, second, *_ = self.examples.columns
+        learned = set(zip(first, second, strict=True))
+        for task in (self.development, *self.tests):
+            pairs = task.pairs()
+            of_task = list(zip(pairs.first, pairs.second, strict=True))
+            count = sum(pair in learned for pair in of_task)
+            if count:
+                shared = f"{count:,} of {counted(len(of_task), 'pair')}"
+                note(
+                    f"{task.label}: {shared} are in the data, so its score is on pairs that were"
+                    " learned"
+                )
 
 
 @dataclass(frozen=True)

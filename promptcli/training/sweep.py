@@ -136,7 +136,9 @@ def _run_all(
                 begun = RunFolder(registry.run_folder(job.name)).begun
                 runs.append(dataclasses.replace(job, resume=job.resume and begun).train(processes))
     except KeyboardInterrupt as stopped:
-        stopped.args = (f"`resume` continues the runs of {name!r}, `force` starts them again",)
+        stopped.args = (
+            f"`promptcli train --resume {name}` continues the runs, `force` starts them again",
+        )
         raise
     return runs
 

@@ -233,7 +233,9 @@ def _run_next(
             )
             trained = of_trial.train(processes)
     except KeyboardInterrupt as stopped:
-        stopped.args = (f"`resume` continues the search of {name!r}, `force` starts it again",)
+        stopped.args = (
+            f"`promptcli train --resume {name}` continues the search, `force` starts it again",
+        )
         raise
     except _PrunedError:
         curve = read_log(run.folder / "log.jsonl", DevScore)

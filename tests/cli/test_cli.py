@@ -4,6 +4,7 @@ import errno
 import functools
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -177,7 +178,17 @@ CHOICES = [
         (f"serve --port {10**30}", 2, "--port"),
         ("train simcse --sweep learning-rate=1e-3,inf", 2, "--learning-rate inf"),
         ("train simcse --sweep batch-size=64,1", 2, "--batch-size 1"),
-        ("similarity a", 2, "missing argument 'B'"),
+        ("similarity a", 2, "missing argument 'B'; e.g. promptcli similarity"),
+        ("search x", 2, """e.g. promptcli search "a cat sleeps" sentences.txt"""),
+        ("index build x", 2, "missing option '--output'; e.g. promptcli index build"),
+        ("search x y -k 0", 2, "-k is 0; give a whole number of 1 or more"),
+        ("search x y -k ten", 2, "-k is 'ten'; give a whole number of 1 or more (all"),
+        ("serve --port 99999", 2, "--port is 99999; give a whole number from 0 to 65535"),
+        ("index search x y --min-score high", 2, "--min-score is 'high'; give a number (all"),
+        ("search x y --rows all", 2, "--rows is 'all'; give auto, passages or lines"),
+        ("similarity a b --dim 64", 2, "`promptcli train METHOD --set dims=64` trains one"),
+        ("similarity a b -m nosuch", 3, "models: mini, mini-static, "),
+        ("similarity a b -m whitning", 3, "did you mean whitening?"),
         ("similarity --modle x", 2, "promptcli similarity --help"),
         ("eval --task STSB", 2, "mean STS-B"),
         *(
@@ -199,12 +210,51 @@ def test_a_message_is_one_line_of_at_most_400_characters(text):
     assert len(line.rstrip("\n")) <= LONGEST_MESSAGE and line.count("\n") == 1
 
 
-def test_messages_name_options_as_they_are_typed_and_leave_fields_of_documents():
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (
+            "`start` needs `width`; the document has no field `start`",
+            "--from needs `width`; the document has no field `start`",
+        ),
+        ("add `start=mini` and `dims=64`", "add --from mini and --set dims=64"),
+    ],
+)
+def test_messages_name_options_as_they_are_typed_and_leave_fields_of_documents(message, shown):
     with console.err.capture() as captured:
-        token = console.TYPED.set({"start": "--from"})
-        console.say("`start` needs `width`; the document has no field `start`")
+        token = console.TYPED.set({"start": "--from", "dims": "--set dims"})
+        console.say(message)
         console.TYPED.reset(token)
-    assert captured.get() == "--from needs `width`; the document has no field `start`\n"
+    assert captured.get() == f"{shown}\n"
+
+
+def test_a_command_that_needs_something_has_an_example_that_gives_it():
+    needing = 0
+    for path, each in command().walk():
+        if not any(parameter.required for parameter in each.params):
+            continue
+        needing += 1
+        each.make_context(" ".join(path), shlex.split(each.example))
+    assert needing > 15
+
+
+def test_settings_in_messages_are_typed_by_set():
+    commands = {" ".join(path): each for path, each in command().walk()}
+    assert "top_score" in commands["train"].by_set
+    assert "max_length" in commands["embed"].by_set
+    assert "masking" in commands["pretrain"].by_set
+    assert "batch_size" not in commands["train"].by_set
+    assert commands["serve"].by_set == []
+
+
+@pytest.mark.parametrize("offline", [[], ["--offline"]])
+def test_a_download_is_said_only_if_it_is_tried(offline, run, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    by = "--offline" if offline else "HF_HUB_OFFLINE"
+    error = refused(run("similarity", "a", "b", "-m", "nosuch", *offline), 3)
+    assert f"is not in the local cache and {by} forbids the network" in error
+    assert "mini, mini-static" in error and "promptcli models list" in error
+    assert "prompteol" not in error
 
 
 def test_half_a_surrogate_pair_is_refused(run):

@@ -1,16 +1,18 @@
 import csv
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 import torch
 
-from promptcli.cli.tables import table_names
+from promptcli.cli.grids import Grid
+from promptcli.cli.tables import _comparison_table, table_names
 from promptcli.data.task_table import TEST_TASKS
 from promptcli.data.tasks import MtebTask
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
-from promptcli.evaluation.scores import Label, recipe_name
+from promptcli.evaluation.scores import Comparison, Label, recipe_name
 from promptcli.models import loading
 from promptcli.models.registry import Entry
 from promptcli.recipe import RECIPES
@@ -460,3 +462,27 @@ def test_a_file_among_the_models_stops_before_anything_is_scored(run, fake, tmp_
         ran = run("eval", *words)
         assert (ran.code, ran.out) == (2, "") and message in ran.err
     assert not fake["opened"]
+
+
+@pytest.mark.parametrize(
+    ("difference", "ci95", "said"),
+    [
+        (
+            7.0,
+            (-7.0, 21.0),
+            "no difference is beyond chance; about 40 pairs would show",
+        ),
+        (-1.0, (-15.0, 13.0), "no difference is beyond chance; about 2,000 pairs would show"),
+        (0.001, (-14.0, 14.0), "no difference is beyond chance"),  # not with a million pairs
+        (0.0, (-14.0, 14.0), "no difference is beyond chance"),
+    ],
+)
+def test_a_table_without_a_star_says_so_and_how_many_pairs_would_show_more(difference, ci95, said):
+    label, other = Label("a", "a"), Label("b", "b")
+    smaller = Comparison(label, other, ["x"], "spearman", 0.0, (-9.0, 9.0), 1.0, 10, 1.0)
+    larger = dataclasses.replace(smaller, difference=difference, ci95=ci95, p_holm=0.4)
+    names = {label: "a", other: "b"}
+    *_, line = _comparison_table([smaller, larger], names)
+    assert line.startswith(said) and ("would" in line) == ("would" in said)
+    starred = dataclasses.replace(larger, p_holm=0.01)
+    assert isinstance(_comparison_table([smaller, starred], names)[-1], Grid)

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import statistics
+from pathlib import Path
 
 import pytest
 import torch
@@ -253,6 +254,57 @@ def test_a_run_goes_on_from_a_model(run, tiny_folder, registry):
         refused(run("train", *words, "--offline", "-q"), code, message)
 
 
+def test_too_few_examples_are_refused_before_the_backbone_is_opened(run, monkeypatch):
+    monkeypatch.delattr("promptcli.training.run.load_backbone")
+    words = ("train", "simcse", "--data", "pairs.tsv", "--offline", "-q")
+    refused(run(*words), 2, "4 examples are less than one batch", "; add --batch-size 4")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            ["--data", "text.txt"],
+            "backbone mini-bert (--backbone); checkpoints are chosen on the demo pairs (--on)",
+        ),
+        (["--data", "text.txt", "--on", "graded.tsv"], "backbone mini-bert (--backbone)"),
+        (
+            ["--data", "text.txt", "--from", "mini"],
+            "checkpoints are chosen on the demo pairs (--on)",
+        ),
+        (
+            ["--backbone", "mini-bert"],
+            "the demo sentences are the data (--data); checkpoints are chosen on the demo pairs"
+            " (--on); --paper takes the papers' backbone and data",
+        ),
+        (["--data", "text.txt", "--on", "graded.tsv", "--backbone", "mini-bert"], None),
+    ],
+)
+def test_a_training_begins_with_what_was_not_given(given, said, run, monkeypatch):
+    def stop(*_, **__):
+        raise UsageError("stopped")
+
+    monkeypatch.setattr("promptcli.training.run.load_backbone", stop)
+    *notes, error = run("train", "simcse", *given, *SMALL).err.splitlines()
+    assert error == "promptcli: stopped"
+    assert notes == [said] * (said is not None)
+
+
+def test_scores_on_pairs_that_were_learned_are_said(run, monkeypatch):
+    def stop(*_, **__):
+        raise UsageError("stopped")
+
+    monkeypatch.setattr("promptcli.training.run.load_backbone", stop)
+    rows = FILES["graded.tsv"]
+    Path("copy.tsv").write_text("\n".join(rows) + "\n")
+    Path("others.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1\nc\td\t2\ne\tf\t3\n")
+    words = ("train", "sbert-regression", "--data", "graded.tsv", *SMALL, "--on")
+    count = len(rows) - 1
+    said = f"copy.tsv: {count} of {count} pairs are in the data, so its score is on pairs that were"
+    assert said in run(*words, "copy.tsv").err
+    assert "are in the data" not in run(*words, "others.tsv").err
+
+
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_a_taken_name_is_refused_unless_it_is_replaced(run, options, registry):
     words = ["train", "simcse", *options, "--json"]
@@ -301,7 +353,8 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch):
     expected = run(*arguments, "--name", "whole").json["summary"]
     with stopped_at(monkeypatch, 2, seed=1):  # the score of step 2 is kept already
         stopped = run(*arguments)
-    assert "interrupted; --resume continues" in stopped.err and "--force" in stopped.err
+    assert "interrupted; `promptcli train --resume dcpcse` continues" in stopped.err
+    assert "--force" in stopped.err
     assert run("models", "show", "dcpcse.run-1").code == 0  # a finished one
     refused(run(*arguments), 2, "--resume it, --force starts it again")
     assert (
@@ -321,7 +374,7 @@ def test_a_run_whose_state_is_damaged_says_what_can_be_typed(run, options, monke
         stopped = run(*arguments)
     assert (
         stopped.code == 130
-        and "--resume continues the run of 'soft', --force starts it again" in stopped.err
+        and "`promptcli train --resume soft` continues the run, --force starts it" in stopped.err
     )
     state = home / "runs/soft/state.safetensors"
     state.write_bytes(b"")
@@ -497,6 +550,9 @@ REFUSALS = [
     (["defsent", "--batch-size", "2", "--data", "odd.tsv"], 2, "none of the 2 words, 'zxqv' first"),
     (["simcse", "--set", "dims=8,x"], 2, "'8,x' is not allowed"),
     (["cse-sfp"], 2, "are for causal models"),
+    (["dcpcse", "--data", "pairs.tsv"], 2, "4 examples are less than one batch of 128; add"),
+    (["dcpcse", "--data", "pairs.tsv", "--dry-run"], 2, "add --batch-size 4"),
+    (["--resume", "dcpcse", "--dry-run"], 2, "give one of them"),
 ]
 
 

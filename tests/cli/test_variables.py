@@ -40,6 +40,15 @@ def test_every_option_has_a_variable_of_its_own():
     assert names["search-templates", "--seed"] == "PROMPTCLI_SEARCH_TEMPLATES_SEED"
 
 
+def test_a_wrong_value_of_a_variable_is_said_to_be_its(run, monkeypatch):
+    monkeypatch.setenv("PROMPTCLI_SEARCH_K", "ten")
+    said = "-k is 'ten', set by the environment, PROMPTCLI_SEARCH_K; give a whole number of 1"
+    assert said in refused(run("search", "a", "b.txt"), 2)
+    assert "PROMPTCLI" not in refused(run("search", "a", "b.txt", "-k", 0), 2, "-k is 0")
+    monkeypatch.setenv("PROMPTCLI_SEARCH_JSON", "maybe")
+    assert "give true or false" in refused(run("search", "a", "b.txt", "-k", 1), 2)
+
+
 def test_a_variable_sets_an_option_and_is_said(run, monkeypatch):
     monkeypatch.setenv("PROMPTCLI_MODELS_LIST_JSON", "1")
     listed = run("models", "list")

@@ -69,3 +69,15 @@ def test_a_fitted_model_is_read_as_it_was_fitted(home):
     fitted = pc.fit(recipe, sentences, name="w")
     assert np.abs(pc.load("w").encode(SENTENCES) - fitted.encode(SENTENCES)).max() < 1e-4
     assert fitted.width == 32
+
+
+def test_the_command_takes_the_model_as_an_argument_or_an_option(run, tmp_path, home, tiny_folder):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(SENTENCES))
+    words = ["--on", text, "--backbone", tiny_folder("bert"), "--offline", "--json"]
+    named = run("fit", "first-last-tfidf", *words, "--name", "one").json
+    by_option = run("fit", "-m", "first-last-tfidf", *words, "--name", "two").json
+    assert named["recipe"] == by_option["recipe"]
+    assert named["recipe"]["pooling"] == "first-last/tfidf"
+    both = run("fit", "first-last-tfidf", "-m", "whitening", *words, "--name", "three")
+    refused(both, 2, "'first-last-tfidf' and --model whitening both name an encoder; give one")

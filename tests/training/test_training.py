@@ -231,8 +231,14 @@ def test_batches_are_every_example_once_an_epoch():
     assert [len(batch) for batch in first] == [4, 4, 2]
     assert first == [rows.tolist() for rows in itertools.islice(batches(settings, [4, 6]), 3)]
     assert steps_of(settings, [10]) == 8
-    with pytest.raises(UsageError, match="3 examples are less than one batch of 4"):
+    too_few = "3 examples are less than one batch of 4; add `batch_size=3`"
+    with pytest.raises(UsageError, match=too_few):
         steps_of(settings, [2, 1])
+    with pytest.raises(UsageError, match="1 example is less than one batch of 4; give more"):
+        steps_of(settings, [1])
+    by_source = settings.replace(batches="one-source", drop_last=True)
+    with pytest.raises(UsageError, match=r"3 examples of the largest source .* `batch_size=3`"):
+        steps_of(by_source, [3, 2])
 
 
 @pytest.mark.parametrize("kind", ["mixed", "one-source"])

@@ -1,11 +1,13 @@
 """``promptcli fit``: fit a recipe's TF-IDF weights or transforms on sentences, into a model."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from promptcli import training as library
 from promptcli.cli.console import half_interval, result, result_json, result_table
-from promptcli.cli.options import Json
+from promptcli.cli.options import Json, with_argument
 from promptcli.cli.signatures import Flag, command_of
 
 if TYPE_CHECKING:
@@ -20,11 +22,17 @@ if TYPE_CHECKING:
         "select": Flag(metavar="TASK"),
     },
 )
-def fit(fit: "partial[Encoder]", json: Json = False) -> None:
+def fit(
+    fit: "partial[Encoder]",
+    named: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")
+    ] = None,
+    json: Json = False,
+) -> None:
     from promptcli.models.loading import open_registry
 
     name = fit.keywords["name"]
-    encoder = fit()
+    encoder = fit(recipe=with_argument(fit.keywords["recipe"], named))
     provenance = open_registry().card(name).provenance
     facts = {key: provenance[key] for key in ("fitted_on", "selected_on") if key in provenance}
     if json:

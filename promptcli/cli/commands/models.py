@@ -1,6 +1,5 @@
 """The commands of ``promptcli models``; ``export``, ``push`` and ``pull``."""
 
-import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,17 +8,21 @@ import typer
 
 from promptcli import models as library
 from promptcli.cli import console
-from promptcli.cli.options import RECIPE, Json, field_option
+from promptcli.cli.options import RECIPE, Json, field_option, with_argument
 from promptcli.cli.pictures import PictureOptions
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models.entries import TENSORS, Entry
+from promptcli.named_templates import SLOT
 from promptcli.recipe import RECIPES, Recipe
 
 if TYPE_CHECKING:
     from promptcli.models.hub import Pushed
     from promptcli.models.registry import Registry
     from promptcli.models.sentence_transformers_format import Exported
+
+#: characters of a recipe in a list: with the longest name it fits 80 columns
+_RECIPE_LINE = 57
 
 Name = Annotated[str, typer.Argument(help="Name of a model.")]
 
@@ -33,22 +36,46 @@ def method_line(recipe: Recipe) -> str:
     return line
 
 
+def recipe_line(recipe: Recipe) -> str:
+    """Return a recipe's pooling, transforms, denoising and prompt in one line of a table.
+
+    A long prompt is cut.
+    """
+    parts = [recipe.pooling, *recipe.transforms]
+    if recipe.denoise != "none":
+        parts.append(f"denoise {recipe.denoise}")
+    line = ", ".join(parts)
+    if recipe.prompt != SLOT:
+        line += f": {recipe.prompt}"
+    if len(line) > _RECIPE_LINE:
+        line = f"{line[: _RECIPE_LINE - 1]}…"
+    return line
+
+
 def list_models(
     recipes: Annotated[
-        bool, typer.Option("--recipes", help="The named recipes of the papers instead.")
+        bool,
+        typer.Option(
+            "--recipes",
+            help="The named recipes of the papers instead; --json has their whole prompts.",
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
     """List the models: those shipped with promptcli and those you saved."""
     if recipes:
-        rows = [{"name": name, **recipe.to_dict()} for name, recipe in RECIPES.items()]
-        heads = ["name", "prompt", "pooling", "transforms", "denoise"]
-    else:
-        rows = _models()
-        heads = ["name", "method", "score", "backbone", "width", "origin", "created"]
+        if json:
+            rows = [{"name": name, **recipe.to_dict()} for name, recipe in RECIPES.items()]
+            console.result_json(rows)
+        else:
+            lines = [(name, recipe_line(recipe)) for name, recipe in RECIPES.items()]
+            console.result_table(["name", "method"], lines)
+        return
+    rows = _models()
     if json:
         console.result_json(rows)
         return
+    heads = ["name", "method", "score", "backbone", "width", "origin", "created"]
     cells = []
     for row in rows:
         cells.append([_listed(head, row[head]) for head in heads])
@@ -175,10 +202,7 @@ def export(
     ] = None,
     json: Json = False,
 ) -> None:
-    choice = export.keywords["encoder"]
-    if named is not None and choice.model is not None:
-        raise UsageError(f"{named!r} and --model {choice.model} both name an encoder; give one")
-    made = export(encoder=dataclasses.replace(choice, model=choice.model or named))
+    made = export(encoder=with_argument(export.keywords["encoder"], named))
     if json:
         console.result_json({**vars(made), "folder": str(made.folder)})
         return

@@ -186,6 +186,7 @@ def train(
             rich_help_panel=_PANEL,
             help=f"Another setting; repeatable: {', '.join(_SETTINGS.others())}",
         ),
+        _SETTINGS,
     ] = None,
     method: Annotated[str | None, typer.Option(help="The same as the argument.")] = None,
     seeds: Annotated[
@@ -244,8 +245,7 @@ def train(
     json: Json = False,
 ) -> None:
     """Train a sentence encoder; the checkpoint that is best on the development pairs is kept."""
-    if format is not None and (format != "toml" or not dry_run):
-        raise UsageError("--format takes toml, with --dry-run")
+    _check_dry_run(dry_run=dry_run, resume=resume, format=format)
     set = [*settings_in_file(ctx), *(set or [])]  # what is typed wins
     if resume and name is None and word:
         name = word
@@ -254,7 +254,7 @@ def train(
     method_source = ctx.get_parameter_source("method")
     if word and (method_source is None or method_source.name != "COMMANDLINE"):
         method = word  # a method that is typed wins over that of a file
-    if not method and (dry_run or not (resume and name)):
+    if not method and not (resume and name):
         raise UsageError(
             f"give a method, e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}"
         )
@@ -340,6 +340,17 @@ def train(
     if runs[0].is_main:
         _print_results(runs, trials, name, as_json=json)
         _draw(runs, trials, name, picture)
+
+
+def _check_dry_run(*, dry_run: bool, resume: bool, format: str | None) -> None:
+    """Refuse options that do not go with ``--dry-run``, or not without it."""
+    if format is not None and (format != "toml" or not dry_run):
+        raise UsageError("--format takes toml, with --dry-run")
+    if dry_run and resume:
+        raise UsageError(
+            "--dry-run shows the settings of a new run, and --resume keeps those that the run began"
+            " with; give one of them"
+        )
 
 
 def _trials(sweep: Sequence[str], seeds: int | None) -> list[dict[str, Any]]:

@@ -94,8 +94,8 @@ class PairCosine(Objective[GradedSettings]):
                 f"a score of {farthest:g} is beyond `top_score`, {top:g}; give the scale's end"
             )
         note(
-            f"scores from {min(scores):g} to {max(scores):g} are divided by {top:g}; `top_score`"
-            " sets another divisor"
+            f"scores from {min(scores):g} to {max(scores):g} are divided by {top:g};"
+            " `top_score=N` sets another divisor"
         )
         return replace(examples, columns=(*sides, [repr(score / top) for score in scores]))
 
