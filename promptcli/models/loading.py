@@ -237,7 +237,8 @@ def entry_named(registry: Registry, text: str) -> Entry:
         else:
             why = f" ({str(error).partition(';')[0]})"
         first = ", ".join([*registry.names(), *RECIPES][:_NAMED])
-        models = f"models: {first}, ... (all: `promptcli models list`, and with --recipes)"
+        listed = "`promptcli models list`, `promptcli models list --recipes`"
+        models = f"models: {first}, ... (all: {listed})"
         if mistyped:
             raise NotFoundError(f"no model {text!r}{mistyped} {on_hub(text)}; {models}") from None
         raise NotFoundError(
