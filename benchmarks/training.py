@@ -5,13 +5,17 @@ batch, machine, run.
     [--dtype float32]
 
 ``dcpcse`` next to ``peft``: prefix tuning by peft on the transformers model, both views in one
-padded batch, the same head, loss, clipping and AdamW. ``promptbert`` next to ``simcse`` and ``plain
-simcse`` (transformers alone), by time per token of the sentence views (template tokens counted, the
-bias's not). Each run is a process of its own, so that its peak resident set is its own; rounds are
-interleaved, medians printed. The first two steps of each are not counted.
+padded batch, the same head, loss, clipping and AdamW. ``simcse`` next to ``plain simcse``
+(transformers alone) and to sentence-transformers' own trainer with MultipleNegativesRankingLoss,
+each sentence its own positive, `[CLS]` without a head. ``promptbert`` next to these by time per
+token of the sentence views (template tokens counted, the bias's not). Each run is a process of its
+own, so that its peak resident set is its own; rounds are interleaved, medians printed. A peer that
+is not installed is left out. The first two steps of each are not counted.
 """
 
 import argparse
+import importlib.util
+import itertools
 import json
 import os
 import resource
@@ -102,26 +106,100 @@ def plain(
 
 
 RUNS = {"peft": plain, "dcpcse": ours, "plain simcse": plain, "simcse": ours, "promptbert": ours}
+_PEER = "sentence-transformers"
 
 
-def one_run(name: str, folder: str, lines: list[str], batch: int, steps: int, mixed: bool) -> None:
-    """Time steps in this process and print what came of it."""
+def our_loop(
+    name: str, folder: str, lines: list[str], batch: int, mixed: bool
+) -> tuple[list[float], int, float]:
+    """Return the seconds of each step, the tokens of all, and MiB resident before the first."""
     import torch
 
     gradients, learning, tokens = RUNS[name](name, folder, batch, mixed)
     optimizer = torch.optim.AdamW(learning, lr=1e-5)
-    loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    loaded = _peak()
     seconds, count = [], 0
-    for number in range(steps):
-        part = lines[number * batch : (number + 1) * batch]
+    for first in range(0, len(lines), batch):
+        part = lines[first : first + batch]
         start = time.perf_counter()
         gradients(part)
         torch.nn.utils.clip_grad_norm_(learning, 1.0)
         optimizer.step()
-        if number >= _WARM:
-            seconds.append(time.perf_counter() - start)
+        seconds.append(time.perf_counter() - start)
+        if first >= _WARM * batch:
             count += tokens(part)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return seconds, count, loaded
+
+
+def peer_loop(
+    folder: str, lines: list[str], batch: int, mixed: bool
+) -> tuple[list[float], int, float]:
+    """Return the same for sentence-transformers' trainer."""
+    from datasets import Dataset
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
+    from sentence_transformers.losses import MultipleNegativesRankingLoss
+    from sentence_transformers.models import Pooling, Transformer
+    from transformers import TrainerCallback
+
+    class Clock(TrainerCallback):
+        """When each step ended; the first one begins with the training."""
+
+        ends: list[float]
+
+        def on_train_begin(self, *_: object, **__: object) -> None:
+            self.ends = [time.perf_counter()]
+
+        def on_step_end(self, *_: object, **__: object) -> None:
+            self.ends.append(time.perf_counter())
+
+    body = Transformer(folder, max_seq_length=_LENGTH)
+    pooling = Pooling(body.get_embedding_dimension(), pooling_mode="cls")
+    model = SentenceTransformer(modules=[body, pooling], device="cpu")
+    loaded = _peak()
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as output:
+        SentenceTransformerTrainer(
+            model=model,
+            args=SentenceTransformerTrainingArguments(
+                output_dir=output,
+                max_steps=len(lines) // batch,
+                per_device_train_batch_size=batch,
+                learning_rate=1e-5,
+                save_strategy="no",
+                logging_strategy="no",
+                report_to="none",
+                disable_tqdm=True,
+                use_cpu=True,
+                bf16=mixed,
+            ),
+            train_dataset=Dataset.from_dict({"anchor": lines, "positive": lines}),
+            loss=MultipleNegativesRankingLoss(model, scale=1 / _TEMPERATURE),
+            callbacks=[clock],
+        ).train()
+    seconds = [end - start for start, end in itertools.pairwise(clock.ends)]
+    # the trainer shuffles: tokens of the steps that count are their share of all
+    rows = model.tokenizer(lines, truncation=True, max_length=_LENGTH)["input_ids"]
+    share = 1 - _WARM / len(seconds)
+    return seconds, round(2 * share * sum(map(len, rows))), loaded
+
+
+def _peak() -> float:
+    """Return the highest resident set of this process so far, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def one_run(name: str, folder: str, lines: list[str], batch: int, mixed: bool) -> None:
+    """Time steps in this process and print what came of it."""
+    if name == _PEER:
+        every, count, loaded = peer_loop(folder, lines, batch, mixed)
+    else:
+        every, count, loaded = our_loop(name, folder, lines, batch, mixed)
+    seconds = every[_WARM:]
+    peak = _peak()
     rate = batch / statistics.median(seconds)
     print(
         json.dumps(
@@ -146,16 +224,22 @@ def main() -> None:
         lines = [next(file).strip() for _ in range(given.batch * given.steps)]
     if given.run:
         name, folder = given.run.split("=")
-        one_run(name, folder, lines, given.batch, given.steps, given.dtype == "bfloat16")
+        one_run(name, folder, lines, given.batch, given.dtype == "bfloat16")
         return
     from shapes import SHIPPED, random_backbone
 
+    needs = {"peft": "peft", _PEER: "sentence_transformers"}
+    names = [
+        name
+        for name in (*RUNS, _PEER)
+        if name not in needs or importlib.util.find_spec(needs[name])
+    ]
     for model in given.models.split(","):
         with tempfile.TemporaryDirectory() as temporary:
             folder = SHIPPED[model] if model in SHIPPED else random_backbone(model, Path(temporary))
-            found: dict[str, list[dict]] = {name: [] for name in RUNS}
+            found: dict[str, list[dict]] = {name: [] for name in names}
             for number in range(given.rounds):
-                for name in RUNS:
+                for name in names:
                     ran = subprocess.run(
                         [sys.executable, *sys.argv, "--run", f"{name}={folder}"],
                         stdout=subprocess.PIPE,
