@@ -28,19 +28,19 @@ FOUND = (1, 5)
 QUESTIONS = [
     (
         "how do I search a folder of notes without building anything first",
-        "index.md",
+        "search.md",
         "Without an index",
     ),
     (
         "keep an index up to date when files in a directory change",
-        "index.md",
+        "search.md",
         "Folders that change",
     ),
-    ("only return rows from after 2020 in English", "index.md", "Conditions on columns"),
-    ("find product codes and surnames exactly", "index.md", "Names and codes"),
-    ("remove rows from an index and free the disk space", "index.md", "Changing"),
-    ("find sentences that are nearly the same", "index.md", "Near-duplicates"),
-    ("which kind of FAISS index is chosen for a million rows", "index.md", "Index types"),
+    ("only return rows from after 2020 in English", "search.md", "Conditions on columns"),
+    ("find product codes and surnames exactly", "search.md", "Names and codes"),
+    ("remove rows from an index and free the disk space", "search.md", "Add, replace and delete rows"),
+    ("find sentences that are nearly the same", "search.md", "Near-duplicates"),
+    ("which kind of FAISS index is chosen for a million rows", "search.md", "Index types"),
     ("my spreadsheet export has semicolons and decimal commas", "getting-started.md", "Your files"),
     (
         "set a default data folder so that I need not type it",
