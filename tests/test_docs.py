@@ -479,6 +479,13 @@ def test_anchors_lead_to_a_heading():
             assert anchor in anchors(target), f"{page.name}: {name}#{anchor}"
 
 
+def test_every_method_and_recipe_has_its_paper():
+    """Or is said to have none of its own."""
+    page = (ROOT / "docs" / "cite.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([^`]+)`", page))
+    assert not {*METHODS, *MASKED_RECIPES, *CAUSAL_RECIPES} - named
+
+
 def test_the_tree_of_the_architecture_page_is_the_tree():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     tree = text.split("promptcli/\n", 1)[1].split("```", 1)[0]

@@ -5,6 +5,7 @@ Wheel and sdist hold it, and a wheel works.
 
 import email
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -28,6 +29,12 @@ def test_the_citation_names_this_version_and_the_three_papers():
         "Deep",
     ]
     assert all(paper["authors"] and paper["url"] for paper in cited["references"])
+    page = (ROOT / "docs" / "cite.md").read_text(encoding="utf-8").replace("{", "").replace("}", "")
+    for paper in cited["references"]:
+        assert f"title = {paper['title']}," in re.sub(r" +", " ", page)
+        for author in paper["authors"]:
+            assert f"{author['family-names']}, {author['given-names']}" in page
+        assert paper.get("doi", paper["url"].rsplit("/", 1)[-1]) in page
 
 
 def test_the_change_log_has_this_version():
