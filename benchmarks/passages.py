@@ -38,7 +38,11 @@ QUESTIONS = [
     ),
     ("only return rows from after 2020 in English", "search.md", "Conditions on columns"),
     ("find product codes and surnames exactly", "search.md", "Names and codes"),
-    ("remove rows from an index and free the disk space", "search.md", "Add, replace and delete rows"),
+    (
+        "remove rows from an index and free the disk space",
+        "search.md",
+        "Add, replace and delete rows",
+    ),
     ("find sentences that are nearly the same", "search.md", "Near-duplicates"),
     ("which kind of FAISS index is chosen for a million rows", "search.md", "Index types"),
     ("my spreadsheet export has semicolons and decimal commas", "getting-started.md", "Your files"),
