@@ -396,15 +396,13 @@ def check_searched(folder: Path, query: Any) -> None:
         )
 
 
-def _is_a_file(file: Path, query: str = "QUERY") -> UsageError:
-    if holds_vectors(file):
-        return UsageError(
-            f"{file} is a file of vectors, not an index; build one: `promptcli index build {file}"
-            " -o FOLDER`"
-        )
-    return UsageError(
-        f'{file} is a file of sentences, not an index: `promptcli search "{query}" {file}`'
-    )
+def _is_a_file(file: Path, query: str | None = None) -> NotFoundError:
+    """Return the error for a file in the place of an index; sentences can be searched as well."""
+    holds = "vectors" if holds_vectors(file) else "sentences"
+    problem = f"{file} is a file of {holds}, not an index"
+    if query is not None and holds == "sentences":
+        return NotFoundError(f'{problem}: `promptcli search "{query}" {file}`')
+    return NotFoundError(f"{problem}; build one: `promptcli index build {file} -o FOLDER`")
 
 
 def check_unchanged(folder: Path, begun: IndexManifest | None) -> None:
