@@ -595,12 +595,12 @@ def test_the_help_and_the_dry_run_tell_the_settings_in_force(run):
         ("distill", {"teacher": "mini"}, {"teacher": "mini"}),
         (
             "simcse",
-            {"data": "triplets.tsv"},
+            {"data": "triplets.tsv", "batch_size": 4},
             {"learning_rate": METHODS["simcse"][1].small.learning_rate},
         ),
         (
             "simcse",
-            {"data": "text.txt"},
+            {"data": "text.txt", "batch_size": 4},
             {"learning_rate": METHODS["simcse"][0].small.learning_rate},
         ),
     ],
