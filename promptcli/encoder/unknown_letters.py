@@ -20,11 +20,8 @@ def note_unknown_letters(encoder: SentenceEncoder, texts: Sequence[str]) -> None
     sample = [text[:_CHARACTERS] for text in texts[::step]]
     unknown, letters = encoder.pieces.unknown_letters(sample)
     if unknown > _MOST * letters:
-        share = (
-            f"{encoder.origin.backbone!r} does not know {unknown / letters:.0%} of the letters, or"
-            " only one by one"
-        )
         note(
-            f"{share}: it has not learned this language, and its vectors mean little; give another"
-            " `model`"
+            f"{encoder.origin.backbone!r} has not learned the language of these texts, so their"
+            f" vectors mean little: {unknown / letters:.0%} of the letters are unknown to its"
+            " vocabulary, or known only as single letters; give another `model`"
         )

@@ -17,7 +17,7 @@ GERMAN = [
 ]
 CHINESE = ["猫在垫子上睡觉", "狗在垫子上"]
 RUSSIAN = "Кошка спит на коврике"
-NOTE = "the letters, or only one by one: it has not learned this language"
+NOTE = "has not learned the language of these texts"
 
 
 @pytest.fixture(scope="module")
