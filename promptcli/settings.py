@@ -150,7 +150,7 @@ def check_bounds(settings: Any) -> None:
             allowed = (
                 " and ".join(f"{words} {bound}" for words, bound, _ in bounds) or "a finite number"
             )
-            raise UsageError(f"`{item.name}` {value} is not allowed; valid: {allowed}")
+            raise UsageError(f"`{item.name}={value}` is not allowed; valid: {allowed}")
 
 
 def config_file(environ: Mapping[str, str]) -> Path:

@@ -58,9 +58,11 @@ def test_a_page_is_shown_without_the_network(site):
 
 def test_texts_and_programs_that_pages_link_to_are_pages(site):
     home = (site / "index.html").read_text(encoding="utf-8")
-    for name in ("LICENSE.html", "NOTICE.html", "CITATION.cff.html", "examples/index.html"):
+    for name in ("LICENSE.html", "NOTICE.html", "examples/index.html"):
         assert f'href="{name}"' in home
         assert (site / name).exists()
+    assert 'href="../CITATION.cff.html"' in (site / "docs" / "cite.html").read_text("utf-8")
+    assert (site / "CITATION.cff.html").exists()
 
 
 def test_the_search_finds_the_guides(site):

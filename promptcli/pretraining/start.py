@@ -90,7 +90,7 @@ class Start:
                 default = getattr(Plan, field)
             if asked not in (value, default):
                 raise UsageError(
-                    f"`{field}` {asked} does not go with `start` {self.name} ({value}); leave"
+                    f"`{field}={asked}` does not go with `start` {self.name} ({value}); leave"
                     " it out"
                 )
         return dataclasses.replace(

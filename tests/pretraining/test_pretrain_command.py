@@ -190,7 +190,7 @@ def test_the_shipped_model_is_begun_from_by_its_name(run, other_text, tmp_path):
     ("changes", "options", "message"),
     [
         ({}, ["--layers", "3"], "--layers 3 does not go with --from"),
-        ({}, ["--set", "tied=false"], "`tied` False does not go with --from"),
+        ({}, ["--set", "tied=false"], "--set tied=False does not go with --from"),
         ({"vocab.txt": "[PAD]\n[unused0]\n" * 300}, [], "not a BERT"),
         ({"model_type": "roberta"}, [], "not a BERT"),
         ({"hidden_size": "wide"}, [], "not a BERT"),
@@ -230,7 +230,7 @@ def test_models_that_cannot_be_begun_from(
         (["--vocab-size", "16384"], 2, "--vocab-size"),
         (["--tokens", "0"], 2, "the budget of the run"),
         (["--width", "100", "--heads", "3"], 2, "--width 100 is not a multiple of --heads 3"),
-        (["--set", "masking=0"], 2, "`masking` 0.0 is not allowed"),
+        (["--set", "masking=0"], 2, "--set masking=0.0 is not allowed"),
         (["--set", "optimizer=sgd"], 2, "unknown setting 'optimizer'"),
         (["--batch-tokens", "50"], 2, "--batch-tokens 50"),
         (["--batch-tokens", "1000000"], 2, "fewer than one batch (--batch-tokens 1000000)"),

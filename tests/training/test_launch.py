@@ -120,6 +120,8 @@ def test_a_process_that_waits_for_another_ends_by_a_signal(number, code, tiny_fo
         "simcse",
         "--data",
         tmp_path / "text.txt",
+        "--batch-size",
+        "4",
         "--backbone",
         tiny_folder("bert"),
         "--offline",

@@ -253,5 +253,5 @@ def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, tiny_folder)
     monkeypatch.setattr(training, "start_processes", started)
     monkeypatch.setattr(training, "load_backbone", loaded)
     with pytest.raises(InterruptedError):
-        pc.train("simcse", SENTENCES, backbone=str(tiny_folder("bert")))
+        pc.train("simcse", SENTENCES, backbone=str(tiny_folder("bert")), batch_size=4)
     assert asked == [("cuda:3", torch.float32)]

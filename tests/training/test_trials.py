@@ -87,7 +87,7 @@ def test_a_search_that_is_resumed_draws_what_an_unbroken_one_draws(trainings, mo
         return real(job, processes)
 
     monkeypatch.setattr(TrainingJob, "train", stopped)
-    with pytest.raises(KeyboardInterrupt, match="continues the search of 'other'"):
+    with pytest.raises(KeyboardInterrupt, match="train --resume other` continues the search"):
         pc.train_search(SPACE, 5, **CHEAP | {"name": "other"})
     with pytest.raises(UsageError, match="unfinished run; `resume` it"):
         pc.train_search(SPACE, 5, **CHEAP | {"name": "other"})
