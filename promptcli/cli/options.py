@@ -17,6 +17,8 @@ from promptcli.recipe import Choice, Recipe
 from promptcli.settings import PAPER, expand_user, read_settings, setting, value_typed
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+#: A model as an argument, for ``with_argument``.
+NamedModel = Annotated[str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")]
 
 
 @dataclass(frozen=True)

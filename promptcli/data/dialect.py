@@ -267,8 +267,7 @@ class ColumnChoice:
             return UsageError(
                 f"{name} is plain text and has no columns; give a file with the columns {wanted}"
             )
-        hint = self._hint(name, header, dialect)
-        return NoColumnError(name, f"no columns {wanted}", hint, _listed(header, dialect))
+        return self._unnamed(f"no columns {wanted}", header, name, dialect)
 
     def _guesses(
         self, header: Sequence[str] | None, columns: Columns, dialect: Dialect
@@ -388,14 +387,18 @@ class ColumnChoice:
             problem = "no column 'text' or 'sentence'"
             if dialect.numbered:
                 problem = "which column is the sentence is not known"
-            hint = self._hint(name, header, dialect)
-            raise NoColumnError(name, problem, hint, _listed(header, dialect))
+            raise self._unnamed(problem, header, name, dialect)
         text = candidates[0]
         if text in dialect.columns_that(_is_number, header):
-            hint = self._hint(name, header, dialect)
-            problem = f"column {text!r} holds numbers"
-            raise NoColumnError(name, problem, hint, _listed(header, dialect))
+            raise self._unnamed(f"column {text!r} holds numbers", header, name, dialect)
         return text
+
+    def _unnamed(
+        self, problem: str, header: Sequence[str], name: str, dialect: Dialect
+    ) -> NoColumnError:
+        """Return the error for columns that the user has to name."""
+        hint = self._hint(name, header, dialect)
+        return NoColumnError(name, problem, hint, _listed(header, dialect))
 
     def _hint(self, name: str, header: Sequence[str], dialect: Dialect) -> str:
         """Return how a user names the columns, with those of this file as an example."""

@@ -390,7 +390,8 @@ def check_searched(folder: Path, query: Any) -> None:
         return
     if folder.is_file():
         raise _is_a_file(folder, query)
-    if not folder.exists() and (Path(query) / MANIFEST).exists():
+    # a sentence may be too long for a path: os.path.exists then says no
+    if not folder.exists() and os.path.exists(os.path.join(query, MANIFEST)):
         raise UsageError(
             f'the index comes first, then the query: `promptcli index search {query} "{folder}"`'
         )

@@ -455,6 +455,7 @@ def test_a_file_or_a_query_in_the_place_of_the_index(run, built, text, monkeypat
     said = 'in.txt is a file of sentences, not an index: `promptcli search "x" in.txt`'
     refused(run("index", "search", "in.txt", "x"), 3, said)
     refused(run("index", "info", "in.txt"), 3, "is a file of sentences, not an index")
+    refused(run("index", "search", "nowhere", "a long query " * 400), 3, "nowhere; build one")
     np.save("v.npy", np.ones((2, 3), np.float32))
     refused(run("index", "search", "v.npy", "x"), 3, "promptcli index build v.npy -o FOLDER")
     refused(run("index", "search", "a cat", "idx"), 2, 'promptcli index search idx "a cat"')

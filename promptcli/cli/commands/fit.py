@@ -1,13 +1,11 @@
 """``promptcli fit``: fit a recipe's TF-IDF weights or transforms on sentences, into a model."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from promptcli import training as library
 from promptcli.cli.console import half_interval, result, result_json, result_table
-from promptcli.cli.options import Json, with_argument
+from promptcli.cli.options import Json, NamedModel, with_argument
 from promptcli.cli.signatures import Flag, command_of
 
 if TYPE_CHECKING:
@@ -24,9 +22,7 @@ if TYPE_CHECKING:
 )
 def fit(
     fit: "partial[Encoder]",
-    named: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")
-    ] = None,
+    named: NamedModel = None,
     json: Json = False,
 ) -> None:
     from promptcli.models.loading import open_registry

@@ -8,7 +8,7 @@ import typer
 
 from promptcli import models as library
 from promptcli.cli import console
-from promptcli.cli.options import RECIPE, Json, field_option, with_argument
+from promptcli.cli.options import RECIPE, Json, NamedModel, field_option, with_argument
 from promptcli.cli.pictures import PictureOptions
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import CheckFailedError, UsageError
@@ -197,9 +197,7 @@ def import_model(import_model: "partial[Entry]", json: Json = False) -> None:
 )
 def export(
     export: "partial[Exported]",
-    named: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")
-    ] = None,
+    named: NamedModel = None,
     json: Json = False,
 ) -> None:
     made = export(encoder=with_argument(export.keywords["encoder"], named))
