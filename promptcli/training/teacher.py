@@ -5,7 +5,8 @@ Hard negatives chosen by them.
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from promptcli.errors import UsageError
 from promptcli.models.loading import open_model
 from promptcli.notes import note, stage
 from promptcli.storage.files import atomic_path, sha256
-from promptcli.training.methods.training_settings import ContrastiveSettings
+from promptcli.training.methods.training_settings import ContrastiveSettings, TeacherSettings
 
 PART = 32_768  # sentences of a part
 
@@ -94,6 +95,43 @@ class EncodedVectors(SentenceVectors):
                         np.save(file, _finite(unit(window.vectors), self.name).astype(np.float16))
         self.parts = [read_array(path) for path in paths.values()]
         del self.encoder
+
+
+class JoinedVectors(SentenceVectors):
+    """The unit vectors t and u of two teachers side by side: [sqrt(1 - w) t, sqrt(w) u].
+
+    So the cosine of two sentences is (1 - w) cos(t, t') + w cos(u, u'), as of RankCSE's two
+    teachers.
+    """
+
+    def __init__(self, first: SentenceVectors, second: SentenceVectors, weight: float) -> None:
+        fingerprint = f"{first.fingerprint}+{second.fingerprint}"
+        super().__init__(first.sentences, fingerprint, first.width + second.width)
+        self.first = first
+        self.second = second
+        self.weight = weight
+
+    def encode(self, sentences: Sequence[str]) -> Floats:
+        first = unit(self.first.encode(sentences)) * np.float32(math.sqrt(1 - self.weight))
+        second = unit(self.second.encode(sentences)) * np.float32(math.sqrt(self.weight))
+        return np.concatenate([first, second], axis=1)
+
+    def second_moment(self) -> Floats:
+        total = np.zeros((self.width, self.width))
+        sentences = self.sentences
+        for start in range(0, len(sentences), PART):
+            vectors = self.encode(sentences[start : start + PART])
+            total += vectors.T @ vectors
+        mean: Floats = (total / len(sentences)).astype(np.float32)
+        return mean
+
+
+def teacher_of(models: Mapping[str, SentenceVectors], settings: TeacherSettings) -> SentenceVectors:
+    """Return the teacher's vectors, or those of both."""
+    first = models["teacher"]
+    if "second_teacher" not in models:
+        return first
+    return JoinedVectors(first, models["second_teacher"], settings.second_weight)
 
 
 def named_vectors(

@@ -18,7 +18,7 @@ from promptcli.training import teacher
 from promptcli.training.batches import batch_lengths, batches
 from promptcli.training.methods import find_method
 from promptcli.training.objectives.distillation import turned
-from promptcli.training.teacher import EncodedVectors
+from promptcli.training.teacher import EncodedVectors, SentenceVectors, teacher_of
 from tests.learning import learner_of, stopped_at
 from tests.reference.losses import guided_infonce, similarities_distance, vectors_distance
 from tests.tiny import SENTENCES
@@ -86,6 +86,36 @@ def test_pairs_add_a_contrastive_loss_that_the_teacher_guides(guide, hard, tiny_
     expected = similarities_distance([*one, *others], [*their_one, *their_others])
     expected += 0.5 * guided_infonce(one, others, *masked, 0.3)
     assert learner.objective.loss(views, columns).item() == pytest.approx(expected, rel=1e-4)
+
+
+def cosine_matrix(vectors):
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return units @ units.T
+
+
+def stored(vectors):
+    kept = SentenceVectors(SENTENCES, str(vectors.shape[1]), vectors.shape[1])
+    starts = range(0, len(vectors), teacher.PART)
+    kept.parts = [vectors[start : start + teacher.PART] for start in starts]
+    return kept
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
+def test_two_teachers_have_the_weighted_mean_of_their_cosines(weight, monkeypatch):
+    monkeypatch.setattr(teacher, "PART", 7)  # the moment is summed over parts
+    count = len(SENTENCES)
+    first, second = drawn(count, 12), 3 * drawn(count, 5)
+    settings = find_method("distill", supervised=False).small.replace(second_weight=weight)
+    models = {"teacher": stored(first), "second_teacher": stored(second)}
+    joined = teacher_of(models, settings)
+    both = joined.encode(SENTENCES)
+    assert both.shape == (count, joined.width) == (count, 17)
+    expected = (1 - weight) * cosine_matrix(first) + weight * cosine_matrix(second)
+    assert both @ both.T == pytest.approx(expected, abs=1e-5)
+    moment = sum(np.outer(vector, vector) for vector in both) / count
+    assert joined.second_moment() == pytest.approx(moment, abs=1e-5)
+    alone = teacher_of({"teacher": stored(first)}, settings)
+    assert alone.width == 12
 
 
 @pytest.mark.parametrize(("theirs", "own"), [(12, 5), (5, 12), (7, 7)])
@@ -214,11 +244,31 @@ def test_a_file_of_vectors_is_a_teacher(corpus, tmp_path, tiny_folder):
         assert losses[-1] < losses[0]
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
+@pytest.mark.parametrize("method", ["distill", "rankcse"])
+def test_a_model_and_a_file_of_another_width_teach_together(method, corpus, tmp_path, tiny_folder):
+    options = {"backbone": str(tiny_folder("bert")), "teacher": str(tmp_path / "vectors.npy")}
+    scores = {}
+    for second in ("", str(tiny_folder("roberta"))):
+        trained = pc.train(method, corpus, **options, second_teacher=second, **SETTINGS)
+        losses = [score.loss for score in trained.curve[1:]]
+        assert losses[-1] < losses[0]
+        scores[second] = losses
+    assert trained.facts["second_teacher_fingerprint"]
+    assert len(set(map(tuple, scores.values()))) == 2
+
+
 def with_nan(tmp_path):
     vectors = np.load(tmp_path / "vectors.npy")
     vectors[17] = np.nan
     np.save(tmp_path / "nan.npy", vectors)
     return "nan.npy"
+
+
+def of_other_sentences(folder):
+    (folder / "others.txt").write_text("".join(f"{sentence}\n" for sentence in CORPUS[::-1]))
+    pc.embed(folder / "others.txt", folder / "others.npy", "mini-static")
+    return "others.npy"
 
 
 #: What changes, as code on the folder of ``corpus``, and what is said.
@@ -229,6 +279,16 @@ REFUSED = {
         lambda folder: {"teacher": "none.npy"},
         NotFoundError,
         "'none.npy' cannot be opened",
+    ),
+    "no second file": (
+        lambda folder: {"second_teacher": "none.npy"},
+        NotFoundError,
+        "'none.npy' cannot be opened",
+    ),
+    "second teacher of others": (
+        lambda folder: {"second_teacher": of_other_sentences(folder)},
+        UsageError,
+        "others.npy is of other sentences than",
     ),
     "nan": (
         lambda folder: {"teacher": with_nan(folder)},

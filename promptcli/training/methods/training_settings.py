@@ -284,6 +284,16 @@ class TeacherSettings(TrainingSettings):
         " wrote of the data.",
         model=True,
     )
+    second_teacher: str = setting(
+        "",
+        "Another model that is learned from, in the same forms: the cosine of two sentences is then"
+        " the weighted mean of both teachers'.",
+        model=True,
+        optional=True,
+    )
+    second_weight: float = setting(
+        0.5, "Weight of `second-teacher`; that of `teacher` is 1 less this.", min=0, max=1
+    )
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from promptcli.training.methods.training_settings import (
     MovedBiasSettings,
 )
 from promptcli.training.objectives.objective import Columns, Objective
-from promptcli.training.teacher import SentenceVectors
+from promptcli.training.teacher import SentenceVectors, teacher_of
 from promptcli.training.trainable_encoder import BiasInputs, TokenizedView, TrainableEncoder
 
 #: the settings that a contrastive objective reads
@@ -366,12 +366,18 @@ class Ranking(Contrastive[RankCSESettings]):
 
     layouts = (SENTENCES,)
 
+    def __init__(
+        self, settings: RankCSESettings, encoder: TrainableEncoder, generator: torch.Generator
+    ) -> None:
+        super().__init__(settings, encoder, generator)
+        self.teacher = teacher_of(encoder.models, settings)
+
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
     ) -> tuple[Tensor, ...]:
         """Return z1 and z2, (n, d) float32, and the teacher's vectors (n, e)."""
         views = super().views(encoder, sides, columns)
-        teacher = encoder.models["teacher"].encode(columns[0])
+        teacher = self.teacher.encode(columns[0])
         return *views, to_device(teacher, views[0].device)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:

@@ -25,7 +25,7 @@ from promptcli.training.objectives.contrastive import (
     nearer_than_positive,
 )
 from promptcli.training.objectives.objective import Columns, Objective
-from promptcli.training.teacher import SentenceVectors
+from promptcli.training.teacher import SentenceVectors, teacher_of
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 _SAMPLE = 6000  # sentences by which the teacher's space is turned
@@ -42,7 +42,7 @@ class Distillation(Objective[DistillSettings]):
         self, settings: DistillSettings, encoder: TrainableEncoder, generator: torch.Generator
     ) -> None:
         super().__init__(settings, encoder, generator)
-        self.teacher = encoder.models["teacher"]
+        self.teacher = teacher_of(encoder.models, settings)
         self.map: Tensor | None = None
         if settings.target == "vectors" and encoder.backbone.width != self.teacher.width:
             encoder.eval()
