@@ -350,7 +350,7 @@ _OTHERS = (
     ),
     Command(
         "search",
-        "index.search_files",
+        "file_search.search_files",
         "Search in texts and tables by meaning, without an index.",
         example='"a cat sleeps" sentences.txt',
     ),

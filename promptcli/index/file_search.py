@@ -23,10 +23,10 @@ from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import UsageError, counted
 from promptcli.index.file_rows import FileRows, Reader, find_files
-from promptcli.index.where import Condition
 from promptcli.notes import note, stage
 
 if TYPE_CHECKING:
+    from promptcli.index.where import Condition
     from promptcli.models.loading import Model
 
 _WINDOW = 16_384  # rows that are encoded together
@@ -102,6 +102,8 @@ def search(
     unreadable = list[UsageError]()
     condition = None
     if where is not None:
+        from promptcli.index.where import Condition  # Arrow's functions
+
         condition = Condition(where)
     encoder = open_encoder(model, dtype="auto", rows=_WINDOW)
     documents = encoder.in_role("document", report=True)
@@ -184,7 +186,7 @@ def _candidates(
     reader: Reader,
     named: dict[str, bool],
     unreadable: list[UsageError],
-    condition: Condition | None,
+    condition: "Condition | None",
 ) -> Iterator[_Candidate]:
     """Yield the rows of files that fulfil the condition."""
     for file, in_folder in named.items():
@@ -194,7 +196,7 @@ def _candidates(
                 yield _Candidate(file, row, read.lines)
 
 
-def _chosen(read: FileRows, condition: Condition | None) -> Sequence[Passage]:
+def _chosen(read: FileRows, condition: "Condition | None") -> Sequence[Passage]:
     if condition is None:
         return read.rows
     columns = {TEXT: pa.array([row.text for row in read.rows], pa.string())}

@@ -42,6 +42,7 @@ for command in json.loads(sys.argv[1]):
     except SystemExit as ended:
         assert not ended.code, (command, ended.code)
     assert "torch" not in sys.modules, command
+    assert command[0] == "index" or "faiss" not in sys.modules, command
 import promptcli as pc
 encoder = pc.load("mini-static")
 assert encoder.encode(["a"]).shape == (1, 256) and "static/avg" in repr(encoder)

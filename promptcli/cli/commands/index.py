@@ -1,8 +1,8 @@
-"""The commands of ``promptcli index``; and ``search``, which searches files without an index."""
+"""The commands of ``promptcli index``."""
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -12,21 +12,17 @@ import typer
 
 from promptcli import index as library
 from promptcli.cli import console
+from promptcli.cli.commands.file_search import nothing_found, one_line
 from promptcli.cli.commands.models import method_line
 from promptcli.cli.options import MODEL, Json
 from promptcli.cli.signatures import Flag, FlagRow, command_of
 from promptcli.errors import UsageError, counted
-from promptcli.index import file_search
 from promptcli.index import sync as mirroring
 from promptcli.recipe import Recipe
 
 if TYPE_CHECKING:
-    from promptcli.index.file_search import Line
     from promptcli.index.rows import Hit
     from promptcli.index.stored import IndexManifest
-
-
-_LONGEST = 1000  # characters of a text that are printed; `--json` prints all
 
 
 def _source(file: str) -> Any:
@@ -125,7 +121,7 @@ def search(query_index: "partial[Any]", json: Json = False) -> None:
                 console.result(f"query: {one_line(query)}")
             print_hits(hits)
         if not hits:
-            console.note(_nothing_found(query, query_index.keywords))
+            console.note(nothing_found(query, query_index.keywords))
 
 
 @command_of(library.find_dups, flags=_INDEX)
@@ -141,18 +137,6 @@ def dups(find: "partial[tuple[list[list[Hit]], int]]", json: Json = False) -> No
     spare = sum(len(cluster) - 1 for cluster in clusters)
     groups = counted(len(clusters), "group")
     console.note(f"{groups}; {spare:,} of {counted(row_count, 'row')} repeat another row")
-
-
-def _nothing_found(query: str, conditions: Mapping[str, Any]) -> str:
-    """Return why a search has no hit: only its conditions can leave out every row."""
-    least = conditions["min_score"]
-    where = conditions["where"]
-    if least is not None:
-        reason = f"no row scores at least {least} for {query!r}"
-        return reason if where is None else f"{reason} among those that meet the condition"
-    if where is not None:
-        return "no row meets the condition"
-    return f"no row matches {query!r}"
 
 
 def _json(hit: "Hit") -> dict[str, object]:
@@ -185,13 +169,6 @@ def _with_heading(hit: "Hit") -> str:
     columns = hit.columns or {}
     is_passage = "heading" in columns and "end_line" in columns
     return text.replace("\n", ": ", 1) if is_passage else text
-
-
-def one_line(text: str) -> str:
-    """Return a text without control characters, cut to what a screen holds."""
-    if len(text) > _LONGEST:
-        text = f"{text[:_LONGEST]}…"
-    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _show(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> None:
@@ -237,39 +214,3 @@ def _search_quality(manifest: "IndexManifest") -> str:
     if manifest.factor:
         quality += f", candidates {10 * manifest.factor:g}"
     return quality
-
-
-@command_of(
-    file_search.search,
-    flags={
-        "files": "FILE...",
-        "k": Flag("-k", min=1),
-        "model": "--model -m",
-        "context": Flag(min=0),
-        "bad_lines": Flag(metavar="FILE"),
-    },
-)
-def search_files(search: "partial[list[Line]]", json: Json = False) -> None:
-    lines = search()
-    for line in lines:
-        if json:
-            console.result_json({**asdict(line), "score": round(line.score, 6)})
-        else:
-            _print_line(line)
-            if search.keywords["context"]:
-                console.result("")
-    if not lines:
-        console.note(_nothing_found(search.keywords["query"], search.keywords))
-
-
-def _print_line(line: "Line") -> None:
-    """Print a line that was found between those around it, as grep does."""
-    for number, text in enumerate(line.before, line.line - len(line.before)):
-        console.result(f"        {line.file}-{number}- {one_line(text)}")
-    place = f"{line.file}:{line.line}"
-    if line.end_line != line.line:
-        place += f"-{line.end_line}"
-    text = f"{line.heading}: {line.text}" if line.heading else line.text
-    console.result(f"{line.score:.4f}  {place}: {one_line(text)}")
-    for number, text in enumerate(line.after, line.end_line + 1):
-        console.result(f"        {line.file}-{number}- {one_line(text)}")

@@ -1,0 +1,74 @@
+"""The command ``search``, which searches files without an index.
+
+It imports nothing of an index (FAISS, Arrow's functions): it answers at once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from promptcli.cli import console
+from promptcli.cli.options import Json
+from promptcli.cli.signatures import Flag, command_of
+from promptcli.index import file_search
+
+if TYPE_CHECKING:
+    from promptcli.index.file_search import Line
+
+_LONGEST = 1000  # characters of a text that are printed; `--json` prints all
+
+
+@command_of(
+    file_search.search,
+    flags={
+        "files": "FILE...",
+        "k": Flag("-k", min=1),
+        "model": "--model -m",
+        "context": Flag(min=0),
+        "bad_lines": Flag(metavar="FILE"),
+    },
+)
+def search_files(search: "partial[list[Line]]", json: Json = False) -> None:
+    lines = search()
+    for line in lines:
+        if json:
+            console.result_json({**asdict(line), "score": round(line.score, 6)})
+        else:
+            _print_line(line)
+            if search.keywords["context"]:
+                console.result("")
+    if not lines:
+        console.note(nothing_found(search.keywords["query"], search.keywords))
+
+
+def _print_line(line: "Line") -> None:
+    """Print a line that was found between those around it, as grep does."""
+    for number, text in enumerate(line.before, line.line - len(line.before)):
+        console.result(f"        {line.file}-{number}- {one_line(text)}")
+    place = f"{line.file}:{line.line}"
+    if line.end_line != line.line:
+        place += f"-{line.end_line}"
+    text = f"{line.heading}: {line.text}" if line.heading else line.text
+    console.result(f"{line.score:.4f}  {place}: {one_line(text)}")
+    for number, text in enumerate(line.after, line.end_line + 1):
+        console.result(f"        {line.file}-{number}- {one_line(text)}")
+
+
+def nothing_found(query: str, conditions: Mapping[str, Any]) -> str:
+    """Return why a search has no hit: only its conditions can leave out every row."""
+    least = conditions["min_score"]
+    where = conditions["where"]
+    if least is not None:
+        reason = f"no row scores at least {least} for {query!r}"
+        return reason if where is None else f"{reason} among those that meet the condition"
+    if where is not None:
+        return "no row meets the condition"
+    return f"no row matches {query!r}"
+
+
+def one_line(text: str) -> str:
+    """Return a text without control characters, cut to what a screen holds."""
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}…"
+    return "".join(character if character.isprintable() else " " for character in text)
