@@ -9,7 +9,7 @@
 # By variables: PYTHON; OUT (a file a job, and the models); DATA (SentEval folder); CORPUS, NLI, GLOSSES and PUD (folder of
 # the Wikipedia files named in mini-bert's card; nli_triplets.csv and nli_pairs.tsv; common_words.tsv; sentences.txt); for
 # kinds and distill: PAIRS, the folder of the files of pairs named below; for distill: TEXTS, the folder of
-# distillation_corpus.py, and TEACHER, a model.
+# distillation_corpus.py, and TEACHER, a model; for two-teachers, also SECOND, another model.
 set -euo pipefail
 
 PYTHON=${PYTHON:-python}
@@ -17,7 +17,7 @@ OUT=${OUT:-figures}
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 TESTS="STS12 STS13 STS14 STS-B SICK-R"
 TEMPLATE='This sentence : "[X]" means [MASK] .'
-STUDENTS="mini mini-static vectors layer-1 layer-2 similarities vectors-alone first-10000 first-40000 average pairs-teacher pairs-both pairs"
+STUDENTS="mini mini-static vectors layer-1 layer-2 similarities vectors-alone first-10000 first-40000 average second-teacher two-teachers two-teachers-2 pairs-teacher pairs-both pairs"
 KINDS="captions questions nli headlines simplify twitter tatoeba"
 SYSTEMS="defsent consert-joint consert consert-after-joint isbert cotbert sbert sbert-regression"
 
@@ -91,7 +91,7 @@ train() {
 
 # distill STUDENT: mini and mini-static as shipped; the others, of 600 steps, are what each ingredient is worth
 distill() {
-  local corpus="$OUT/distill" data teacher set="--steps 600 --set eval-steps=100" pairs="" file count
+  local corpus="$OUT/distill" data teacher model set="--steps 600 --set eval-steps=100" pairs="" file count
   local -a prompt=(--prompt "$TEMPLATE")
   if [ ! -s "$corpus.npy" ]; then
     "$PYTHON" benchmarks/distillation_corpus.py --data "$TEXTS" -o "$corpus.txt"
@@ -112,6 +112,19 @@ distill() {
       data="--data $corpus.$count.txt"
       promptcli embed "$corpus.$count.txt" -m "$TEACHER" --precision float16 -o "$corpus.$count.npy" --force
       teacher="--set teacher=$corpus.$count.npy" ;;
+    second-teacher | two-teachers*)
+      count=81840
+      head -n "$count" "$corpus.txt" >"$corpus.$count.txt"
+      data="--data $corpus.$count.txt"
+      for model in TEACHER SECOND; do
+        if [ ! -s "$corpus.$model.npy" ]; then
+          promptcli embed "$corpus.$count.txt" -m "${!model:?}" --precision float16 -o "$corpus.$model.npy" --force
+        fi
+      done
+      teacher="--set teacher=$corpus.TEACHER.npy" ;;&
+    second-teacher) teacher="--set teacher=$corpus.SECOND.npy" ;;
+    two-teachers*) teacher+=" --set second-teacher=$corpus.SECOND.npy" ;;&
+    two-teachers-2) teacher+=" --set second-weight=0.6667" ;;
     pairs-teacher | pairs-both) data="$pairs --set data-temperature=2" teacher="--set teacher=$TEACHER" ;;&
     pairs-both) set+=" --set contrastive-weight=0.2" ;;
     pairs)

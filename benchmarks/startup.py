@@ -30,7 +30,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
 body = Transformer(sys.argv[1])
 pooling = Pooling(body.get_word_embedding_dimension())
-model = SentenceTransformer(modules=[body, pooling], device="cpu")
+model = SentenceTransformer(modules=[body, pooling], device="cpu").float()  # stored in float16
 model.encode(open(sys.argv[2]).read().splitlines())
 """
 

@@ -23,6 +23,7 @@ from model2vec import StaticModel
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import promptcli as pc
+from promptcli.backbones.tokenizer import pack
 
 
 def peer_of(encoder):
@@ -32,7 +33,7 @@ def peer_of(encoder):
     kept = [
         token
         for token, ids in enumerate(encoder.pooling.weights._rewritten_tokens(tokens))
-        if ids == [token]
+        if ids == pack([token])
     ]
     table = np.zeros((len(pieces), encoder.width), np.float32)
     rows = encoder.backbone.token_rows[kept].detach()

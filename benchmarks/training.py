@@ -49,12 +49,11 @@ def ours(
     settings = method.small.replace(batch_size=batch, max_length=_LENGTH, **prefix)
     learner = Learner(method, settings, load_backbone(folder))
     step = Trainer(learner, Processes(Accelerator(cpu=True), mixed=mixed))
-    template = learner.view_encoders[0].template
+    view = learner.view_encoders[0]
 
     def tokens(lines: list[str]) -> int:
-        return 2 * sum(
-            len(row) for row in template.splice(learner.backbone.tokenizer.packed(lines), 512).rows
-        )
+        pieces = learner.backbone.tokenizer.packed(lines)
+        return 2 * sum(map(len, view.template.splice(pieces, view.max_length).rows))
 
     return (
         lambda lines: [step.gradients(0, [lines])] and None,
@@ -158,7 +157,7 @@ def peer_loop(
 
     body = Transformer(folder, max_seq_length=_LENGTH)
     pooling = Pooling(body.get_embedding_dimension(), pooling_mode="cls")
-    model = SentenceTransformer(modules=[body, pooling], device="cpu")
+    model = SentenceTransformer(modules=[body, pooling], device="cpu").float()  # stored in float16
     loaded = _peak()
     clock = Clock()
     with tempfile.TemporaryDirectory() as output:

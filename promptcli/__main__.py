@@ -32,9 +32,12 @@ def main() -> None:
     _forget_current_folder()
     # tokens are millions of lists: Python's thresholds cost a fifth of the time
     gc.set_threshold(50_000, 20, 20)
-    from promptcli.children import safe_path
-    from promptcli.cli.app import main as run
-
+    try:
+        from promptcli.children import safe_path
+        from promptcli.cli.app import main as run
+    except KeyboardInterrupt:  # before the command line itself answers signals
+        sys.stderr.write("promptcli: interrupted; nothing was changed\n")
+        sys.exit(130)
     with safe_path():
         run()
 

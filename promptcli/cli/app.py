@@ -169,7 +169,7 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write Typer's help page and the command's own section."""
-        with _variables_hidden(self.params):  # the guide says how they are called
+        with _shortened(self.get_params(ctx)):
             super().format_help(ctx, formatter)
         if self.help_tail:
             heading, rows = getattr(self.load(), self.help_tail)(ctx.meta.get("words", ()))
@@ -180,16 +180,22 @@ class Command(TyperCommand):
 
 
 @contextlib.contextmanager
-def _variables_hidden(parameters: Sequence[Any]) -> Iterator[None]:
-    """Leave the variables of options out of a help page; messages about wrong values name them."""
-    before = [parameter.show_envvar for parameter in parameters]
-    for parameter in parameters:
-        parameter.show_envvar = False
+def _shortened(parameters: Sequence[Any]) -> Iterator[None]:
+    """Leave out of a help page the types of flags, which take no value, and the variables of
+    options: the guide says how they are called, and messages about wrong values name them.
+    """
+    options = [parameter for parameter in parameters if hasattr(parameter, "show_envvar")]
+    before = [(option.show_envvar, option.metavar) for option in options]
+    for option in options:
+        option.show_envvar = False
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
     try:
         yield
     finally:
-        for parameter, is_shown in zip(parameters, before, strict=True):
-            parameter.show_envvar = is_shown
+        for option, (is_shown, metavar) in zip(options, before, strict=True):
+            option.show_envvar = is_shown
+            option.metavar = metavar
 
 
 def _end_of_options(args: Sequence[str]) -> int:

@@ -18,7 +18,7 @@ from promptcli.settings import PAPER, expand_user, read_settings, setting, value
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 #: A model as an argument, for ``with_argument``.
-NamedModel = Annotated[str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")]
+NamedModel = Annotated[str | None, typer.Argument(metavar="MODEL", help="The same as --model.")]
 
 
 @dataclass(frozen=True)
@@ -353,8 +353,9 @@ class Runtime:
     device: str = setting("auto", "auto, cpu, cuda, cuda:1, mps.", panel=_PANEL)
     dtype: str = setting(
         "auto",
-        "auto, float32, bfloat16, float16, tf32 (on a GPU), int8 (of a backend, however inexact)."
-        " auto: float32 for figures; bfloat16 for embed, index and serve if the hardware supports"
+        "auto, float32, bfloat16, float16, tf32 (on a GPU), int8 (with a backend; its loss is not"
+        " checked)."
+        " auto: float32 for scores; bfloat16 for embed, index and serve if the hardware supports"
         " it; causal models as stored.",
         panel=_PANEL,
     )

@@ -89,7 +89,12 @@ def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, s
     }
     for name, (_, text) in tables.items():
         unchanged = (folder / name).is_file() and (folder / name).read_bytes() == text.encode()
-        check_output(folder / name, force=force or unchanged, option="examples")
+        if not unchanged and not force and (folder / name).exists():
+            raise UsageError(
+                f"examples: {folder / name} exists and is another file; name a new folder"
+                " (promptcli examples FOLDER), or replace it by `force`"
+            )
+        check_output(folder / name, force=True, option="examples")
     for name, (_, text) in tables.items():
         write_text(folder / name, text)
     return {name: content for name, (content, _) in tables.items()}

@@ -326,7 +326,8 @@ class ColumnChoice:
                 if not remedy and example is not None:
                     remedy = f"; name others, e.g. {example}"
                 raise UsageError(
-                    f"{name}: no column {given!r}, or several; {_listed(header, dialect)}{remedy}"
+                    f"{name}: {_how_many(given, header)} {given!r};"
+                    f" {_listed(header, dialect)}{remedy}"
                 )
             if column not in NUMERIC and dialect.holds_numbers(place, header):
                 raise UsageError(
@@ -407,7 +408,7 @@ class ColumnChoice:
         given = [_example(layout, name, header, dialect) for layout in self.layouts]
         examples = [example for example in given if example]
         if not examples:
-            return "no columns of it may be these; give another file"
+            return "none of its columns fits; give another file"
         return f"name the columns, e.g. {' or '.join(examples)}"
 
 
@@ -419,7 +420,7 @@ def _given_column(
     if column is None:
         listed = _listed(header, dialect)
         raise UsageError(
-            f"{name}: `{option}` {given!r} is not a column, or not unique;"
+            f"{name}: `{option}` {given!r}: {_how_many(given, header)} of that name;"
             f" {listed}{did_you_mean(given, header)}"
         )
     return column
@@ -448,8 +449,13 @@ def _likely_columns(
         figures = {column for column in header if _key(column) in _NUMERIC_NAMES}
     texts = [column for column in header if column not in figures and not _ID_NAME.search(column)]
     numbers = [column for column in header if column in figures and not _ID_NAME.search(column)]
-    if layout == SENTENCES:  # the longest ones are most likely sentences
-        texts.sort(key=lambda column: -sum(map(len, dialect.cells_of(column, header))))
+    if layout == SENTENCES:  # a pair's first one; else the longest ones are most likely sentences
+        texts.sort(
+            key=lambda column: (
+                _key(column) not in _FIRST_SIDES,
+                -sum(map(len, dialect.cells_of(column, header))),
+            )
+        )
     columns = []
     for role in layout or (TEXT,):
         of_role = texts
@@ -488,6 +494,8 @@ _KNOWN = {
 
 
 #: Names of columns of numbers.
+#: Names of a pair's first sentence.
+_FIRST_SIDES = {_key(first) for first, _ in (*SIDES, *POSITIVES)}
 _NUMERIC_NAMES = {_key(name) for role in NUMERIC for name in ALIASES[role]}
 #: A name of a column of ids: ``id``, ``_id``, ``user_id``, ``userId``.
 _ID_NAME = re.compile(r"^id$|[\s_.-]id$|[a-z]Id$|^ID$|[\s_.-]ID$")
@@ -543,7 +551,22 @@ def unique_names(header: Sequence[str]) -> list[str]:
 
 
 def _find(name: str, header: Sequence[str]) -> str | None:
-    """Return the only column of that name or number; None if none or several have it.
+    """Return the only column of that name or number; None if none or several have it."""
+    matches = _matching(name, header)
+    if len(matches) == 1:
+        return matches[0]
+    return None
+
+
+def _how_many(name: str, header: Sequence[str]) -> str:
+    """Return "no column" or "several columns", by how many have that name."""
+    if _matching(name, header):
+        return "several columns"
+    return "no column"
+
+
+def _matching(name: str, header: Sequence[str]) -> list[str]:
+    """Return the columns of that name or number.
 
     The spelling counts first, then the name regardless of case and spaces, then the number.
     """
@@ -554,9 +577,7 @@ def _find(name: str, header: Sequence[str]) -> str | None:
     if not matches and name.isdecimal() and len(name) < 10 and 1 <= int(name) <= len(header):
         numbered = header[int(name) - 1]
         matches = [column for column in header if column == numbered]
-    if len(matches) == 1:
-        return matches[0]
-    return None
+    return matches
 
 
 def _find_any(names: Sequence[str], header: Sequence[str]) -> str | None:
@@ -776,7 +797,7 @@ def _table(text: Text, form: str, fields: ColumnChoice, name: str, tell: Tell) -
         remarks.append(f" as a table separated by {sign}")
     if best.quoted and best.delimiter == "\t":
         remarks.append(", its cells in double quotes")
-    return _with_header(best, named, remarks, name, tell)
+    return _with_header(best, form, named, remarks, name, tell)
 
 
 def _readings(lines: Sequence[str], usual: str, blank: int) -> list[Dialect]:
@@ -846,7 +867,7 @@ def _has_quoted_cells(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _with_header(
-    table: Dialect, named: Set[str], remarks: list[str], name: str, tell: Tell
+    table: Dialect, form: str, named: Set[str], remarks: list[str], name: str, tell: Tell
 ) -> Dialect:
     """Return a table without its header among the rows, or with numbers in its place."""
     if not table.rows:
@@ -854,7 +875,7 @@ def _with_header(
     first, *rows = table.rows
     if table.has_column(named):
         table = replace(table, rows=rows)
-    elif _looks_like_header(first, rows):
+    elif _looks_like_header(first, rows, form):
         remarks.append(f" with the header {', '.join(first)}")
         table = replace(table, rows=rows)
     else:
@@ -871,12 +892,16 @@ def _with_header(
     return table
 
 
-def _looks_like_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether the cells of a first row are names: short ones, or words above numbers."""
+def _looks_like_header(first: Sequence[str], rows: Sequence[Sequence[str]], form: str) -> bool:
+    """Return whether the cells of a first row are names: words above numbers, or short ones.
+
+    In a text (``form``) short ones may be a list's first item: they are no names.
+    """
     if any(_is_figure(cell) for cell in first):
         return False
     names = [cell.strip() for cell in first if cell.strip()]
-    if all(name[-1] not in ".!?" and len(name.split()) < 4 for name in names):
+    are_short = all(name[-1] not in ".!?" and len(name.split()) < 4 for name in names)
+    if are_short and form != "text":
         return True
     for column in zip(*rows, strict=False):
         filled = [cell for cell in column if cell]

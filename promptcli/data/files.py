@@ -49,12 +49,20 @@ LOOK = 1 << 16
 
 _BUFFER = 1 << 20
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_IMAGE = "an image, not text; give a text or a table"
 #: First bytes of files that are not text, and what to do with them.
 _OTHER_KINDS = {
     b"\x1f\x8b": "gzip data; name the file .gz, or pipe it through gunzip -c",
     b"PK\x03\x04": (
         "an Office document or a zip archive, not text; save it as text or CSV, or unpack it"
     ),
+    b"\xd0\xcf\x11\xe0": "an old Office document, not text; save it as text or CSV",
+    b"{\\rtf": "an RTF document; save it as plain text",
+    b"%PDF-": "a PDF, not text; extract its text first, e.g. pdftotext FILE.pdf FILE.txt",
+    b"\x89PNG": _IMAGE,
+    b"\xff\xd8\xff": _IMAGE,
+    b"GIF8": _IMAGE,
+    b"PAR1": "Parquet; end its name with .parquet",
 }
 _CONVERT = "convert it: iconv -f CP1252 -t UTF-8 IN > OUT (with the encoding it is in)"
 
@@ -96,6 +104,8 @@ def check_file(path: Path, *, regular: bool = False, allowed: str | None = None)
 
     ``allowed`` says what may be given instead of a file that is missing.
     """
+    if path == STANDARD and not path.exists():
+        raise UsageError("- is standard input, which is not read here; give a file")
     if allowed is None:
         allowed = "a file" if regular else "a file, or -"
     try:
@@ -104,7 +114,7 @@ def check_file(path: Path, *, regular: bool = False, allowed: str | None = None)
         reason = error.strerror if isinstance(error, OSError) else error
         names: list[str] = []
         with contextlib.suppress(OSError, ValueError):
-            names = os.listdir(path.parent)
+            names = [name for name in os.listdir(path.parent) if name != path.name]  # a dead link
         near = did_you_mean(path.name, names)
         raise NotFoundError(
             f"{str(path)!r} cannot be opened ({reason}); give {allowed}{near}"

@@ -475,7 +475,9 @@ def _array(
     try:
         items = json.loads("".join(held))
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name}: malformed JSON: {error}") from None
+        raise UsageError(
+            f"{name}: malformed JSON: {error}; give one array, or an object a line"
+        ) from None
     rows = list[Any]()
     for number, item in enumerate(items, 1):
         if isinstance(item, str):

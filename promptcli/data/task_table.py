@@ -63,8 +63,8 @@ def read_graded_pairs(path: str | Path) -> list[GoldRow]:
     scores = {score for _, _, score in rows}
     if len(scores) < 2:
         raise UsageError(
-            f"{path}: all {len(rows):,} scores are {scores.pop():g}; give two different ones, to"
-            " rank"
+            f"{path}: every score is {scores.pop():g} ({counted(len(rows), 'pair')}); give two"
+            " different ones, to rank"
         )
     return rows
 

@@ -12,6 +12,8 @@ _TEXTS, _CHARACTERS = 200, 1000  #: that are looked at, and of each text
 #: all-MiniLM-L6-v2, sentences of English have 0.02, of six other languages in Latin letters 0.05 to
 #: 0.25, of Russian, Greek, Hebrew, Arabic, Hindi, Thai, Chinese and Korean 0.7 and more.
 _MOST = 0.5
+#: Texts of the Latin alphabet with fewer letters are abbreviations, maybe, of any language.
+_FEW = 40
 
 
 def note_unknown_letters(encoder: SentenceEncoder, texts: Sequence[str]) -> None:
@@ -19,9 +21,11 @@ def note_unknown_letters(encoder: SentenceEncoder, texts: Sequence[str]) -> None
     step = max(1, len(texts) // _TEXTS)
     sample = [text[:_CHARACTERS] for text in texts[::step]]
     unknown, letters = encoder.pieces.unknown_letters(sample)
-    if unknown > _MOST * letters:
+    is_short = letters < _FEW and all(text.isascii() for text in sample)
+    if unknown > _MOST * letters and not is_short:
+        name = encoder.name or encoder.origin.backbone
         note(
-            f"{encoder.origin.backbone!r} has not learned the language of these texts, so their"
-            f" vectors mean little: {unknown / letters:.0%} of the letters are unknown to its"
-            " vocabulary, or known only as single letters; give another `model`"
+            f"{name!r} has not learned the language of these texts, so their vectors mean little:"
+            f" {unknown / letters:.0%} of the letters are unknown to its vocabulary, or known only"
+            " as single letters; give another `model`"
         )

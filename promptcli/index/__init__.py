@@ -62,7 +62,7 @@ def build_index(
             line). Of a table it is the rows.
         split: Split lines, and rows of tables, that are longer than the model's window at paragraph
             and sentence ends; results show the best part.
-        lexical: Also count words (BM25), for searches with ``hybrid`` or ``lexical``.
+        lexical: Also count words (BM25), for hybrid and lexical searches.
         force: Replace an existing index.
         bad_lines: File that gets the rows that cannot be read, as JSON lines with number, reason
             and line; they are left out. Default: the first one is refused.
@@ -80,6 +80,10 @@ def build_index(
     folder = Path(folder)
     room = size_of(memory)
     files = inputs.RowFiles(file, ColumnChoice(text_field, id_field), folder, split, rows)
+    if files.file.is_dir() and not files.are_vectors:
+        raise UsageError(
+            f"{file} is a folder; `promptcli index sync {folder} {file}` indexes the files in it"
+        )
     for option, is_given in (("split", split), ("bad_lines", bad_lines is not None)):
         if is_given and files.are_vectors:
             raise UsageError(
@@ -273,7 +277,7 @@ def search_index(
         k: Results per query.
         model: The encoder of the index. Default: made again from what the index remembers.
         hybrid: Rank by cosine and by words (BM25), joined: for exact names and codes. The index
-            needs ``lexical``.
+            must count words, see ``build_index``.
         lexical: Rank by words alone, without a model.
         min_score: Leave out answers below this score.
         where: Condition on the other columns of the indexed table, e.g. 'year > 2020 and lang =

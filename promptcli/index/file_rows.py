@@ -156,12 +156,28 @@ def place_ids(
     return names
 
 
-def find_files(names: Sequence[str | Path]) -> dict[str, bool]:
+_INDEX = "index.json"  # in the folder of an index; stored.py, which imports FAISS, writes it
+
+
+def list_of_names(names: str | Path | Sequence[str | Path]) -> list[str]:
+    """Return names of files as a list; one alone as a list of one."""
+    if isinstance(names, str | Path):
+        names = [names]
+    return list(map(str, names))
+
+
+def find_files(names: str | Path | Sequence[str | Path]) -> dict[str, bool]:
     """Return the files, in order, and whether each was found in a folder or by a glob."""
+    names = list_of_names(names)
     files: dict[str, bool] = {}
-    for name in map(str, names):
+    for name in names:
         path = Path(name)
         if path.is_dir():
+            if (path / _INDEX).is_file():
+                raise UsageError(
+                    f"{name} is an index, not a folder of texts; `promptcli index search {name}"
+                    " QUERY` searches it"
+                )
             inside = [file for file in sorted(path.rglob("*")) if file.is_file()]
             shown = (
                 file
@@ -178,6 +194,6 @@ def find_files(names: Sequence[str | Path]) -> dict[str, bool]:
             files[name] = False
     if not files:
         raise NotFoundError(
-            f"no file in {', '.join(map(str, names))}; give texts, tables, or folders of them"
+            f"no file in {', '.join(names)}; give texts, tables, or folders of them"
         )
     return files

@@ -22,7 +22,7 @@ from promptcli.embedding.passages import Passage
 from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import UsageError, counted
-from promptcli.index.file_rows import FileRows, Reader, find_files
+from promptcli.index.file_rows import FileRows, Reader, find_files, list_of_names
 from promptcli.notes import note, stage
 
 if TYPE_CHECKING:
@@ -97,8 +97,9 @@ def search(
 
     if not query.strip():
         raise UsageError("the query is empty; give a few words, or a sentence")
-    _check_order(query, files)
-    named = find_files(files)
+    names = list_of_names(files)
+    _check_order(query, names)
+    named = find_files(names)
     unreadable = list[UsageError]()
     condition = None
     if where is not None:
@@ -145,21 +146,22 @@ def search(
     else:
         skipped = ""
     if not count and condition is None:
-        raise UsageError(f"no line to search in {', '.join(map(str, files))}{skipped}")
+        raise UsageError(f"no line to search in {', '.join(names)}{skipped}")
+    by = f" with {encoder.name}" if encoder.name else ""
     note(
         f"searched {counted(count, reader.unit)} of"
-        f" {counted(len(named) - len(unreadable), 'file')}{skipped}"
+        f" {counted(len(named) - len(unreadable), 'file')}{by}{skipped}"
     )
     return [line for line in best if min_score is None or line.score >= min_score]
 
 
-def _check_order(query: str, files: Sequence[str | Path]) -> None:
+def _check_order(query: str, files: Sequence[str]) -> None:
     """Refuse a query and files in each other's place."""
     if not os.path.exists(query) or not files:
         return
-    last = str(files[-1])
+    last = files[-1]
     if not os.path.exists(split_columns(last)[0]) and not glob.has_magic(last):
-        where = " ".join([query, *map(str, files[:-1])])
+        where = " ".join([query, *files[:-1]])
         raise UsageError(
             f'the query comes first, then the files: `promptcli search "{last}" {where}`'
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from promptcli.data.given import check_arguments, check_ids, check_texts
 from promptcli.embedding.passages import AUTO
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, counted
 from promptcli.index.inputs import documents_of, encoder_of, origin_of
 from promptcli.index.neighbours import dups
 from promptcli.index.options import TARGET
@@ -74,6 +74,10 @@ class SentenceIndex:
 
     def __len__(self) -> int:
         return self.vectors.rows
+
+    def __repr__(self) -> str:
+        """Return the number of rows, the factory and the encoder."""
+        return f"SentenceIndex({counted(len(self), 'row')}, {self.vectors.factory}, {self.encoder})"
 
     @check_arguments
     def add(

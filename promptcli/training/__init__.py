@@ -57,11 +57,12 @@ def train(
             wiki1m_for_simcse, nli_for_simcse; repeatable, pairs and triplets may be mixed, and
             hard_neg may be empty, or several columns (negative_1, negative_2). In Python also a
             list or a ``datasets.Dataset``. Default: demo.
-        backbone: Pre-trained model: a shipped name, a folder, or a hub id. Products are in bfloat16
-            if the hardware computes in it; weights stay float32. Default: mini-bert.
+        backbone: Pre-trained model: a shipped name, a folder, or a hub id. Matrix
+            products are in bfloat16 if the hardware computes in it; weights stay float32. Default:
+            mini-bert.
         start: Model of the registry whose tuned backbone the run starts from.
         name: Name of the model to save; such a run can be resumed. Default: it is not saved.
-        supervised: Refuse data without pairs or triplets, which are recognised by their columns.
+        supervised: Refuse data other than pairs or triplets; their columns tell.
         paper: The published settings, backbone and data, with the choices behind the printed
             figures.
         on: Graded pairs that choose the best checkpoint: a task, or a file. Default: demo:dev, or

@@ -765,14 +765,14 @@ class TrainingRun:
 
     def report(self) -> None:
         examples = self.examples
-        for count, what in (
-            (examples.blank, "rows with an empty sentence left out"),
-            (examples.unlabelled, "rows without a label left out"),
-            (len(examples.without_negative), "pairs without a hard negative"),
-            (examples.repeated, "rows repeat an earlier row; they are kept"),
+        for count, noun, what in (
+            (examples.blank, "row", "with an empty sentence left out"),
+            (examples.unlabelled, "row", "without a label left out"),
+            (len(examples.without_negative), "pair", "without a hard negative"),
+            (examples.repeated, "row", "equal to an earlier one, kept"),
         ):
             if count:
-                note(f"{self.source}: {count:,} {what}")
+                note(f"{self.source}: {counted(count, noun)} {what}")
         if len(examples.sizes) > 1:
             shares = source_shares(examples.sizes, self.settings.data_temperature)
             mix = ", ".join(

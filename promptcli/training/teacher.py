@@ -141,7 +141,7 @@ def named_vectors(
     is of example i.
     """
     if not name:
-        raise UsageError("which teacher? give `teacher` MODEL, or a .npy file of vectors")
+        raise UsageError("which teacher? give `teacher=MODEL`, or a .npy file of vectors")
     if not name.endswith(".npy"):
         sentences = list(dict.fromkeys(itertools.chain.from_iterable(examples.columns)))
         encoder = open_model(name, device=device, dtype="auto", rows=len(sentences))

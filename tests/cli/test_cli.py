@@ -133,6 +133,22 @@ def test_what_may_not_be_written_is_named_with_what_to_give(
     assert remedy in ran.err and "Errno" not in ran.err
 
 
+def test_an_interrupt_while_the_program_is_imported_is_one_line():
+    code = """
+import sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "promptcli.cli.app":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from promptcli.__main__ import main
+main()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (130, "")
+    assert ran.stderr == "promptcli: interrupted; nothing was changed\n"
+
+
 def test_python_dash_m_runs_it_and_imports_nothing_from_the_current_folder(tmp_path):
     # python -m itself imports some of Python's own modules from there
     for name in (

@@ -84,7 +84,7 @@ def options(tiny_folder):
 
 #: What a method notes of its data, and how its vectors are pooled if not as usual.
 NOTED = {
-    "sbert": "1 rows without a label",
+    "sbert": "1 row without a label",
     "defsent": "1 words that are not a single token left out: guitars",
 }
 POOLING = {

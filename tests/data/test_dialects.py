@@ -156,6 +156,12 @@ def many(text, count, last):
         ("a.csv", "Comment\none\n", [(0, "one")], "the header Comment"),
         ("a.txt", "nr\tText\n1\tone\n2\ttwo\n", [(0, "one"), (1, "two")], "tabs"),
         ("a.txt", "text;n\none;1\ntwo;2\n", [(0, "one"), (1, "two")], "semicolons"),
+        (
+            "a.txt",
+            "1\tMilk for the cat\n2\tBread\n3\tEggs\n",
+            [(0, "Milk for the cat"), (1, "Bread"), (2, "Eggs")],
+            "without a header",
+        ),
         ("a.txt", "One, two.\nThree, four.\n", [(0, "One, two."), (1, "Three, four.")], ""),
         # names of columns
         ("a.csv", "ID,Text\n7,one\n", [("7", "one")], "ID as id"),
@@ -201,6 +207,13 @@ def test_what_is_meant_is_read_and_every_guess_is_told(
             for row in batch.to_pylist()
         ]
         assert rows == [text for _, text in expected[1:]] and told() == ""
+
+
+def test_the_first_line_of_a_text_with_tabs_is_not_taken_for_names(tmp_path, told):
+    path = tmp_path / "shop.txt"
+    path.write_text("Milk\t2 litres\nBread\tone loaf\nEggs\ta dozen\n")
+    assert texts(path, text="1") == ["Milk", "Bread", "Eggs"]
+    assert "without a header" in told()
 
 
 def test_a_pipe_has_a_dialect_too(tmp_path, told):

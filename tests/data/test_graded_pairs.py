@@ -53,7 +53,7 @@ HEADER = "sentence1,sentence2,score\n"
         ),
         ("a.csv", f'{HEADER}"a\nb",c,1\nd,e,high\n', "a.csv: row 2: the score 'high' in 'score'"),
         ("a.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n", "a.tsv: row 1: the score 'nan'"),
-        ("a.csv", f"{HEADER}a,b,3\nc,d,3.0\n", "all 2 scores are 3"),
+        ("a.csv", f"{HEADER}a,b,3\nc,d,3.0\n", r"every score is 3 \(2 pairs\)"),
         ("a.csv", f"{HEADER}\n\n", "holds no pairs"),
         ("a.txt", "one\ntwo\n", "give a file with the columns sentence1"),
     ],

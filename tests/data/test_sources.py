@@ -372,8 +372,8 @@ SURVEY = (
     ("layout", "example"),
     [
         ((), ":comment"),
-        (GRADED_PAIRS, "no columns of it may be these"),
-        (PAIRS, "no columns of it"),
+        (GRADED_PAIRS, "none of its columns fits"),
+        (PAIRS, "none of its columns fits"),
     ],
 )
 def test_an_example_names_no_numbers_and_no_ids_as_text(layout, example, tmp_path):

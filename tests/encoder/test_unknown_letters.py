@@ -91,6 +91,15 @@ def test_commands_say_it_once(run, tmp_path, monkeypatch, words, known):
     assert (ran.code, ran.err.count(NOTE)) == (0, 0 if known else 1), ran.err
 
 
+@pytest.mark.parametrize("text", ["hi", "LGTM/ASAP/FYI"])
+def test_a_few_latin_letters_are_no_other_language(run, text):
+    assert NOTE not in run("similarity", text, "A cat sleeps.").err
+
+
+def test_the_note_names_the_model(run):
+    assert f"'mini' {NOTE}" in run("similarity", RUSSIAN, "кот").err
+
+
 def test_a_query_in_letters_that_the_index_does_not_know_is_noted(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text("A cat sleeps.\nTwo dogs play.\n")

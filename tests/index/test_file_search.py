@@ -65,10 +65,7 @@ def test_neighbours_and_what_is_not_text(folder, caplog):
     [line] = pc.search(LINES[3], [folder / "notes.md"], k=1, context=2, rows="lines")
     assert (line.line, line.before, line.after) == (4, ("", LINES[2]), (LINES[4], LINES[5]))
     pc.search("The kitten sleeps", [folder, folder / "deep" / "*.csv"], rows="lines")
-    assert (
-        "searched 7 rows of 2 files; skipped 1 file that cannot be read as text or tables: "
-        in caplog.text
-    )
+    assert "searched 7 rows of 2 files with mini-static; skipped 1 file that cannot" in caplog.text
     assert "picture.png" in caplog.text
 
 
@@ -100,6 +97,27 @@ def test_tables_without_a_text_column_are_not_called_unreadable(folder, caplog):
     assert f"1 file that cannot be read as text or tables: {folder}/deep/picture.png" in caplog.text
     said = f"skipped 1 table without a column 'text' or 'sentence': {table}; name the columns"
     assert f'{said}, e.g. "{table}:comment" for text' in caplog.text
+
+
+def test_one_file_may_be_given_alone(folder):
+    alone = pc.search("A dog", str(folder / "notes.md"), model="static-avg")
+    assert alone and alone == pc.search("A dog", [folder / "notes.md"], model="static-avg")
+    assert alone == pc.search("A dog", folder / "notes.md", model="static-avg")
+
+
+def test_an_index_is_searched_by_another_command(folder):
+    pc.build_index(folder / "notes.md", folder / "idx", "static-avg")
+    with pytest.raises(UsageError, match=r"idx is an index.*promptcli index search .*idx QUERY"):
+        pc.search("A dog", [folder / "idx"])
+    with pytest.raises(UsageError, match=r"is a folder; `promptcli index sync .*/new .*/deep`"):
+        pc.build_index(folder / "deep", folder / "new", "static-avg")
+    assert not (folder / "new").exists()
+
+
+def test_a_pair_s_first_column_is_proposed_as_the_text(tmp_path):
+    (tmp_path / "a.csv").write_text("sent0,sent1,hard_neg\nA cat.,A pet.,A cat eats the dog.\n")
+    with pytest.raises(UsageError, match=r'a\.csv:sent0"'):
+        pc.search("A dog", [tmp_path / "a.csv"])
 
 
 def test_a_query_in_the_place_of_the_files(folder, monkeypatch):

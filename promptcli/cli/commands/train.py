@@ -86,9 +86,9 @@ def train(
         str | None,
         typer.Option(
             help=(
-                "Pre-trained model: a shipped name, a folder, or a hub id. Products are in"
-                " bfloat16 if the hardware computes in it; weights stay float32. Default:"
-                " mini-bert."
+                "Pre-trained model: a shipped name, a folder, or a hub id. Matrix"
+                " products are in bfloat16 if the hardware computes in it; weights stay float32."
+                " Default: mini-bert."
             )
         ),
     ] = None,
@@ -107,7 +107,7 @@ def train(
         bool,
         typer.Option(
             "--supervised",
-            help="Refuse data without pairs or triplets, which are recognised by their columns.",
+            help="Refuse data other than pairs or triplets; their columns tell.",
         ),
     ] = False,
     paper: Annotated[

@@ -213,7 +213,7 @@ def kind_of(path: Path) -> str:
     kind = path.suffix.lower()
     if kind not in FORMATS:
         raise UsageError(
-            f"cannot write vectors as {path.name!r}; end its name with one of: {', '.join(FORMATS)}"
+            f"cannot write vectors as {str(path)!r}; end its name with one of: {', '.join(FORMATS)}"
         )
     return kind
 
