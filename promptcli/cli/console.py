@@ -90,7 +90,19 @@ def set_up_streams() -> None:
     LOG.propagate = False
     LOG.setLevel(logging.INFO)
     if isinstance(sys.stdout, io.TextIOWrapper):
+        if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED
+            sys.stdout = _writing_all(sys.stdout)
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _writing_all(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    """Return a stream on the same file that writes whole results, line by line.
+
+    An unbuffered one writes what fits into a full disk or a pipe that is being closed, and says
+    nothing of the rest.
+    """
+    whole = io.BufferedWriter(io.FileIO(stream.fileno(), "wb", closefd=False))
+    return io.TextIOWrapper(whole, stream.encoding, stream.errors, line_buffering=True)
 
 
 def terminal_width() -> int | None:
