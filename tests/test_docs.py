@@ -117,6 +117,13 @@ def test_a_wrong_line_of_output_is_found():
     assert not is_shown("0.4895  sentences.txt:99: The workers", printed, GUIDES[0])
 
 
+def test_the_evaluation_that_the_guide_shows_is_that_of_the_readme():
+    """The guide is run on a narrow model, which ranks the two encoders the other way round."""
+    guide = blocks(ROOT / "docs" / "evaluate.md")
+    (of_readme,) = [text for _, text in blocks(README) if text.startswith("Spearman x 100")]
+    assert of_readme in [text for _, text in guide]
+
+
 @pytest.fixture
 def senteval(tmp_path):
     """A SentEval folder in the native formats, with pairs of our own: each sentence with the

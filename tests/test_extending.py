@@ -5,6 +5,7 @@ CONTRIBUTING.md's diff applies, and its method trains.
 
 import functools
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -83,6 +84,7 @@ rows = [f"{one}\\t{other}\\t{number}" for number, (one, other) in pairs]
 Path("SentEval/BIOSSES/pairs.tsv").write_text("\\n".join(["sentence1\\tsentence2\\tscore", *rows]))
 scores = pc.evaluate(encoder, tasks=["BIOSSES"], data_dir="SentEval")
 assert scores[0].task == "BIOSSES" and scores[0].pairs == 4
+run(*COMPARED, "--task", "SentEval/BIOSSES/pairs.tsv")
 
 ours = ("--data", "text.txt", "--backbone", "ernie", "--set", "share=0.3", "--name", "mine")
 run("train", "meancse", *ours, *small)
@@ -133,7 +135,9 @@ def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
     broken = {"broken": "my_encoders:Nothing", "avg": "my_encoders:Median"}
     groups["promptcli.poolings"] |= broken
     install(tmp_path, "\n".join(blocks(EXTENDING, "python")), groups.items())
-    out, err = tried(tmp_path, TRIED + PLUGGED)
+    compared = re.search(r"`promptcli (eval .*) --task demo`", EXTENDING.read_text())[1]
+    assert "median" in compared
+    out, err = tried(tmp_path, TRIED + PLUGGED.replace("COMPARED", repr(shlex.split(compared))))
     assert out.splitlines()[-1] == "all there"
     assert (
         err.count(
