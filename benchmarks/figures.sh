@@ -113,7 +113,7 @@ distill() {
       promptcli embed "$corpus.$count.txt" -m "$TEACHER" --precision float16 -o "$corpus.$count.npy" --force
       teacher="--set teacher=$corpus.$count.npy" ;;
     second-teacher | two-teachers*)
-      count=77748
+      count=77753
       head -n "$count" "$corpus.txt" >"$corpus.$count.txt"
       data="--data $corpus.$count.txt"
       for model in TEACHER SECOND; do
