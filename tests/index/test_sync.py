@@ -95,7 +95,7 @@ def test_another_model_encodes_all_again_and_the_index_may_lie_in_the_folder(fol
     ("index", "names", "error", "said"),
     [
         ("new", ["none"], NotFoundError, "none"),
-        ("new", ["notes/picture.png"], UsageError, "NUL"),
+        ("new", ["notes/picture.png"], UsageError, "an image"),
         ("new", ["pictures"], UsageError, "no line to index"),
         ("built", ["notes"], UsageError, "did not put there"),
     ],
