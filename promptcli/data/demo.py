@@ -89,7 +89,7 @@ def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, s
     }
     for name, (_, text) in tables.items():
         unchanged = (folder / name).is_file() and (folder / name).read_bytes() == text.encode()
-        if not unchanged and not force and (folder / name).exists():
+        if not unchanged and not force and (folder / name).is_file():
             raise UsageError(
                 f"examples: {folder / name} exists and is another file; name a new folder"
                 " (promptcli examples FOLDER), or replace it by `force`"

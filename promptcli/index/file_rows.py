@@ -18,6 +18,7 @@ from promptcli.data.rows import Cells, cells_array, open_rows
 from promptcli.data.vectors import readable
 from promptcli.embedding.passages import WAYS, Passage, has_passages, passages_of
 from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.index.options import MANIFEST
 from promptcli.notes import note
 
 if TYPE_CHECKING:
@@ -156,9 +157,6 @@ def place_ids(
     return names
 
 
-_INDEX = "index.json"  # in the folder of an index; stored.py, which imports FAISS, writes it
-
-
 def list_of_names(names: str | Path | Sequence[str | Path]) -> list[str]:
     """Return names of files as a list; one alone as a list of one."""
     if isinstance(names, str | Path):
@@ -166,14 +164,13 @@ def list_of_names(names: str | Path | Sequence[str | Path]) -> list[str]:
     return list(map(str, names))
 
 
-def find_files(names: str | Path | Sequence[str | Path]) -> dict[str, bool]:
+def find_files(names: Sequence[str]) -> dict[str, bool]:
     """Return the files, in order, and whether each was found in a folder or by a glob."""
-    names = list_of_names(names)
     files: dict[str, bool] = {}
     for name in names:
         path = Path(name)
         if path.is_dir():
-            if (path / _INDEX).is_file():
+            if (path / MANIFEST).is_file():
                 raise UsageError(
                     f"{name} is an index, not a folder of texts; `promptcli index search {name}"
                     " QUERY` searches it"

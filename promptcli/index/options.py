@@ -1,9 +1,10 @@
-"""Options of an index that need no library: the recall to tune for, and the memory to take."""
+"""What is known of an index without a library: its options, and how its folder is recognised."""
 
 import re
 
 from promptcli.errors import UsageError
 
+MANIFEST = "index.json"  #: in the folder of an index
 TARGET = 0.95  #: recall@10 that an approximate index is tuned for
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 

@@ -25,6 +25,7 @@ from promptcli.errors import CheckFailedError, NotFoundError, UsageError, one_li
 from promptcli.evaluation.lexical import WORD_RULE, Lexical, load_library
 from promptcli.index.column_types import columns_of, odd_columns
 from promptcli.index.factory import Effort, Recall, faiss, make
+from promptcli.index.options import MANIFEST
 from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
 from promptcli.notes import note
@@ -43,8 +44,7 @@ from promptcli.storage.locks import hold
 
 #: What changes when another index takes the place of one.
 Stamp = tuple[int, int, int]
-#: The manifest, the rows that are deleted, and FAISS's index as trained, without rows.
-MANIFEST = "index.json"
+#: Beside the manifest: the rows that are deleted, and FAISS's index as trained, without rows.
 DELETED = "deleted.npy"
 TRAINED = "trained.faiss"
 _LOCK = ".lock"

@@ -25,8 +25,8 @@ from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError, counted
 from promptcli.evaluation.lexical import load_library
 from promptcli.index import stored
-from promptcli.index.file_rows import FileRows, Reader, find_files, place_ids
-from promptcli.index.options import size_of
+from promptcli.index.file_rows import FileRows, Reader, find_files, list_of_names, place_ids
+from promptcli.index.options import MANIFEST, size_of
 from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import IndexManifest, Reading, StoredIndex
 from promptcli.index.vector_index import VectorIndex
@@ -202,7 +202,7 @@ class _Work:
         else:
             self.model = model
         self.manifest = None
-        if (folder / stored.MANIFEST).is_file():
+        if (folder / MANIFEST).is_file():
             self.manifest = stored.read_manifest(folder)
         if self.manifest is None:
             stored.check_target(folder, force=False)
@@ -273,7 +273,7 @@ class _Work:
         target = real_path(folder)
         fields = ColumnChoice(self.reading.text_field, self.reading.id_field, remedy="", cells=True)
         reader = Reader(self.reading.rows, lambda: self.encoder().in_role("document"), fields, bad)
-        for file, in_folder in find_files(files).items():
+        for file, in_folder in find_files(list_of_names(files)).items():
             path = split_columns(file)[0]
             if target in real_path(Path(path)).parents:
                 continue

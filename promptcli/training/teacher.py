@@ -6,7 +6,7 @@ Hard negatives chosen by them.
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,17 @@ class SentenceVectors:
     def second_moment(self) -> Floats:
         """Return the mean (e, e) of t t^T over the vectors t, scaled to length 1."""
         total = np.zeros((self.width, self.width))
-        for part in self.parts:
-            vectors = unit(part.astype(np.float32))
+        count = 0
+        for vectors in self._unit_vectors():
             total += vectors.T @ vectors
-        mean: Floats = (total / sum(map(len, self.parts))).astype(np.float32)
+            count += len(vectors)
+        mean: Floats = (total / count).astype(np.float32)
         return mean
+
+    def _unit_vectors(self) -> Iterator[Floats]:
+        """Yield all vectors, scaled to length 1, in blocks of at most ``PART`` rows."""
+        for part in self.parts:
+            yield unit(part.astype(np.float32))
 
 
 class EncodedVectors(SentenceVectors):
@@ -116,14 +122,10 @@ class JoinedVectors(SentenceVectors):
         second = unit(self.second.encode(sentences)) * np.float32(math.sqrt(self.weight))
         return np.concatenate([first, second], axis=1)
 
-    def second_moment(self) -> Floats:
-        total = np.zeros((self.width, self.width))
+    def _unit_vectors(self) -> Iterator[Floats]:
         sentences = self.sentences
         for start in range(0, len(sentences), PART):
-            vectors = self.encode(sentences[start : start + PART])
-            total += vectors.T @ vectors
-        mean: Floats = (total / len(sentences)).astype(np.float32)
-        return mean
+            yield self.encode(sentences[start : start + PART])
 
 
 def teacher_of(models: Mapping[str, SentenceVectors], settings: TeacherSettings) -> SentenceVectors:

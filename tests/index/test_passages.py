@@ -6,7 +6,8 @@ import pytest
 
 import promptcli as pc
 from promptcli.errors import UsageError
-from promptcli.index.stored import MANIFEST, load, read_manifest
+from promptcli.index.options import MANIFEST
+from promptcli.index.stored import load, read_manifest
 from tests.embedding.test_passages import PROSE, wrapped
 
 NOTES = (

@@ -13,8 +13,8 @@ pytest.importorskip("mcp", reason="agents need mcp: pip install '.[mcp]'")
 from mcp import Client, StdioServerParameters
 
 from promptcli.encoder.encoder import Encoder
+from promptcli.index.options import MANIFEST
 from promptcli.index.sentence_index import SentenceIndex
-from promptcli.index.stored import MANIFEST
 from promptcli.recipe import Recipe
 from promptcli.serving import agents
 from promptcli.serving.agents import make_server
