@@ -1,6 +1,6 @@
 """Make the sentences that the shipped encoders are distilled on, none of them of STS or SICK.
 
-    python benchmarks/distillation_corpus.py --data FOLDER -o sentences.txt
+    python benchmarks/distillation_corpus.py --data FOLDER -o sentences.txt [--wikipedia N]
 
 FOLDER holds ``senteval`` and the files below, whose sources are named in ``NOTICE``. A sentence is
 left out if its letters and digits, or its words in any order, are those of a sentence of an STS or
@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-_WIKIPEDIA = 200_000  # sentences that are drawn
 _SHORTEST, _LONGEST = 9, 159  # characters
 _TABLES: dict[str, dict[str, tuple[int, ...]]] = {
     "COCO captions": {"pairs/captions_coco.tsv": (0, 1)},
@@ -67,7 +66,9 @@ def test_sentences(folder: Path) -> set[str | tuple[str, ...]]:
     }
 
 
-def groups(folder: Path, draw: random.Random) -> Iterator[tuple[str, list[str]]]:
+def groups(
+    folder: Path, draw: random.Random, wikipedia_count: int
+) -> Iterator[tuple[str, list[str]]]:
     """Yield each source's name and its sentences."""
     for name, tables in _TABLES.items():
         rows = [
@@ -100,7 +101,7 @@ def groups(folder: Path, draw: random.Random) -> Iterator[tuple[str, list[str]]]
         if 15 < len(line) < 130
     ]
     draw.shuffle(wikipedia)
-    yield "Wikipedia", wikipedia[:_WIKIPEDIA]
+    yield "Wikipedia", wikipedia[:wikipedia_count]
 
 
 def main() -> None:
@@ -110,11 +111,14 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument(
+        "--wikipedia", type=int, default=200_000, help="sentences that are drawn from Wikipedia"
+    )
     given = parser.parse_args()
     draw, excluded = random.Random(0), test_sentences(given.data / "senteval")
     seen: set[str] = set()
     corpus: list[str] = []
-    for name, sentences in groups(given.data, draw):
+    for name, sentences in groups(given.data, draw, given.wikipedia):
         before, dropped = len(corpus), 0
         for sentence in (" ".join(text.split()) for text in sentences):
             if not _SHORTEST <= len(sentence) <= _LONGEST or sentence in seen:

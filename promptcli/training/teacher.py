@@ -50,8 +50,13 @@ class SentenceVectors:
 
     def encode(self, sentences: Sequence[str]) -> Floats:
         """Return the vectors (n, e) of some of the sentences."""
-        places = (divmod(self.rows[sentence], PART) for sentence in sentences)
-        return np.stack([self.parts[part][row] for part, row in places]).astype(np.float32)
+        rows = np.array([self.rows[sentence] for sentence in sentences], np.int64)
+        part_of, row_in = np.divmod(rows, PART)
+        vectors = np.empty((len(rows), self.width), np.float32)
+        for part in np.unique(part_of):
+            here = part_of == part
+            vectors[here] = self.parts[part][row_in[here]]
+        return vectors
 
     def second_moment(self) -> Floats:
         """Return the mean (e, e) of t t^T over the vectors t, scaled to length 1."""
