@@ -9,7 +9,7 @@
 # By variables: PYTHON; OUT (a file a job, and the models); DATA (SentEval folder); CORPUS, NLI, GLOSSES and PUD (folder of
 # the Wikipedia files named in mini-bert's card; nli_triplets.csv and nli_pairs.tsv; common_words.tsv; sentences.txt); for
 # kinds and distill: PAIRS, the folder of the files of pairs named below; for distill: TEXTS, the folder of
-# distillation_corpus.py, and TEACHER, a model; for two-teachers, also SECOND, another model.
+# distillation_corpus.py, and TEACHER, a model; for mini and two-teachers, also SECOND, another model.
 set -euo pipefail
 
 PYTHON=${PYTHON:-python}
@@ -91,16 +91,25 @@ train() {
 
 # distill STUDENT: mini and mini-static as shipped; the others, of 600 steps, are what each ingredient is worth
 distill() {
-  local corpus="$OUT/distill" data teacher model set="--steps 600 --set eval-steps=100" pairs="" file count
+  local corpus="$OUT/distill" data teacher model set="--steps 600 --set eval-steps=100" pairs="" file count wikipedia=200000
   local -a prompt=(--prompt "$TEMPLATE")
+  if [ "$1" = mini ]; then corpus+="-large" wikipedia=1000000; fi # all that there are
   if [ ! -s "$corpus.npy" ]; then
-    "$PYTHON" benchmarks/distillation_corpus.py --data "$TEXTS" -o "$corpus.txt"
+    "$PYTHON" benchmarks/distillation_corpus.py --data "$TEXTS" --wikipedia "$wikipedia" -o "$corpus.txt"
     promptcli embed "$corpus.txt" -m "$TEACHER" --precision float16 -o "$corpus.npy" --force
   fi
   for file in $(files free); do case $file in *crowd*) ;; *) pairs+=" --data $PAIRS/$file" ;; esac; done
   data="--data $corpus.txt" teacher="--set teacher=$corpus.npy"
   case $1 in
-    mini) set="--epochs 4 --set eval-steps=300" ;;
+    mini)
+      if [ ! -s "$corpus.SECOND.npy" ]; then
+        promptcli embed "$corpus.txt" -m "${SECOND:?}" --precision float16 -o "$corpus.SECOND.npy" --force
+      fi
+      teacher+=" --set second-teacher=$corpus.SECOND.npy"
+      # shellcheck disable=SC2086
+      promptcli train distill $data $teacher "${prompt[@]}" --batch-size 512 --learning-rate 1e-3 --steps 5700 \
+        --set eval-steps=500 --data-dir "$DATA" --on STS-B:dev --name distill-mini-first --force --json >"$OUT/mini-first.json"
+      set="--from distill-mini-first --batch-size 512 --learning-rate 4e-4 --steps 1500 --set eval-steps=250" ;;
     mini-static | average) prompt=() ;;&
     mini-static) set="--set pool=static/avg --batch-size 512 --learning-rate 0.01 --epochs 2 --set weight-decay=0 --set eval-steps=150" ;;
     layer-*) set+=" --set pool=$1/mask" ;;

@@ -56,14 +56,16 @@ class Convolution(Weights):
     def local(self, states: Tensor, batch: Batch) -> Tensor:
         """Return the local features (n, t, 768) of states (n, t, d); 0 at padding."""
         real = batch.real().unsqueeze(2)
-        inputs = (states * real).transpose(1, 2)
+        inputs = states * real
         features = []
         for size in KERNELS:
             weight = self._parameters[f"{size}.weight"]
             bias = self._parameters[f"{size}.bias"]
-            convolved = functional.conv1d(inputs, weight, bias, padding=size // 2)
-            features.append(self._activation(convolved))
-        return torch.cat(features, dim=1).transpose(1, 2) * real
+            # a product of windows: a GPU's convolution would round float32 to TF32
+            padded = functional.pad(inputs, (0, 0, size // 2, size // 2))
+            windows = padded.unfold(1, size, 1).flatten(2)  # (n, t, d * size)
+            features.append(self._activation(functional.linear(windows, weight.flatten(1), bias)))
+        return torch.cat(features, dim=2) * real
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         return self.local(states, batch).sum(1) / batch.lengths.unsqueeze(1)
