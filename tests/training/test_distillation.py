@@ -105,7 +105,9 @@ def test_two_teachers_have_the_weighted_mean_of_their_cosines(weight, monkeypatc
     monkeypatch.setattr(teacher, "PART", 7)  # the moment is summed over parts
     count = len(SENTENCES)
     first, second = drawn(count, 12), 3 * drawn(count, 5)
-    settings = find_method("distill", supervised=False).small.replace(second_weight=weight)
+    settings = find_method("distill", supervised=False).small.replace(
+        second_teacher="another", second_weight=weight
+    )
     models = {"teacher": stored(first), "second_teacher": stored(second)}
     joined = teacher_of(models, settings)
     both = joined.encode(SENTENCES)
@@ -284,6 +286,11 @@ REFUSED = {
         lambda folder: {"second_teacher": "none.npy"},
         NotFoundError,
         "'none.npy' cannot be opened",
+    ),
+    "weight of nobody": (
+        lambda folder: {"second_weight": 0.3},
+        UsageError,
+        "`second_weight` needs `second_teacher`",
     ),
     "second teacher of others": (
         lambda folder: {"second_teacher": of_other_sentences(folder)},

@@ -274,6 +274,9 @@ class MovedBiasSettings(DenoisingSettings):
         return place
 
 
+_EQUAL = 0.5  # weight of both teachers
+
+
 @dataclass(frozen=True)
 class TeacherSettings(TrainingSettings):
     """Settings of methods that learn from another encoder."""
@@ -292,8 +295,13 @@ class TeacherSettings(TrainingSettings):
         optional=True,
     )
     second_weight: float = setting(
-        0.5, "Weight of `second-teacher`; that of `teacher` is 1 less this.", min=0, max=1
+        _EQUAL, "Weight of `second-teacher`; that of `teacher` is 1 less this.", min=0, max=1
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.second_weight != _EQUAL and not self.second_teacher:
+            raise UsageError("`second_weight` needs `second_teacher`, another model; give both")
 
 
 @dataclass(frozen=True)
