@@ -17,7 +17,7 @@ OUT=${OUT:-figures}
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 TESTS="STS12 STS13 STS14 STS-B SICK-R"
 TEMPLATE='This sentence : "[X]" means [MASK] .'
-STUDENTS="mini mini-static vectors layer-1 layer-2 similarities vectors-alone first-10000 first-40000 average second-teacher two-teachers two-teachers-2 pairs-teacher pairs-both pairs"
+STUDENTS="mini mini-static vectors layer-1 layer-2 similarities vectors-alone first-10000 first-40000 average long-one long-two-1 long-average static-mini second-teacher two-teachers two-teachers-2 pairs-teacher pairs-both pairs"
 KINDS="captions questions nli headlines simplify twitter tatoeba"
 SYSTEMS="defsent consert-joint consert consert-after-joint isbert cotbert sbert sbert-regression"
 
@@ -89,11 +89,12 @@ train() {
   promptcli train $(settings "$1") --data-dir "$DATA" --on STS-B:dev --seed "$2" $(tests --test) --name "$name" $resume --json
 }
 
-# distill STUDENT: mini and mini-static as shipped; the others, of 600 steps, are what each ingredient is worth
+# distill STUDENT: mini and mini-static as shipped; long-* and static-mini with other teachers at full length; the others, of
+# 600 steps, are what each ingredient is worth
 distill() {
   local corpus="$OUT/distill" data teacher model set="--steps 600 --set eval-steps=100" pairs="" file count wikipedia=200000
   local -a prompt=(--prompt "$TEMPLATE")
-  if [ "$1" = mini ]; then corpus+="-large" wikipedia=1000000; fi # all that there are
+  case $1 in mini | long-*) corpus+="-large" wikipedia=1000000 ;; esac # all that there are
   if [ ! -s "$corpus.npy" ]; then
     "$PYTHON" benchmarks/distillation_corpus.py --data "$TEXTS" --wikipedia "$wikipedia" -o "$corpus.txt"
     promptcli embed "$corpus.txt" -m "$TEACHER" --precision float16 -o "$corpus.npy" --force
@@ -101,17 +102,26 @@ distill() {
   for file in $(files free); do case $file in *crowd*) ;; *) pairs+=" --data $PAIRS/$file" ;; esac; done
   data="--data $corpus.txt" teacher="--set teacher=$corpus.npy"
   case $1 in
-    mini)
+    mini | long-*) set="--batch-size 512 --learning-rate 1e-3 --steps 5700 --set eval-steps=500" ;;&
+    mini | long-two-1 | long-average)
       if [ ! -s "$corpus.SECOND.npy" ]; then
         promptcli embed "$corpus.txt" -m "${SECOND:?}" --precision float16 -o "$corpus.SECOND.npy" --force
       fi
-      teacher+=" --set second-teacher=$corpus.SECOND.npy"
-      # shellcheck disable=SC2086
-      promptcli train distill $data $teacher "${prompt[@]}" --batch-size 512 --learning-rate 1e-3 --steps 5700 \
-        --set eval-steps=500 --data-dir "$DATA" --on STS-B:dev --name distill-mini-first --force --json >"$OUT/mini-first.json"
+      teacher+=" --set second-teacher=$corpus.SECOND.npy" ;;&
+    long-two-1) set+=" --set second-weight=0.3333" ;;
+    mini)
+      if [ ! -s "$OUT/mini-first.json" ]; then
+        # shellcheck disable=SC2086
+        promptcli train distill $data $teacher $set "${prompt[@]}" --data-dir "$DATA" --on STS-B:dev --test demo:dev \
+          --name distill-mini-first --force --json >"$OUT/mini-first.part"
+        mv "$OUT/mini-first.part" "$OUT/mini-first.json"
+      fi
       set="--from distill-mini-first --batch-size 512 --learning-rate 4e-4 --steps 1500 --set eval-steps=250" ;;
-    mini-static | average) prompt=() ;;&
-    mini-static) set="--set pool=static/avg --batch-size 512 --learning-rate 0.01 --epochs 2 --set weight-decay=0 --set eval-steps=150" ;;
+    static-mini)
+      promptcli embed "$corpus.txt" -m mini --precision float16 -o "$corpus.mini.npy" --force
+      teacher="--set teacher=$corpus.mini.npy" ;;&
+    *static* | *average) prompt=() ;;&
+    *static*) set="--set pool=static/avg --batch-size 512 --learning-rate 0.01 --epochs 2 --set weight-decay=0 --set eval-steps=150" ;;
     layer-*) set+=" --set pool=$1/mask" ;;
     similarities) set+=" --set target=similarities" ;;
     vectors-alone) set+=" --set similarity-weight=0" ;;
