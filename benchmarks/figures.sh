@@ -9,7 +9,8 @@
 # By variables: PYTHON; OUT (a file a job, and the models); DATA (SentEval folder); CORPUS, NLI, GLOSSES and PUD (folder of
 # the Wikipedia files named in mini-bert's card; nli_triplets.csv and nli_pairs.tsv; common_words.tsv; sentences.txt); for
 # kinds and distill: PAIRS, the folder of the files of pairs named below; for distill: TEXTS, the folder of
-# distillation_corpus.py, and TEACHER, a model; for mini and two-teachers, also SECOND, another model.
+# distillation_corpus.py, and TEACHER, a model; for mini, long-* and those of two teachers, also SECOND, another
+# model.
 set -euo pipefail
 
 PYTHON=${PYTHON:-python}
@@ -89,24 +90,27 @@ train() {
   promptcli train $(settings "$1") --data-dir "$DATA" --on STS-B:dev --seed "$2" $(tests --test) --name "$name" $resume --json
 }
 
+# vectors SENTENCES MODEL FILE: made once
+vectors() {
+  if [ ! -s "$3" ]; then promptcli embed "$1" -m "$2" --precision float16 -o "$3" --force; fi
+}
+
 # distill STUDENT: mini and mini-static as shipped; long-* and static-mini with other teachers at full length; the others, of
 # 600 steps, are what each ingredient is worth
 distill() {
-  local corpus="$OUT/distill" data teacher model set="--steps 600 --set eval-steps=100" pairs="" file count wikipedia=200000
+  local corpus="$OUT/distill" data teacher set="--steps 600 --set eval-steps=100" pairs="" file count wikipedia=200000
   local -a prompt=(--prompt "$TEMPLATE")
   case $1 in mini | long-*) corpus+="-large" wikipedia=1000000 ;; esac # all that there are
   if [ ! -s "$corpus.npy" ]; then
     "$PYTHON" benchmarks/distillation_corpus.py --data "$TEXTS" --wikipedia "$wikipedia" -o "$corpus.txt"
-    promptcli embed "$corpus.txt" -m "$TEACHER" --precision float16 -o "$corpus.npy" --force
   fi
+  vectors "$corpus.txt" "$TEACHER" "$corpus.npy"
   for file in $(files free); do case $file in *crowd*) ;; *) pairs+=" --data $PAIRS/$file" ;; esac; done
   data="--data $corpus.txt" teacher="--set teacher=$corpus.npy"
   case $1 in
     mini | long-*) set="--batch-size 512 --learning-rate 1e-3 --steps 5700 --set eval-steps=500" ;;&
     mini | long-two-1 | long-average)
-      if [ ! -s "$corpus.SECOND.npy" ]; then
-        promptcli embed "$corpus.txt" -m "${SECOND:?}" --precision float16 -o "$corpus.SECOND.npy" --force
-      fi
+      vectors "$corpus.txt" "${SECOND:?}" "$corpus.SECOND.npy"
       teacher+=" --set second-teacher=$corpus.SECOND.npy" ;;&
     long-two-1) set+=" --set second-weight=0.3333" ;;
     mini)
@@ -118,7 +122,7 @@ distill() {
       fi
       set="--from distill-mini-first --batch-size 512 --learning-rate 4e-4 --steps 1500 --set eval-steps=250" ;;
     static-mini)
-      promptcli embed "$corpus.txt" -m mini --precision float16 -o "$corpus.mini.npy" --force
+      vectors "$corpus.txt" mini "$corpus.mini.npy"
       teacher="--set teacher=$corpus.mini.npy" ;;&
     *static* | *average) prompt=() ;;&
     *static*) set="--set pool=static/avg --batch-size 512 --learning-rate 0.01 --epochs 2 --set weight-decay=0 --set eval-steps=150" ;;
@@ -129,17 +133,14 @@ distill() {
       count=${1#first-}
       head -n "$count" "$corpus.txt" >"$corpus.$count.txt"
       data="--data $corpus.$count.txt"
-      promptcli embed "$corpus.$count.txt" -m "$TEACHER" --precision float16 -o "$corpus.$count.npy" --force
+      vectors "$corpus.$count.txt" "$TEACHER" "$corpus.$count.npy"
       teacher="--set teacher=$corpus.$count.npy" ;;
     second-teacher | two-teachers*)
       count=77753
       head -n "$count" "$corpus.txt" >"$corpus.$count.txt"
       data="--data $corpus.$count.txt"
-      for model in TEACHER SECOND; do
-        if [ ! -s "$corpus.$model.npy" ]; then
-          promptcli embed "$corpus.$count.txt" -m "${!model:?}" --precision float16 -o "$corpus.$model.npy" --force
-        fi
-      done
+      vectors "$corpus.$count.txt" "$TEACHER" "$corpus.TEACHER.npy"
+      vectors "$corpus.$count.txt" "${SECOND:?}" "$corpus.SECOND.npy"
       teacher="--set teacher=$corpus.TEACHER.npy" ;;&
     second-teacher) teacher="--set teacher=$corpus.SECOND.npy" ;;
     two-teachers*) teacher+=" --set second-teacher=$corpus.SECOND.npy" ;;&
@@ -211,7 +212,7 @@ job() {
 }
 
 case ${1:-} in
-  '') sed -n '2,12s/^# \{0,1\}//p' "$0" && exit 2 ;;
+  '') sed -n '2,13s/^# \{0,1\}//p' "$0" && exit 2 ;;
   list) jobs_in_order && exit ;;
 esac
 : "${DATA:?SentEval folder}" "${CORPUS:?folder of the Wikipedia files}" "${NLI:?}" "${GLOSSES:?}" "${PUD:?}"

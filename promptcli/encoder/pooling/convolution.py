@@ -64,7 +64,8 @@ class Convolution(Weights):
             # a product of windows: a GPU's convolution would round float32 to TF32
             padded = functional.pad(inputs, (0, 0, size // 2, size // 2))
             windows = padded.unfold(1, size, 1).flatten(2)  # (n, t, d * size)
-            features.append(self._activation(functional.linear(windows, weight.flatten(1), bias)))
+            convolved = functional.linear(windows, weight.flatten(1), bias)
+            features.append(self._activation(convolved))
         return torch.cat(features, dim=2) * real
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
