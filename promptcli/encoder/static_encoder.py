@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from promptcli.backbones.names import words_only
-from promptcli.backbones.processor import computes_bfloat16
 from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.tokenizer import ID_BYTES, PieceTokenizer
 from promptcli.backbones.word_tables import TUNED_ROWS, WordTable, open_table
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 
 #: The transforms that numpy computes, in full.
 _TRANSFORMS = re.compile(r"normalize|truncate:[1-9]\d*")
+#: What the rows of a language model's table are rounded to. Other types are torch's.
+_NUMBERS = {"stored": "float32", "float32": "float32", "bfloat16": "bfloat16"}
 _WINDOW = 32_768  # distinct sentences that are encoded together
 
 
@@ -51,9 +52,9 @@ def static_encoder(
     if isinstance(tensors, StoredTensors):
         arrays = tensors.arrays
     tuned_rows = TUNED + TUNED_ROWS
-    numbers = _numbers(dtype)
+    numbers = _NUMBERS.get(dtype)
     if (
-        not _is_average(recipe, leading)
+        not averages_words(recipe, leading)
         or arrays.keys() != tensors.keys()
         or not arrays.keys() <= {tuned_rows}
         or device not in ("auto", "cpu")
@@ -72,7 +73,7 @@ def static_encoder(
     return StaticEncoder(recipe, table, tensors, numbers=numbers, leading=leading, whole=whole)
 
 
-def _is_average(recipe: Recipe, leading: LeadingTexts) -> bool:
+def averages_words(recipe: Recipe, leading: LeadingTexts) -> bool:
     """Return whether a recipe averages word vectors, of a sentence alone or with one of the model's
     own texts in front, and transforms them by what numpy computes.
     """
@@ -84,16 +85,6 @@ def _is_average(recipe: Recipe, leading: LeadingTexts) -> bool:
         and recipe.denoise == "none"
         and all(map(_TRANSFORMS.fullmatch, recipe.transforms))
     )
-
-
-def _numbers(dtype: str) -> str | None:
-    """Return the type of the numbers that a language model's word vectors are rounded to.
-
-    None if only torch knows or has it.
-    """
-    if dtype != "auto":
-        return {"stored": "float32", "float32": "float32"}.get(dtype)
-    return {True: "bfloat16", False: "float32", None: None}[computes_bfloat16()]
 
 
 def check_words_only(recipe: Recipe, *, table: bool = False) -> None:

@@ -20,7 +20,7 @@ from promptcli.data.given import check_arguments, check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.sentence_encoder import SentenceEncoder
-from promptcli.encoder.static_encoder import StaticEncoder, static_encoder
+from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.models.entries import Entry
@@ -379,7 +379,15 @@ class _Opening:
             device = model.device if device == "auto" else device
             dtype = model.dtype or dtype
             backend = model.backend if backend == "torch" else backend
-        return cls(model, entry_of(model), device, dtype, backend)
+        entry = entry_of(model)
+        # an average of rows is no faster in fewer bits, and is the same on every processor
+        if (
+            dtype == "auto"
+            and device in ("auto", "cpu")
+            and averages_words(entry.recipe, entry.prompts)
+        ):
+            dtype = "float32"
+        return cls(model, entry, device, dtype, backend)
 
     def on_torch(
         self,

@@ -11,8 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 import promptcli as pc
-from promptcli.backbones import kernels, processor
-from promptcli.encoder import static_encoder as module
+from promptcli.backbones import kernels
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, as_bfloat16
 from promptcli.models.loading import open_encoder, open_model
@@ -29,6 +28,8 @@ COMMANDS = [
     ["index", "add", "built", "more.txt"],
     ["index", "search", "built", "a cat"],
     ["index", "dups", "built"],
+    ["index", "build", "lines.txt", "-o", "halved", "-m", "mini-static", "--dtype", "bfloat16"],
+    ["index", "add", "halved", "more.txt"],
     ["index", "sync", "synced", "lines.txt", "-m", "mini-static"],
     ["index", "search", "synced", "a cat"],
 ]
@@ -187,21 +188,22 @@ def test_a_text_in_front_equals_the_one_on_torch():
     equal(open_encoder(entry).in_role("query"), open_model(entry).in_role("query"))
 
 
-def test_a_processor_that_computes_in_bfloat16_rounds_the_rows(monkeypatch):
-    monkeypatch.setattr(module, "computes_bfloat16", lambda: True)
-    monkeypatch.setattr(kernels, "cpu_computes_bfloat16", lambda: True)
+@pytest.mark.parametrize("supported", [True, False])
+def test_no_vector_depends_on_whether_the_processor_computes_in_bfloat16(monkeypatch, supported):
+    monkeypatch.setattr(kernels, "cpu_computes_bfloat16", lambda: supported)
     static = open_encoder("mini-static", dtype="auto")
-    assert static.provenance["dtype"] == "bfloat16"
+    assert static.provenance["dtype"] == "float32"
     equal(static, open_model("mini-static", device="cpu", dtype="auto"))
-    monkeypatch.setattr(module, "computes_bfloat16", lambda: None)
-    assert type(open_encoder("mini-static", dtype="auto")) is Encoder
+    assert np.array_equal(static.encode(SENTENCES), pc.load("mini-static").encode(SENTENCES))
+
+
+def test_rows_are_rounded_to_bfloat16_on_request():
+    static = open_encoder("mini-static", dtype="bfloat16")
+    assert static.provenance["dtype"] == "bfloat16"
+    equal(static, open_model("mini-static", device="cpu", dtype="bfloat16"))
 
 
 def test_bfloat16_is_torchs():
     numbers = torch.randn(4096, generator=torch.Generator().manual_seed(0))
     numbers[:3] = torch.tensor([1.00390625, 1.01171875, 0.0])  # halfway between two, and zero
     assert np.array_equal(as_bfloat16(numbers.numpy()), numbers.bfloat16().float().numpy())
-
-
-def test_the_processor_is_what_torch_says():
-    assert processor.computes_bfloat16() in (None, kernels.cpu_computes_bfloat16())
