@@ -8,7 +8,6 @@ many ways on a faulty one. Here the former is refused and the latter becomes one
 import contextlib
 import itertools
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around
+from promptcli.backbones.tokenizer_files import without_unknown_fields
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
 from promptcli.storage.documents import convert, parse_json, shown
 from promptcli.storage.files import real_path
@@ -84,31 +84,9 @@ def transformers() -> Any:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of a folder.
-
-    What its library prints on standard output, where results go, is dropped.
-    """
-    with _nothing_printed():
-        return transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-
-
-@contextlib.contextmanager
-def _nothing_printed() -> Iterator[None]:
-    """Keep compiled code from writing to standard output, e.g. of a token's field that it does not
-    know.
-    """
-    try:
-        terminal = os.dup(1)
-    except OSError:  # closed
-        yield
-        return
-    try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
-        yield
-    finally:
-        os.dup2(terminal, 1)
-        os.close(terminal)
+    """Return the tokenizer of a folder; its library prints nothing."""
+    with without_unknown_fields(folder) as clean:
+        return transformers().AutoTokenizer.from_pretrained(clean, trust_remote_code=False)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+import threading
 import warnings
 
 import numpy as np
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig
 
+from promptcli.backbones.checking import load_tokenizer, transformers
 from promptcli.backbones.loading import load_backbone
 from promptcli.cli.app import main
 from promptcli.encoder.encoder import build_encoder
@@ -367,6 +369,58 @@ def test_what_the_tokenizer_s_library_prints_is_no_result(tmp_path, invoke):
     content["added_tokens"][0]["note"] = "of another program"
     (folder / "tokenizer.json").write_text(json.dumps(content))
     assert invoke(folder) == sound and sound[0] == 0
+
+
+#: What tokenizers' library prints, if it is given it -> the file and the change of its content.
+UNKNOWN_FIELDS = {
+    "added": ("tokenizer.json", lambda content: content["added_tokens"][0].update(note="x")),
+    "decoder": (
+        "tokenizer_config.json",
+        lambda content: content.update(
+            added_tokens_decoder={"0": {"content": "<s>", "special": True, "id": 0}}
+        ),
+    ),
+    "marked": (
+        "tokenizer_config.json",
+        lambda content: content.update(
+            unk_token={"__type": "AddedToken", "content": "<unk>", "note": "x"}
+        ),
+    ),
+    "padding": (
+        "tokenizer_config.json",
+        lambda content: content.update(tokenizer_truncation={"max_length": 9, "note": "x"}),
+    ),
+    "map": (
+        "special_tokens_map.json",
+        lambda content: content.update(unk_token={"content": "<unk>", "note": "x"}),
+    ),
+}
+
+
+@pytest.mark.parametrize("place", UNKNOWN_FIELDS)
+def test_a_tokenizer_prints_nothing_and_other_threads_lose_nothing(
+    place, tmp_path, capfd, monkeypatch
+):
+    folder = save_tiny("roberta", tmp_path / "roberta")
+    name, change = UNKNOWN_FIELDS[place]
+    path = folder / name
+    content = json.loads(path.read_text()) if path.exists() else {}
+    change(content)
+    path.write_text(json.dumps(content))
+    library = transformers().AutoTokenizer
+    load = library.from_pretrained
+
+    def load_while_another_prints(*given, **options):
+        printing = threading.Thread(target=os.write, args=(1, b"a result\n"))
+        printing.start()
+        printing.join()
+        return load(*given, **options)
+
+    monkeypatch.setattr(library, "from_pretrained", load_while_another_prints)
+    capfd.readouterr()
+    assert load_tokenizer(folder).unk_token == "<unk>"
+    assert capfd.readouterr().out == "a result\n"
+    assert json.loads(path.read_text()) == content
 
 
 class PanicException(BaseException):
