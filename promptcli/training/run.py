@@ -923,11 +923,19 @@ def _facts_of_steps(trained: TrainedWeights, processes: Processes) -> dict[str, 
     return {
         "steps": trained.steps,
         "best_step": trained.best.step,
+        **_learned_temperature(trained),
         "seconds": round(trained.seconds, 1),
         "precision": "bfloat16" if processes.mixed else "float32",
         "processes": processes.number,
         "curve": [dataclasses.asdict(score) for score in trained.dev_scores],
     }
+
+
+def _learned_temperature(trained: TrainedWeights) -> dict[str, float]:
+    """Return the temperature at the best step, if it learns."""
+    if trained.best.temperature is None:
+        return {}
+    return {"temperature": round(trained.best.temperature, 6)}
 
 
 def _documents(scores: Sequence[SpearmanScore]) -> list[dict[str, Any]]:

@@ -199,13 +199,27 @@ class Trainer:
         self.watchers = watchers
         self.settings: TrainingSettings = learner.settings
         self.parameters = learner.trainable()
-        self.optimizer = OPTIMIZERS[self.settings.optimizer](
-            self.parameters, self.settings.learning_rate, self.settings.weight_decay
-        )
+        self.of_loss = learner.objective.loss_parameters()
+        self.optimizer = self._make_optimizer()
         self.dev_scores: list[DevScore] = []
         self._losses: list[float] = []  # since the last score
         self._scored_at = 0  # examples seen at the last score
         self._advance: Advance = lambda done: None
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        """Return the optimiser; what the loss reads has rates of its own, and does not decay."""
+        settings = self.settings
+        of_views = {name: one for name, one in self.parameters.items() if one not in self.of_loss}
+        optimizer = OPTIMIZERS[settings.optimizer](
+            of_views, settings.learning_rate, settings.weight_decay
+        )
+        for group in optimizer.param_groups:
+            group["peak"] = settings.learning_rate
+        for parameter, rate in self.of_loss.items():
+            optimizer.add_param_group(
+                {"params": [parameter], "lr": rate, "peak": rate, "weight_decay": 0.0}
+            )
+        return optimizer
 
     def train(
         self, examples: TrainingExamples, development: STSTask, folder: Path
@@ -234,7 +248,7 @@ class Trainer:
                 if stalled(self.dev_scores, settings.patience):
                     break
                 for group in self.optimizer.param_groups:
-                    group["lr"] = learning_rate(settings, step, self.steps)
+                    group["lr"] = learning_rate(settings, step, self.steps, group["peak"])
                 loss = self.gradients(step, columns, sides)
                 norm = self.apply_gradients()
                 figures.add(torch.stack([loss, norm]), step)
@@ -306,7 +320,7 @@ class Trainer:
         if best:
             shown += f"  best {best[-1]:.2f}"
         describe(self._advance, shown)
-        rate = learning_rate(self.settings, step, self.steps)
+        rate = learning_rate(self.settings, step, self.steps, self.settings.learning_rate)
         for watcher in self.watchers:
             watcher.on_step(step + 1, {"loss": loss, "learning_rate": rate, "gradient_norm": norm})
 
@@ -367,6 +381,10 @@ class Trainer:
             loss = loss + masked_lm
             shown = shown + processes.total(masked_lm)
         processes.accelerator.backward(loss)
+        # every process has the complete gradient of what the loss reads: the sum is to be one
+        for parameter in self.of_loss:
+            if parameter.grad is not None:
+                parameter.grad /= processes.number
         processes.add_gradients(self.parameters.values())
         return shown
 
@@ -416,6 +434,7 @@ class Trainer:
             best=all(value > score.value for score in self.dev_scores),
             seconds=position.seconds,
             rate=rate,
+            temperature=self._learned_temperature(),
         )
         self.dev_scores.append(score)
         self._scored_at = position.seen
@@ -431,12 +450,22 @@ class Trainer:
         for watcher in self.watchers:
             watcher.on_score(score)
 
+    def _learned_temperature(self) -> float | None:
+        """Return the present temperature of the loss if it learns."""
+        similarity = self.learner.objective.similarity
+        if similarity is None or similarity.log_temperature is None:
+            return None
+        with torch.no_grad():
+            return float(similarity.temperature)
+
     def _score_line(self, score: DevScore) -> str:
         shown = [f"step {score.step}/{self.steps}"]
         if score.loss is not None:
             shown.append(f"loss {score.loss:.4f}")
         mark = " *" if score.best else ""
         shown.append(f"{self.development.label} {score.value:.2f}{mark}")
+        if score.temperature is not None:
+            shown.append(f"temperature {score.temperature:.4f}")
         if score.rate is not None:
             shown.append(f"{score.rate:.0f} examples/s")
         return "  ".join(shown)
@@ -449,15 +478,15 @@ def stalled(scores: Sequence[DevScore], patience: int) -> bool:
     return 0 < patience < len(scores) and not any(score.best for score in scores[-patience:])
 
 
-def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
-    """Return the learning rate of step ``step`` (from 0) of ``steps``: a linear rise from 0, then
-    constant, or a linear decay to 0.
+def learning_rate(settings: TrainingSettings, step: int, steps: int, peak: float) -> float:
+    """Return the learning rate of step ``step`` (from 0) of ``steps``: a linear rise from 0 to
+    ``peak``, then constant, or a linear decay to 0.
     """
     warm = min(settings.warmup_steps or math.ceil(settings.warmup * steps), steps)
     if step < warm:
-        return settings.learning_rate * step / warm
+        return peak * step / warm
     if settings.schedule == "constant":
         decay = 0.0
     else:
         decay = (step - warm) / max(1, steps - warm)
-    return settings.learning_rate * (1 - decay)
+    return peak * (1 - decay)

@@ -14,6 +14,7 @@ class DevScore:
     best: bool  #: the best so far
     seconds: float  #: spent in steps
     rate: float | None  #: examples per second since the last score
+    temperature: float | None = None  #: of the loss, if it learns
 
 
 class Watcher:

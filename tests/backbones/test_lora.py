@@ -19,6 +19,7 @@ from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.recipe import RECIPES
 from promptcli.training.objectives.contrastive import contrastive_loss
+from promptcli.training.objectives.similarity import Similarity
 from tests import learning
 from tests.tiny import SENTENCES
 
@@ -45,7 +46,7 @@ def test_the_adapters_gradient_is_the_chain_rules(family, tiny_folder):
     randomise(learner)
     learner.train()
     first, second, hard = learner(TRIPLETS)
-    contrastive_loss(first, torch.cat([second, hard])).backward()
+    contrastive_loss(first, torch.cat([second, hard]), Similarity(0.05)).backward()
     backbone = load_backbone(str(tiny_folder(family)))
     backbone.tune({name.removeprefix("backbone."): one for name, one in learner.tensors().items()})
     backbone.model.requires_grad_(True)
@@ -56,7 +57,7 @@ def test_the_adapters_gradient_is_the_chain_rules(family, tiny_folder):
         for row in column
     ]
     first, second, hard = torch.stack(states).split(4)
-    contrastive_loss(first, torch.cat([second, hard])).backward()
+    contrastive_loss(first, torch.cat([second, hard]), Similarity(0.05)).backward()
     gradients = {name: parameter.grad for name, parameter in backbone.model.named_parameters()}
     found = learner.trainable()
     maps = [

@@ -17,6 +17,7 @@ from promptcli.data.sources import TrainingExamples
 from promptcli.errors import UsageError
 from promptcli.training.objectives.contrastive import contrastive_loss, list_mle, list_net
 from promptcli.training.objectives.pairs import angle_similarity
+from promptcli.training.objectives.similarity import Similarity
 from promptcli.training.teacher import SentenceVectors, mined
 from tests import learning
 from tests.reference import losses
@@ -92,7 +93,7 @@ def test_rankcses_loss_is_the_papers(ranking, tiny_folder):
     views = learner.train()(columns)
     first, second, theirs = (view.detach().tolist() for view in views)
     assert theirs == [row.tolist() for row in teacher.values()]
-    expected = float(contrastive_loss(views[0], views[1], temperature=0.1).detach())
+    expected = float(contrastive_loss(views[0], views[1], Similarity(0.1)).detach())
     expected += 0.7 * losses.jensen_shannon_of_views(first, second, 0.1)
     if ranking == "listnet":
         expected += 0.4 * losses.list_net(first, second, theirs, 0.1, 0.025)
@@ -130,7 +131,9 @@ def test_cse_sfp_reads_both_ends_of_one_pass(family, tiny_folder):
         assert np.abs(got.detach().numpy() - plain).max() < 1e-4
     assert learner.encoder().recipe.pooling == "last/last-token"
     loss, grads = learning.gradients(learner, columns=[SENTENCES[:4]])
-    assert loss == pytest.approx(float(contrastive_loss(second, first).detach()), rel=1e-4)
+    assert loss == pytest.approx(
+        float(contrastive_loss(second, first, Similarity(0.05)).detach()), rel=1e-4
+    )
     assert all("lora" in name for name in grads)
     with pytest.raises(UsageError, match="two stages separated by a comma"):
         learner_of(
@@ -169,7 +172,8 @@ def test_denosents_decoder_restores_the_sentence_from_its_vector_alone(tiny_fold
     assert float(views[-2].sum()) == pytest.approx(float(expected), rel=1e-4)
     loss = float(learner.objective.loss(views, columns))
     assert loss == pytest.approx(
-        2 * float(contrastive_loss(*views[:2])) + 3 * float(expected) / tokens, rel=1e-4
+        2 * float(contrastive_loss(*views[:2], Similarity(0.05))) + 3 * float(expected) / tokens,
+        rel=1e-4,
     )
     _, grads = learning.gradients(learner.train(), columns=columns)
     assert {"objective.bias", "projection.0.weight"} <= grads.keys()

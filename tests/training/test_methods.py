@@ -25,6 +25,7 @@ from promptcli.training.objectives.consert import AUGMENTATIONS, nt_xent
 from promptcli.training.objectives.contrastive import negative_view_loss
 from promptcli.training.objectives.mutual_information import jensen_shannon
 from promptcli.training.objectives.pairs import CLASSES, PairCosine
+from promptcli.training.objectives.similarity import Similarity
 from tests import learning
 from tests.learning import gradients
 from tests.reference import losses
@@ -50,7 +51,7 @@ def random_rows(count, width, seed):
 def test_cotberts_loss_is_the_papers(temperature):
     parts = [random_rows(4, 6, seed) for seed in range(3)]
     expected = losses.extended_infonce(*(part.tolist() for part in parts), temperature)
-    assert float(negative_view_loss(*parts, temperature=temperature)) == pytest.approx(
+    assert float(negative_view_loss(*parts, Similarity(temperature))) == pytest.approx(
         expected, rel=1e-5
     )
 
@@ -89,7 +90,7 @@ def test_nt_xent_is_the_papers(same):
     if same:
         equal[0, 3] = equal[3, 0] = True
     expected = losses.nt_xent(first.tolist(), second.tolist(), 0.1, equal.tolist())
-    assert float(nt_xent(first, second, temperature=0.1, same=equal)) == pytest.approx(
+    assert float(nt_xent(first, second, Similarity(0.1), same=equal)) == pytest.approx(
         expected, rel=1e-5
     )
 

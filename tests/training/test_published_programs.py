@@ -19,6 +19,7 @@ from promptcli.training.batches import batches, steps_of
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives.contrastive import negative_view_loss
+from promptcli.training.objectives.similarity import Similarity
 from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import DevScore, learning_rate, stalled
@@ -100,15 +101,17 @@ def test_published_settings(name, backbone, expected):
 
 def test_learning_rates():
     settings = TrainingSettings(learning_rate=1.0, warmup=0.1)
-    rates = [learning_rate(settings, step, 20) for step in range(20)]
+    rates = [learning_rate(settings, step, 20, 1.0) for step in range(20)]
     assert rates == pytest.approx([0.0, 0.5, *((20 - step) / 18 for step in range(2, 20))])
-    assert learning_rate(settings.replace(warmup=0.0), 5, 20) == 0.75
+    assert learning_rate(settings.replace(warmup=0.0), 5, 20, 1.0) == 0.75
     in_steps = settings.replace(warmup_steps=4)
-    assert [learning_rate(in_steps, step, 12) for step in (0, 2, 4, 8)] == [0, 0.5, 1, 0.5]
+    assert [learning_rate(in_steps, step, 12, 1.0) for step in (0, 2, 4, 8)] == [0, 0.5, 1, 0.5]
     # a run that ends while it rises
-    assert learning_rate(settings.replace(warmup_steps=50), 3, 12) < 1
+    assert learning_rate(settings.replace(warmup_steps=50), 3, 12, 1.0) < 1
     constant = find_method("denosent", supervised=False).published("bert-base-uncased")
-    assert [learning_rate(constant, step, 5000) for step in (0, 250, 500, 4999)] == [
+    assert [
+        learning_rate(constant, step, 5000, constant.learning_rate) for step in (0, 250, 500, 4999)
+    ] == [
         0,
         2e-5,
         4e-5,
@@ -134,7 +137,8 @@ def test_negatives_within_groups_are_those_of_each_replica(tiny_folder):
     views = [torch.randn(7, 8, generator=generator) for _ in range(3)]
     columns = [[str(number) for number in range(7)]]
     groups = [
-        negative_view_loss(*(view[first : first + 3] for view in views)) for first in (0, 3, 6)
+        negative_view_loss(*(view[first : first + 3] for view in views), Similarity(0.05))
+        for first in (0, 3, 6)
     ]
     assert float(learner.objective.loss(views, columns)) == pytest.approx(
         float(torch.stack(groups).mean()), rel=1e-6

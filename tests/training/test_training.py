@@ -20,6 +20,7 @@ from promptcli.recipe import Recipe
 from promptcli.training.batches import batch_lengths, batches, source_shares, steps_of
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives.contrastive import contrastive_loss
+from promptcli.training.objectives.similarity import Similarity
 from tests.learning import family_for, learner_of
 from tests.reference.losses import cosine
 from tests.tiny import SENTENCES
@@ -47,7 +48,7 @@ def test_the_contrastive_loss_is_the_papers(hard):
         scores = [math.exp(cosine(first[i].tolist(), other) / 0.05) for other in others]
         expected -= math.log(scores[i] / sum(scores)) / 5
     candidates = torch.cat([second, third]) if hard else second
-    got = contrastive_loss(first, candidates, temperature=0.05)
+    got = contrastive_loss(first, candidates, Similarity(0.05))
     assert float(got) == pytest.approx(expected, rel=1e-5)
 
 
@@ -166,7 +167,7 @@ def test_the_views_differ_and_only_what_learns_moves(name, supervised, tiny_fold
     views = learner(columns)
     assert len(views) == (3 if supervised else 2)
     assert (views[0] - views[1]).abs().max() > 1e-4  # dropout, or the other sentence
-    loss = contrastive_loss(views[0], torch.cat(views[1:]))
+    loss = contrastive_loss(views[0], torch.cat(views[1:]), Similarity(0.05))
     loss.backward()
     trainable = learner.trainable()
     learning = [

@@ -10,6 +10,7 @@ from promptcli.recipe import SLOT, pooling_for
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import (
     TeacherSettings,
+    TemperatureSettings,
     TemplateSettings,
     Views,
     setting,
@@ -17,7 +18,7 @@ from promptcli.training.methods.training_settings import (
 
 
 @dataclass(frozen=True)
-class DistillSettings(TeacherSettings, TemplateSettings):
+class DistillSettings(TeacherSettings, TemplateSettings, TemperatureSettings):
     """Settings of distillation."""
 
     most_templates: ClassVar[int] = 1
@@ -34,7 +35,6 @@ class DistillSettings(TeacherSettings, TemplateSettings):
     contrastive_weight: float = setting(
         0.0, "weight of a contrastive loss if the data are pairs or triplets.", min=0
     )
-    temperature: float = setting(0.05, "Temperature of the contrastive loss.", min=1e-4)
     guide: bool = setting(
         True, "no negatives that the teacher finds nearer to a sentence than its positive."
     )

@@ -121,10 +121,23 @@ class TrainingSettings:
 
 
 @dataclass(frozen=True)
-class ContrastiveSettings(TrainingSettings):
-    """What the ``contrastive`` objective reads."""
+class TemperatureSettings(TrainingSettings):
+    """Settings of a loss of cosines over a temperature."""
 
     temperature: float = setting(0.05, "Temperature of the contrastive loss.", min=1e-4)
+    temperature_rate: float = setting(
+        0.0,
+        "Peak learning rate of the temperature, which starts at `temperature`, e.g. 1e-3; 0: it"
+        " stays.",
+        min=0,
+        max=1,
+    )
+
+
+@dataclass(frozen=True)
+class ContrastiveSettings(TemperatureSettings):
+    """What the ``contrastive`` objective reads."""
+
     mask_duplicates: bool = setting(
         True, "Equal sentences of a batch are not negatives.", published=False
     )

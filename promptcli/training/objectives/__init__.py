@@ -9,7 +9,7 @@ from promptcli.errors import look_up
 from promptcli.extensions import Table
 from promptcli.training.methods.method import Method
 from promptcli.training.objectives.consert import JointNTXent, NTXent
-from promptcli.training.objectives.contrastive import Contrastive, NegativeView, Ranking, SinglePass
+from promptcli.training.objectives.contrastive import InfoNCE, NegativeView, Ranking, SinglePass
 from promptcli.training.objectives.denoising_decoder import DenoisingDecoder
 from promptcli.training.objectives.distillation import Distillation
 from promptcli.training.objectives.mutual_information import MutualInformation
@@ -21,7 +21,7 @@ from promptcli.training.objectives.word_prediction import WordPrediction
 OBJECTIVES: Table[type[Objective[Any]]] = Table(
     "objectives",
     {
-        "contrastive": Contrastive,
+        "contrastive": InfoNCE,
         "pair-classifier": PairClassifier,
         "pair-cosine": PairCosine,
         "nt-xent": NTXent,

@@ -15,6 +15,7 @@ from promptcli.training.methods.consert import ADVERSARIAL, AugmentationSettings
 from promptcli.training.objectives.contrastive import excluded_negatives
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.objectives.pairs import PairClassifier
+from promptcli.training.objectives.similarity import Similarity
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 #: A batch and a rate to the batch that is passed: each takes the same share of every sentence,
@@ -120,6 +121,15 @@ class NTXent(Objective[AugmentationSettings]):
 
     layouts = (SENTENCES,)
 
+    def __init__(
+        self,
+        settings: AugmentationSettings,
+        encoder: TrainableEncoder,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__(settings, encoder, generator)
+        self.similarity: Similarity = Similarity.of(settings, encoder.backbone.device)
+
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
     ) -> tuple[Tensor, ...]:
@@ -130,7 +140,7 @@ class NTXent(Objective[AugmentationSettings]):
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         losses = []
         for shortened in self.at_widths(views):
-            losses.append(_contrast(shortened, columns[0], self.settings))
+            losses.append(_contrast(shortened, columns[0], self.settings, self.similarity))
         return torch.stack(losses).sum()
 
 
@@ -141,6 +151,12 @@ class JointNTXent(PairClassifier[JointSettings]):
     """
 
     blocks = 4
+
+    def __init__(
+        self, settings: JointSettings, encoder: TrainableEncoder, generator: torch.Generator
+    ) -> None:
+        super().__init__(settings, encoder, generator)
+        self.similarity: Similarity = Similarity.of(settings, encoder.backbone.device)
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
         return [(0, columns[0]), (0, columns[1])]
@@ -178,10 +194,13 @@ class JointNTXent(PairClassifier[JointSettings]):
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         logits, *vectors = views
         loss = super().loss([logits], columns)
+        settings = self.settings
         for first, other_first, second, other_second in self.at_widths(vectors):
-            premises = _contrast([first, second], columns[0], self.settings)
-            hypotheses = _contrast([other_first, other_second], columns[1], self.settings)
-            loss = loss + self.settings.contrastive_weight * (premises + hypotheses)
+            premises = _contrast([first, second], columns[0], settings, self.similarity)
+            hypotheses = _contrast(
+                [other_first, other_second], columns[1], settings, self.similarity
+            )
+            loss = loss + settings.contrastive_weight * (premises + hypotheses)
         return loss
 
 
@@ -196,38 +215,40 @@ def augmented(
 
 
 def _contrast(
-    views: Sequence[Tensor], sentences: Sequence[str], settings: AugmentationSettings
+    views: Sequence[Tensor],
+    sentences: Sequence[str],
+    settings: AugmentationSettings,
+    similarity: Similarity,
 ) -> Tensor:
-    same = excluded_negatives(settings, views[0], views[1], [sentences])
-    return nt_xent(*views, temperature=settings.temperature, same=same)
+    first, second = views
+    same = excluded_negatives(settings, first, second, [sentences])
+    return nt_xent(first, second, similarity, same=same)
 
 
 def nt_xent(
-    first: Tensor, second: Tensor, *, temperature: float, same: Tensor | None = None
+    first: Tensor, second: Tensor, similarity: Similarity, *, same: Tensor | None = None
 ) -> Tensor:
     """Return NT-Xent over 2n vectors: CE(a vs [b, a without itself]) + CE(b vs [a, b without
     itself]).
 
-    With s(x, y) = cos(x, y) / tau each term is the mean over i of -log( exp s(a_i, b_i) / (sum_j
-    exp s(a_i, b_j) + sum_{j != i} exp s(a_i, a_j)) ) (ConSERT, eq. 1; the published code adds both
-    terms).
+    Each term is the mean over i of -log( exp s(a_i, b_i) / (sum_j exp s(a_i, b_j) + sum_{j != i}
+    exp s(a_i, a_j)) ) (ConSERT, eq. 1; the published code adds both terms).
 
     Args:
         first: (n, d), a.
         second: (n, d), b.
-        temperature: tau.
+        similarity: s, cos(x, y) / tau.
         same: (n, n) bool, True if sentence j is excluded for sentence i: equal sentences.
     """
-    a = functional.normalize(first.float(), dim=1)
-    b = functional.normalize(second.float(), dim=1)
-    itself = torch.eye(len(a), dtype=torch.bool, device=a.device)
+    n = len(first)
+    itself = torch.eye(n, dtype=torch.bool, device=first.device)
     if same is None:
         same = torch.zeros_like(itself)
     excluded = torch.cat([same, same | itself], dim=1)
-    labels = torch.arange(len(a), device=a.device)
+    labels = torch.arange(n, device=first.device)
 
     def cross_entropy(anchors: Tensor, others: Tensor) -> Tensor:
-        logits = torch.cat([anchors @ others.T, anchors @ anchors.T], dim=1) / temperature
+        logits = torch.cat([similarity(anchors, others), similarity(anchors, anchors)], dim=1)
         return functional.cross_entropy(logits.masked_fill(excluded, float("-inf")), labels)
 
-    return cross_entropy(a, b) + cross_entropy(b, a)
+    return cross_entropy(first, second) + cross_entropy(second, first)

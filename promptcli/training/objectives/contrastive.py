@@ -31,6 +31,7 @@ from promptcli.training.methods.training_settings import (
     MovedBiasSettings,
 )
 from promptcli.training.objectives.objective import Columns, Objective
+from promptcli.training.objectives.similarity import Similarity, cosines
 from promptcli.training.teacher import SentenceVectors, teacher_of
 from promptcli.training.trainable_encoder import BiasInputs, TokenizedView, TrainableEncoder
 
@@ -38,7 +39,7 @@ from promptcli.training.trainable_encoder import BiasInputs, TokenizedView, Trai
 Settings = TypeVar("Settings", bound=ContrastiveSettings)
 
 
-class Contrastive(Objective[Settings]):
+class InfoNCE(Objective[Settings]):
     """InfoNCE over two views.
 
     z1 and z2 are one sentence under two dropout masks, or the two sentences of a pair; in either
@@ -48,7 +49,7 @@ class Contrastive(Objective[Settings]):
     differs: ``sides`` chooses the texts and their templates, ``views`` encodes them to z1, z2 and
     z3, ..., ``loss`` adds the losses of all widths, and ``contrast`` is the formula at one width.
     ``contrast`` may add a term at each width, and ``loss`` one that counts once.
-    ``views`` sees the examples of one process, and may have parameters; ``loss`` sees all examples.
+    ``views`` sees the examples of one process, ``loss`` those of all.
     """
 
     layouts: ClassVar[tuple[tuple[str, ...], ...]] = (TRIPLETS, PAIRS, SENTENCES)
@@ -57,6 +58,7 @@ class Contrastive(Objective[Settings]):
         self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator
     ) -> None:
         super().__init__(settings, encoder, generator)
+        self.similarity: Similarity = Similarity.of(settings, encoder.backbone.device)
         self._denoised = isinstance(settings, DenoisingSettings) and settings.denoising
         # after the head: head(h) - head(h_hat); otherwise before it: head(h - h_hat)
         self._after_head = encoder.variant.denoising_place == "head"
@@ -136,9 +138,7 @@ class Contrastive(Objective[Settings]):
         if vectors:
             compared.append(texts)
         excluded = excluded_negatives(self.settings, first, candidates, compared, self.guide)
-        loss = contrastive_loss(
-            first, candidates, temperature=self.settings.temperature, excluded=excluded
-        )
+        loss = contrastive_loss(first, candidates, self.similarity, excluded=excluded)
         if self.settings.hinge_weight and vectors:
             hinge = hinge_loss(
                 first, candidates, margin=self.settings.hinge_margin, excluded=excluded
@@ -148,26 +148,22 @@ class Contrastive(Objective[Settings]):
 
 
 def contrastive_loss(
-    first: Tensor,
-    candidates: Tensor,
-    *,
-    temperature: float = 0.05,
-    excluded: Tensor | None = None,
+    first: Tensor, candidates: Tensor, similarity: Similarity, *, excluded: Tensor | None = None
 ) -> Tensor:
     """Return the in-batch contrastive loss, InfoNCE (SimCSE, eq. 1 and 5).
 
-    With s(a, b) = cos(a, b) / tau it is the mean over i, in one direction only, of
+    It is the mean over i, in one direction only, of
 
         -log( exp s(z1_i, z2_i) / [sum_j exp s(z1_i, z2_j) + sum_l exp s(z1_i, z3_l)] )
 
     Args:
         first: (n, d), z1.
         candidates: (m, d), z2 and then the hard negatives z3, m >= n.
-        temperature: tau.
+        similarity: s, cos(a, b) / tau.
         excluded: (n, m) bool, True if candidate j does not count against sentence i, see
             ``excluded_negatives``. The diagonal must be False.
     """
-    logits = _cosines(first, candidates) / temperature
+    logits = similarity(first, candidates)
     if excluded is not None:
         logits = logits.masked_fill(excluded, float("-inf"))
     return functional.cross_entropy(logits, torch.arange(len(first), device=first.device))
@@ -190,12 +186,12 @@ def hinge_loss(
         margin: The cosine by which the positive should be nearer.
         excluded: (n, m) bool, True if candidate j does not count against sentence i.
     """
-    cosines = _cosines(first, candidates)
-    is_positive = torch.eye(*cosines.shape, dtype=torch.bool, device=cosines.device)
-    others = cosines.masked_fill(is_positive, float("-inf"))
+    near = cosines(first, candidates)
+    is_positive = torch.eye(*near.shape, dtype=torch.bool, device=near.device)
+    others = near.masked_fill(is_positive, float("-inf"))
     if excluded is not None:
         others = others.masked_fill(excluded, float("-inf"))
-    return functional.relu(margin - cosines.diagonal() + others.amax(1)).mean()
+    return functional.relu(margin - near.diagonal() + others.amax(1)).mean()
 
 
 def excluded_negatives(
@@ -241,15 +237,8 @@ def nearer_than_positive(anchors: Tensor, candidates: Tensor, margin: float = 0.
     The anchors are (n, e), the candidates (m, e); candidate i is the positive of anchor i. The
     margin is at least 0, so that the diagonal is False.
     """
-    cosines = _cosines(anchors, candidates)
-    return cosines > cosines.diagonal().unsqueeze(1) + margin
-
-
-def _cosines(first: Tensor, second: Tensor) -> Tensor:
-    """Return cos(first_i, second_j), (n, m) float32."""
-    first = functional.normalize(first.float(), dim=1)
-    second = functional.normalize(second.float(), dim=1)
-    return first @ second.T
+    near = cosines(anchors, candidates)
+    return near > near.diagonal().unsqueeze(1) + margin
 
 
 def false_negative_mask(
@@ -278,7 +267,7 @@ def false_negative_mask(
     return to_device(np.concatenate(masks, axis=1), device)
 
 
-class NegativeView(Contrastive[CoTBERTSettings]):
+class NegativeView(InfoNCE[CoTBERTSettings]):
     """InfoNCE over two views that affirm the sentence and one that negates it (CoT-BERT).
 
     With denoising, its bias is subtracted from each view: the vector of its template with as many
@@ -313,14 +302,9 @@ class NegativeView(Contrastive[CoTBERTSettings]):
             of_group = None
             if excluded is not None:
                 of_group = excluded[rows, rows]
-            loss = negative_view_loss(
-                first,
-                second,
-                negative,
-                temperature=self.settings.temperature,
-                excluded=of_group,
+            losses.append(
+                negative_view_loss(first, second, negative, self.similarity, excluded=of_group)
             )
-            losses.append(loss)
         return torch.stack(losses).mean()
 
 
@@ -328,13 +312,13 @@ def negative_view_loss(
     first: Tensor,
     second: Tensor,
     negative: Tensor,
+    similarity: Similarity,
     *,
-    temperature: float = 0.05,
     excluded: Tensor | None = None,
 ) -> Tensor:
     """Return the extended InfoNCE (CoT-BERT).
 
-    With s(a, b) = cos(a, b) / tau it is the mean over i of
+    It is the mean over i of
 
         -log( exp s(z1_i, z2_i)
               / sum_j [exp s(z1_i, z2_j) + exp s(z1_i, z3_j) + exp s(z2_i, z3_j)] )
@@ -343,21 +327,19 @@ def negative_view_loss(
         first: (n, d), z1.
         second: (n, d), z2.
         negative: (n, d), z3; all 2n cosines to it are negatives, the sentence's own included.
-        temperature: tau.
+        similarity: s, cos(a, b) / tau.
         excluded: (n, n) bool, True if z2_j does not count against z1_i, see
             ``excluded_negatives``. z3 always counts.
     """
-    z1 = functional.normalize(first.float(), dim=1)
-    z2 = functional.normalize(second.float(), dim=1)
-    z3 = functional.normalize(negative.float(), dim=1)
-    positives = z1 @ z2.T
+    positives = similarity(first, second)
     if excluded is not None:
         positives = positives.masked_fill(excluded, float("-inf"))
-    logits = torch.cat([positives, z1 @ z3.T, z2 @ z3.T], dim=1) / temperature
+    negatives = [similarity(first, negative), similarity(second, negative)]
+    logits = torch.cat([positives, *negatives], dim=1)
     return functional.cross_entropy(logits, torch.arange(len(first), device=first.device))
 
 
-class Ranking(Contrastive[RankCSESettings]):
+class Ranking(InfoNCE[RankCSESettings]):
     """A sentence's first view ranks the second views of the batch as a teacher does (RankCSE).
 
     The loss is InfoNCE + consistency_weight * consistency + ranking_weight * (ListNet or ListMLE).
@@ -384,10 +366,10 @@ class Ranking(Contrastive[RankCSESettings]):
         """Return InfoNCE, consistency of the two views (eq. 6) and ranking, summed over widths."""
         settings = self.settings
         first, second, teacher_vectors = views
-        teacher = _cosines(teacher_vectors, teacher_vectors)
+        teacher = cosines(teacher_vectors, teacher_vectors)
         loss = torch.zeros((), device=first.device)
         for z1, z2 in self.at_widths([first, second]):
-            logits = _cosines(z1, z2) / settings.temperature
+            logits = self.similarity(z1, z2)
             if settings.ranking == "listnet":
                 ranked = list_net(logits, teacher / settings.teacher_temperature)
             else:
@@ -450,7 +432,7 @@ def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
     return (rest - ordered).mean()
 
 
-class SinglePass(Contrastive[CSESFPSettings]):
+class SinglePass(InfoNCE[CSESFPSettings]):
     """Two clauses of one template are the two views (CSE-SFP).
 
     The first comma after [X] separates the clauses. z1 is the state of the template's last token,

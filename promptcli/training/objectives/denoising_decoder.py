@@ -14,7 +14,7 @@ from promptcli.backbones.states import Batch, HiddenStates, slot_positions
 from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.training.methods.denosent import DenoSentSettings
-from promptcli.training.objectives.contrastive import Contrastive
+from promptcli.training.objectives.contrastive import InfoNCE
 from promptcli.training.objectives.objective import Columns
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
@@ -22,7 +22,7 @@ _SPREAD = 0.02  # standard deviation of new weights
 _WIDE = 2048  # inner width of a decoder's layer
 
 
-class DenoisingDecoder(Contrastive[DenoSentSettings]):
+class DenoisingDecoder(InfoNCE[DenoSentSettings]):
     """The decoder sees the positive's embedding layer under heavy dropout, and one vector: z1.
 
     It predicts every token of the input by the masked-LM head, tied to the word embeddings; a

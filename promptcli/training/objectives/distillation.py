@@ -25,6 +25,7 @@ from promptcli.training.objectives.contrastive import (
     nearer_than_positive,
 )
 from promptcli.training.objectives.objective import Columns, Objective
+from promptcli.training.objectives.similarity import Similarity
 from promptcli.training.teacher import SentenceVectors, teacher_of
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
@@ -42,6 +43,11 @@ class Distillation(Objective[DistillSettings]):
         self, settings: DistillSettings, encoder: TrainableEncoder, generator: torch.Generator
     ) -> None:
         super().__init__(settings, encoder, generator)
+        if settings.temperature_rate and not settings.contrastive_weight:
+            raise UsageError(
+                "`temperature_rate` needs a contrastive loss; give `contrastive_weight`, too"
+            )
+        self.similarity: Similarity = Similarity.of(settings, encoder.backbone.device)
         self.teacher = teacher_of(encoder.models, settings)
         self.map: Tensor | None = None
         if settings.target == "vectors" and encoder.backbone.width != self.teacher.width:
@@ -104,7 +110,7 @@ class Distillation(Objective[DistillSettings]):
             if settings.guide:
                 excluded = excluded | nearer_than_positive(teacher[:n], teacher[n:])
             contrast = contrastive_loss(
-                student[:n], student[n:], temperature=settings.temperature, excluded=excluded
+                student[:n], student[n:], self.similarity, excluded=excluded
             )
             loss = loss + settings.contrastive_weight * contrast
         return loss

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.sources import TrainingExamples
 from promptcli.errors import UsageError
-from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.methods.training_settings import TemperatureSettings, TrainingSettings
+from promptcli.training.objectives.similarity import Similarity
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 Columns = Sequence[Sequence[str]]  #: texts by column, n in each; a label or a word is text, too
@@ -23,8 +24,8 @@ class Objective(nn.Module, Generic[Settings]):
     trained encoder.
 
     If several processes train together, ``views`` sees each process's own examples and carries the
-    gradient, and ``loss`` sees the rows of all: parameters belong in ``views``. ``generator`` draws
-    what they start from.
+    gradient, and ``loss`` sees the rows of all. Parameters that ``loss`` reads are those of
+    ``loss_parameters``. ``generator`` draws what parameters start from.
     """
 
     layouts: ClassVar[tuple[tuple[str, ...], ...]]  #: layouts of examples that it reads, best first
@@ -34,6 +35,8 @@ class Objective(nn.Module, Generic[Settings]):
     ) -> None:
         super().__init__()
         self.settings = settings
+        #: cosine and temperature, if the loss has one
+        self.similarity: Similarity | None = None
         full = encoder.backbone.last_width
         widths: tuple[int, ...] = getattr(settings, "widths", ())
         if any(width > full for width in widths):
@@ -76,6 +79,14 @@ class Objective(nn.Module, Generic[Settings]):
         yield views
         for width in self._widths:
             yield [view[:, :width] for view in views]
+
+    def loss_parameters(self) -> dict[nn.Parameter, float]:
+        """Return the parameters that ``loss`` reads, with the peak of their learning rate: by
+        default the temperature, if it learns.
+        """
+        if self.similarity is None or not isinstance(self.settings, TemperatureSettings):
+            return {}
+        return dict.fromkeys(self.similarity.parameters(), self.settings.temperature_rate)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the mean loss over the examples, a scalar."""

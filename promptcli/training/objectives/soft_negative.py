@@ -12,7 +12,7 @@ from promptcli.data.negation import negated
 from promptcli.data.sources import TrainingExamples
 from promptcli.training.methods.sncse import SNCSESettings
 from promptcli.training.objectives.contrastive import (
-    Contrastive,
+    InfoNCE,
     contrastive_loss,
     excluded_negatives,
 )
@@ -21,7 +21,7 @@ from promptcli.training.objectives.objective import Columns
 _SHOWN = 5  #: sentences in the plan of a run
 
 
-class SoftNegative(Contrastive[SNCSESettings]):
+class SoftNegative(InfoNCE[SNCSESettings]):
     """z3 is the negated sentence: the third column, or made from the sentence by a rule.
 
     The rule is ``data.negation.negated``. z3 is not among the negatives of InfoNCE.
@@ -51,7 +51,7 @@ class SoftNegative(Contrastive[SNCSESettings]):
         settings = self.settings
         first, second, soft = views
         excluded = excluded_negatives(settings, first, second, columns[:2], self.guide)
-        loss = contrastive_loss(first, second, temperature=settings.temperature, excluded=excluded)
+        loss = contrastive_loss(first, second, self.similarity, excluded=excluded)
         bounds = soft_negative_loss(
             first, second, soft, alpha=settings.soft_alpha, beta=settings.soft_beta
         )

@@ -1,0 +1,123 @@
+"""The temperature of the contrastive losses, which may learn."""
+
+import pytest
+import torch
+
+import promptcli as pc
+from promptcli.errors import UsageError
+from promptcli.training.methods import METHODS
+from promptcli.training.methods.training_settings import ContrastiveSettings
+from promptcli.training.objectives.similarity import LEAST, Similarity
+from tests.learning import (
+    COLUMNS,
+    READ,
+    family_for,
+    gradients,
+    learner_of,
+    stopped_at,
+    trainer_of,
+)
+from tests.reference.losses import cosine, infonce
+from tests.tiny import SENTENCES
+
+TAU = "objective.similarity.log_temperature"
+CONTRASTIVE = [
+    name
+    for name, (unsupervised, _) in METHODS.items()
+    if unsupervised and isinstance(unsupervised.small, ContrastiveSettings)
+]
+
+
+def test_the_similarity_is_the_cosine_over_the_temperature():
+    first, second = (torch.randn(n, 6, generator=torch.Generator().manual_seed(n)) for n in (3, 4))
+    found = Similarity(0.2)(first, second)
+    for i, one in enumerate(first.tolist()):
+        for j, other in enumerate(second.tolist()):
+            assert float(found[i, j]) == pytest.approx(cosine(one, other) / 0.2, rel=1e-5)
+    assert torch.equal(
+        Similarity(0.25, learns=True)(first, second), Similarity(0.25)(first, second)
+    )
+
+
+@pytest.mark.parametrize(("start", "least"), [(0.05, LEAST), (0.005, 0.005)])
+def test_a_learned_temperature_has_a_floor(start, least):
+    similarity = Similarity(start, learns=True)
+    with torch.no_grad():
+        similarity.log_temperature.fill_(-20.0)
+    assert float(similarity.temperature.detach()) == pytest.approx(least)
+
+
+def test_the_gradient_of_the_temperature_is_that_of_the_plain_loop(tiny_folder):
+    still = {"dropout": 0.0, "temperature": 0.3, "temperature_rate": 1e-3}
+    learner = learner_of("simcse", tiny_folder("bert"), **still)
+    _, found = gradients(learner)
+    view, _ = (part.tolist() for part in learner.eval()(COLUMNS))
+    count = len(view)
+    none = [[False] * count] * count
+
+    def loss(tau):
+        return infonce(view, view, [[]] * count, tau, none, [[[]] * count] * count)
+
+    step = 1e-4
+    higher, lower = loss(0.3 + step), loss(0.3 - step)
+    assert float(found[TAU]) == pytest.approx(0.3 * (higher - lower) / (2 * step), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", CONTRASTIVE)
+def test_the_temperature_of_every_contrastive_method_learns(name, tiny_folder):
+    columns = READ.get(name, COLUMNS)
+    models = {}
+    if name == "rankcse":
+        models["teacher"] = pc.load("mini-static")
+    still = {"temperature": 0.3, "temperature_rate": 1e-3, "dropout": 0.0}
+    learner = learner_of(name, tiny_folder(family_for(name)), models=models, **still)
+    loss, found = gradients(learner, columns=columns)
+    assert found[TAU].abs() > 1e-4
+    assert TAU not in learner.tensors()
+    kept = learner_of(
+        name, tiny_folder(family_for(name)), models=models, **still | {"temperature_rate": 0.0}
+    )
+    plain, others = gradients(kept, columns=columns)
+    assert plain == pytest.approx(loss, rel=1e-6)
+    assert found.keys() - others.keys() == {TAU}
+
+
+def test_it_learns_at_a_rate_of_its_own_without_decay(tiny_folder):
+    options = {"learning_rate": 1e-6, "temperature_rate": 0.02, "weight_decay": 0.5}
+    trainer = trainer_of(learner_of("simcse", tiny_folder("bert"), **options))
+    peaks = {group["peak"]: group["weight_decay"] for group in trainer.optimizer.param_groups}
+    assert peaks == {1e-6: 0.5, 0.02: 0.0}
+    before = float(trainer.learner.objective.similarity.log_temperature.detach())
+    trainer.gradients(0, COLUMNS)
+    trainer.apply_gradients()
+    after = float(trainer.learner.objective.similarity.log_temperature.detach())
+    assert abs(after - before) == pytest.approx(0.02, rel=1e-3)  # a step of Adam
+
+
+OPTIONS = {
+    "backbone": "mini-bert",
+    "on": "demo",
+    "steps": 6,
+    "batch_size": 8,
+    "eval_steps": 2,
+    "temperature_rate": 0.01,
+}
+
+
+def test_a_run_reports_it_and_a_resumed_one_ends_with_the_same(monkeypatch, caplog):
+    with caplog.at_level("INFO", "promptcli"):
+        trained = pc.train("simcse", SENTENCES * 3, name="complete", **OPTIONS)
+    assert "temperature 0." in caplog.text
+    curve = [score.temperature for score in trained.curve]
+    assert curve[0] == pytest.approx(0.05) and len(set(curve)) == len(curve)
+    best = [score.temperature for score in trained.curve if score.best][-1]
+    assert trained.facts["temperature"] == pytest.approx(best, abs=1e-6)
+    with stopped_at(monkeypatch, 5), pytest.raises(KeyboardInterrupt):
+        pc.train("simcse", SENTENCES * 3, name="killed", **OPTIONS)
+    resumed = pc.train("simcse", SENTENCES * 3, name="killed", resume=True, **OPTIONS)
+    assert [score.temperature for score in resumed.curve] == curve
+
+
+def test_distillation_without_a_contrastive_loss_has_no_temperature_to_learn(tiny_folder):
+    with pytest.raises(UsageError, match="contrastive_weight"):
+        learner_of("distill", tiny_folder("bert"), temperature_rate=1e-3)
