@@ -35,6 +35,19 @@ class _AddedTokens(msgspec.Struct):
     added_tokens: Any = None
 
 
+class _Model(msgspec.Struct):
+    unk_id: int | None = None
+
+
+class _Unigram(msgspec.Struct):
+    model: _Model
+
+
+def unigram_unknown(definition: bytes) -> int | None:
+    """Return the id of the unknown token of a Unigram model; None if it has none."""
+    return msgspec.json.decode(definition, type=_Unigram).model.unk_id
+
+
 @contextlib.contextmanager
 def without_unknown_fields(folder: Path) -> Iterator[Path]:
     """Yield a folder of a tokenizer, or a temporary copy if a token has fields that its library

@@ -29,10 +29,10 @@ from promptcli.backbones.locating import MARKS, SHIPPED, known_as, locate, weigh
 from promptcli.backbones.names import WORD_VECTORS, words_only
 from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.tokenizer import PieceTokenizer, pack, read_wordpiece, tokenizing
+from promptcli.backbones.tokenizer_files import unigram_unknown
 from promptcli.data.files import open_file, open_text
 from promptcli.errors import UsageError
 from promptcli.notes import note
-from promptcli.storage.documents import parse_json
 from promptcli.storage.files import sha256
 from promptcli.storage.tensors import load_arrays
 
@@ -90,21 +90,30 @@ class TableTokenizer(WordTokenizer):
         self.pad = rows
         self._tokenizer = Tokenizer.from_str(definition.decode())
         self._tokenizer.no_padding()
+        self._characters: int | None = None
         if longest is not None:
             self._tokenizer.enable_truncation(longest)
-        text = getattr(self._tokenizer.model, "unk_token", None)
-        if text is None:
-            text = parse_json(definition)["model"].get("unk_token")
+            # as model2vec does, before it tokenises
+            lengths = list(map(len, self._tokenizer.get_vocab()))
+            self._characters = longest * int(np.median(lengths))
         self.unk = None
-        if text is not None and not unknown:
-            self.unk = self._tokenizer.token_to_id(text)
+        if not unknown:
+            self.unk = self._unknown_id(definition)
+
+    def _unknown_id(self, definition: bytes) -> int | None:
+        """Return the id of the unknown token: a Unigram model has its number, others its text."""
+        model = self._tokenizer.model
+        if hasattr(model, "unk_token"):
+            return None if model.unk_token is None else self.id(model.unk_token)
+        return unigram_unknown(definition)
 
     def packed(self, pieces: Sequence[str]) -> list[bytes]:
         """Return the ids of every sentence's tokens, packed, without those that have no row in the
         table.
         """
+        cut = [piece[: self._characters] for piece in pieces]
         with tokenizing():
-            encoded = self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
+            encoded = self._tokenizer.encode_batch_fast(cut, add_special_tokens=False)
         rows = []
         for encoding in encoded:
             known = [token for token in encoding.ids if token != self.unk]

@@ -1,10 +1,11 @@
-"""Static recipes as models of model2vec, which reads them here."""
+"""Static recipes as models of model2vec, which reads them here, and its folders read by us."""
 
 import json
 
 import numpy as np
 import pytest
 from safetensors.torch import load_file
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 pytest.importorskip("model2vec", reason="model2vec is not installed")
 from model2vec import StaticModel
@@ -85,3 +86,49 @@ def test_what_is_no_table_is_refused_with_the_reason(run, tiny_backbone, tmp_pat
         "--pooling static/avg",
     )
     assert not (tmp_path / "x").exists()
+
+
+def _unigram():
+    pieces = ["▁the", "▁cat", "▁sleeps", *"thecaslp", "▁"]
+    scored = [("<s>", 0.0), ("<unk>", 0.0)]
+    scored += [(piece, -2.0 - rank / 10) for rank, piece in enumerate(dict.fromkeys(pieces))]
+    tokenizer = Tokenizer(models.Unigram(scored, unk_id=1))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    return tokenizer
+
+
+def _byte_pairs(unknown):
+    items = ["<unk>", *"thecaslp", "th", "the"]
+    vocabulary = {item: number for number, item in enumerate(items)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [("t", "h"), ("th", "e")], unk_token=unknown))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tokenizer
+
+
+def _words(kind, unknown):
+    vocabulary = {item: number for number, item in enumerate(("[UNK]", "the", "cat", "sleeps"))}
+    tokenizer = Tokenizer(kind(vocabulary, unk_token=unknown))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tokenizer
+
+
+#: Every kind of model that a tokenizer has.
+KINDS = {
+    "unigram": _unigram,
+    "bpe": lambda: _byte_pairs("<unk>"),
+    "bpe-no-unknown": lambda: _byte_pairs(None),
+    "wordpiece": lambda: _words(models.WordPiece, "[UNK]"),
+    "wordlevel": lambda: _words(models.WordLevel, "[UNK]"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_has_model2vec_s_vectors_whatever_its_tokenizer(kind, tmp_path):
+    tokenizer = KINDS[kind]()
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(tokenizer.get_vocab_size(), 8)).astype(np.float32)
+    model = StaticModel(rows, tokenizer, config={"model_type": "model2vec"}, max_length=4)
+    model.save_pretrained(tmp_path)
+    texts = ["the cat sleeps", "the ☃ cat ☃", "☃", "", "cat" * 30, f"the {'x' * 50} cat"]
+    theirs = StaticModel.from_pretrained(tmp_path).encode(texts)
+    np.testing.assert_allclose(pc.load(str(tmp_path)).encode(texts), theirs, atol=1e-6)
