@@ -2,12 +2,16 @@
 (docs/extending.md).
 """
 
+import contextlib
+import contextvars
 import functools
 import glob
+import hashlib
 import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -15,10 +19,40 @@ from promptcli.errors import one_line
 from promptcli.notes import warn
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import Distribution, EntryPoint
 
-_GROUP = "promptcli."
+_OWN = __name__.partition(".")[0]
+_GROUP = f"{_OWN}."
 Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, order=True)
+class Extension:
+    """A row that is not promptcli's own: enough to tell two versions of its code apart."""
+
+    table: str
+    name: str
+    distribution: str | None  #: None if a program put the row in itself
+    version: str | None
+    source_sha256: str  #: of the Python files of the distribution and of the row's package
+
+
+#: Rows that are not promptcli's own, as they are looked up within ``used_extensions``.
+_USED: contextvars.ContextVar[set[Extension] | None] = contextvars.ContextVar("used", default=None)
+
+
+@contextlib.contextmanager
+def used_extensions() -> Iterator[set[Extension]]:
+    """Yield a set that receives each extension whose row is looked up in any table meanwhile."""
+    outer = _USED.get()
+    used: set[Extension] = set()
+    token = _USED.set(used)
+    try:
+        yield used
+    finally:
+        _USED.reset(token)
+        if outer is not None:
+            outer |= used
 
 
 class Table(MutableMapping[str, Row], Generic[Row]):
@@ -32,6 +66,7 @@ class Table(MutableMapping[str, Row], Generic[Row]):
         self.name = name
         self.own = dict(rows)
         self._all: dict[str, Row] | None = None
+        self._extensions: dict[str, Extension] = {}
         self._lock = threading.RLock()
 
     def _rows(self) -> dict[str, Row]:
@@ -48,24 +83,122 @@ class Table(MutableMapping[str, Row], Generic[Row]):
             warn(f"{where} is left out: that name is taken")
             return
         try:
-            rows[point.name] = point.load()
+            row = point.load()
+            # now, so that it is the source of the code that was loaded
+            self._extensions[point.name] = _installed(self.name, point, row)
         except Exception as error:  # a package may raise anything
             warn(f"{where} is left out: {type(error).__name__}: {one_line(error, 160)}")
+            return
+        rows[point.name] = row
+
+    def extension(self, name: str) -> Extension | None:
+        """Return where the code of a row came from; None if the row is promptcli's own."""
+        self._rows()
+        return self._extensions.get(name)
 
     def __getitem__(self, name: str) -> Row:
-        return self._rows()[name]
+        row = self._rows()[name]
+        used = _USED.get()
+        if used is not None and name in self._extensions:
+            used.add(self._extensions[name])
+        return row
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows()
 
     def __setitem__(self, name: str, row: Row) -> None:
         self._rows()[name] = row
+        if row is self.own.get(name):
+            self._extensions.pop(name, None)
+        else:
+            files = _module_files(_module_of(row))
+            self._extensions[name] = Extension(self.name, name, None, None, _hash(files))
 
     def __delitem__(self, name: str) -> None:
         del self._rows()[name]
+        self._extensions.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows())
 
     def __len__(self) -> int:
         return len(self._rows())
+
+
+def _installed(table: str, point: "EntryPoint", row: object) -> Extension:
+    """Return the extension of a row that an installed package adds."""
+    distribution = point.dist
+    assert distribution is not None, "entry points are read from a distribution"
+    files = _distribution_files(distribution)
+    for module in (point.module, _module_of(row)):
+        files |= _package_files(module)
+    name = distribution.metadata["Name"]
+    return Extension(table, point.name, name, distribution.version, _hash(files))
+
+
+#: Name of a Python file, as its modules are imported -> where it is.
+_Files = dict[str, Path]
+
+
+def _distribution_files(distribution: "Distribution") -> _Files:
+    """Return the Python files that a distribution lists.
+
+    An editable one lists none; ``_package_files`` finds those.
+    """
+    files = {}
+    for file in distribution.files or ():
+        if file.suffix == ".py" and ".." not in file.parts:
+            files[file.as_posix()] = Path(str(file.locate()))
+    for name in (distribution.read_text("top_level.txt") or "").split():
+        files |= _package_files(name)
+    return files
+
+
+def _package_files(module: str) -> _Files:
+    """Return the Python files of the outermost package of a module that is a folder with code.
+
+    A namespace, which several distributions share, is not one.
+    """
+    parts = module.split(".")
+    if parts[0] == _OWN or parts[0] in sys.stdlib_module_names:
+        return {}
+    for count in range(1, len(parts) + 1):
+        outer = sys.modules.get(".".join(parts[:count]))
+        if outer is None or getattr(outer, "__file__", None) is None:
+            continue
+        if not hasattr(outer, "__path__"):
+            return _module_files(outer.__name__)
+        files = {}
+        for folder in map(Path, outer.__path__):
+            for path in folder.rglob("*.py"):
+                inside = path.relative_to(folder).as_posix()
+                files[f"{outer.__name__.replace('.', '/')}/{inside}"] = path
+        return files
+    return {}
+
+
+def _module_files(module: str) -> _Files:
+    """Return the file of one module; none if it has no Python file, as one typed in has none."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None or not file.endswith(".py"):
+        return {}
+    return {f"{module.replace('.', '/')}.py": Path(file)}
+
+
+def _module_of(row: object) -> str:
+    """Return the name of the module that a row is written in: its own, or its class's."""
+    if isinstance(row, functools.partial):
+        row = row.func
+    return str(getattr(row, "__module__", None) or "")
+
+
+def _hash(files: _Files) -> str:
+    digest = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        with contextlib.suppress(OSError):  # listed, and not installed
+            content = path.read_bytes()
+            digest.update(f"{name}\n{len(content)}\n".encode() + content)
+    return digest.hexdigest()
 
 
 @functools.cache

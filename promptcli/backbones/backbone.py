@@ -31,6 +31,7 @@ from promptcli.backbones.states import (
 )
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError
+from promptcli.extensions import Extension
 
 
 class Backbone:
@@ -73,6 +74,11 @@ class Backbone:
         self.max_tokens: int = model.config.max_position_embeddings - self._position_offset
         if self.causal:
             allow_prepending(model.get_submodule(self.family.layers))
+
+    @property
+    def extension(self) -> Extension | None:
+        """Where the code of its family came from; None if it is promptcli's own."""
+        return FAMILIES.extension(self.provenance.family)
 
     @property
     def name(self) -> str:

@@ -34,6 +34,7 @@ from promptcli.encoder.tensor_names import TUNED
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Stage, Transform
 from promptcli.errors import UsageError, WrongKindError
+from promptcli.extensions import Extension, used_extensions
 from promptcli.recipe import MASK, SLOT, LeadingTexts, Recipe
 
 
@@ -89,26 +90,11 @@ class Encoder(SentenceEncoder):
                 f"denoise {recipe.denoise!r} comes after a transform, but the prompts of a mean are"
                 " denoised one by one, before it; give hidden"
             )
-        # with members this encoder's own prompt and biases compute nothing
-        self.members: list[Encoder] = [
-            Encoder(
-                recipe.replace(prompt=prompt, transforms=()),
-                backbone,
-                tensors,
-                graphs=graphs[number : number + 1],
-            )
-            for number, prompt in enumerate(prompts)
-        ]
-        self.prompt: Prompt
-        if self.members:
-            self.prompt = self.members[0].prompt
-            prompt_spec = mean_of([member.prompt.spec for member in self.members])
-        else:
-            self.prompt = build_prompt(recipe.prompt, backbone, tensors)
-            prompt_spec = self.prompt.spec
-        self.template = self.prompt.template
-        self.pooling: Pooling = build_pooling(recipe.pooling, backbone, tensors)
-        self.transforms: list[Transform] = build_transforms(recipe.transforms, backbone, tensors)
+        with used_extensions() as used:
+            prompt_spec = self._build_parts(recipe, tensors, prompts, graphs)
+        if backbone.extension is not None:
+            used.add(backbone.extension)
+        self._extensions = sorted(used)
         if not self.members:  # which have checked their own prompts
             _check_last_token(self.pooling, recipe.prompt, backbone)
         room = backbone.max_tokens - self.prompt.length
@@ -135,6 +121,38 @@ class Encoder(SentenceEncoder):
         if graphs and not self.members:
             self.graph = graphs[0]
         self._check()
+
+    def _build_parts(
+        self,
+        recipe: Recipe,
+        tensors: Mapping[str, Tensor],
+        prompts: Sequence[str],
+        graphs: Sequence[Graph],
+    ) -> str:
+        """Make prompt, pooling and transforms; return the prompt with its arguments written out."""
+        # with members this encoder's own prompt and biases compute nothing
+        self.members: list[Encoder] = [
+            Encoder(
+                recipe.replace(prompt=prompt, transforms=()),
+                self.backbone,
+                tensors,
+                graphs=graphs[number : number + 1],
+            )
+            for number, prompt in enumerate(prompts)
+        ]
+        self.prompt: Prompt
+        if self.members:
+            self.prompt = self.members[0].prompt
+            prompt_spec = mean_of([member.prompt.spec for member in self.members])
+        else:
+            self.prompt = build_prompt(recipe.prompt, self.backbone, tensors)
+            prompt_spec = self.prompt.spec
+        self.template = self.prompt.template
+        self.pooling: Pooling = build_pooling(recipe.pooling, self.backbone, tensors)
+        self.transforms: list[Transform] = build_transforms(
+            recipe.transforms, self.backbone, tensors
+        )
+        return prompt_spec
 
     def _check(self) -> None:
         text_rule(self.recipe.text_rule)
@@ -210,6 +228,10 @@ class Encoder(SentenceEncoder):
     @property
     def origin(self) -> Provenance:
         return self.backbone.provenance
+
+    @property
+    def extensions(self) -> Sequence[Extension]:
+        return self._extensions
 
     @property
     def pieces(self) -> PieceTokenizer:
@@ -304,7 +326,9 @@ class Encoder(SentenceEncoder):
     def provenance(self) -> dict[str, Any]:
         """Where the backbone came from, and the precision it runs in; JSON-ready."""
         graph = (self.members or [self])[0].graph
-        provenance = vars(self.backbone.provenance)
+        provenance = dict(vars(self.backbone.provenance))
+        if self._extensions:
+            provenance["extensions"] = [vars(extension) for extension in self._extensions]
         if graph is not None:
             return {**provenance, **graph.provenance}
         dtype = str(self.backbone.dtype).removeprefix("torch.")

@@ -4,6 +4,7 @@ import abc
 import contextlib
 import functools
 import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,6 +20,7 @@ from promptcli.encoder.compat import ScikitLearnMethods, SentenceTransformerMeth
 from promptcli.encoder.encoded import Encoded, Progress, silent
 from promptcli.encoder.template import Template, lower, text_rule
 from promptcli.errors import UsageError, unknown
+from promptcli.extensions import Extension
 from promptcli.notes import note
 from promptcli.recipe import MASK, SLOT, LeadingTexts, Recipe
 
@@ -304,10 +306,15 @@ class SentenceEncoder(SentenceTransformerMethods, ScikitLearnMethods):
         """Return the name of its device."""
         return str(self.device)
 
+    @property
+    def extensions(self) -> Sequence[Extension]:
+        """Parts whose code is not promptcli's own, in order; none for most encoders."""
+        return ()
+
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Hash of recipe, weights and tokenizer: equal for the same encoder, whatever folder its
-        backbone came from.
+        """Hash of recipe, weights, tokenizer and extensions: equal for the same encoder, whatever
+        folder its backbone came from.
 
         Precision and graph, which change vectors a little, are in ``provenance``.
         """
@@ -316,6 +323,8 @@ class SentenceEncoder(SentenceTransformerMethods, ScikitLearnMethods):
         digest.update(f"{provenance.weights_sha256} {provenance.tokenizer_sha256}".encode())
         for name, numbers in self._bytes_of_tensors():
             digest.update(name.encode() + numbers)
+        for extension in self.extensions:
+            digest.update(json.dumps(vars(extension), sort_keys=True).encode())
         return digest.hexdigest()
 
     def prepared(self, sentences: Sequence[str]) -> list[str]:

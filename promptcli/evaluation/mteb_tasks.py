@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import promptcli
 from promptcli.data.hub import as_hub_set
 from promptcli.data.tasks import MtebTask
 from promptcli.encoder.encoder import Encoder
@@ -36,7 +37,7 @@ class MtebEncoder:
         self.name = "promptcli/" + "-".join(
             re.sub(r"[^\w.-]+", "-", part).strip("-") for part in parts
         )
-        self.revision = fingerprint[:40]
+        self.revision = f"{fingerprint[:40]}-{promptcli.__version__}"
         self._prompted = functools.cache(self._prompt_for)
 
     def encode(

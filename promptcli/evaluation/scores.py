@@ -153,7 +153,7 @@ class MtebScore(Score):
     """A main score of mteb x 100."""
 
     model: str = field(metadata={"json": "mteb_model"})  #: mteb's name for it
-    revision: str  #: of the model: the fingerprint's first 40 characters
+    revision: str  #: of the model: the fingerprint's first 40 characters, and promptcli's version
     mteb: str  #: its version
     file: str  #: mteb's result file
 

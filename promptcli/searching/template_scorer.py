@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +64,7 @@ class TemplateScorer:
         self._first = np.array([row_of[sentence] for sentence in pairs.first])
         self._second = np.array([row_of[sentence] for sentence in pairs.second])
         self._pieces: dict[str, bytes] = {}
-        context = {  # everything except template and pair that a cosine depends on
+        context: dict[str, Any] = {  # everything except template and pair that a cosine depends on
             "promptcli": promptcli.__version__,
             "weights": backbone.provenance.weights_sha256,
             "tokenizer": backbone.provenance.tokenizer_sha256,
@@ -72,6 +73,8 @@ class TemplateScorer:
             "protocol": {**recipe.to_dict(), "backbone": None, "prompt": None},
         }
         self._cached = None
+        if backbone.extension is not None:
+            context["extension"] = vars(backbone.extension)
         if cache is not None:
             self._cached = cache.table(context)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import promptcli
 import promptcli as pc
 from promptcli.data.task_table import MTEB_LOCAL
 from promptcli.data.tasks import TaskName, load_tasks
@@ -27,7 +28,8 @@ def encoder(tiny_folder):
 
 def test_the_adapter_encodes_batches_and_compares(encoder):
     model = MtebEncoder(encoder, encoder.fingerprint, Label("/home/me/my model", "last-avg"))
-    assert (model.name, model.revision) == ("promptcli/my-model-last-avg", encoder.fingerprint[:40])
+    revision = f"{encoder.fingerprint[:40]}-{promptcli.__version__}"
+    assert (model.name, model.revision) == ("promptcli/my-model-last-avg", revision)
     batches = [{"text": SENTENCES[:3], "other": [1, 2, 3]}, {"text": SENTENCES[3:8]}]
     vectors = model.encode(
         batches, task_metadata=None, hf_split="test", hf_subset="default", batch_size=2

@@ -1,0 +1,164 @@
+"""The code of an installed package is part of what its encoders are."""
+
+import contextlib
+import importlib.metadata
+import json
+import sys
+
+import pytest
+
+from promptcli import extensions
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.pooling import WEIGHTS
+from promptcli.encoder.prompts import PROMPTS
+from promptcli.encoder.transforms import TRANSFORMS
+from promptcli.recipe import RECIPES, Recipe
+
+FORMULA = """
+def read(states, batch):
+    return (batch.real()[..., None] * states).sum(1) * {factor} + {shift}
+"""
+CODE = """
+from dataclasses import dataclass
+
+from own_encoders.formula import read
+from promptcli.encoder.pooling.weights import Weights
+from promptcli.encoder.prompts.prompt import Prompt
+from promptcli.encoder.template import Template
+from promptcli.encoder.transforms.transform import Transform
+
+
+class Own(Weights):
+    def __init__(self, context):
+        self.spec = "own"
+
+    def pool(self, states, batch, hidden):
+        return read(states, batch)
+
+
+class Doubled(Transform):
+    def __init__(self, context):
+        self.spec = "doubled"
+        self.stages = [("vector", lambda vectors: vectors * 2)]
+
+
+class Asked(Prompt):
+    def __init__(self, context):
+        super().__init__(context)
+        self.spec = f"asked:{context.argument}"
+
+    @classmethod
+    def read_template(cls, context):
+        return Template(f"{context.argument}: [X]", context.backbone.tokenizer)
+"""
+ROWS = """[promptcli.poolings]
+own = own_encoders:Own
+[promptcli.transforms]
+doubled = own_encoders:Doubled
+[promptcli.prompts]
+asked = own_encoders:Asked
+"""
+
+
+class Package:
+    """A distribution as pip lays it down, which can be changed and loaded again."""
+
+    def __init__(self, folder, monkeypatch, *, editable):
+        self.site = folder / "site"
+        self.code = (folder / "code" if editable else self.site) / "own_encoders"
+        self.code.mkdir(parents=True)
+        self.about = self.site / "own_encoders-1.0.dist-info"
+        self.about.mkdir(parents=True)
+        (self.about / "entry_points.txt").write_text(ROWS)
+        (self.code / "__init__.py").write_text(CODE)
+        self.monkeypatch = monkeypatch
+        monkeypatch.syspath_prepend(self.site)
+        monkeypatch.syspath_prepend(self.code.parent)
+        record = "own_encoders.pth,,"
+        if not editable:
+            record = "own_encoders/__init__.py,,\nown_encoders/formula.py,,"
+        (self.about / "RECORD").write_text(f"{record}\n")
+
+    def load(self, factor=1.0, shift=0.0, version="1.0"):
+        """Install one version of the formula; tables look for rows anew, as a new process does."""
+        about = f"Metadata-Version: 2.1\nName: own-encoders\nVersion: {version}\n"
+        (self.about / "METADATA").write_text(about)
+        (self.code / "formula.py").write_text(FORMULA.format(factor=factor, shift=shift))
+        for name in [name for name in sys.modules if name.startswith("own_encoders")]:
+            del sys.modules[name]
+        with contextlib.suppress(FileNotFoundError):
+            for path in (self.code / "__pycache__").iterdir():
+                path.unlink()
+        importlib.invalidate_caches()
+        extensions._entry_points.cache_clear()
+        for table in (WEIGHTS, TRANSFORMS, PROMPTS):
+            self.monkeypatch.setattr(table, "_all", None)
+            self.monkeypatch.setattr(table, "_extensions", {})
+
+
+@pytest.fixture(params=["installed", "editable"])
+def package(request, tmp_path, monkeypatch):
+    yield Package(tmp_path, monkeypatch, editable=request.param == "editable")
+    extensions._entry_points.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("own_encoders")]:
+        del sys.modules[name]
+
+
+OWN = {
+    "pooling": Recipe(pooling="last/own"),
+    "part of a pooling": Recipe(pooling="last/avg+own"),
+    "transform": Recipe(pooling="last/avg", transforms=("normalize", "doubled")),
+    "prompt": Recipe(prompt="asked:Find", pooling="last/avg"),
+    "mean": Recipe(prompt="mean:[X] || asked:Find", pooling="last/avg"),
+}
+
+
+@pytest.mark.parametrize("recipe", OWN.values(), ids=OWN)
+def test_code_and_version_of_a_plugin_decide_the_fingerprint(recipe, package, tiny_backbone):
+    def fingerprint(**changes):
+        package.load(**changes)
+        return Encoder(recipe, tiny_backbone("bert"), {}).fingerprint
+
+    first = fingerprint()
+    assert fingerprint() == first
+    assert len({first, fingerprint(factor=2.0), fingerprint(version="1.1")}) == 3
+
+
+def test_an_encoder_without_plugins_keeps_its_fingerprint(package, tiny_backbone):
+    package.load()
+    encoder = Encoder(RECIPES["last-avg"], tiny_backbone("bert"), {})
+    assert not encoder.extensions and "extensions" not in encoder.provenance
+    before = encoder.fingerprint
+    package.load(factor=3.0)
+    assert Encoder(RECIPES["last-avg"], tiny_backbone("bert"), {}).fingerprint == before
+
+
+def test_eval_and_embed_notice_a_changed_formula(
+    package, run, tiny_folder, tmp_path, few_demo_pairs
+):
+    recipe = f'{{"backbone": "{tiny_folder("bert")}", "pooling": "last/own"}}'
+    texts = tmp_path / "texts.txt"
+    texts.write_text("A cat sleeps.\nTwo men walk.\n")
+    vectors = tmp_path / "vectors.npy"
+
+    def scores():
+        ran = run("eval", recipe, "--task", "demo", "--format", "json")
+        return [row["value"] for row in json.loads(ran.out)["results"]]
+
+    def embed(*options):
+        return run("embed", texts, "-o", vectors, "--model", recipe, *options)
+
+    package.load()
+    first = scores()
+    assert scores() == first
+    assert embed().code == embed().code == 0
+    package.load(factor=-1.0, shift=2.0)
+    assert scores() != first
+    assert embed().code == 2 and "exists" in embed().err
+    assert embed("--force").code == 0
+
+
+def test_a_row_that_a_program_puts_in_itself_counts(tiny_backbone, monkeypatch):
+    monkeypatch.setitem(WEIGHTS, "mine", WEIGHTS["avg"])
+    encoder = Encoder(Recipe(pooling="last/mine"), tiny_backbone("bert"), {})
+    assert [extension.name for extension in encoder.extensions] == ["mine"]
