@@ -156,6 +156,25 @@ class Ran(NamedTuple):
 
 
 @pytest.fixture
+def publish(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
+    """Return a function that makes a loaded tiny backbone the published one of a name."""
+    from promptcli.backbones.published import PUBLISHED, PublishedBackbone
+    from promptcli.storage.files import sha256
+
+    def known(name: str, backbone: Any) -> None:
+        shape = (backbone.provenance.family, backbone.n_layers, backbone.width)
+        rows = len(backbone.token_rows)
+        digest = None
+        if not backbone.words_only:
+            digest = sha256(backbone.folder / "model.safetensors")
+        monkeypatch.setitem(
+            PUBLISHED, name, PublishedBackbone(*shape, range(rows, rows + 1), sha256=digest)
+        )
+
+    return known
+
+
+@pytest.fixture
 def run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Ran]]:

@@ -12,7 +12,8 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, lacking
 from promptcli.recipe import RECIPES
 from promptcli.reproducing.contexts import Draw, MeasurementContext
-from promptcli.reproducing.report import file_stem, heads
+from promptcli.reproducing.report import backbone_stem, file_stem, heads
+from promptcli.reproducing.systems import with_head
 
 #: Recipes of Ditto's figure 4, those that need no training.
 _COMPARED = (
@@ -32,7 +33,7 @@ def painter(folder: Path) -> Draw | None:
 
     def draw(what: str, context: MeasurementContext) -> str:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{what}.{context.backbone_facts['name']}.png"
+        path = folder / f"{what}.{backbone_stem(context.backbone_facts)}.png"
         _FIGURES[what](path, context)
         return path.name
 
@@ -64,7 +65,7 @@ def _uniformity(path: Path, context: MeasurementContext) -> None:
         raise NotFoundError(f"no data: {', '.join(splits.missing)}")
     encoders = []
     for name in _COMPARED:
-        recipe = RECIPES[name].replace(backbone=context.backbone.name)
+        recipe = with_head(RECIPES[name], context).replace(backbone=context.backbone.name)
         encoders.append(Encoder(recipe, context.backbone, {}))
     found = measure_uniformity(encoders, splits.content)
     title = f"{context.backbone_facts['name']}, {' + '.join(pictures.ALL_STS_B)}"

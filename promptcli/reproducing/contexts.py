@@ -11,14 +11,18 @@ from typing import Any
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import TF32, choose_device, weights_dtype
 from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.locating import known_as, locate, weights_digest
+from promptcli.backbones.names import WORD_VECTORS, words_only
+from promptcli.backbones.provenance import Provenance
+from promptcli.backbones.published import published_name
 from promptcli.data.dialect import DEFINITIONS, LABELLED_PAIRS, PAIRS, SENTENCES, TRIPLETS
 from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.data.sources import TrainingExamples, fitting_sentences, training_examples
 from promptcli.data.tasks import STSTask, load_tasks, task_names
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.models.loading import open_registry
 from promptcli.recipe import Choice
-from promptcli.reproducing.published import Texts, same_backbone, short_name
+from promptcli.reproducing.published import Texts, short_name
 from promptcli.settings import home_folder
 from promptcli.storage.cache import Cache
 
@@ -64,16 +68,43 @@ class MeasurementContext:
         return self.open_backbone()
 
     @functools.cached_property
+    def published(self) -> str | None:
+        """The published or shipped backbone that this one is, see ``published_name``.
+
+        One that cannot be opened is the one that it is called: nothing is measured on it.
+        """
+        try:
+            return published_name(self.backbone)
+        except PromptcliError:
+            return short_name(self.backbone_name)
+
+    @property
+    def name(self) -> str:
+        """Its name in results: without folders, of other word vectors than the papers' the file."""
+        if words_only(self.backbone_name) and self.published is None:
+            return Path(self.backbone_name.removeprefix(WORD_VECTORS)).name
+        return short_name(self.backbone_name)
+
+    def is_on(self, backbone: str) -> bool:
+        """Return whether this is a backbone of the papers' tables."""
+        return self.published == short_name(backbone)
+
+    @functools.cached_property
     def backbone_facts(self) -> dict[str, Any]:
         """Identity of the backbone, JSON-ready, without its folder."""
         provenance = self.backbone.provenance
-        return {
-            "name": short_name(self.backbone_name),
+        facts: dict[str, Any] = {
+            "name": self.name,
+            "published": self.published,
+            "id": identifier(provenance),
             "family": provenance.family,
             "weights_sha256": provenance.weights_sha256,
             "tokenizer_sha256": provenance.tokenizer_sha256,
             "dtype": str(self.backbone.dtype).removeprefix("torch."),
         }
+        if self.backbone.extension is not None:
+            facts["extension"] = vars(self.backbone.extension)
+        return facts
 
     @functools.cached_property
     def sentences(self) -> list[str]:
@@ -155,6 +186,12 @@ class MeasurementContext:
         return self._loaded[name]
 
 
+def identifier(provenance: Provenance) -> str:
+    """Return a short hash of a backbone's weights and tokenizer, to tell equal names apart."""
+    both = f"{provenance.weights_sha256} {provenance.tokenizer_sha256}"
+    return hashlib.sha256(both.encode()).hexdigest()[:8]
+
+
 def open_context(
     choice: Choice,
     texts: Texts = Texts(),  # noqa: B008 - frozen
@@ -214,15 +251,28 @@ def head_of(text: str, backbone: str) -> str:
         raise NotFoundError(
             f"`head` {text!r} is neither LAYER-HEAD, e.g. 1-9, nor a model; there are: {models}"
         )
-    recipe = registry.card(text).recipe
+    card = registry.card(text)
+    recipe = card.recipe
     read = _HEAD.fullmatch(recipe.pooling)
     if read is None:
         raise UsageError(
             f"`head`: model {text!r} reads {recipe.pooling}, no head; `promptcli ditto-search"
             " --name NAME` saves one"
         )
-    if not same_backbone(recipe.backbone, backbone):
+    weights = card.provenance.get("weights_sha256")
+    if recipe.backbone != backbone and (weights is None or weights != _weights(backbone)):
         raise UsageError(
             f"`head`: model {text!r} is on {recipe.backbone}; give `backbone` {recipe.backbone}"
         )
     return read[1]
+
+
+def _weights(backbone: str) -> str | None:
+    """Return the hash of a language model's weights, by its files; None if there are none here."""
+    if words_only(backbone):
+        return None
+    try:
+        folder, _ = locate(backbone)
+    except NotFoundError:
+        return None
+    return known_as(folder, weights_digest(folder))

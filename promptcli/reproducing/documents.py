@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 import promptcli
+from promptcli.backbones.names import words_only
 from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.evaluation import statistics
 from promptcli.recipe import split_spec
@@ -26,7 +27,6 @@ from promptcli.reproducing.published import (
     PublishedRow,
     PublishedTable,
     find_tables,
-    same_backbone,
 )
 from promptcli.reproducing.systems import (
     SYSTEMS,
@@ -104,9 +104,15 @@ def _reason_of_row(
         return kind.absent.format(row.argument)
     if kind.backbone == "none":
         return kind.missing_reason(row, context)
-    own = same_backbone(row.backbone, context.backbone_name)
-    on_published = any(same_backbone(name, context.backbone_name) for name in table.backbones)
-    if not own and (on_published or kind.backbone == "own"):
+    own = context.is_on(row.backbone)
+    on_published = any(context.is_on(name) for name in table.backbones)
+    if kind.backbone == "words":
+        takes = words_only(context.backbone_name)
+    elif words_only(context.backbone_name):
+        takes = False
+    else:
+        takes = own or not (on_published or kind.backbone == "own")
+    if not takes:
         needed = row.backbone
         if needed in GIVEN_AS:
             needed = f"{GIVEN_AS[needed]}FILE"
@@ -320,7 +326,7 @@ def _row(
     """Return one row of the document."""
     row = planned.row
     on_none = planned.kind.make is not None and planned.kind.backbone == "none"
-    own = on_none or same_backbone(row.backbone, context.backbone_name)
+    own = on_none or context.is_on(row.backbone)
     published = {
         "backbone": row.backbone,
         "own": own,

@@ -261,8 +261,7 @@ def measure_settings(
 
 def _settings(row: PublishedRow) -> dict[str, Any]:
     if row.argument == "ditto":
-        heads = {short_name(name): head for name, head in KNOWN_HEADS.items()}
-        return {"head": heads[short_name(row.backbone)]}
+        return {"head": KNOWN_HEADS[short_name(row.backbone)]}
     family = "roberta" if row.backbone.startswith("roberta") else "bert"
     method = find_method(row.argument, supervised=row.setting == "sup")
     views = method.variant(family).views

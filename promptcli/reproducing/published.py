@@ -89,14 +89,6 @@ def find_tables(names: str | Sequence[str]) -> list[PublishedTable]:
     return list(found.values())
 
 
-def same_backbone(first: str, second: str) -> bool:
-    """Return whether two names have the same last part.
-
-    Owner, folder and revision do not matter.
-    """
-    return short_name(first) == short_name(second)
-
-
 def short_name(backbone: str) -> str:
     """Return a backbone's name without owner, folder and revision.
 

@@ -257,8 +257,14 @@ def caption(document: Mapping[str, Any]) -> list[str]:
 
 def _about_backbone(backbone: Mapping[str, Any]) -> list[str]:
     weights = backbone["weights_sha256"][:12]
-    lines = [f"backbone {backbone['name']}, weights {weights}, {backbone['dtype']}"]
-    if backbone["name"] == "mini-bert":
+    named = backbone["name"]
+    published = backbone.get("published", named)
+    if backbone_stem(backbone) != named:
+        named += f" ({backbone['id']})"
+        if published is not None:
+            named += f", which is {published}"
+    lines = [f"backbone {named}, weights {weights}, {backbone['dtype']}"]
+    if published == "mini-bert":
         lines.append(
             "mini-bert saw templates in pre-training: its figures are not evidence for the papers'"
             " claims about plain BERT"
@@ -430,7 +436,15 @@ def file_stem(document: Mapping[str, Any]) -> str:
     table = str(document["table"]).replace("/", "-")
     if document["backbone"] is None:
         return table
-    return f"{table}.{document['backbone']['name']}"
+    return f"{table}.{backbone_stem(document['backbone'])}"
+
+
+def backbone_stem(backbone: Mapping[str, Any]) -> str:
+    """Return a backbone's name in files: with its hash unless it is published or shipped."""
+    name = str(backbone["name"])
+    if "id" not in backbone or backbone["published"] == name:
+        return name
+    return f"{name}-{backbone['id']}"
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:

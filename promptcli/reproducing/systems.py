@@ -17,7 +17,7 @@ from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.recipe import RECIPES, Recipe, split_spec
 from promptcli.reproducing.contexts import EXAMPLES, MeasurementContext
-from promptcli.reproducing.published import PublishedRow, same_backbone, short_name
+from promptcli.reproducing.published import PublishedRow, short_name
 from promptcli.searching import search_heads
 from promptcli.storage.files import temporary_folder
 from promptcli.training.batches import steps_of
@@ -36,7 +36,7 @@ def hash_of(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-_OF_BACKBONE = ("weights_sha256", "tokenizer_sha256", "dtype")
+_OF_BACKBONE = ("weights_sha256", "tokenizer_sha256", "dtype", "extension")
 
 
 @dataclass(eq=False)
@@ -78,9 +78,10 @@ def grouped_by_input(systems: Iterable[MeasuredSystem]) -> list[list[MeasuredSys
     return sorted(groups.values(), key=lambda members: members[0].slow)
 
 
-def weights_of(context: MeasurementContext) -> dict[str, str]:
+def weights_of(context: MeasurementContext) -> dict[str, Any]:
     """Return the identity of the backbone without its name."""
-    return {name: context.backbone_facts[name] for name in _OF_BACKBONE}
+    facts = context.backbone_facts
+    return {name: facts[name] for name in _OF_BACKBONE if name in facts}
 
 
 def identity_of(recipe: Recipe, context: MeasurementContext) -> dict[str, Any]:
@@ -229,7 +230,9 @@ def _method_and_settings(
 ) -> tuple[Method, TrainingSettings]:
     form = FORMS[row.argument]
     method = find_method(form.method, supervised=row.setting == "sup")
-    settings = method.settings(short_name(context.backbone_name), context.backbone.width)
+    published = {short_name(name): name for name in method.paper}
+    name = published.get(context.published or "", "")
+    settings = method.settings(name, context.backbone.width)
     return method, settings.replace(**form.changes)
 
 
@@ -247,7 +250,8 @@ class RowKind:
     time: str = "minutes"  #: of a row on two CPU cores, once data and weights are local
     #: why a row is not measured, as ``REASON: {}``; the braces are the row's argument
     absent: str = ""
-    backbone: str = "any"  #: ``any``; only the row's ``own``; or ``none``
+    #: ``any`` language model; only the row's ``own``; only ``words``, word vectors; or ``none``
+    backbone: str = "any"
     missing_reason: MissingReason = lambda row, context: None
     trains: bool = False  #: measured only on request
 
@@ -294,7 +298,7 @@ def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
 def _ranked_head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return the published head; on another backbone the head of the same rank there."""
     rank, head = split_spec(row.argument)
-    if not same_backbone(row.backbone, context.backbone_name):
+    if not context.is_on(row.backbone):
         ranked = ranked_heads(context)
         if int(rank) > len(ranked):
             raise UsageError(
@@ -365,9 +369,9 @@ def _missing_recipe(row: PublishedRow, context: MeasurementContext) -> str | Non
 
 def _missing_head(row: PublishedRow, context: MeasurementContext) -> str | None:
     needs_head = RECIPES[row.argument].pooling.endswith("/ditto") and context.head is None
-    name = context.backbone.name
-    if not needs_head or name in KNOWN_HEADS:
+    if not needs_head or context.published in KNOWN_HEADS:
         return None
+    name = context.backbone.name
     return (
         f"needs a head: give `head`; `promptcli ditto-search --model {shlex.quote(name)}` finds one"
     )
@@ -378,11 +382,14 @@ def _on_backbone(recipe: Recipe, context: MeasurementContext) -> Recipe:
 
 
 def _named_recipe(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    """Return the recipe of that name, Ditto's with the head that is given, if any."""
-    recipe = RECIPES[row.argument]
-    if context.head is not None and recipe.pooling.endswith("/ditto"):
-        recipe = recipe.replace(pooling=f"{recipe.pooling}:{context.head}")
-    return _encoding(recipe, row, context)
+    return _encoding(with_head(RECIPES[row.argument], context), row, context)
+
+
+def with_head(recipe: Recipe, context: MeasurementContext) -> Recipe:
+    """Return a recipe, one of Ditto with the head that is given, if any."""
+    if context.head is None or not recipe.pooling.endswith("/ditto"):
+        return recipe
+    return recipe.replace(pooling=f"{recipe.pooling}:{context.head}")
 
 
 def _settings_of(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
@@ -401,7 +408,7 @@ SYSTEMS: dict[str, RowKind] = {
     "tied": RowKind(_pooled, missing_reason=_missing_tie(tied=True)),
     "untied": RowKind(_pooled, missing_reason=_missing_tie(tied=False)),
     "template": RowKind(_prompted),
-    "word-vectors": RowKind(_word_vectors, backbone="own"),
+    "word-vectors": RowKind(_word_vectors, backbone="words"),
     "fitted": RowKind(_fitted, missing_reason=_missing_recipe),
     "fitted-nli": RowKind(_fitted, missing_reason=_missing_recipe),
     "head": RowKind(_ranked_head),

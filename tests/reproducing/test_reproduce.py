@@ -215,10 +215,11 @@ def test_another_backbone_has_no_difference_and_every_row_stays(context):
     assert any("other backbones" in line for line in caption(document))
 
 
-def test_the_published_backbone_has_differences(context):
+def test_the_published_backbone_has_differences(context, publish, tiny_backbone):
+    publish("bert-base-uncased", tiny_backbone("bert"))
     document = measure_table(table("promptbert/5"), context("some/folder/bert-base-uncased"))
     row = row_of(document, "last avg")
-    assert row["published"]["own"] and document["backbone"]["name"] == "bert-base-uncased"
+    assert row["published"]["own"] and document["backbone"]["published"] == "bert-base-uncased"
     assert row["difference"]["STS12"] == pytest.approx(
         row["figures"]["STS12"]["value"] - 30.87, abs=1e-4
     )
@@ -349,7 +350,7 @@ def test_a_stopped_run_resumes_and_cached_figures_are_not_measured_again(context
     assert measure_table(table("promptbert/3"), context(fresh=True)) == first and len(seen) == 11
 
 
-def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_backbone):
+def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_backbone, publish):
     document = measure_table(table("promptbert/15"), context(data_dir=transfer_data))
     encoders = [
         build_encoder(RECIPES[name], backbone=tiny_backbone("bert")) for name in ("last-avg", "cls")
@@ -372,6 +373,7 @@ def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_bac
     assert (
         list(row_lines(first, document["columns"]))[-1].cells[-1] == f"{np.mean([84.4, 92.8]):.2f}"
     )
+    publish("bert-base-uncased", tiny_backbone("bert"))
     published = measure_table(
         table("promptbert/15"), context("bert-base-uncased", data_dir=transfer_data)
     )
@@ -553,11 +555,32 @@ def test_word_vectors_have_their_row(run, senteval, tmp_path):
     assert row["figures"]["STS-B"]["value"] == pytest.approx(
         plain.json["results"][0]["value"], abs=1e-3
     )
-    assert row["difference"]["STS-B"] == pytest.approx(
-        row["figures"]["STS-B"]["value"] - 58.02, abs=1e-3
-    )
-    assert (tmp_path / "results" / "promptbert-5.GloVe.json").exists()
+    # the paper's are others
+    assert not row["difference"] and not row["published"]["own"]
+    assert list((tmp_path / "results").glob("promptbert-5.vectors.txt-*.json"))
     assert not any(other["figures"] for other in rows.values())
+
+
+def test_a_name_alone_makes_no_published_backbone(context, tmp_path, tiny_folder, run, senteval):
+    document = measure_table(table("promptbert/5"), context("some/folder/bert-base-uncased"))
+    assert document["backbone"]["published"] is None
+    assert not any(row["difference"] or row["published"]["own"] for row in document["rows"])
+    assert any("other backbones" in line for line in caption(document))
+    mini = measure_table(table("promptbert/5"), context("some/folder/mini-bert"))
+    assert not any("evidence" in line for line in caption(mini))
+
+
+def test_backbones_of_one_name_have_files_of_their_own(run, senteval, tiny_folder, tmp_path):
+    for family in ("bert", "roberta"):
+        model = shutil.copytree(tiny_folder(family), tmp_path / family / "checkpoint")
+        options = ("--backbone", model, "--data-dir", senteval, "--offline", "--quiet")
+        assert run("reproduce", "promptbert/4", "-o", tmp_path / "out", *options).code == 0
+    kept = list((tmp_path / "out").glob("promptbert-4.checkpoint-*.json"))
+    assert len(kept) == 2
+    for path in kept:
+        document = json.loads(path.read_text())
+        assert document["backbone"]["id"] in path.name
+        assert document["backbone"]["id"] in caption(document)[0]
 
 
 def test_training_leaves_the_other_rows_alone_and_is_cached(
@@ -626,7 +649,8 @@ def test_impact_is_compared_over_the_corpus(context, tiny_backbone, tmp_path):
 # the command line
 
 
-def test_the_command_keeps_results(run, senteval, tiny_folder, tmp_path):
+def test_the_command_keeps_results(run, senteval, tiny_folder, tmp_path, publish, tiny_backbone):
+    publish("bert-base-uncased", tiny_backbone("bert"))
     model = shutil.copytree(tiny_folder("bert"), tmp_path / "models" / "bert-base-uncased")
     options = ("--backbone", model, "--data-dir", senteval, "--offline", "--quiet")
     ran = run("reproduce", "promptbert/4", "promptbert/14", "-o", tmp_path / "results", *options)

@@ -8,21 +8,20 @@ import shlex
 
 from torch import Tensor
 
+from promptcli.backbones.published import published_name
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, check_head, weighted_sum
 from promptcli.errors import UsageError
 
-#: Best heads on the STS-B development set: the paper's (Ditto, table 2 and figure 2), and ours for
-#: ``mini-bert``.
+#: Best heads on the STS-B development set by ``published_name``: the paper's (Ditto, table 2 and
+#: figure 2), and ours for ``mini-bert``.
 KNOWN_HEADS: dict[str, str] = {
     "mini-bert": "1-6",
     "bert-base-uncased": "1-10",
-    "google-bert/bert-base-uncased": "1-10",
     "roberta-base": "1-5",
-    "FacebookAI/roberta-base": "1-5",
-    "google/electra-base-discriminator": "1-11",
-    "sentence-transformers/bert-base-nli-stsb-mean-tokens": "3-7",
+    "electra-base-discriminator": "1-11",
+    "bert-base-nli-stsb-mean-tokens": "3-7",
 }
 
 
@@ -34,7 +33,7 @@ class Ditto(Weights):
 
     def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
-        name = context.argument or KNOWN_HEADS.get(backbone.name)
+        name = context.argument or KNOWN_HEADS.get(published_name(backbone) or "")
         if name is None:
             search = f"`promptcli ditto-search --model {shlex.quote(backbone.name)}` finds one"
             raise UsageError(

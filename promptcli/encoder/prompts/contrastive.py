@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import torch
 
+from promptcli.backbones.published import published_name
 from promptcli.backbones.states import LAST, Batch, Contrast, Needs, SharedTokens
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.errors import UsageError
-from promptcli.recipe import SLOT, last_part
+from promptcli.recipe import SLOT
 
 #: Layer and C by the last part of a model's name, as published.
 KNOWN_SETTINGS: dict[str, tuple[int, float]] = {
@@ -70,7 +71,7 @@ class Contrastive(Prompt):
             factor = float(match[2])
         else:
             usual = (round(_SHARE * backbone.n_layers), _FACTOR)
-            layer, factor = KNOWN_SETTINGS.get(last_part(backbone.name), usual)
+            layer, factor = KNOWN_SETTINGS.get(published_name(backbone) or "", usual)
         if layer >= backbone.n_layers:
             raise UsageError(
                 f"contrastive:{layer} does not exist; {backbone.name!r} has 0 to"

@@ -9,15 +9,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from promptcli.backbones.published import published_name
 from promptcli.backbones.states import Batch, Prepending, SoftTokens
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
 from promptcli.named_templates import template_text
-from promptcli.recipe import last_part
 
-#: Start and exit layer by the last part of a model's name, as published.
+#: Start and exit layer by ``published_name``, as published.
 KNOWN_LAYERS: dict[str, tuple[int, int]] = {
     "Llama-2-7b-hf": (1, 7),
     "Llama-2-13b-hf": (1, 7),
@@ -53,7 +53,7 @@ class TokenPrepending(Prompt):
             exit_ = int(stop)
         else:
             usual = (1, max(2, round(_SHARE * backbone.n_layers)))
-            first, exit_ = KNOWN_LAYERS.get(last_part(backbone.name), usual)
+            first, exit_ = KNOWN_LAYERS.get(published_name(backbone) or "", usual)
         if not 0 <= first < exit_ <= backbone.n_layers:
             allowed = (
                 f"0 <= START < EXIT <= {backbone.n_layers}, e.g. token-prepending:0-1:TEMPLATE"
