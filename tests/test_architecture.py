@@ -22,6 +22,7 @@ LOOSE = {
     "children",
     "errors",
     "extensions",
+    "jobs",
     "named_templates",
     "notes",
     "recipe",
@@ -34,6 +35,7 @@ LOWEST = {
     "notes": ("errors",),
     "extensions": ("errors", "notes"),
     "settings": ("errors", "storage"),
+    "jobs": ("errors", "settings"),
     "named_templates": ("errors", "storage"),
     "recipe": ("errors", "extensions", "settings", "storage", "named_templates"),
 }

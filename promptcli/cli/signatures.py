@@ -15,8 +15,10 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from promptcli.cli.jobs import JobOptions
 from promptcli.cli.options import MODEL, SettingOptions, choice_of, data_folder
 from promptcli.cli.options import Flag as Flag  # for the commands
+from promptcli.jobs import Job
 from promptcli.recipe import Choice
 
 Show = TypeVar("Show", bound=Callable[..., None])
@@ -64,7 +66,15 @@ def is_expanded(command: Callable[..., None]) -> bool:
     """Return whether a command is marked by ``command_of``; another has its options in its
     signature.
     """
-    return hasattr(command, "functions")
+    return hasattr(command, "functions") or job_of(command) is not None
+
+
+def job_of(command: Callable[..., None]) -> type[Job[Any]] | None:
+    """Return the job that a command runs."""
+    for hint in _hints(command).values():
+        if isinstance(hint, type) and issubclass(hint, Job):
+            return hint
+    return None
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:
@@ -81,6 +91,10 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
         hint = hints[name]
         if (get_origin(hint) or hint) is functools.partial:
             added, reads[name] = _of_function(next(waiting), flags, first=not options)
+        elif isinstance(hint, type) and issubclass(hint, Job):
+            job = JobOptions(hint)
+            added = list(job.options())
+            reads[name] = job.read
         elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
             group = SettingOptions(hint, defaults=True)
             added = list(group.options())
@@ -95,7 +109,8 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
         return command(**{name: read(given) for name, read in reads.items()})
 
     call.__name__ = command.__name__
-    call.__doc__ = prose(*functions) if command.__doc__ is None else prose(command)
+    described = functions or tuple(filter(None, [job_of(command)]))
+    call.__doc__ = prose(*described) if command.__doc__ is None else prose(command)
     call.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
     call.__annotations__ = {option.name: option.annotation for option in options.values()}
     return call

@@ -5,59 +5,43 @@ It imports nothing heavy, since the command line reads it: its functions import 
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from promptcli.data.given import check_arguments
 from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.errors import UsageError, if_interrupted
+from promptcli.jobs import Job, argument, function_of, option
 from promptcli.notes import note
 from promptcli.recipe import MASK
-from promptcli.searching.search_settings import SEARCHED, SearchSettings, Setting
+from promptcli.searching.search_settings import SEARCHED, SearchSettings
 from promptcli.settings import BARE, PAPER
 
 if TYPE_CHECKING:
     from promptcli.data.tasks import STSTask
     from promptcli.encoder.encoder import Encoder
+    from promptcli.encoder.template import Template
     from promptcli.models.loading import Model
     from promptcli.named_templates import NamedTemplate
     from promptcli.searching.search import Search
 
 
-@check_arguments
-def search_heads(
-    model: "Model | None" = None,
-    on: "str | Path | STSTask | None" = None,
-    corpus: "str | Path | Sequence[str]" = BARE.corpus,
-    *,
-    weights: Literal["ditto", "slot-attention"] = "ditto",
-    states: Sequence[str] = SEARCHED,
-    top: int = 10,
-    name: str | None = None,
-    force: bool = False,
-    data_dir: str | Path | None = None,
-) -> "Search":
+_ON = (
+    "Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`, else"
+    " demo:dev."
+)
+_NAME = "Save the best as a model under this name."
+_FORCE = "Overwrite an existing model of that name."
+_DATA_DIR = "SentEval folder of the tasks."
+
+
+@dataclass(frozen=True)
+class HeadSearchJob(Job["Search"]):
     """Rank all attention heads of a backbone by Ditto pooling, in one pass (Ditto, section 2).
 
     Every layer-head (both counted from 1) is tried on each kind of states. The figures, Spearman x
     100, are those of `promptcli eval --pooling STATES/ditto:LAYER-HEAD` on the development set.
-
-    Args:
-        model: Backbone: `mini-bert` (default), a folder, a hub id, or a model's; the pooling is not
-            used.
-        on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`,
-            else demo:dev.
-        corpus: Sentences to count idf on, for the correlation with TF-IDF: a file, a task or
-            `demo`.
-        weights: What a head weighs tokens by: its diagonal (ditto), or its row at the template's
-            mask, of causal models at the last token (slot-attention; of a model without a template
-            under a well-known one).
-        states: States to try: static, last, first-last.
-        top: Number of heads to describe.
-        name: Save the best as a model under this name.
-        force: Overwrite an existing model of that name.
-        data_dir: SentEval folder of the tasks.
 
     Raises:
         UsageError: Unknown states, pairs that cannot rank anything, no corpus, a name that is
@@ -68,43 +52,58 @@ def search_heads(
         >>> search = search_heads("mini-bert", states=["first-last"])  # doctest: +SKIP
         >>> search.best.choice, search.best.value  # doctest: +SKIP
     """
-    from promptcli.data.sources import fitting_sentences
-    from promptcli.searching.search import rank_heads
 
-    with tasks_from(data_dir):
-        saved = _saving(name, force)
-        task = _development(on)
-        if isinstance(corpus, str | Path):
-            corpus = fitting_sentences(str(corpus))
-        encoder = _opened(model or BARE.backbone)
-        return saved(rank_heads(encoder, task, corpus, states, top, weights))
+    model: "Model | None" = option(
+        None,
+        "Backbone: `mini-bert` (default), a folder, a hub id, or a model's; the pooling is not"
+        " used.",
+        names="model m backbone",
+        typed=str,
+        kind="backbone",
+    )
+    on: "str | Path | STSTask | None" = option(None, _ON, metavar="TASK")
+    corpus: "str | Path | Sequence[str]" = option(
+        BARE.corpus,
+        "Sentences to count idf on, for the correlation with TF-IDF: a file, a task or `demo`.",
+    )
+    _: KW_ONLY
+    weights: Literal["ditto", "slot-attention"] = option(
+        "ditto",
+        "What a head weighs tokens by: its diagonal (ditto), or its row at the template's mask, of"
+        " causal models at the last token (slot-attention; of a model without a template under a"
+        " well-known one).",
+    )
+    states: Sequence[str] = option(SEARCHED, "States to try: static, last, first-last.")
+    top: int = option(10, "Number of heads to describe.", min=1)
+    name: str | None = option(None, _NAME)
+    force: bool = option(False, _FORCE)
+    data_dir: str | Path | None = option(None, _DATA_DIR, typed=Path, kind="data folder")
+
+    def run(self) -> "Search":
+        from promptcli.data.sources import fitting_sentences
+        from promptcli.searching.search import rank_heads
+
+        with tasks_from(self.data_dir):
+            save = _saving(self.name, self.force)
+            task = _development(self.on)
+            corpus = self.corpus
+            if isinstance(corpus, str | Path):
+                corpus = fitting_sentences(str(corpus))
+            encoder = _open_backbone(self.model or BARE.backbone)
+            return save(rank_heads(encoder, task, corpus, self.states, self.top, self.weights))
 
 
-@check_arguments
-def search_layers(
-    model: "Model" = BARE.backbone,
-    on: "str | Path | STSTask | None" = None,
-    *,
-    weights: Sequence[str] = (),
-    name: str | None = None,
-    force: bool = False,
-    data_dir: str | Path | None = None,
-) -> "Search":
+search_heads = function_of(HeadSearchJob, "search_heads")
+
+
+@dataclass(frozen=True)
+class LayerSearchJob(Job["Search"]):
     """Rank the layers of a backbone as a recipe reads them, in one pass.
 
     Every layer (0: the embeddings), the last, and the means of first and last; for a recipe of
     `attention` also its first layers and its last ones. A contrastive prompt's own layer and C are
     chosen too, one pass for each. The figures, Spearman x 100, are those of `promptcli eval
     --pooling STATES/WEIGHTS` on the development set.
-
-    Args:
-        model: An encoder, or what ``load`` takes; a backbone's name means its plain recipe.
-        on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`,
-            else demo:dev.
-        weights: Weights to try on every layer, e.g. avg, last-token. Default: the recipe's.
-        name: Save the best as a model under this name.
-        force: Overwrite an existing model of that name.
-        data_dir: SentEval folder of the tasks.
 
     Raises:
         UsageError: Unknown weights, transforms in the recipe, a name that is taken, or pairs that
@@ -114,38 +113,38 @@ def search_layers(
     Example:
         >>> search_layers("mini-bert").best.choice  # doctest: +SKIP
     """
-    from promptcli.searching.search import rank_layers
 
-    with tasks_from(data_dir):
-        saved = _saving(name, force)
-        task = _development(on)
-        return saved(rank_layers(_opened(model), task, weights))
+    model: "Model" = option(
+        BARE.backbone,
+        "An encoder, or what `load` takes; a backbone's name means its plain recipe.",
+        kind="model",
+    )
+    on: "str | Path | STSTask | None" = option(None, _ON, metavar="TASK")
+    _: KW_ONLY
+    weights: Sequence[str] = option(
+        (), "Weights to try on every layer, e.g. avg, last-token. Default: the recipe's."
+    )
+    name: str | None = option(None, _NAME)
+    force: bool = option(False, _FORCE)
+    data_dir: str | Path | None = option(None, _DATA_DIR, typed=Path, kind="data folder")
+
+    def run(self) -> "Search":
+        from promptcli.searching.search import rank_layers
+
+        with tasks_from(self.data_dir):
+            save = _saving(self.name, self.force)
+            task = _development(self.on)
+            return save(rank_layers(_open_backbone(self.model), task, self.weights))
 
 
-@check_arguments
-def search_templates(
-    model: "Model | None" = None,
-    on: "str | Path | STSTask | None" = None,
-    *,
-    settings: SearchSettings | None = None,
-    name: str | None = None,
-    force: bool = False,
-    data_dir: str | Path | None = None,
-    **changes: Setting,
-) -> "Search":
+search_layers = function_of(LayerSearchJob, "search_layers")
+
+
+@dataclass(frozen=True)
+class TemplateSearchJob(Job["Search"]):
     """Find the template that suits a backbone best (PromptBERT, section 4.2).
 
     A search that was killed resumes from its cached scores.
-
-    Args:
-        model: Backbone: `mini-bert` (default), a folder, a hub id, or a model's.
-        on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`,
-            else demo:dev.
-        settings: The candidates and how they are scored.
-        name: Save the best as a model under this name.
-        force: Overwrite an existing model of that name.
-        data_dir: SentEval folder of the tasks.
-        changes: Of single settings, e.g. ``mode="free"``, ``limit=100``.
 
     Raises:
         UsageError: Settings that do not go together, a name that is taken, or a backbone, templates
@@ -155,22 +154,46 @@ def search_templates(
     Example:
         >>> search_templates("mini-bert", mode="free", limit=12).best.choice  # doctest: +SKIP
     """
-    from promptcli.searching import template_search
 
-    with tasks_from(data_dir):
-        settings = (settings or SearchSettings()).replace(**changes)
-        template_search.choose_mode(settings)
-        saved = _saving(name, force)
-        candidates = None
-        if settings.candidates is not None:
-            candidates = template_search.read_candidates(settings.candidates)
-        task = _development(on)
-        backbone = _opened(model or BARE.backbone).backbone
-        with if_interrupted("scored templates are kept; run the same command to continue"):
-            return saved(template_search.search_templates(backbone, task, settings, candidates))
+    further = "settings"
+
+    model: "Model | None" = option(
+        None,
+        "Backbone: `mini-bert` (default), a folder, a hub id, or a model's.",
+        names="model m backbone",
+        typed=str,
+    )
+    on: "str | Path | STSTask | None" = option(None, _ON, metavar="TASK")
+    _: KW_ONLY
+    settings: SearchSettings = option(
+        SearchSettings(),
+        "The candidates and how they are scored; single settings are keywords, too:"
+        ' `mode="free"`, `limit=100`.',
+    )
+    name: str | None = option(None, _NAME)
+    force: bool = option(False, _FORCE)
+    data_dir: str | Path | None = option(None, _DATA_DIR, typed=Path, kind="data folder")
+
+    def run(self) -> "Search":
+        from promptcli.searching import template_search
+
+        settings = self.settings
+        with tasks_from(self.data_dir):
+            template_search.choose_mode(settings)
+            save = _saving(self.name, self.force)
+            candidates = None
+            if settings.candidates is not None:
+                candidates = template_search.read_candidates(settings.candidates)
+            task = _development(self.on)
+            backbone = _open_backbone(self.model or BARE.backbone).backbone
+            with if_interrupted("scored templates are kept; run the same command to continue"):
+                return save(template_search.rank_templates(backbone, task, settings, candidates))
 
 
-def _opened(model: "Model") -> "Encoder":
+search_templates = function_of(TemplateSearchJob, "search_templates")
+
+
+def _open_backbone(model: "Model") -> "Encoder":
     from promptcli.models.loading import backbone_model, open_model
 
     return open_model(backbone_model(model))
@@ -196,13 +219,13 @@ def _saving(name: str | None, force: bool) -> "Callable[[Search], Search]":
     if name is not None:
         registry.check_free(name, force=force)
 
-    def saved(search: "Search") -> "Search":
+    def save(search: "Search") -> "Search":
         if name is None:
             return search
         registry.save(search.entry(name), force=force)
         return dataclasses.replace(search, saved_as=name)
 
-    return saved
+    return save
 
 
 @dataclass(frozen=True)
@@ -248,56 +271,73 @@ def templates() -> "dict[str, NamedTemplate]":
     return dict(named_templates())
 
 
-@check_arguments
-def check_template(
-    text: str, model: "Model | None" = None, sentence: str = "A cat sleeps on the mat."
-) -> CheckedTemplate:
+@dataclass(frozen=True)
+class TemplateCheckJob(Job[CheckedTemplate]):
     """Return a template, filled with a sentence, as a backbone reads it.
-
-    Args:
-        text: A template's name, or text with [X] and [MASK].
-        model: Whose backbone: `mini-bert` (default), a folder, a hub id, or one of your models.
-        sentence: Sentence to fill in.
 
     Raises:
         UsageError: The text is not a template.
         NotFoundError: The backbone is missing.
     """
-    from promptcli.encoder import template as texts
-    from promptcli.models.loading import backbone_model, open_model
-    from promptcli.named_templates import named_templates, template_text
 
-    filled = template_text(text)
-    texts.check_template(filled)  # before anything is loaded
-    backbone = open_model(backbone_model(model or BARE.backbone)).backbone
-    tokens = backbone.tokenizer
-    limit = backbone.max_tokens
-    if not tokens.causal and MASK not in filled:
-        raise UsageError(f"template {filled!r} has no {MASK}; put one at the position to be read")
-    if not sentence.strip():
-        raise UsageError("the sentence is empty; give one with `sentence`")
-    template = texts.Template(filled, tokens)
-
-    inputs = template.splice(tokens.packed(template.prepared([sentence], True)), limit)
-    ids = inputs.rows[0]
-    origins = ["template"] * len(ids)
-    inside = slice(len(template.prefix), len(ids) - len(template.suffix))
-    origins[inside] = ["sentence"] * len(origins[inside])
-    for slot in template.mask_slots(len(ids)):
-        origins[slot] = "mask"
-    return CheckedTemplate(
-        named=named_templates().get(text),
-        backbone=backbone.name,
-        family=backbone.provenance.family,
-        template=filled,
-        template_tokens=template.length,
-        max_tokens=limit,
-        room=limit - template.length,
-        sentence=template.prepared([sentence], True)[0].strip(),
-        tokens=[
-            Token(place, token, tokens.text(token), origins[place])
-            for place, token in enumerate(ids)
-        ],
-        mask_position=next(iter(template.mask_slots(len(ids))), None),
-        truncated=inputs.truncated[0],
+    text: str = argument(
+        "Name, or text with [X] and [MASK]. Default: list all.", "", metavar="[TEMPLATE]"
     )
+    model: "Model | None" = option(
+        None,
+        "Whose backbone: `mini-bert` (default), a folder, a hub id, or one of your models.",
+        names="model m backbone",
+        typed=str,
+        kind="backbone",
+    )
+    sentence: str = option("A cat sleeps on the mat.", "Sentence to fill in.")
+
+    def run(self) -> CheckedTemplate:
+        from promptcli.encoder import template as texts
+        from promptcli.named_templates import named_templates, template_text
+
+        filled = template_text(self.text)
+        texts.check_template(filled)  # before anything is loaded
+        backbone = _open_backbone(self.model or BARE.backbone).backbone
+        tokens = backbone.tokenizer
+        limit = backbone.max_tokens
+        if not tokens.causal and MASK not in filled:
+            raise UsageError(
+                f"template {filled!r} has no {MASK}; put one at the position to be read"
+            )
+        if not self.sentence.strip():
+            raise UsageError("the sentence is empty; give one with `sentence`")
+        template = texts.Template(filled, tokens)
+        sentences = template.prepared([self.sentence], True)
+        inputs = template.splice(tokens.packed(sentences), limit)
+        ids = inputs.rows[0]
+        slots = template.mask_slots(len(ids))
+        return CheckedTemplate(
+            named=named_templates().get(self.text),
+            backbone=backbone.name,
+            family=backbone.provenance.family,
+            template=filled,
+            template_tokens=template.length,
+            max_tokens=limit,
+            room=limit - template.length,
+            sentence=sentences[0].strip(),
+            tokens=[
+                Token(place, token, tokens.text(token), part)
+                for place, (token, part) in enumerate(zip(ids, _parts(template, ids), strict=True))
+            ],
+            mask_position=next(iter(slots), None),
+            truncated=inputs.truncated[0],
+        )
+
+
+check_template = function_of(TemplateCheckJob, "check_template")
+
+
+def _parts(template: "Template", ids: Sequence[int]) -> list[str]:
+    """Return the part of the input that each of t tokens belongs to, see ``Token.part``."""
+    parts = ["template"] * len(ids)
+    inside = slice(len(template.prefix), len(ids) - len(template.suffix))
+    parts[inside] = ["sentence"] * len(parts[inside])
+    for slot in template.mask_slots(len(ids)):
+        parts[slot] = "mask"
+    return parts

@@ -148,7 +148,7 @@ def demonstrations(pairs: Iterable[tuple[str, str]], recipe: Recipe) -> list[str
     return list(dict.fromkeys(texts))
 
 
-def search_templates(
+def rank_templates(
     backbone: Backbone,
     task: STSTask,
     settings: SearchSettings,

@@ -1,11 +1,10 @@
 """``promptcli ditto-search``, ``search-layers`` and ``search-templates``."""
 
-from functools import partial
+import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli import searching as library
 from promptcli.cli.console import note
 from promptcli.cli.options import Json, choice_of, default_backbone
 from promptcli.cli.pictures import (
@@ -15,21 +14,16 @@ from promptcli.cli.pictures import (
     draw_templates,
 )
 from promptcli.cli.result_files import FormatOptions, Report, print_report
-from promptcli.cli.signatures import Flag, command_of
+from promptcli.searching import HeadSearchJob, LayerSearchJob, TemplateSearchJob
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
     from promptcli.cli.result_files import Part
     from promptcli.searching.search import Search
 
-#: A model of which only the backbone counts.
-BACKBONE = Flag("--model -m --backbone", read=lambda name: choice_of(name or default_backbone()))
-_ON = Flag(metavar="TASK")
 
-
-@command_of(library.search_heads, flags={"model": BACKBONE, "on": _ON, "top": Flag(min=1)})
 def ditto_search(
-    search: "partial[Search]",
+    job: HeadSearchJob,
     picture: PictureOptions,
     formats: FormatOptions,
     json: Json = False,
@@ -38,15 +32,13 @@ def ditto_search(
 
     format = formats.name(json=json)
     picture.check()
-    heads = search()
+    heads = job.run()
     picture.draw(draw_head_maps, heads)
-    parts = heads_parts(heads, search.keywords["corpus"], intervals=formats.intervals)
-    _show(heads, parts, format)
+    _show(heads, heads_parts(heads, str(job.corpus), intervals=formats.intervals), format)
 
 
-@command_of(library.search_layers, flags={"on": _ON})
 def search_layers(
-    search: "partial[Search]",
+    job: LayerSearchJob,
     picture: PictureOptions,
     formats: FormatOptions,
     json: Json = False,
@@ -55,21 +47,13 @@ def search_layers(
 
     format = formats.name(json=json)
     picture.check()
-    layers = search()
+    layers = job.run()
     picture.draw(draw_layers, layers)
     _show(layers, layers_parts(layers, intervals=formats.intervals), format)
 
 
-@command_of(
-    library.search_templates,
-    flags={
-        "model": Flag("--model -m --backbone", read=lambda name: name),
-        "on": _ON,
-        "changes": None,
-    },
-)
 def search_templates(
-    search: "partial[Search]",
+    job: TemplateSearchJob,
     picture: PictureOptions,
     formats: FormatOptions,
     paper: Annotated[
@@ -84,11 +68,11 @@ def search_templates(
 
     format = formats.name(json=json)
     picture.check()
-    model = search.keywords["model"] or default_backbone(paper=paper)
-    task = search.keywords["on"]
+    named = job.model or default_backbone(paper=paper)
+    task = job.on
     if not task and paper:
         task = PAPER.development
-    found = search(model=choice_of(model), on=task or None)
+    found = dataclasses.replace(job, model=choice_of(str(named)), on=task or None).run()
     picture.draw(draw_templates, found)
     _show(found, templates_parts(found, intervals=formats.intervals), format)
     note(

@@ -1,45 +1,21 @@
 """``promptcli templates``: the named templates, and one token by token on a backbone."""
 
 from dataclasses import asdict
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from promptcli import searching as library
-from promptcli.cli.commands.searching import BACKBONE
 from promptcli.cli.console import result, result_json, result_table
 from promptcli.cli.options import Json
-from promptcli.cli.signatures import Flag, command_of
-
-if TYPE_CHECKING:
-    from promptcli.searching import CheckedTemplate
+from promptcli.searching import CheckedTemplate, TemplateCheckJob
 
 _SCORE = "STS-B dev, BERT-base"
 
 
-@command_of(
-    library.check_template,
-    flags={
-        "text": Flag(
-            "[TEMPLATE]",
-            type=str | None,
-            help="Name, or text with [X] and [MASK]. Default: list all.",
-        ),
-        "model": BACKBONE,
-    },
-)
-def templates(check: "partial[CheckedTemplate]", json: Json = False) -> None:
+def templates(job: TemplateCheckJob, json: Json = False) -> None:
     """List the named templates, or show one token by token on a backbone.
 
     With source and published figure of a named one, token ids, and the mask's position.
     """
-    if "text" not in check.keywords:
-        _list_templates(as_json=json)
-        return
-    checked = check()
-    if json:
-        result_json(_document(check.keywords["text"], checked))
-    else:
-        _print_template(check.keywords["text"], checked)
 
 
 def _list_templates(*, as_json: bool) -> None:
@@ -55,7 +31,7 @@ def _list_templates(*, as_json: bool) -> None:
     result_table(("name", "template", _SCORE, "source"), rows)
 
 
-def _document(name: str, checked: "CheckedTemplate") -> dict[str, Any]:
+def _document(name: str, checked: CheckedTemplate) -> dict[str, Any]:
     """Return a template JSON-ready, with the fields of a named one first."""
     fields = asdict(checked)
     named = fields.pop("named")
@@ -64,7 +40,7 @@ def _document(name: str, checked: "CheckedTemplate") -> dict[str, Any]:
     return {"name": name, **named, **fields}
 
 
-def _print_template(name: str, checked: "CheckedTemplate") -> None:
+def _print_template(name: str, checked: CheckedTemplate) -> None:
     named = checked.named
     if named is not None:
         rows = [("name", name), ("template", named.text), ("source", named.source)]

@@ -1,0 +1,165 @@
+"""The options of a command, made of the fields of its job (``promptcli/jobs.py``)."""
+
+import builtins
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from promptcli.cli.options import (
+    MODEL,
+    RECIPE,
+    Flag,
+    SettingOptions,
+    choice_of,
+    data_folder,
+    default_backbone,
+    written_name,
+)
+from promptcli.jobs import Job, fields_of
+from promptcli.recipe import Choice
+
+
+def _backbone_choice(name: str | None) -> Choice:
+    return choice_of(name or default_backbone())
+
+
+def _choices(names: Sequence[str]) -> list[Choice]:
+    return [choice_of(name) for name in names]
+
+
+#: Kind of a field (its metadata's ``kind``) -> how a value is read, or the options that stand for
+#: the field.
+KINDS: dict[str, Callable[[Any], Any] | SettingOptions] = {
+    "model": MODEL,
+    "recipe": RECIPE,
+    "models": _choices,
+    "backbone": _backbone_choice,
+    "data folder": data_folder,
+}
+
+
+class JobOptions:
+    """The options of a job, and the job of their values."""
+
+    def __init__(self, described: type[Job[Any]]) -> None:
+        self.described = described
+        self.hints = _hints_of(described)
+
+    def options(self) -> Iterator[inspect.Parameter]:
+        """Yield every option, in the order of the fields."""
+        for item in self._offered():
+            group = self._group(item)
+            if group is not None:
+                yield from group.options()
+                continue
+            about = item.metadata
+            flag = Flag(
+                self._names(item),
+                about.get("min"),
+                about.get("max"),
+                metavar=about.get("metavar"),
+                panel=about.get("panel"),
+            )
+            yield flag.option(item.name, self._typed(item), self._default(item), self._help(item))
+
+    def read(self, given: Mapping[str, Any]) -> Job[Any]:
+        """Return the job that the values of a command's options describe."""
+        values = {}
+        for item in self._offered():
+            group = self._group(item)
+            if isinstance(group, SettingOptions):
+                is_model = group is MODEL or dataclasses.is_dataclass(self.hints[item.name])
+                values[item.name] = group.read(given) if is_model else group.changes(given)
+                continue
+            value = given[item.name]
+            if isinstance(value, list):
+                value = tuple(value)
+            if value is None and item.default is not None:
+                continue  # the job's own default
+            reader = KINDS.get(item.metadata.get("kind", ""))
+            values[item.name] = reader(value) if callable(reader) else value
+        return self.described(**values)
+
+    def _offered(self) -> list[Any]:
+        return [item for item in fields_of(self.described) if not item.metadata.get("hidden")]
+
+    def _group(self, item: Any) -> SettingOptions | None:
+        """Return the options that stand for a field in its place."""
+        group = item.metadata.get("options") or KINDS.get(item.metadata.get("kind", ""))
+        if isinstance(group, SettingOptions):
+            return group
+        hint = self.hints[item.name]
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            return SettingOptions(hint, defaults=True)
+        return None
+
+    def _names(self, item: Any) -> str:
+        """Return how a field is given: ``--output -o``, or an argument's metavar."""
+        about = item.metadata
+        if about.get("is_argument"):
+            return str(about.get("metavar") or item.name.upper())
+        names = str(about.get("names", written_name(item.name))).split()
+        return " ".join(f"-{name}" if len(name) == 1 else f"--{name}" for name in names)
+
+    def _typed(self, item: Any) -> Any:
+        typed = item.metadata.get("typed") or option_type(self.hints[item.name])
+        if typed is None:
+            raise TypeError(f"field {item.name} has no type of an option; give `typed`")
+        return typed
+
+    def _default(self, item: Any) -> Any:
+        if item.metadata.get("required"):
+            return inspect.Parameter.empty
+        if item.default is not dataclasses.MISSING:
+            return None if item.default == () else item.default
+        if item.default_factory is not dataclasses.MISSING:
+            return None
+        return inspect.Parameter.empty
+
+    def _help(self, item: Any) -> str:
+        """Return the help, in which other fields are called by their options."""
+        text = str(item.metadata["help"])
+        for other in fields_of(self.described):
+            if not other.metadata.get("is_argument"):
+                name = self._names(other).split()[0].partition("/")[0]
+                text = text.replace(f"`{other.name}`", f"`{name}`")
+        return text
+
+
+# --- types of options ---
+
+
+class _Names(dict[str, Any]):
+    """Names of a module; a name imported only for type checking becomes a class of that name."""
+
+    def __missing__(self, name: str) -> Any:
+        stand_in = {"__class_getitem__": lambda item: None}
+        return getattr(builtins, name, None) or type(name, (), stand_in)
+
+
+def _hints_of(described: type) -> dict[str, Any]:
+    """Return the types of the fields, those that are written as text too."""
+    return get_type_hints(described, localns=_Names(vars(sys.modules[described.__module__])))
+
+
+def option_type(hint: Any) -> Any:
+    """Return what the command line parses for a type: the first member of a union that can be
+    typed; None: nothing.
+    """
+    for member in _members(hint):
+        if member in (bool, int, float, str, Path) or get_origin(member) is Literal:
+            return member
+        if get_origin(member) in (list, tuple, Sequence, Iterable, Collection):
+            inner = option_type(get_args(member)[0])
+            return None if inner is None else list[inner]  # type: ignore[valid-type]
+    return None
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    """Return the types of a union, or the only one, without None."""
+    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return tuple(member for member in members if member is not NoneType)

@@ -1,0 +1,116 @@
+"""A job is what a command or a function of the library is asked for, as one frozen dataclass.
+
+A field says all there is to say about one argument: its type, default, help, bounds, and how it is
+typed on the command line. The command line makes its options of the fields (``cli/jobs.py``), the
+library its function (``function_of``).
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, field, fields, replace
+from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
+
+from promptcli.errors import unknown
+from promptcli.settings import check_bounds
+
+Result = TypeVar("Result", covariant=True)
+Parameters = ParamSpec("Parameters")
+
+
+class Job(Generic[Result]):
+    """The base of jobs, which are frozen dataclasses."""
+
+    #: the field that takes further keywords of the function: settings, or a mapping of them
+    further: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+    def with_further(self, changes: Mapping[str, Any]) -> Self:
+        """Return the job with changes of single values of the field ``further``."""
+        before: Any = getattr(self, self.further)
+        if isinstance(before, Mapping):
+            after: Any = {**before, **changes}
+        else:
+            after = before.replace(**changes)
+        return replace(self, **{self.further: after})  # type: ignore[type-var]
+
+    def run(self) -> Result:
+        """Do what is asked for."""
+        raise NotImplementedError
+
+
+def fields_of(job: type) -> "tuple[Field[Any], ...]":
+    """Return the fields of a job's class; every job's class is a dataclass."""
+    return fields(job)
+
+
+def argument(about: str, default: Any = MISSING, **metadata: Any) -> Any:
+    """Return the field of an argument, which the command line takes without an option's name.
+
+    The rest is as for ``option``; ``metavar`` is the word for it in the help: ``FILE...``.
+    """
+    return _field(about, default, {"is_argument": True, **metadata})
+
+
+def option(default: Any, about: str, **metadata: Any) -> Any:
+    """Return the field of an option; ``about`` is its help.
+
+    Metadata, all optional: ``min``, ``max``, ``above``, ``below`` and ``choices`` bound its values;
+    ``names`` are what is typed if not the field's own, without dashes: ``output o``; ``metavar``
+    and ``panel`` stand in the help; ``typed`` is the type on the command line if it is narrower
+    than in the library, ``kind`` the row of ``cli/jobs.py: KINDS`` that reads it; ``required``
+    holds on the command line only; ``in_python`` adds to the library's help; ``hidden`` keeps the
+    field off the command line.
+    """
+    return _field(about, default, metadata)
+
+
+def _field(about: str, default: Any, metadata: dict[str, Any]) -> Any:
+    if isinstance(default, list | dict):
+        made = default
+        return field(default_factory=made.copy, metadata={"help": about, **metadata})
+    return field(default=default, metadata={"help": about, **metadata})
+
+
+def function_of(job: Callable[Parameters, Job[Result]], name: str) -> Callable[Parameters, Result]:
+    """Return the function of the library that runs a job, called with the job's fields.
+
+    Its docstring is that of the job, with the help of the fields as ``Args:``. An unknown keyword
+    is a ``UsageError``, unless the job takes further ones.
+    """
+    assert isinstance(job, type) and issubclass(job, Job)
+    named = [item.name for item in fields_of(job)]
+
+    def call(*args: Any, **options: Any) -> Any:
+        others = {key: options.pop(key) for key in [*options] if key not in named}
+        if others and not job.further:
+            raise unknown(f"argument of {name}", next(iter(others)), named)
+        asked = job(*args, **options)
+        if others:
+            asked = asked.with_further(others)
+        return asked.run()
+
+    functools.update_wrapper(call, job, assigned=("__module__",), updated=())
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = _docstring(job)
+    call.__signature__ = inspect.signature(job)  # type: ignore[attr-defined]
+    return call
+
+
+def _docstring(job: Any) -> str:
+    """Return the docstring of a job's class with ``Args:`` behind its prose."""
+    text = inspect.getdoc(job) or ""
+    prose, mark, sections = text.partition("\nRaises:\n")
+    if not mark:
+        prose, mark, sections = text.partition("\nExample:\n")
+    lines = [f"    {item.name}: {_help_in_python(item)}" for item in fields_of(job)]
+    return "\n".join([prose.rstrip(), "", "Args:", *lines, mark + sections])
+
+
+def _help_in_python(item: "Field[Any]") -> str:
+    text = str(item.metadata["help"])
+    if more := item.metadata.get("in_python"):
+        text += f" {more}"
+    return text.replace("`", "``")
