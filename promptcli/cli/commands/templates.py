@@ -16,6 +16,14 @@ def templates(job: TemplateCheckJob, json: Json = False) -> None:
 
     With source and published figure of a named one, token ids, and the mask's position.
     """
+    if not job.text:
+        _list_templates(as_json=json)
+        return
+    checked = job.run()
+    if json:
+        result_json(_document(job.text, checked))
+    else:
+        _print_template(job.text, checked)
 
 
 def _list_templates(*, as_json: bool) -> None:
