@@ -91,9 +91,17 @@ def _vectors(path):
     pq.write_table(pa.table({"embedding": column}), path, compression="zstd", use_dictionary=False)
 
 
+def _nulls(path):
+    """One row, a list of a million nulls, which take no byte."""
+    nulls = pa.nulls(1 << 20, pa.string())
+    lists = pa.ListArray.from_arrays(pa.array([0, len(nulls)], pa.int32()), nulls)
+    pq.write_table(pa.table({"text": ["a cat"], "other": lists}), path, compression="zstd")
+
+
 @pytest.mark.parametrize(
     ("make", "read"),
     [
+        (_nulls, texts),
         (_dictionary, texts),
         (_plain_dictionary, texts),
         (_pages, texts),
@@ -107,6 +115,12 @@ def test_a_parquet_bomb_is_refused(make, read, tmp_path):
     refusal = r"unpacks to more than 1,000 times its size.*write it again"
     with little_memory(), pytest.raises((UsageError, CheckFailedError), match=refusal):
         read(path)
+
+
+def test_lists_in_the_place_of_texts_are_refused_by_their_type(tmp_path):
+    pq.write_table(pa.table({"text": [["a cat"], None]}), tmp_path / "a.parquet")
+    with pytest.raises(UsageError, match="'text' holds list"):
+        texts(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,7 @@ def _checked(
                         encoding = "cp1252" if western else "utf-8"
                         if western:
                             tell(
-                                f"{name}: not UTF-8; read as Windows' cp1252, e.g. line {number}:"
+                                f"{name}: read as Windows' cp1252, e.g. line {number}:"
                                 f" {_excerpt(data)}"
                             )
                     try:
@@ -355,10 +355,12 @@ def _damage_named(name: str, ending: str, line: Callable[[], int] = lambda: 1) -
     try:
         yield
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        if ending not in COMPRESSED:
-            raise
-        problem = f"damaged or cut-off {ending} data ({one_line(error, 100)})"
-        raise UsageError(f"{name}: line {line()}: {problem}; compress it again") from None
+        reason = one_line(error, 100)
+        if ending in COMPRESSED:
+            problem = f"damaged or cut-off {ending} data ({reason}); compress it again"
+        else:
+            problem = f"cannot be read ({reason}); copy it, or look at its disk"
+        raise UsageError(f"{name}: line {line()}: {problem}") from None
 
 
 def _excerpt(line: bytes) -> str:
@@ -367,7 +369,7 @@ def _excerpt(line: bytes) -> str:
     """
     text = line.decode("cp1252", "replace").strip()
     place = next((place for place, sign in enumerate(text) if not sign.isascii()), 0)
-    return f"{text[max(place - 30, 0) : place + 30]}; if that is wrong, {_CONVERT}"
+    return f"{text[max(place - 20, 0) : place + 20]}; else: iconv -f ENCODING -t UTF-8"
 
 
 #: Signs that other encodings of one byte have for letters: not inside a word, or not at this end of

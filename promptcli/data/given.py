@@ -30,7 +30,7 @@ def check_arguments(function: Function) -> Function:
     parameters = dict(inspect.signature(function).parameters)
     kinds = {parameter.kind: name for name, parameter in parameters.items()}
     further = parameters.pop(kinds.get(inspect.Parameter.VAR_KEYWORD, ""), None)
-    named = [name for name in parameters if name != "self"]
+    named = [name for name in parameters if name not in ("self", "cls")]
 
     @functools.wraps(function)
     def checked(*args: Any, **options: Any) -> Any:

@@ -64,10 +64,15 @@ _CHARACTERS = 1 << 20
 _COLUMNS = 10_000
 #: Rows of a Parquet file read at once.
 _FEW = 64
+#: Levels of lists and objects in a row of JSON; Python writes some 960, the fewer the deeper its
+#: own calls are.
+_DEEPEST = 100
+_TOO_DEEP = f"it is nested deeper than {_DEEPEST} levels"
 #: What to do with a file of others that unpacks to too much.
 _UNPACK = "write it again, uncompressed and without a dictionary"
-#: Type of a Parquet column -> bytes of a value.
-_BYTES = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
+#: Bytes that a value of Parquet takes at least, whatever its type, also a null: its levels, its
+#: place in Arrow's column and in Python's list.
+_VALUE = 16
 
 #: pyarrow has no types: this is its ``RecordBatch``.
 RecordBatch = Any
@@ -414,28 +419,51 @@ def _jsonl(
 
 
 def _objects(lines: Iterator[str], name: str, bad: BadRows) -> _Numbered:
-    import msgspec
-
     for number, line in enumerate(lines, 1):
+        row = None
         try:
-            row = None
             if line.strip():
-                row = msgspec.json.decode(line)
-        except (
-            msgspec.DecodeError,
-            ValueError,
-            RecursionError,
-        ):  # it is strict: NaN, say, is a number to Python's own
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                hint = "give one object a line, or one array of them"
-                bad.add(name, "line", number, f"malformed JSON: {error}; {hint}", line)
+                row = _json_value(line)
+        except ValueError as error:
+            hint = "give one object a line, or one array of them"
+            bad.add(name, "line", number, f"malformed JSON: {error}; {hint}", line)
         if row is not None and not isinstance(row, dict):
             hint = 'give one object a line, e.g. {"text": "..."}'
             bad.add(name, "line", number, f"{shown(row)} is not a JSON object; {hint}", line)
             row = None
         yield number, row
+
+
+def _json_value(text: str) -> Any:
+    """Return the value of JSON text; ValueError if it has none, or is nested too deep."""
+    import msgspec
+
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        try:
+            value = json.loads(text)  # to msgspec NaN, say, is no number
+        except RecursionError:
+            raise ValueError(_TOO_DEEP) from None
+    if text.count("[") + text.count("{") > _DEEPEST and _is_deeper(value, _DEEPEST):
+        raise ValueError(_TOO_DEEP)
+    return value
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Return whether a JSON value has more levels of lists and objects."""
+    level = [value]
+    for _ in range(levels + 1):
+        inner = list[Any]()
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
+        if not inner:
+            return False
+        level = inner
+    return True
 
 
 def _with_all_negatives(
@@ -473,8 +501,8 @@ def _array(
             cure = "make lines of it: jq -c '.[]' IN > OUT.jsonl"
             raise UsageError(f"{name}: a JSON array of more than 64 MiB; {cure}")
     try:
-        items = json.loads("".join(held))
-    except (ValueError, RecursionError) as error:
+        items = _json_value("".join(held))
+    except ValueError as error:
         raise UsageError(
             f"{name}: malformed JSON: {error}; give one array, or an object a line"
         ) from None
@@ -583,8 +611,11 @@ def _kept(lines: Iterator[str], held: list[str]) -> Iterator[str]:
 
 
 def _as_json(row: Any) -> str:
-    """Return a row that was read as the line of a file."""
-    return json.dumps(row, ensure_ascii=False, default=str)
+    """Return a row that was read as the line of a file; half a surrogate pair is an escape."""
+    text = json.dumps(row, ensure_ascii=False, default=str)
+    if is_unicode(text):
+        return text
+    return json.dumps(row, default=str)
 
 
 def _hint(dialect: Dialect) -> str:
@@ -610,6 +641,7 @@ def _parquet(
     if with_cells:
         chosen = set(columns.values())
         others = [column for column in file.schema_arrow.names if column not in chosen]
+    _check_types(file.schema_arrow, columns, others, name)
     groups, row = _groups_from(file, start)
     read = [*set(columns.values()), *others]
     few_rows = _few_rows(file, name, columns=read, row_groups=groups)
@@ -628,6 +660,22 @@ def _parquet(
             ]
             values = list(map(list, zip(*checked, strict=True)))
         yield _batch(columns, values, name, "row", numbers, bad)
+
+
+def _check_types(schema: Any, columns: Columns, others: Sequence[str], name: str) -> None:
+    """Refuse lists and the like in place of texts, and lists of lists that Python cannot write."""
+    import pyarrow as pa
+
+    for column in columns.values():
+        kind = schema.field(column).type
+        if pa.types.is_nested(kind):
+            raise UsageError(f"{name}: column {column!r} holds {kind!s:.80}; give a column of text")
+    for column in others:
+        kinds = [schema.field(column).type]
+        for _ in range(_DEEPEST):
+            kinds = [kind.field(place).type for kind in kinds for place in range(kind.num_fields)]
+        if kinds:
+            raise UsageError(f"{name}: column {column!r}: {_TOO_DEEP}; leave it out")
 
 
 def _groups_from(file: Any, start: int) -> tuple[list[int], int]:
@@ -822,7 +870,7 @@ def _size_of(file: Any) -> int:
 def _unpacked_size(metadata: Any) -> int:
     """Return the bytes that a Parquet file has at least when it is read, by its footer."""
     return sum(
-        max(column.total_uncompressed_size, column.num_values * _BYTES.get(column.physical_type, 0))
+        max(column.total_uncompressed_size, column.num_values * _VALUE)
         for column in _chunks(metadata)
     )
 
@@ -959,8 +1007,13 @@ def _cells_of(row: Mapping[str, Any]) -> Cells:
         else:
             text = str(value).strip()
         if value is not None and text not in ("", "nan"):  # pandas writes nan
-            cells.append((name, text.encode("utf-8", "replace").decode()))
+            cells.append((_encodable(name), _encodable(text)))
     return tuple(cells)
+
+
+def _encodable(text: str) -> str:
+    """Return a text with ``?`` for halves of surrogate pairs."""
+    return text.encode("utf-8", "replace").decode()
 
 
 #: Column of a batch -> how a cell becomes text; the others hold sentences.

@@ -62,8 +62,8 @@ def embed(
     Args:
         file: Text (a sentence a line), CSV, TSV, JSONL, JSON (each also compressed) or Parquet,
             also FILE:COLUMN; or a stream of text, of a table if a field is named.
-        output: Vector file: .npy, .parquet or .jsonl; a stream gets JSONL. Default: FILE.npy next
-            to the input.
+        output: Vector file: .npy, .parquet or .jsonl; a stream gets JSONL. Default: FILE.npy, or
+            FILE.COLUMN.npy if the column is named, next to the input.
         model: An encoder, or what ``load`` takes.
         text_field: Column of the sentence, by name or number. Default: ``text``, else ``sentence``,
             else the only one.
@@ -110,7 +110,12 @@ def embed(
     )
     before = target = stream = None
     if output is None or isinstance(output, str | Path):
-        target = output_of(path, None if output is None else Path(output), id_field=id_field)
+        target = output_of(
+            path,
+            None if output is None else Path(output),
+            text_field=text_field,
+            id_field=id_field,
+        )
         if target is None:
             raise UsageError("`output` is missing: give a file, or a stream")
         before = None
@@ -121,7 +126,6 @@ def embed(
                 f"`split` needs ids, which {target} cannot hold; give a .parquet or .jsonl file as"
                 " output"
             )
-        check_output(target, force=force or before is not None)
     elif ranged:
         raise UsageError(f"precision {precision} needs a manifest; give a file as output")
     else:
@@ -130,6 +134,7 @@ def embed(
     if target is not None and bad_lines is not None and target == Path(bad_lines):
         raise UsageError(f"`bad_lines` {bad_lines} is the output; give another file")
     with bad_rows(bad_lines) as bad, open_rows(path, fields, stdin=stdin, bad=bad) as source:
+        _check_target(target, force=force or before is not None)
         source = _telling_of_wrapping(source)
         from promptcli.embedding.writing import embed_file, embed_stream
         from promptcli.models import loading
@@ -170,6 +175,14 @@ def embed(
                         encoder, source, sink, settings, batch_size=batch_size, progress=advance
                     )
         return Embedded(target, encoder, report, time.perf_counter() - start)
+
+
+def _check_target(target: "Path | None", *, force: bool) -> None:
+    """Refuse an output, after the input was found to be right: a wrong column is named first."""
+    from promptcli.storage.files import check_output
+
+    if target is not None:
+        check_output(target, force=force)
 
 
 def _telling_of_wrapping(source: "Rows") -> "Rows":

@@ -17,7 +17,7 @@ from promptcli.data.files import check_file, open_file, open_text
 from promptcli.data.rows import Cells, cells_array, open_rows
 from promptcli.data.vectors import readable
 from promptcli.embedding.passages import WAYS, Passage, has_passages, passages_of
-from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.errors import NotFoundError, UsageError, one_line, unknown
 from promptcli.index.options import MANIFEST
 from promptcli.notes import note
 
@@ -81,9 +81,11 @@ class Reader:
                 if unreadable is not None and "\0" in text.head:
                     raise UsageError(f"{file}: not text")  # whatever its single lines are
                 return self._text(file, [line.rstrip("\r\n") for line in text.lines])
-        except UsageError as error:
+        except (UsageError, NotFoundError, OSError) as error:
             if unreadable is None:
                 raise
+            if not isinstance(error, UsageError):  # it went meanwhile, or may not be opened
+                error = UsageError(f"{file}: {one_line(error, 100)}")
             unreadable.append(error)
             return None
 

@@ -276,3 +276,13 @@ def test_a_column_is_named_with_the_file(run):
     assert run("similarity", "a.csv:body", "a.csv:body").out == "1.0000\n1.0000\n"
     code, _, err = run("embed", "b.csv:body")
     assert code == 3 and "'b.csv:body' cannot be opened" in err
+
+
+def test_each_column_has_an_output_of_its_own_and_a_missing_one_is_named_first(run):
+    Path("t.csv").write_text("a,b\nA cat,A dog\n")
+    for column in ("a", "b"):
+        assert run("embed", f"t.csv:{column}")[0] == 0
+    assert {"t.csv.a.npy", "t.csv.b.npy"} < set(names())
+    for words in (["t.csv:bb"], ["t.csv:bb", "-o", "t.csv.a.npy"]):
+        code, _, err = run("embed", *words)
+        assert code == 2 and "'bb'" in err

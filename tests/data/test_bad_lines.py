@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from promptcli.data.bad_lines import bad_rows
+from promptcli.data.dialect import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError
 
@@ -53,7 +54,29 @@ FILES = {
         ["one", "", "three"],
         [(3, "unexpected end of data", '"two,2')],
     ),
+    "half.jsonl": (  # an emoji that was cut, in a sentence and in an id
+        b'{"text": "one", "id": 0}\n{"text": "\\ud83d", "id": 1}\n{"text": "three", "id": 2}\n',
+        ["one", "", "three"],
+        [(2, "'text' holds half a surrogate pair", '{"text": "\\ud83d", "id": 1}')],
+    ),
+    "half.json": (
+        b'[{"text": "one"}, {"text": "\\udc00"}, {"text": "three"}]',
+        ["one", "", "three"],
+        [(2, "'text' holds half a surrogate pair", '{"text": "\\udc00"}')],
+    ),
+    "half.txt": (
+        "one\n\ud83d\nthree\n".encode("utf-16", "surrogatepass"),
+        ["one", "", "three"],
+        [(2, "not UTF-16", "\\ud83d")],
+    ),
+    "deep.jsonl": (
+        b'{"text": "one"}\n' + b'{"text": ' + b"[" * 200 + b"]" * 200 + b"}\n",
+        ["one", ""],
+        [(2, "malformed JSON: it is nested deeper", '{"text": ' + "[" * 200 + "]" * 200 + "}")],
+    ),
 }
+
+CELLS = ColumnChoice(cells=True)
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +87,10 @@ def place(tmp_path, monkeypatch):
 def texts_of(name):
     with bad_rows("bad.jsonl") as bad, open_rows(name, bad=bad) as rows:
         batch = pa.Table.from_batches(rows)
-    assert batch.column("id").to_pylist() == list(range(len(batch)))
+    assert [*map(str, batch.column("id").to_pylist())] in (
+        [*map(str, range(len(batch)))],
+        ["0", "", "2"],
+    )
     return batch.column("text").to_pylist()
 
 
@@ -130,3 +156,15 @@ def test_bad_rows_do_not_go_to_standard_output():
         bad_rows("-"),
     ):
         pass
+
+
+DEPTHS = [90, 99, *range(950, 990)]
+
+
+def test_what_is_nested_deep_beside_a_sentence_is_read_or_refused(tmp_path):
+    for depth in DEPTHS:
+        nested = "[" * depth + "]" * depth
+        Path("a.jsonl").write_text(f'{{"text": "one", "n": 1}}\n{{"text": "two", "n": {nested}}}\n')
+        with bad_rows("bad.jsonl") as bad, open_rows("a.jsonl", CELLS, bad=bad) as rows:
+            [batch] = rows
+        assert batch.column("text").to_pylist() == ["one", "two" if depth < 100 else ""]

@@ -1,6 +1,7 @@
 """Search in files: against cosines of every line, in one pass or several, and what is not read."""
 
 import contextlib
+import os
 
 import numpy as np
 import pytest
@@ -126,3 +127,15 @@ def test_a_query_in_the_place_of_the_files(folder, monkeypatch):
         pc.search("deep", ["notes.md", "where is it"])
     with pytest.raises(NotFoundError, match="give a file, a folder, or a glob"):
         pc.search("where is it", ["nofolder"])
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="no file that cannot be read")
+def test_a_file_that_cannot_be_read_is_left_out_and_named(tmp_path, caplog):
+    caplog.set_level("INFO", "promptcli")
+    (tmp_path / "a.txt").write_text("A cat sleeps.\n")
+    (tmp_path / "mem.txt").symlink_to("/proc/self/mem")
+    encoder = pc.load("static-avg")
+    assert [line.text for line in pc.search("cat", [tmp_path], model=encoder)] == ["A cat sleeps."]
+    assert "skipped 1 file" in caplog.text and "mem.txt" in caplog.text
+    with pytest.raises(UsageError, match=r"mem\.txt.*cannot be read"):
+        pc.search("cat", [tmp_path / "mem.txt"], model=encoder)

@@ -53,8 +53,8 @@ def embed(
             "--output",
             "-o",
             help=(
-                "Vector file: .npy, .parquet or .jsonl; a stream gets JSONL. Default: FILE.npy next"
-                " to the input."
+                "Vector file: .npy, .parquet or .jsonl; a stream gets JSONL. Default: FILE.npy, or"
+                " FILE.COLUMN.npy if the column is named, next to the input."
             ),
         ),
     ] = None,

@@ -6,6 +6,7 @@ Does not depend on encoders.
 """
 
 import contextlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -218,14 +219,28 @@ def kind_of(path: Path) -> str:
     return kind
 
 
-def output_of(file: Path, output: Path | None, *, id_field: str | None = None) -> Path | None:
+#: What the name of a column has, and that of a file had better not.
+_OF_NO_NAME = re.compile(r"[^\w-]+")
+
+
+def output_of(
+    file: Path,
+    output: Path | None,
+    *,
+    text_field: str | None = None,
+    id_field: str | None = None,
+) -> Path | None:
     """Return the vector file to write for a file of sentences, or None for standard output.
 
-    Without ``output`` it is FILE.npy, for pipes standard output; ``-`` is standard input or output.
+    Without ``output`` it is FILE.npy, or FILE.COLUMN.npy if the column is named; for pipes standard
+    output; ``-`` is standard input or output.
     """
     if output == STANDARD or (output is None and (file == STANDARD or file.is_fifo())):
         return None
-    target = output or Path(f"{file}.npy")
+    beginning = str(file)
+    if text_field is not None:
+        beginning = f"{file}.{_OF_NO_NAME.sub('_', text_field)}"
+    target = output or Path(f"{beginning}.npy")
     with_ids = [kind for kind, form in FORMATS.items() if form.columns is not None]
     if kind_of(target) not in with_ids and id_field is not None:
         raise UsageError(
