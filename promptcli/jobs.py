@@ -7,6 +7,7 @@ library its function (``function_of``).
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields, replace
 from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
@@ -14,6 +15,7 @@ from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
 from promptcli.errors import unknown
 from promptcli.settings import check_bounds
 
+REQUIRED: Any = MISSING  #: the default of a field that must be given
 Result = TypeVar("Result", covariant=True)
 Parameters = ParamSpec("Parameters")
 
@@ -46,7 +48,7 @@ def fields_of(job: type) -> "tuple[Field[Any], ...]":
     return fields(job)
 
 
-def argument(about: str, default: Any = MISSING, **metadata: Any) -> Any:
+def argument(about: str, default: Any = REQUIRED, **metadata: Any) -> Any:
     """Return the field of an argument, which the command line takes without an option's name.
 
     The rest is as for ``option``; ``metavar`` is the word for it in the help: ``FILE...``.
@@ -60,9 +62,10 @@ def option(default: Any, about: str, **metadata: Any) -> Any:
     Metadata, all optional: ``min``, ``max``, ``above``, ``below`` and ``choices`` bound its values;
     ``names`` are what is typed if not the field's own, without dashes: ``output o``; ``metavar``
     and ``panel`` stand in the help; ``typed`` is the type on the command line if it is narrower
-    than in the library, ``kind`` the row of ``cli/jobs.py: KINDS`` that reads it; ``required``
-    holds on the command line only; ``in_python`` adds to the library's help; ``hidden`` keeps the
-    field off the command line.
+    than in the library, ``kind`` the row of ``cli/jobs.py: KINDS`` that reads it; ``settings_of``
+    is the dataclass whose fields stand for a mapping, of which those of ``only`` have an option
+    each; ``required`` holds on the command line only; ``in_python`` adds to the library's help;
+    ``hidden`` keeps the field off the command line.
     """
     return _field(about, default, metadata)
 
@@ -102,11 +105,9 @@ def function_of(job: Callable[Parameters, Job[Result]], name: str) -> Callable[P
 def _docstring(job: Any) -> str:
     """Return the docstring of a job's class with ``Args:`` behind its prose."""
     text = inspect.getdoc(job) or ""
-    prose, mark, sections = text.partition("\nRaises:\n")
-    if not mark:
-        prose, mark, sections = text.partition("\nExample:\n")
+    prose, *sections = re.split(r"\n(?=(?:Returns|Raises|Example):\n)", text, maxsplit=1)
     lines = [f"    {item.name}: {_help_in_python(item)}" for item in fields_of(job)]
-    return "\n".join([prose.rstrip(), "", "Args:", *lines, mark + sections])
+    return "\n".join([prose.rstrip(), "", "Args:", *lines, "", *sections])
 
 
 def _help_in_python(item: "Field[Any]") -> str:

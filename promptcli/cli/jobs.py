@@ -36,6 +36,7 @@ def _choices(names: Sequence[str]) -> list[Choice]:
 KINDS: dict[str, Callable[[Any], Any] | SettingOptions] = {
     "model": MODEL,
     "recipe": RECIPE,
+    "named model": choice_of,
     "models": _choices,
     "backbone": _backbone_choice,
     "data folder": data_folder,
@@ -89,9 +90,14 @@ class JobOptions:
 
     def _group(self, item: Any) -> SettingOptions | None:
         """Return the options that stand for a field in its place."""
-        group = item.metadata.get("options") or KINDS.get(item.metadata.get("kind", ""))
+        about = item.metadata
+        group = KINDS.get(about.get("kind", ""))
         if isinstance(group, SettingOptions):
             return group
+        if "settings_of" in about:
+            return SettingOptions(
+                about["settings_of"], about.get("panel"), only=about["only"], defaults=True
+            )
         hint = self.hints[item.name]
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             return SettingOptions(hint, defaults=True)

@@ -1,10 +1,12 @@
 """Models as folders: save, export, import, and the Hugging Face hub."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from promptcli.data.given import check_arguments
+from promptcli.jobs import REQUIRED, Job, argument, function_of, option
 from promptcli.notes import without_network
 
 if TYPE_CHECKING:
@@ -42,68 +44,60 @@ def save(encoder: "SentenceEncoder", folder: str | Path, *, force: bool = False)
         write_card(temporary, entry, encoder.recipe, use=use)
 
 
-@check_arguments
-def export(
-    encoder: "Model",
-    folder: str | Path,
-    to: str = "sentence-transformers",
-    *,
-    base: str | None = None,
-    int8: bool = False,
-    offline: bool = False,
-    force: bool = False,
-) -> "Exported":
+@dataclass(frozen=True)
+class ExportJob(Job["Exported"]):
     """Write an encoder as another program loads it, in float32, and compare that program's vectors
     with its own.
 
     The folder is written only if it holds the encoder exactly: every cosine is at least 0.99999.
 
-    Args:
-        encoder: An encoder, or what ``load`` takes.
-        folder: Folder to write.
-        to: ``sentence-transformers``; ``onnx`` or ``openvino``: the complete encoder as one graph;
-            ``model2vec``: a static recipe as a table of words; ``peft``: a deep prefix or a LoRA;
-            ``merged``: a tuned backbone as a plain checkpoint.
-        base: For peft: the hub id to record as the base, e.g. OWNER/NAME@REVISION.
-        int8: For onnx: also write 8-bit weights, and measure what they lose.
-        offline: Never use the network.
-        force: Overwrite an existing export.
-
     Raises:
         UsageError: No such target, or it cannot hold the encoder exactly; with the reason.
         CheckFailedError: The other program's vectors are not the encoder's.
     """
-    from promptcli.models import exporting
-    from promptcli.models.loading import entry_of
 
-    with without_network(offline):
-        return exporting.export(
-            entry_of(encoder), to, Path(folder), base=base, int8=int8, force=force
-        )
+    encoder: "Model" = argument("An encoder, or what `load` takes.", kind="model")
+    folder: str | Path = option(REQUIRED, "Folder to write.", names="output o")
+    to: str = option(
+        "sentence-transformers",
+        "`sentence-transformers`; `onnx` or `openvino`: the complete encoder as one graph;"
+        " `model2vec`: a static recipe as a table of words; `peft`: a deep prefix or a LoRA;"
+        " `merged`: a tuned backbone as a plain checkpoint.",
+        metavar="TARGET",
+        required=True,
+    )
+    _: KW_ONLY
+    base: str | None = option(
+        None, "For peft: the hub id to record as the base, e.g. OWNER/NAME@REVISION."
+    )
+    int8: bool = option(False, "For onnx: also write 8-bit weights, and measure what they lose.")
+    offline: bool = option(False, "Never use the network.", hidden=True)
+    force: bool = option(False, "Overwrite an existing export.")
+
+    def run(self) -> "Exported":
+        from promptcli.models import exporting
+        from promptcli.models.loading import entry_of
+
+        with without_network(self.offline):
+            return exporting.export(
+                entry_of(self.encoder),
+                self.to,
+                Path(self.folder),
+                base=self.base,
+                int8=self.int8,
+                force=self.force,
+            )
 
 
-@check_arguments
-def import_model(
-    source: str | Path,
-    name: str,
-    *,
-    convert: bool = False,
-    offline: bool = False,
-    force: bool = False,
-    **changes: str | int | bool | Sequence[str] | None,
-) -> "Entry":
+export = function_of(ExportJob, "export")
+
+
+@dataclass(frozen=True)
+class ImportJob(Job["Entry"]):
     """Import a model trained elsewhere into the registry; its recipe is recognised from its files.
 
     Supported: checkpoints of SimCSE, PromptBERT and PromCSE, models of sentence-transformers and
     model2vec, peft's prefix tuning and LoRA, plain language models.
-
-    Args:
-        source: A folder, or a hub id, with @REVISION after it.
-        name: Name of the model in the registry.
-        convert: Convert pickled weights to safetensors, by a process that reads only tensors.
-        offline: Never use the network.
-        force: Replace a model of that name.
-        changes: Fields of the recipe that replace the recognised ones, e.g. ``pooling="last/avg"``.
 
     Returns:
         The saved entry; the kind of the model is in its ``provenance``, under ``imported``.
@@ -112,52 +106,83 @@ def import_model(
         NotFoundError: No such folder or hub id.
         UsageError: The model is not supported.
     """
-    from promptcli.models import importing
-    from promptcli.models.loading import open_registry
 
-    with without_network(offline):
-        return importing.import_model(
-            open_registry(), str(source), name, changes=changes, convert=convert, force=force
-        )
+    further = "changes"
+
+    source: str | Path = argument("A folder, or a hub id, with @REVISION after it.", typed=str)
+    name: str = option(REQUIRED, "Name of the model in the registry.")
+    _: KW_ONLY
+    convert: bool = option(
+        False, "Convert pickled weights to safetensors, by a process that reads only tensors."
+    )
+    offline: bool = option(False, "Never use the network.", hidden=True)
+    force: bool = option(False, "Replace a model of that name.")
+    changes: Mapping[str, str | int | bool | Sequence[str] | None] = option(
+        {},
+        "Fields of the recipe that replace the recognised ones; also as keywords, e.g."
+        ' `pooling="last/avg"`.',
+        kind="recipe",
+    )
+
+    def run(self) -> "Entry":
+        from promptcli.models import importing
+        from promptcli.models.loading import open_registry
+
+        with without_network(self.offline):
+            return importing.import_model(
+                open_registry(),
+                str(self.source),
+                self.name,
+                changes=dict(self.changes),
+                convert=self.convert,
+                force=self.force,
+            )
 
 
-@check_arguments
-def push(
-    encoder: "Model", repo: str, *, private: bool = False, revision: str | None = None
-) -> "Pushed":
+import_model = function_of(ImportJob, "import_model")
+
+
+@dataclass(frozen=True)
+class PushJob(Job["Pushed"]):
     """Send a model to the Hugging Face hub in one commit: card, recipe, learned tensors.
 
     A backbone from the hub is named by id and revision; any other is sent as well. Sending the same
     model again makes no new commit; a changed one replaces the files of the last, and other files
     in the repository stay. The token is that of ``hf auth login`` or $HF_TOKEN.
 
-    Args:
-        encoder: Name of a model or recipe, or a folder.
-        repo: Repository of the hub.
-        private: Create the repository as private.
-        revision: Branch, created if it is missing. Default: the main branch.
-
     Raises:
         UsageError: No token, or one that may not write there.
         NotFoundError: The hub cannot be reached.
     """
-    from promptcli.models import hub
-    from promptcli.models.loading import entry_of
 
-    return hub.push(hub.client(), entry_of(encoder), repo, private=private, revision=revision)
+    encoder: "Model" = argument(
+        "Name of a model or recipe, or a folder.", metavar="MODEL", typed=str, kind="named model"
+    )
+    repo: str = argument("Repository of the hub.", metavar="OWNER/NAME")
+    _: KW_ONLY
+    private: bool = option(False, "Create the repository as private.")
+    revision: str | None = option(
+        None, "Branch, created if it is missing. Default: the main branch."
+    )
+
+    def run(self) -> "Pushed":
+        from promptcli.models import hub
+        from promptcli.models.loading import entry_of
+
+        entry = entry_of(self.encoder)
+        return hub.push(
+            hub.client(), entry, self.repo, private=self.private, revision=self.revision
+        )
 
 
-@check_arguments
-def pull(repo: str, name: str, *, revision: str | None = None, force: bool = False) -> "Entry":
+push = function_of(PushJob, "push")
+
+
+@dataclass(frozen=True)
+class PullJob(Job["Entry"]):
     """Save a model that was pushed to the hub: the same encoder, by its fingerprint.
 
     No code in it is run.
-
-    Args:
-        repo: Repository of the hub.
-        name: Name of the model to save.
-        revision: Branch, tag or commit. Default: the main branch.
-        force: Overwrite an existing model of that name.
 
     Returns:
         The saved entry; the commit is in its ``provenance``, under ``pulled``.
@@ -166,7 +191,25 @@ def pull(repo: str, name: str, *, revision: str | None = None, force: bool = Fal
         NotFoundError: No such repository or revision, or the hub cannot be reached.
         CheckFailedError: It is not what was pushed; nothing is saved.
     """
-    from promptcli.models import hub
-    from promptcli.models.loading import open_registry
 
-    return hub.pull(hub.client(), open_registry(), repo, name, revision=revision, force=force)
+    repo: str = argument("Repository of the hub.", metavar="OWNER/NAME")
+    name: str = option(REQUIRED, "Name of the model to save.")
+    _: KW_ONLY
+    revision: str | None = option(None, "Branch, tag or commit. Default: the main branch.")
+    force: bool = option(False, "Overwrite an existing model of that name.")
+
+    def run(self) -> "Entry":
+        from promptcli.models import hub
+        from promptcli.models.loading import open_registry
+
+        return hub.pull(
+            hub.client(),
+            open_registry(),
+            self.repo,
+            self.name,
+            revision=self.revision,
+            force=self.force,
+        )
+
+
+pull = function_of(PullJob, "pull")

@@ -1,34 +1,20 @@
 """``promptcli fit``: fit a recipe's TF-IDF weights or transforms on sentences, into a model."""
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from typing import Any
 
-from promptcli import training as library
 from promptcli.cli.console import half_interval, result, result_json, result_table
 from promptcli.cli.options import Json, NamedModel, with_argument
-from promptcli.cli.signatures import Flag, command_of
-
-if TYPE_CHECKING:
-    from promptcli.encoder.encoder import Encoder
+from promptcli.recipe import Choice
+from promptcli.training import FitJob
 
 
-@command_of(
-    library.fit,
-    flags={
-        "on": Flag("--on", type=str, required=True),
-        "name": Flag("--name", required=True),
-        "select": Flag(metavar="TASK"),
-    },
-)
-def fit(
-    fit: "partial[Encoder]",
-    named: NamedModel = None,
-    json: Json = False,
-) -> None:
+def fit(job: FitJob, named: NamedModel = None, json: Json = False) -> None:
     from promptcli.models.loading import open_registry
 
-    name = fit.keywords["name"]
-    encoder = fit(recipe=with_argument(fit.keywords["recipe"], named))
+    name = str(job.name)
+    assert isinstance(job.recipe, Choice)
+    encoder = dataclasses.replace(job, recipe=with_argument(job.recipe, named)).run()
     provenance = open_registry().card(name).provenance
     facts = {key: provenance[key] for key in ("fitted_on", "selected_on") if key in provenance}
     if json:

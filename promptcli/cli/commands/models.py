@@ -1,25 +1,22 @@
 """The commands of ``promptcli models``; ``export``, ``push`` and ``pull``."""
 
-from functools import partial
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli import models as library
 from promptcli.cli import console
-from promptcli.cli.options import RECIPE, Json, NamedModel, field_option, with_argument
+from promptcli.cli.options import Json, NamedModel, field_option, with_argument
 from promptcli.cli.pictures import PictureOptions
-from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import CheckFailedError, UsageError
+from promptcli.models import ExportJob, ImportJob, PullJob, PushJob
 from promptcli.models.entries import TENSORS, Entry
 from promptcli.named_templates import SLOT
-from promptcli.recipe import RECIPES, Recipe
+from promptcli.recipe import RECIPES, Choice, Recipe
 
 if TYPE_CHECKING:
-    from promptcli.models.hub import Pushed
     from promptcli.models.registry import Registry
-    from promptcli.models.sentence_transformers_format import Exported
 
 #: characters of a recipe in a list: with the longest name it fits 80 columns
 _RECIPE_LINE = 57
@@ -180,9 +177,8 @@ def remove(name: Name) -> None:
     console.note(f"removed model {name}")
 
 
-@command_of(library.import_model, flags={"name": "--name", "changes": RECIPE})
-def import_model(import_model: "partial[Entry]", json: Json = False) -> None:
-    made = import_model()
+def import_model(job: ImportJob, json: Json = False) -> None:
+    made = job.run()
     kind = made.provenance["imported"]["kind"]
     if json:
         console.result_json({"name": made.name, "kind": kind, "recipe": made.recipe.to_dict()})
@@ -191,16 +187,9 @@ def import_model(import_model: "partial[Entry]", json: Json = False) -> None:
     console.result(made.name)
 
 
-@command_of(
-    library.export,
-    flags={"folder": "--output -o", "to": Flag("--to", metavar="TARGET", required=True)},
-)
-def export(
-    export: "partial[Exported]",
-    named: NamedModel = None,
-    json: Json = False,
-) -> None:
-    made = export(encoder=with_argument(export.keywords["encoder"], named))
+def export(job: ExportJob, named: NamedModel = None, json: Json = False) -> None:
+    assert isinstance(job.encoder, Choice)
+    made = dataclasses.replace(job, encoder=with_argument(job.encoder, named)).run()
     if json:
         console.result_json({**vars(made), "folder": str(made.folder)})
         return
@@ -213,9 +202,8 @@ def export(
     console.result(made.load)
 
 
-@command_of(library.push, flags={"encoder": "MODEL", "repo": "OWNER/NAME"})
-def push(push: "partial[Pushed]", json: Json = False) -> None:
-    made = push()
+def push(job: PushJob, json: Json = False) -> None:
+    made = job.run()
     if json:
         console.result_json(vars(made))
         return
@@ -226,11 +214,10 @@ def push(push: "partial[Pushed]", json: Json = False) -> None:
     console.result(made.url)
 
 
-@command_of(library.pull, flags={"repo": "OWNER/NAME", "name": "--name"})
-def pull(pull: "partial[Entry]", json: Json = False) -> None:
-    repo = pull.keywords["repo"]
-    name = pull.keywords["name"]
-    made = pull()
+def pull(job: PullJob, json: Json = False) -> None:
+    repo = job.repo
+    name = job.name
+    made = job.run()
     commit = made.provenance["pulled"]["revision"]
     if json:
         console.result_json(
