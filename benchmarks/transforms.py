@@ -31,6 +31,7 @@ from promptcli.encoder.transforms.principal_axes import (
 )
 from promptcli.errors import WrongKindError
 from promptcli.evaluation import statistics
+from promptcli.grammar import parse_transform
 from promptcli.recipe import RECIPES
 from promptcli.training.fits import CANDIDATES, fit_recipe
 
@@ -64,7 +65,7 @@ def figures(vectors, tests, others, row_of):
 def apply(spec, vectors, backbone, tensors):
     """Return the vectors after a transform."""
     made = torch.from_numpy(vectors)
-    for transform in build_transforms([spec], backbone, tensors):
+    for transform in build_transforms([parse_transform(spec)], backbone, tensors):
         for _, step in transform.stages:
             made = step(made)
     return made.numpy()

@@ -57,20 +57,11 @@ def template_text(prompt: str, backbone: str = "") -> str:
     return known[prompt].models.get(last_part(backbone), known[prompt].text)
 
 
-def has_mask(prompt: str) -> bool:
-    """Return whether every template of a recipe's prompt has a mask.
-
-    A name is replaced by its template.
-    """
-    return all(MASK in _written_out(part) for part in prompt.split(" || "))
-
-
-def _written_out(part: str) -> str:
-    if SLOT in part:
-        return part
-    name = part.rpartition(":")[2]  # of ``soft-template:NAME``
-    known = named_templates()
-    return known[name].text if name in known else part
+def mask_in(template: str) -> bool:
+    """Return whether a template, or the one of that name, has a mask."""
+    if SLOT not in template and template in named_templates():
+        template = named_templates()[template].text
+    return MASK in template
 
 
 def last_part(backbone: str) -> str:

@@ -1,16 +1,24 @@
 """Recipe: the description of an encoder as plain data, and the named recipes of the papers."""
 
 import dataclasses
+import functools
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from promptcli.errors import UsageError
+from promptcli.grammar import (
+    Parts,
+    check_numbers,
+    in_full,
+    parse_denoise,
+    parse_pooling,
+    parse_prompt,
+    parse_transform,
+)
 from promptcli.named_templates import MASK as MASK
 from promptcli.named_templates import SLOT as SLOT
-from promptcli.named_templates import has_mask
 from promptcli.named_templates import last_part as last_part
 from promptcli.settings import BARE, setting
 from promptcli.storage.documents import convert, parse_json, parse_toml
@@ -18,7 +26,7 @@ from promptcli.storage.documents import convert, parse_json, parse_toml
 
 def pooling_for(prompt: str) -> str:
     """Return the default pooling of a prompt: if it has a mask, the mask is read."""
-    return "last/mask" if has_mask(prompt) else "first-last/avg"
+    return "last/mask" if parse_prompt(prompt).has_mask else "first-last/avg"
 
 
 @dataclass(frozen=True)
@@ -72,9 +80,8 @@ class Recipe:
         "Longest input in tokens, specials and template included. Default: all positions of the"
         " backbone.",
     )
-    dims: tuple[
-        int, ...
-    ] = ()  #: shorter widths that it was trained to be cut to (Matryoshka), largest first
+    #: shorter widths that it was trained to be cut to (Matryoshka), largest first
+    dims: tuple[int, ...] = ()
     #: whether the prompt decided the pooling, since none was given; another prompt then decides it
     #: again
     pooling_by_prompt: bool = field(default=False, init=False, repr=False, compare=False)
@@ -83,18 +90,24 @@ class Recipe:
         if not self.pooling:
             object.__setattr__(self, "pooling", pooling_for(self.prompt))
             object.__setattr__(self, "pooling_by_prompt", True)
+        object.__setattr__(self, "pooling", in_full(self.pooling))
         object.__setattr__(self, "transforms", tuple(self.transforms))
-        if self.pooling.startswith("ditto:"):
-            object.__setattr__(self, "pooling", f"first-last/{self.pooling}")
         object.__setattr__(self, "dims", tuple(self.dims))
-        numbers = _LONG_NUMBER.search(
-            " ".join(map(str, (self.pooling, self.denoise, *self.transforms)))
+        check_numbers(self.prompt, self.pooling, self.denoise, *self.transforms)
+
+    @functools.cached_property
+    def parts(self) -> Parts:
+        """Prompt, pooling, transforms and denoising, parsed.
+
+        Raises:
+            UsageError: A text is not one of the grammar (docs/grammar.md).
+        """
+        return Parts(
+            parse_prompt(self.prompt),
+            parse_pooling(self.pooling),
+            tuple(map(parse_transform, self.transforms)),
+            parse_denoise(self.denoise),
         )
-        if numbers or _LONG_ARGUMENT.match(str(self.prompt)):
-            raise UsageError(
-                "a number of the recipe has more than 18 digits; see `promptcli models list"
-                " --recipes`"
-            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values.
@@ -165,9 +178,8 @@ class Recipe:
 
         [X] and a deep prefix have none.
         """
-        words = self.prompt != SLOT and not self.prompt.startswith("deep-prefix:")
         if self.period is None:
-            return self.replace(period=words)
+            return self.replace(period=parse_prompt(self.prompt).has_words)
         return self
 
 
@@ -216,11 +228,6 @@ class LeadingTexts:
         return dataclasses.replace(self, texts={**self.texts, name: text}, default=name)
 
 
-#: numbers that no setting takes and that Python itself would refuse to read
-_LONG_NUMBER = re.compile(r"\d{19}")
-_LONG_ARGUMENT = re.compile(r"[a-z-]+:[\d-]*\d{19}")
-
-
 @dataclass(frozen=True)
 class Choice:
     """A model by name, changes of its recipe, and how to compute it; loaded when it is needed."""
@@ -233,12 +240,6 @@ class Choice:
     dtype: str | None = None
     backend: str = "torch"
     dim: int | None = None  #: first dimensions of the vectors, of a model trained for it; None: all
-
-
-def split_spec(text: str) -> tuple[str, str | None]:
-    """Split ``name:argument`` as in ``ditto:1-10``; the argument is None without a colon."""
-    name, colon, argument = text.partition(":")
-    return name, argument if colon else None
 
 
 _MANUAL = f'This sentence : "{SLOT}" means {MASK} .'

@@ -11,7 +11,6 @@ from promptcli.encoder.prompts import initial_tensors
 from promptcli.encoder.transforms.flow import Glow
 from promptcli.encoder.transforms.heads import start_projection
 from promptcli.encoder.transforms.principal_axes import MATRIX, MEAN
-from promptcli.recipe import split_spec
 
 
 def random_numbers(recipe, backbone):
@@ -21,15 +20,16 @@ def random_numbers(recipe, backbone):
     def normal(*shape):
         return torch.randn(*shape, generator=generator)
 
-    started, width = initial_tensors(recipe.prompt, backbone, generator), backbone.width
+    started, width = initial_tensors(recipe.parts.prompt, backbone, generator), backbone.width
     numbers = {name: own + 0.3 * normal(*own.shape) for name, own in started.items()}
     if recipe.pooling.endswith("/tfidf"):
         numbers[IDF] = normal(len(backbone.token_rows)).abs()
-    for name, argument in map(split_spec, recipe.transforms):
+    for transform in recipe.parts.transforms:
+        name, argument = transform.name, transform.argument
         if name == "whitening":
             numbers |= {MEAN: normal(width), MATRIX: 3 * normal(width, width)}
         if name == "projection":
-            context = BuildContext(argument, backbone, {})
+            context = BuildContext(transform, backbone, {})
             head = start_projection(argument, context, generator)
             numbers |= {name: own + 0.2 * normal(*own.shape) for name, own in head.items()}
         if name == "flow":

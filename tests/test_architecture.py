@@ -22,6 +22,7 @@ LOOSE = {
     "children",
     "errors",
     "extensions",
+    "grammar",
     "jobs",
     "named_templates",
     "notes",
@@ -37,7 +38,8 @@ LOWEST = {
     "settings": ("errors", "storage"),
     "jobs": ("errors", "settings"),
     "named_templates": ("errors", "storage"),
-    "recipe": ("errors", "extensions", "settings", "storage", "named_templates"),
+    "grammar": ("errors", "named_templates"),
+    "recipe": ("errors", "grammar", "settings", "storage", "named_templates"),
 }
 
 #: Library -> where it may be imported.

@@ -3,14 +3,13 @@ table 7).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.head import MLMHead
-from promptcli.encoder.denoising import Denoising
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.encoding import encode_together
 from promptcli.errors import UsageError, unknown
@@ -63,7 +62,7 @@ def predict_mask_tokens(
 
     Only the recipe's prompt, period, max_length and denoise are read.
     """
-    denoising = Denoising.from_spec(recipe.denoise)
+    denoising = recipe.parts.denoise
     if denoising.place not in PLACES:
         raise unknown("denoise", recipe.denoise, PLACES)
     if not 1 <= count <= len(backbone.token_rows):
@@ -74,8 +73,8 @@ def predict_mask_tokens(
     plain = Encoder(
         recipe.replace(pooling="last/mask", transforms=(), denoise="none"), backbone, {}
     )
-    option = ":code" if denoising.raw_positions else ""
-    denoised = Encoder(plain.recipe.replace(denoise=f"hidden{option}"), backbone, {})
+    at_hidden = replace(denoising, place="hidden")
+    denoised = Encoder(plain.recipe.replace(denoise=str(at_hidden)), backbone, {})
     of_plain, of_denoised = encode_together([plain, denoised], sentences)  # one pass serves both
     state = torch.from_numpy(of_plain.vectors).to(backbone.device)
     difference = torch.from_numpy(of_denoised.vectors).to(backbone.device)

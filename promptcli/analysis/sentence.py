@@ -124,17 +124,17 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
     else:
         pooling = "last/ditto"
     encoder = Encoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
-    name = encoder.pooling.weights.spec.removeprefix("ditto:")
-    layer_from_1, head_from_1 = name.split("-")
-    layer = int(layer_from_1) - 1
-    number = int(head_from_1) - 1
+    read = encoder.recipe.parts.pooling.head
+    assert read is not None
+    layer = read.layer - 1
+    number = read.head - 1
     ids = tokenize(encoder, sentence)
     batch = make_batch([ids], None, backbone.tokenizer.pad, backbone.device, len(ids))
     with torch.inference_mode():
         states = backbone.run(batch, Needs(matrices=frozenset({layer})))
     matrix = states.matrices[layer][0, number]
     tokens = [backbone.tokenizer.text(token) for token in ids]
-    return Attention(name, tokens, matrix.double().cpu().numpy())
+    return Attention(str(read), tokens, matrix.double().cpu().numpy())
 
 
 # Perturbed masking (Ditto, section 2.3 and appendix A.1): F_ij, the impact of j on i, is the

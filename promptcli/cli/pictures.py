@@ -18,6 +18,7 @@ from rich.text import Text
 
 from promptcli.cli.console import note
 from promptcli.errors import UsageError, require
+from promptcli.grammar import parse_pooling
 from promptcli.recipe import last_part
 from promptcli.settings import setting
 from promptcli.storage.files import atomic_path, check_output
@@ -328,15 +329,12 @@ def draw_layers(path: Path, search: "Search") -> None:
 
 def _depth(item: "Ranked") -> tuple[str, str, int, list[tuple[int, str]]]:
     """Return the order of a pooling: by prompt and weights, then layers, last and means."""
-    prompt, _, pooling = item.choice.rpartition(" ")
-    states, _, weights = pooling.partition("/")
-    group = 2
-    if states.startswith("layer-"):
-        group = 0
-    elif states == "last":
-        group = 1
-    parts = [(int(part or 0), part) for part in re.findall(r"\d+", states)]
-    return prompt, weights, group, parts
+    prompt, _, text = item.choice.rpartition(" ")
+    pooling = parse_pooling(text)
+    states = pooling.states
+    group = {"layer": 0, "last": 1}.get(states.name, 2)
+    parts = [(int(part or 0), part) for part in re.findall(r"\d+", str(states))]
+    return prompt, "+".join(map(str, pooling.weights)), group, parts
 
 
 def _draw_ranking(path: Path, search: "Search", shown: "Sequence[Ranked]", what: str) -> None:

@@ -7,6 +7,7 @@ from promptcli.cli.console import half_interval, terminal_width
 from promptcli.cli.grids import Grid, best_cells
 from promptcli.cli.pictures import head_map
 from promptcli.cli.result_files import Part
+from promptcli.grammar import parse_pooling
 from promptcli.searching.head_pass import HEAD_WEIGHTS
 from promptcli.searching.search import Ranked, Search
 from promptcli.searching.template_search import published_scores
@@ -25,9 +26,14 @@ def heads_parts(search: Search, corpus: str, *, intervals: bool) -> list[Part]:
     )
     rows = []
     for rank, head in enumerate(search.ranked, 1):
-        states, _, weights = head.choice.partition("/")
-        name = weights.partition(":")[2]
-        row = [str(rank), name, states, *_score(head), f"{head.gain:+.2f}"]
+        pooling = parse_pooling(head.choice)
+        row = [
+            str(rank),
+            pooling.weights[0].argument or "",
+            str(pooling.states),
+            *_score(head),
+            f"{head.gain:+.2f}",
+        ]
         if head.tfidf is not None:
             row += [f"{head.tfidf.pearson:.2f}", f"{head.tfidf.spearman:.2f}"]
         rows.append(row)
@@ -35,7 +41,7 @@ def heads_parts(search: Search, corpus: str, *, intervals: bool) -> list[Part]:
         rows.append(["", "plain", states, *_score(plain), "", "", ""])
     names = ["", "head", "states", "value", "", "gain", "Pearson", "Spearman"]
     parts.append(_ranking(names, rows, value=3, intervals=intervals))
-    states = search.best.choice.partition("/")[0]
+    states = str(parse_pooling(search.best.choice).states)
     kind = {"ditto": "Ditto"}.get(search.about["weights"], search.about["weights"])
     parts.append(f"\n{states} {kind}, every head")
     parts.append(head_map(search.maps[states].tolist(), terminal_width()))

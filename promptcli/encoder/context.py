@@ -2,25 +2,32 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.errors import UsageError, WrongKindError
+from promptcli.grammar import CountSpec, PromptSpec, Spec
+
+PartSpec = TypeVar("PartSpec", bound=Spec, covariant=True)
 
 
 @dataclass(frozen=True)
-class BuildContext:
+class BuildContext(Generic[PartSpec]):
     """What a prompt, a pooling or a transform is built from."""
 
-    argument: str | None  #: after the colon of the spec
+    spec: PartSpec  #: the part of the recipe, parsed
     backbone: Backbone
     tensors: Mapping[str, Tensor]  #: the entry's learned and fitted tensors, by name
-    #: Builds a prompt that this prompt consists of, from its spec. The table of prompts passes it
-    #: to its rows.
-    build_prompt: Callable[[str], Any] | None = None
+    #: Builds a prompt that this prompt consists of. The table of prompts passes it to its rows.
+    build_prompt: Callable[[PromptSpec], Any] | None = None
+
+    @property
+    def argument(self) -> str | None:
+        """What follows the name and the colon in the recipe; None if there is none."""
+        return self.spec.argument
 
     def require_causal(self, owner: str) -> None:
         if not self.backbone.causal:
@@ -35,14 +42,8 @@ class BuildContext:
 
     def count(self, name: str, *, default: int | None = None) -> int | None:
         """Return the argument of the transform ``name`` as a whole number above 0."""
-        if self.argument is None:
-            return default
-        if not self.argument.isdecimal() or int(self.argument) < 1:
-            raise UsageError(
-                f"transform '{name}:{self.argument}' is not allowed; give a whole number, e.g."
-                f" {name}:200"
-            )
-        return int(self.argument)
+        count = CountSpec.parse(name, self.argument).count
+        return default if count is None else count
 
     def fitted(
         self,

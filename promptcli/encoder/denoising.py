@@ -6,7 +6,7 @@ they would have after a sentence of k tokens. No dropout, no gradient here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -19,33 +19,9 @@ from promptcli.encoder.pooling import Pooling
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import Template
 from promptcli.encoder.transforms.transform import Stage
-from promptcli.errors import UsageError, unknown
-from promptcli.recipe import SLOT, split_spec
-
-#: where h - h_hat may be taken: before or after a stage
-PLACES = (
-    "none",
-    "hidden",
-    "head",
-    "logits",
-)
-
-
-@dataclass(frozen=True)
-class Denoising:
-    """One choice of denoising."""
-
-    place: str  #: one of ``PLACES``
-    #: Bias positions are counted from 0 in every family, which is the published code's slip for
-    #: RoBERTa (its real inputs start at 2); the paper says the same positions, the default.
-    raw_positions: bool = False
-
-    @classmethod
-    def from_spec(cls, spec: str) -> "Denoising":
-        place, option = split_spec(spec)
-        if place not in PLACES or option not in (None, "code"):
-            raise unknown("denoise", spec, [*PLACES, *(f"{place}:code" for place in PLACES[1:])])
-        return cls(place, option == "code")
+from promptcli.errors import UsageError
+from promptcli.grammar import DenoiseSpec
+from promptcli.recipe import SLOT
 
 
 def padded_bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone) -> Batch:
@@ -93,7 +69,7 @@ class Biases:
         prompt: Prompt,
         pooling: Pooling,
         stages: Sequence[Stage],
-        denoising: Denoising,
+        denoising: DenoiseSpec,
     ) -> None:
         self._parts = (template, backbone, prompt, pooling, stages, denoising)
         self._by_length: dict[int, Tensor] = {}

@@ -2,7 +2,6 @@
 
 import abc
 import functools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,22 +18,23 @@ from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.given import check_texts
-from promptcli.encoder.denoising import Biases, Denoising, bias_batch
+from promptcli.encoder.denoising import Biases, bias_batch
 from promptcli.encoder.encoded import Encoded, Progress, silent
 from promptcli.encoder.encoding import encode_together, encode_windows
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights
-from promptcli.encoder.prompts import build_prompt, mean_of, prompts_of_mean
+from promptcli.encoder.prompts import build_prompt
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.sentence_encoder import SentenceEncoder, longest_input
 from promptcli.encoder.static_encoder import StaticEncoder, check_words_only
 from promptcli.encoder.streams import Graph
-from promptcli.encoder.template import Inputs, text_rule
+from promptcli.encoder.template import Inputs, Template, text_rule
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Stage, Transform
 from promptcli.errors import UsageError, WrongKindError
 from promptcli.extensions import Extension, used_extensions
+from promptcli.grammar import MeanSpec, PromptSpec, parse_prompt
 from promptcli.recipe import MASK, SLOT, LeadingTexts, Recipe
 
 
@@ -83,8 +83,11 @@ class Encoder(SentenceEncoder):
     ) -> None:
         self.backbone = backbone
         self.leading = leading
-        self.denoising = Denoising.from_spec(recipe.denoise)
-        prompts = prompts_of_mean(recipe.prompt)
+        parts = recipe.parts
+        self.denoising = parts.denoise
+        prompts: Sequence[PromptSpec] = ()
+        if isinstance(parts.prompt, MeanSpec):
+            prompts = parts.prompt.prompts
         if prompts and self.denoising.place not in ("none", "hidden"):
             raise UsageError(
                 f"denoise {recipe.denoise!r} comes after a transform, but the prompts of a mean are"
@@ -96,7 +99,7 @@ class Encoder(SentenceEncoder):
             used.add(backbone.extension)
         self._extensions = sorted(used)
         if not self.members:  # which have checked their own prompts
-            _check_last_token(self.pooling, recipe.prompt, backbone)
+            _check_last_token(self.pooling, self.template, backbone)
         room = backbone.max_tokens - self.prompt.length
         self.max_length = longest_input(recipe.max_length, room, backbone.name)
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
@@ -126,14 +129,15 @@ class Encoder(SentenceEncoder):
         self,
         recipe: Recipe,
         tensors: Mapping[str, Tensor],
-        prompts: Sequence[str],
+        prompts: Sequence[PromptSpec],
         graphs: Sequence[Graph],
     ) -> str:
         """Make prompt, pooling and transforms; return the prompt with its arguments written out."""
+        parts = recipe.parts
         # with members this encoder's own prompt and biases compute nothing
         self.members: list[Encoder] = [
             Encoder(
-                recipe.replace(prompt=prompt, transforms=()),
+                recipe.replace(prompt=str(prompt), transforms=()),
                 self.backbone,
                 tensors,
                 graphs=graphs[number : number + 1],
@@ -143,14 +147,15 @@ class Encoder(SentenceEncoder):
         self.prompt: Prompt
         if self.members:
             self.prompt = self.members[0].prompt
-            prompt_spec = mean_of([member.prompt.spec for member in self.members])
+            members = [parse_prompt(member.prompt.spec) for member in self.members]
+            prompt_spec = str(MeanSpec(tuple(members)))
         else:
-            self.prompt = build_prompt(recipe.prompt, self.backbone, tensors)
+            self.prompt = build_prompt(parts.prompt, self.backbone, tensors)
             prompt_spec = self.prompt.spec
         self.template = self.prompt.template
-        self.pooling: Pooling = build_pooling(recipe.pooling, self.backbone, tensors)
+        self.pooling: Pooling = build_pooling(parts.pooling, self.backbone, tensors)
         self.transforms: list[Transform] = build_transforms(
-            recipe.transforms, self.backbone, tensors
+            parts.transforms, self.backbone, tensors
         )
         return prompt_spec
 
@@ -290,13 +295,11 @@ class Encoder(SentenceEncoder):
         ``from:k;w``, k the position of the first token after the text, which begins the template.
         """
         tokens = self.backbone.tokenizer
-        states, _, weights = self.recipe.pooling.partition("/")
-        plain = [re.sub("^from:[0-9]+;", "", spec) for spec in weights.split("+")]
-        if not text:
-            return f"{states}/" + "+".join(plain)
-        blank = " " if tokens.start_blank else ""
-        count = len(tokens.start) + len(tokens.encode([blank + text])[0])
-        return f"{states}/" + "+".join(f"from:{count};{spec}" for spec in plain)
+        count = 0
+        if text:
+            blank = " " if tokens.start_blank else ""
+            count = len(tokens.start) + len(tokens.encode([blank + text])[0])
+        return str(self.recipe.parts.pooling.counted_from(count))
 
     def _check_graph_fits(self, other: "Encoder", text: str) -> None:
         """Refuse to let this encoder's graph compute another encoder that it does not fit.
@@ -435,14 +438,14 @@ def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _check_last_token(pooling: Pooling, prompt: str, backbone: Backbone) -> None:
+def _check_last_token(pooling: Pooling, template: Template, backbone: Backbone) -> None:
     """Refuse to read the last token of a prompt such as "[X] means in one word:", but in causal
     models.
 
     Other models are not trained to continue a text: the state of their last token sums up nothing.
     It may be read where the prompt ends with the sentence.
     """
-    ends_with_sentence = prompt.split(SLOT)[1:] == [""]
+    ends_with_sentence = template.text.endswith(SLOT)
     if pooling.needs.slot == LAST and not backbone.causal and not ends_with_sentence:
         causal = ", ".join(name for name, family in FAMILIES.items() if family.causal)
         raise WrongKindError(

@@ -28,7 +28,7 @@ from promptcli.encoder.batching import (
     to_device,
     token_budget,
 )
-from promptcli.encoder.denoising import Biases, Denoising
+from promptcli.encoder.denoising import Biases
 from promptcli.encoder.encoded import Encoded, Progress, ProgressShare, distinct_texts, silent
 from promptcli.encoder.pooling import Pooling
 from promptcli.encoder.prefetching import prefetch
@@ -41,6 +41,7 @@ from promptcli.encoder.streams import (
 )
 from promptcli.encoder.template import Inputs, Template
 from promptcli.encoder.transforms.transform import Stage
+from promptcli.grammar import DenoiseSpec
 from promptcli.notes import note
 
 # distinct sentences whose batches are planned together; the next ones are tokenised in the meantime
@@ -58,7 +59,7 @@ class Encodes(Protocol):
     template: Template
     pooling: Pooling
     backbone: Backbone
-    denoising: Denoising
+    denoising: DenoiseSpec
     stages: list[Stage]
     biases: Biases
     graph: Graph | None

@@ -1,7 +1,6 @@
 """The mean of word vectors by numpy alone, so that no one waits for torch to be imported."""
 
 import functools
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +19,14 @@ from promptcli.encoder.sentence_encoder import SentenceEncoder, longest_input
 from promptcli.encoder.template import Inputs, Template, text_rule
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError
-from promptcli.recipe import SLOT, LeadingTexts, Recipe, split_spec
+from promptcli.grammar import CountSpec, TransformSpec
+from promptcli.recipe import SLOT, LeadingTexts, Recipe
 from promptcli.storage.tensors import StoredTensors
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-#: The transforms that numpy computes, in full.
-_TRANSFORMS = re.compile(r"normalize|truncate:[1-9]\d*")
 #: What the rows of a language model's table are rounded to. Other types are torch's.
 _NUMBERS = {"stored": "float32", "float32": "float32", "bfloat16": "bfloat16"}
 _WINDOW = 32_768  # distinct sentences that are encoded together
@@ -77,14 +75,20 @@ def averages_words(recipe: Recipe, leading: LeadingTexts) -> bool:
     """Return whether a recipe averages word vectors, of a sentence alone or with one of the model's
     own texts in front, and transforms them by what numpy computes.
     """
-    before, slot, after = recipe.prompt.partition(SLOT)
-    plain = slot == SLOT and not after and before in ("", *leading.texts.values())
+    prompts = [text + SLOT for text in ("", *leading.texts.values())]
     return (
-        plain
+        recipe.prompt in prompts
         and recipe.pooling == "static/avg"
         and recipe.denoise == "none"
-        and all(map(_TRANSFORMS.fullmatch, recipe.transforms))
+        and all(map(_by_numpy, recipe.parts.transforms))
     )
+
+
+def _by_numpy(transform: TransformSpec) -> bool:
+    """Return whether numpy computes a transform."""
+    if transform.name == "truncate":
+        return isinstance(transform, CountSpec) and transform.count is not None
+    return str(transform) == "normalize"
 
 
 def check_words_only(recipe: Recipe, *, table: bool = False) -> None:
@@ -93,9 +97,9 @@ def check_words_only(recipe: Recipe, *, table: bool = False) -> None:
     A table of words may also have its own dense, normalize and truncate layers, and a prompt.
     """
     layers = tuple(
-        spec
-        for spec in recipe.transforms
-        if table and split_spec(spec)[0] in ("dense", "normalize", "truncate")
+        str(transform)
+        for transform in recipe.parts.transforms
+        if table and transform.name in ("dense", "normalize", "truncate")
     )
     allowed = Recipe(
         recipe.backbone, pooling="static/avg", max_length=recipe.max_length, transforms=layers
@@ -244,9 +248,8 @@ class StaticEncoder(SentenceEncoder):
 
     def _encoded(self, inputs: Inputs) -> Encoded:
         vectors = average_rows(inputs.packed, self._rows, len(self._table.rows))
-        for spec in self.recipe.transforms:
-            name, argument = split_spec(spec)
-            vectors = _APPLY[name](vectors, argument)
+        for transform in self.recipe.parts.transforms:
+            vectors = _APPLY[transform.name](vectors, transform)
         truncated = np.array(inputs.truncated, dtype=bool)
         lengths = np.fromiter(map(len, inputs.packed), np.int64, len(inputs.packed)) // ID_BYTES
         return Encoded(vectors, truncated, lengths)
@@ -267,12 +270,13 @@ def as_bfloat16(numbers: np.ndarray) -> np.ndarray:
     return rounded.view(np.float32)
 
 
-def _truncated(vectors: np.ndarray, columns: str | None) -> np.ndarray:
-    return vectors[:, : int(columns or 0)]
+def _truncated(vectors: np.ndarray, transform: TransformSpec) -> np.ndarray:
+    assert isinstance(transform, CountSpec)
+    return vectors[:, : transform.count]
 
 
-#: The transforms of ``_TRANSFORMS``: vectors (n, d) and an argument to vectors.
-_APPLY: dict[str, Callable[[np.ndarray, str | None], np.ndarray]] = {
+#: The transforms that numpy computes: vectors (n, d) to vectors.
+_APPLY: dict[str, Callable[[np.ndarray, TransformSpec], np.ndarray]] = {
     "normalize": lambda vectors, _: unit(vectors),
     "truncate": _truncated,
 }

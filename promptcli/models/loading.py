@@ -5,7 +5,6 @@ Load, list and save them.
 
 import dataclasses
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -23,10 +22,10 @@ from promptcli.encoder.sentence_encoder import SentenceEncoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
+from promptcli.grammar import parse_ditto, parse_prompt
 from promptcli.models.entries import Entry
 from promptcli.models.foreign_formats import read_model
 from promptcli.models.registry import Registry
-from promptcli.named_templates import has_mask
 from promptcli.notes import note, without_network
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import BARE, home_folder
@@ -44,7 +43,6 @@ DEFAULT = "mini"  #: the entry if nothing is chosen
 _MISTYPED = 0.75
 _NAMED = 5  #: models that a message names
 #: a head as a recipe: ``ditto:1-9``, ``last/ditto:1-9``
-_HEAD = re.compile(r"([\w-]+/)?ditto:\d+-\d+")
 #: Fields that fitted tensors depend on. If no model is chosen, a change of these starts from the
 #: plain recipe.
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
@@ -263,7 +261,7 @@ def is_recipe(registry: Registry, text: str) -> bool:
     if text in registry.names() or os.path.isdir(text):
         return False
     other = text.endswith((".json", ".toml")) or "{" in text or "=" in text
-    return text in RECIPES or bool(_HEAD.fullmatch(text)) or other
+    return text in RECIPES or parse_ditto(text) is not None or other
 
 
 def with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
@@ -310,7 +308,7 @@ def _note_unread_mask(entry: Entry, changes: Mapping[str, Any]) -> None:
         "prompt" in changes
         and "pooling" not in changes
         and not read
-        and has_mask(changes["prompt"])
+        and parse_prompt(changes["prompt"]).has_mask
     ):
         own = f"{entry.name.split(' ')[0]} reads {entry.recipe.pooling}, as it says itself"
         note(f"the prompt has a mask, but {own}; to read the mask: `pooling` last/mask")
@@ -319,7 +317,7 @@ def _note_unread_mask(entry: Entry, changes: Mapping[str, Any]) -> None:
 def _read_recipe(text: str) -> Entry:
     if text in RECIPES:
         return Entry(text, RECIPES[text])
-    if _HEAD.fullmatch(text):
+    if parse_ditto(text) is not None:
         return Entry(text, Recipe(pooling=text))
     path = Path(text)
     if (

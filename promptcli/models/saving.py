@@ -41,7 +41,6 @@ from promptcli.models.entries import (
 from promptcli.models.foreign_formats import FLAGS, MODES
 from promptcli.models.loading import open_model
 from promptcli.models.sentence_transformers_format import InexactError, Module
-from promptcli.recipe import split_spec
 from promptcli.storage.documents import to_json
 from promptcli.storage.files import delete
 from promptcli.storage.tensors import save_tensors
@@ -111,15 +110,12 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
 
 
 def _pooling_modules(encoder: Encoder) -> tuple[list[Module], str]:
-    states, _, spec = encoder.pooling.spec.partition("/")
+    pooling = encoder.recipe.parts.pooling
     width = encoder.backbone.width
     last = encoder.backbone.n_layers
-    kinds = [
-        "avg" if kind == "mask" else kind
-        for kind in (split_spec(weights)[0] for weights in spec.split("+"))
-    ]
+    kinds = ["avg" if kind == "mask" else kind for kind in pooling.names]
     known = kinds == [kind for kind in _FLAGS if kind in kinds]
-    if not known or not states.startswith(("last", "first-last", "layer-")):
+    if not known or pooling.states.name not in ("last", "last-two", "first-last", "layer"):
         raise InexactError(
             f"pooling {encoder.pooling.spec!r} is not a module of sentence-transformers"
         )
@@ -134,7 +130,7 @@ def _pooling_modules(encoder: Encoder) -> tuple[list[Module], str]:
         modules.append(Module("WeightedLayerPooling", config, {"layer_weights": layer_weights}))
     flags = {flag: kind in kinds for kind, flag in _FLAGS.items()}
     modules.append(Module("Pooling", {"word_embedding_dimension": width, **flags}))
-    return modules, split_spec(spec)[0]
+    return modules, "+".join(pooling.names)
 
 
 def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], dict[int, Tensor]]:

@@ -264,7 +264,7 @@ def layers_of(encoder: Encoder) -> list[Module]:
         elif isinstance(transform, Projection):
             parts = _of_network(transform.module)
         elif isinstance(transform, Dense):
-            name = transform.spec.rpartition(":")[2]
+            name = transform.activation
             kind = next(
                 (path for path in _CLASSES if path.rpartition(".")[2].lower() == name), IDENTITY
             )

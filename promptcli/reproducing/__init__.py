@@ -74,6 +74,7 @@ def reproduce(
         The tables on their backbones, each as soon as it is measured; one failure ends no others.
     """
     from promptcli.encoder.pooling import build_pooling
+    from promptcli.grammar import parse_pooling
     from promptcli.reproducing.contexts import head_of, open_context
     from promptcli.reproducing.documents import measure_table, wanted_tables
     from promptcli.reproducing.report import write_result
@@ -106,7 +107,7 @@ def reproduce(
             context = contexts[name]
             if known_head is not None:
                 # refuses a head that does not exist
-                build_pooling(f"last/ditto:{known_head}", context.backbone, {})
+                build_pooling(parse_pooling(f"last/ditto:{known_head}"), context.backbone, {})
             try:
                 document = measure_table(table, context)
             except PromptcliError as error:

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.data.sources import TrainingExamples, fitting_sentences, training_examples
 from promptcli.data.tasks import STSTask, load_tasks, task_names
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.grammar import parse_ditto
 from promptcli.models.loading import open_registry
 from promptcli.recipe import Choice
 from promptcli.reproducing.published import Texts, short_name
@@ -237,14 +237,11 @@ def open_context(
 Draw = Callable[[str, MeasurementContext], str]
 
 
-_HEAD = re.compile(r"(?:(?:[\w-]+/)?ditto:)?(\d+-\d+)")
-
-
 def head_of(text: str, backbone: str) -> str:
     """Return a head of a backbone, given as LAYER-HEAD or by a model that reads it."""
-    written = _HEAD.fullmatch(text)
+    written = parse_ditto(text) or parse_ditto(f"ditto:{text}")
     if written is not None:
-        return written[1]
+        return str(written.head)
     registry = open_registry()
     if text not in registry.names():
         models = ", ".join(registry.names())
@@ -253,7 +250,7 @@ def head_of(text: str, backbone: str) -> str:
         )
     card = registry.card(text)
     recipe = card.recipe
-    read = _HEAD.fullmatch(recipe.pooling)
+    read = parse_ditto(recipe.pooling)
     if read is None:
         raise UsageError(
             f"`head`: model {text!r} reads {recipe.pooling}, no head; `promptcli ditto-search"
@@ -264,7 +261,7 @@ def head_of(text: str, backbone: str) -> str:
         raise UsageError(
             f"`head`: model {text!r} is on {recipe.backbone}; give `backbone` {recipe.backbone}"
         )
-    return read[1]
+    return str(read.head)
 
 
 def _weights(backbone: str) -> str | None:

@@ -10,7 +10,6 @@ import promptcli
 from promptcli.backbones.names import words_only
 from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.evaluation import statistics
-from promptcli.recipe import split_spec
 from promptcli.reproducing.contexts import PROTOCOL, MeasurementContext
 from promptcli.reproducing.measures import (
     COLUMNS,
@@ -371,7 +370,8 @@ def _system_facts(system: MeasuredSystem | None, context: MeasurementContext) ->
     if system.recipe is not None:
         facts["recipe_id"] = recipe_id(system)
         facts["recipe"] = {**system.recipe.to_dict(), "backbone": None}
-        facts["head"] = split_spec(system.recipe.pooling.partition("/ditto")[2])[1]
+        head = system.recipe.parts.pooling.head
+        facts["head"] = None if head is None else str(head)
     return facts
 
 

@@ -25,7 +25,6 @@ from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.classifier import DECAYS, FULL, HELD_OUT, SEED
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.scores import Label
-from promptcli.recipe import split_spec
 from promptcli.reproducing.contexts import MeasureData, MeasurementContext
 from promptcli.reproducing.published import (
     PublishedRow,
@@ -204,7 +203,7 @@ def measure_diagonals(
     tfidf = {head["head"]: head["tfidf"] for head in ranked_heads(context)}
     for system in systems:
         assert system.recipe is not None
-        head = tfidf[split_spec(system.recipe.pooling)[1] or ""]
+        head = tfidf[str(system.recipe.parts.pooling.head)]
         yield _correlations("diagonal", head["pearson"], head["spearman"], ["STS-B:dev", "corpus"])
 
 

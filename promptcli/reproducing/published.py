@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.errors import UsageError
-from promptcli.recipe import last_part, split_spec
+from promptcli.grammar import split_name
+from promptcli.recipe import last_part
 from promptcli.settings import setting
 
 NO_MODEL = "own pre-training"  #: the backbone of rows whose models were never published
@@ -34,11 +35,11 @@ class PublishedRow:
     @property
     def kind(self) -> str:
         """Its row of ``SYSTEMS``."""
-        return split_spec(self.run)[0]
+        return split_name(self.run)[0]
 
     @property
     def argument(self) -> str:
-        return split_spec(self.run)[1] or ""
+        return split_name(self.run)[1] or ""
 
     @property
     def label(self) -> str:

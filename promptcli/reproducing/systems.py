@@ -15,7 +15,8 @@ from promptcli.backbones.devices import choose_dtype
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.recipe import RECIPES, Recipe, split_spec
+from promptcli.grammar import parse_pooling, split_name
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.reproducing.contexts import EXAMPLES, MeasurementContext
 from promptcli.reproducing.published import PublishedRow, short_name
 from promptcli.searching import search_heads
@@ -297,7 +298,7 @@ def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
 
 def _ranked_head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return the published head; on another backbone the head of the same rank there."""
-    rank, head = split_spec(row.argument)
+    rank, head = split_name(row.argument)
     if not context.is_on(row.backbone):
         ranked = ranked_heads(context)
         if int(rank) > len(ranked):
@@ -335,8 +336,8 @@ def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
     )
     heads = []
     for row in search.ranked:
-        head = row.choice.partition(":")[2]
-        heads.append({"head": head, "tfidf": row.tfidf and row.tfidf.to_dict()})
+        head = parse_pooling(row.choice).head
+        heads.append({"head": str(head), "tfidf": row.tfidf and row.tfidf.to_dict()})
     context.cache.put(key, {"heads": heads})
     return heads
 

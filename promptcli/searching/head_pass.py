@@ -20,9 +20,8 @@ from torch.nn.utils.rnn import pad_sequence
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.batching import make_batch, plan_batches
-from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.pooling import STATES, States
+from promptcli.encoder.pooling import States, build_states
 from promptcli.encoder.pooling.slot_attention import ALPHA, kept_or_all, kept_tokens, slot_of
 from promptcli.notes import stage
 
@@ -138,9 +137,7 @@ class _Pass:
         backbone = encoder.backbone
         self._encoder = encoder
         self._weights = weights
-        self._states: list[States] = [
-            STATES[name](BuildContext(None, backbone, {})) for name in states
-        ]
+        self._states: list[States] = [build_states(name, backbone) for name in states]
         self._needs = weights.needs(backbone)
         for chosen in self._states:
             self._needs |= chosen.needs

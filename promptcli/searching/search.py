@@ -369,7 +369,7 @@ def _poolings(encoder: Encoder, weights: Sequence[str]) -> list[str]:
     """
     layers = encoder.backbone.n_layers
     states = [*(f"layer-{layer}" for layer in range(layers)), "last", "first-last", "first-last:1"]
-    if encoder.recipe.pooling.startswith("attention"):
+    if encoder.recipe.parts.pooling.states.name == "attention":
         states += [f"attention:{first}-{layers}" for first in range(1, layers + 1)]
         states += [f"attention:1-{last}" for last in range(1, layers)]
     tried = [

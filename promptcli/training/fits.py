@@ -26,8 +26,9 @@ from promptcli.encoder.transforms.principal_axes import (
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, distinct_sentences, rows_of
+from promptcli.grammar import PlainWeightsSpec, PoolingSpec, parse_transform
 from promptcli.notes import stage
-from promptcli.recipe import Recipe, split_spec
+from promptcli.recipe import Recipe
 
 #: axes removed at the top, at most a quarter of them
 _TOPS = (
@@ -138,13 +139,15 @@ def _check_selection(recipe: Recipe, task: STSTask) -> str:
             f"{task.label} is a test set; choose by STS-B:dev, demo:dev or a FILE of graded pairs"
         )
     check_rankable(task)
-    name, argument = split_spec(recipe.transforms[-1]) if recipe.transforms else ("none", None)
+    name = "none"
+    if recipe.transforms:
+        name = recipe.parts.transforms[-1].name
     if name not in CANDIDATES:
         raise UsageError(
             f"the last transform is {name!r}; parameters are chosen for one of:"
             f" {', '.join(CANDIDATES)}"
         )
-    if argument is not None:
+    if recipe.parts.transforms[-1].argument is not None:
         raise UsageError(
             f"{recipe.transforms[-1]!r} has its parameters already; give `transforms` {name}, or no"
             " `select`"
@@ -169,9 +172,8 @@ def _select(
     cosines = []
     for spec in specs:
         transformed = vectors
-        for transform in build_transforms(
-            [] if spec == "none" else [spec], before.backbone, tensors
-        ):
+        tried = [] if spec == "none" else [parse_transform(spec)]
+        for transform in build_transforms(tried, before.backbone, tensors):
             for _, step in transform.stages:
                 transformed = step(transformed)
         numbers = transformed.cpu().numpy()
@@ -258,14 +260,15 @@ _PASSES = {"flow": 2}  # over the sentences, if not one
 
 def _plan(recipe: Recipe) -> list[tuple[str, Recipe]]:
     """Return the names of a recipe's fits in order, each with the recipe of the steps before it."""
-    states, _, weights = recipe.pooling.partition("/")
+    parts = recipe.parts
     planned = []
-    if weights in FITS:
+    weights = str(parts.pooling.weights[0])
+    if len(parts.pooling.weights) == 1 and weights in FITS:
+        average = PoolingSpec(parts.pooling.states, (PlainWeightsSpec("avg"),))
         planned.append(
-            (weights, recipe.replace(pooling=f"{states}/avg", transforms=(), denoise="none"))
+            (weights, recipe.replace(pooling=str(average), transforms=(), denoise="none"))
         )
-    for place, transform in enumerate(recipe.transforms):
-        name = split_spec(transform)[0]
-        if name in FITS:
-            planned.append((name, recipe.replace(transforms=recipe.transforms[:place])))
+    for place, transform in enumerate(parts.transforms):
+        if transform.name in FITS:
+            planned.append((transform.name, recipe.replace(transforms=recipe.transforms[:place])))
     return planned

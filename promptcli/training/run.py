@@ -681,7 +681,7 @@ def _read_start(start: str, method: str, backbone: str) -> Entry:
 
 
 def _has_head(recipe: Recipe) -> bool:
-    return any(transform.startswith("projection:") for transform in recipe.transforms)
+    return any(transform.name == "projection" for transform in recipe.parts.transforms)
 
 
 def _warn_if_below(trained: Trained) -> None:

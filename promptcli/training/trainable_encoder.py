@@ -26,6 +26,7 @@ from promptcli.encoder.prompts import initial_tensors
 from promptcli.encoder.template import Template
 from promptcli.encoder.transforms.heads import KINDS, start_projection
 from promptcli.errors import UsageError
+from promptcli.grammar import PlainTransformSpec, parse_pooling, parse_prompt
 from promptcli.recipe import Recipe
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import (
@@ -94,9 +95,9 @@ class TrainableEncoder(nn.Module):
         prompts = self.variant.training_prompts(settings)
         self._learned = nn.ParameterDict()  # which takes no dots in its names
         self._pooling = method.training_pooling or method.pooling_of(family, settings)
-        starts = initial_tensors(prompts[0], backbone, generator) | initial_weights(
-            self._pooling, backbone, generator
-        )
+        pooling = parse_pooling(self._pooling)
+        starts = initial_tensors(parse_prompt(prompts[0]), backbone, generator)
+        starts |= initial_weights(pooling, backbone, generator)
         for name, start in starts.items():
             self._learned[name.replace(".", "/")] = nn.Parameter(start.float())
         self.head = _head(method.head(family, settings), backbone, generator)
@@ -112,7 +113,7 @@ class TrainableEncoder(nn.Module):
         self.mlm_sums = torch.zeros(2, device=backbone.device)
         self.model.requires_grad_("backbone" in method.learns)
         words = self.model.get_input_embeddings()
-        if self._pooling.startswith("static/"):  # no layer is computed
+        if pooling.states.name == "static":  # no layer is computed
             self.model.requires_grad_(False)
             words.requires_grad_("backbone" in method.learns)
         # which waits to look for padding
@@ -280,7 +281,7 @@ def _make_dense(parameter: Tensor) -> None:
 def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> nn.Module:
     if kind is None:
         return nn.Identity()
-    context = BuildContext(kind, backbone, {})
+    context = BuildContext(PlainTransformSpec("projection", kind), backbone, {})
     head = KINDS[kind](context)
     start = start_projection(kind, context, generator)
     head.load_state_dict({name.partition(".")[2]: tensor for name, tensor in start.items()})

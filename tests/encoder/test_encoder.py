@@ -27,6 +27,7 @@ from promptcli.encoder.transforms.principal_axes import (
     fit_spectral,
 )
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, WrongKindError
+from promptcli.grammar import PlainTransformSpec, parse_pooling
 from promptcli.recipe import MASKED_RECIPES, RECIPES, Recipe
 from tests.embed_running import refused
 from tests.making import random_encoder
@@ -330,9 +331,13 @@ def test_every_part_of_the_tables_is_walked(bert, tensors):
     ]
     tensors = {
         **tensors,
-        **start_projection("tanh", BuildContext("tanh", bert, {}), torch.Generator()),
+        **start_projection(
+            "tanh",
+            BuildContext(PlainTransformSpec("projection", "tanh"), bert, {}),
+            torch.Generator(),
+        ),
     }
-    tensors |= initial_weights("last/cnn", bert, torch.Generator())
+    tensors |= initial_weights(parse_pooling("last/cnn"), bert, torch.Generator())
     width = bert.token_rows.size(1)
     tensors |= {"dense.0.weight": torch.randn(3, width), "dense.0.bias": torch.randn(3)}
     arguments = {"topk-tokens": "topk-tokens:5", "dense": "dense:0:tanh", "truncate": "truncate:3"}

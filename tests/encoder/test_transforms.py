@@ -20,6 +20,7 @@ from promptcli.encoder.transforms.principal_axes import (
 )
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
+from promptcli.grammar import parse_transform
 from promptcli.models.loading import open_model
 from promptcli.models.registry import Entry, Registry
 from promptcli.notes import stages_shown
@@ -44,7 +45,7 @@ def transformed(spec, vectors, backbone, fitted_on=None):
     name = spec.partition(":")[0]
     tensors = FIT[name](vectors if fitted_on is None else fitted_on)
     made = torch.from_numpy(vectors)
-    (transform,) = build_transforms([spec], backbone, tensors)
+    (transform,) = build_transforms([parse_transform(spec)], backbone, tensors)
     for _, step in transform.stages:
         made = step(made)
     return made.numpy()
@@ -115,7 +116,7 @@ def test_too_few_or_equal_sentences(name):
         ("all-but-the-top:16", "'all-but-the-top:16' is not allowed; the fitted model has 1 to 15"),
         ("all-but-the-top:0", "give a whole number"),
         ("spectral:8-8", "fewer than 16 together, e.g. spectral:1-4"),
-        ("spectral:3", "how many of 16 axes to drop"),
+        ("spectral:3", "how many axes to drop"),
         ("embed-filter:16-0", "fewer than 16 together"),
         ("whitening:17", "the fitted matrix has 16 columns"),
         ("whitening:0", "give a whole number, e.g. whitening:200"),
@@ -125,7 +126,7 @@ def test_too_few_or_equal_sentences(name):
 def test_numbers_that_are_not_allowed(spec, message, tiny_backbone):
     tensors = {name: tensor for made in FIT.values() for name, tensor in made(vectors_of()).items()}
     with pytest.raises(UsageError, match=message):
-        build_transforms([spec], tiny_backbone("bert"), tensors)
+        build_transforms([parse_transform(spec)], tiny_backbone("bert"), tensors)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_every_candidate_can_be_made(name, d, tiny_backbone):
         d = D
     tensors = {} if name == "embed-filter" else FIT[name](vectors_of(n=d + 20, d=d))
     for spec in CANDIDATES[name](d)[:: max(1, d // 16)]:
-        TRANSFORMS[name](BuildContext(spec.partition(":")[2], tiny_backbone("bert"), tensors))
+        TRANSFORMS[name](BuildContext(parse_transform(spec), tiny_backbone("bert"), tensors))
 
 
 def test_nothing_is_chosen_by_a_test_set():

@@ -5,9 +5,9 @@ New weights are a file, its import and a row here.
 
 import functools
 import operator
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +35,17 @@ from promptcli.encoder.pooling.weights import (
 )
 from promptcli.errors import UsageError, look_up, unknown
 from promptcli.extensions import Table
-from promptcli.recipe import split_spec
+from promptcli.grammar import (
+    AttentionSpec,
+    FirstLastSpec,
+    FromSpec,
+    LayerRange,
+    LayerSpec,
+    PoolingSpec,
+    StatesSpec,
+    WeightsSpec,
+    parse_states,
+)
 
 
 @dataclass(frozen=True)
@@ -51,26 +61,44 @@ def _computed(states: Tensor | None) -> Tensor:
     return states
 
 
-def _first_last(context: BuildContext) -> States:
+def _static(context: BuildContext[StatesSpec]) -> States:
+    """Raw word-embedding rows, no position, no LayerNorm (PromptBERT's static embeddings)."""
+    context.no_argument("states 'static' take")
+    return States(Needs(static=True), lambda hidden: _computed(hidden.static))
+
+
+def _mlm_head(context: BuildContext[StatesSpec]) -> States:
+    """Rows of the masked-LM head's output matrix (PromptBERT's appendix A.2, table 12)."""
+    context.no_argument("states 'mlm-head' take")
+    return States(Needs(decoder=True), lambda hidden: _computed(hidden.decoder))
+
+
+def _last(context: BuildContext[StatesSpec]) -> States:
+    """Read the last layer."""
+    context.no_argument("states 'last' take")
+    return _of_layer(context.backbone.n_layers)
+
+
+def _last_two(context: BuildContext[StatesSpec]) -> States:
+    """Mean of the last two (ConSERT's at test)."""
+    context.no_argument("states 'last-two' take")
+    return _mean_of(context.backbone.n_layers - 1, context.backbone.n_layers)
+
+
+def _first_last(context: BuildContext[FirstLastSpec]) -> States:
     """Mean of the first and the last hidden states.
 
     The papers' "first" is hidden_states[0], the embedding layer's output (all three papers' code,
     the 56.70 row); ``first-last:1`` takes the first Transformer layer instead (SimCSE since 2022,
     BERT-whitening).
     """
-    argument = context.argument or "0"
-    if argument not in ("0", "1"):
-        raise UsageError(
-            f"states 'first-last:{argument}' are not known; valid: first-last, first-last:0,"
-            " first-last:1"
-        )
     if context.backbone.last_width != context.backbone.width:
         widths = (
             f"{context.backbone.width} dimensions in its layers, {context.backbone.last_width}"
             " after the last one"
         )
         raise UsageError(f"states 'first-last' have no mean: {widths}; take last or layer-K")
-    return _mean_of(int(argument), context.backbone.n_layers)
+    return _mean_of(context.spec.first or 0, context.backbone.n_layers)
 
 
 def _mean_of(first: int, second: int) -> States:
@@ -80,68 +108,58 @@ def _mean_of(first: int, second: int) -> States:
     )
 
 
-def _layer(context: BuildContext) -> States:
+def _layer(context: BuildContext[LayerSpec]) -> States:
     """Read one layer: ``layer-0`` the embedding layer, ``layer-L`` the last one, from the end
     ``layer--1``.
     """
-    argument = context.argument or ""
+    layer = context.spec.layer
     count = context.backbone.n_layers + 1  # the embedding layer included
-    is_number = re.fullmatch(r"-?\d+", argument, re.ASCII)
-    if not is_number or not -count <= int(argument) < count:
+    if not -count <= layer < count:
         valid = f"layer-0 to layer-{count - 1}, or from the end layer--1 to layer--{count}"
-        raise UsageError(f"states 'layer-{argument}' do not exist; valid: {valid}")
-    return _of_layer(int(argument) % count)
+        raise UsageError(f"states '{context.spec}' do not exist; valid: {valid}")
+    return _of_layer(layer % count)
 
 
 def _of_layer(layer: int) -> States:
     return States(Needs(frozenset({layer})), lambda hidden: hidden.layers[layer])
 
 
-def _attention(context: BuildContext) -> States:
+def _attention(context: BuildContext[AttentionSpec]) -> States:
     """Sum over layers of the attention block's output, after its projection, before the residual
     (AlignedWVA).
 
     ``attention:A-B`` takes the layers A to B, 1-based as in ``layer-K``; without them all.
     """
     backbone = context.backbone
-    argument = context.argument or f"1-{backbone.n_layers}"
-    first = last = 0  # which do not exist
-    match = re.fullmatch(r"(\d+)-(\d+)", argument, re.ASCII)
-    if match:
-        first, last = map(int, match.groups())
-    if not 1 <= first <= last <= backbone.n_layers:
+    wanted = context.spec.layers or LayerRange(1, backbone.n_layers)
+    if not 1 <= wanted.first <= wanted.last <= backbone.n_layers:
         valid = (
             f"its {backbone.n_layers} layers; give attention:A-B with 1 <= A <= B <="
             f" {backbone.n_layers}"
         )
         raise UsageError(
-            f"states 'attention:{argument}' do not exist in {backbone.name!r}, of {valid}"
+            f"states 'attention:{wanted}' do not exist in {backbone.name!r}, of {valid}"
         )
     backbone.require_seam("the states 'attention'")
     backbone.projection(0)
-    layers = range(first - 1, last)
+    layers = range(wanted.first - 1, wanted.last)
     return States(
         Needs(attended=frozenset(layers)),
         lambda hidden: functools.reduce(operator.add, (hidden.attended[layer] for layer in layers)),
     )
 
 
-STATES: dict[str, Callable[[BuildContext], States]] = {
-    # raw word-embedding rows, no position, no LayerNorm (PromptBERT's static embeddings)
-    "static": lambda context: States(Needs(static=True), lambda hidden: _computed(hidden.static)),
-    # rows of the masked-LM head's output matrix (PromptBERT's appendix A.2, table 12)
-    "mlm-head": lambda context: States(
-        Needs(decoder=True), lambda hidden: _computed(hidden.decoder)
-    ),
-    "last": lambda context: _of_layer(context.backbone.n_layers),
+STATES: dict[str, Callable[[BuildContext[Any]], States]] = {
+    "static": _static,
+    "mlm-head": _mlm_head,
+    "last": _last,
     "first-last": _first_last,
-    # ConSERT's at test
-    "last-two": lambda context: _mean_of(context.backbone.n_layers - 1, context.backbone.n_layers),
+    "last-two": _last_two,
     "layer": _layer,
     "attention": _attention,
 }
 
-WEIGHTS: Table[Callable[[BuildContext], Weights]] = Table(
+WEIGHTS: Table[Callable[[BuildContext[Any]], Weights]] = Table(
     "poolings",
     {
         "avg": Average,
@@ -181,45 +199,37 @@ class Pooling:
         return self.weights.pool(self.states.read(hidden), batch, hidden)
 
 
-def build_pooling(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Pooling:
+def build_pooling(spec: PoolingSpec, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Pooling:
     """Make the pooling that a recipe names."""
-    states_spec, slash, weights_spec = spec.partition("/")
-    if not slash:
-        raise UsageError(
-            f"pooling {spec!r} is not STATES/WEIGHTS; e.g. last/avg, first-last/ditto:1-10"
-        )
-    if states_spec.startswith("layer-"):
-        states_spec = states_spec.replace("-", ":", 1)
-    states_name, states_argument = split_spec(states_spec)
-    if states_name not in STATES:
+    if spec.states.name not in STATES:
         valid = [name.replace("layer", "layer-K") for name in STATES]
-        raise unknown("states of pooling", states_name, valid)
-    joined = [_build_weights(spec, backbone, tensors) for spec in weights_spec.split("+")]
-    weights = joined[0]
-    if len(joined) > 1:
-        weights = Joined(joined)
-    context = BuildContext(states_argument, backbone, tensors)
-    if states_name not in ("first-last", "layer", "attention"):
-        context.no_argument(f"states {states_name!r} take")
-    states = STATES[states_name](context)
-    return Pooling(f"{spec.partition('/')[0]}/{weights.spec}", states, weights)
+        raise unknown("states of pooling", spec.states.name, valid)
+    parts = [_build_weights(part, backbone, tensors) for part in spec.weights]
+    weights = parts[0]
+    if len(parts) > 1:
+        weights = Joined(parts)
+    states = STATES[spec.states.name](BuildContext(spec.states, backbone, tensors))
+    return Pooling(f"{spec.states}/{weights.spec}", states, weights)
 
 
-def _build_weights(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Weights:
-    name, argument = split_spec(spec)
-    if argument is None and ";" in name:  # slot-attention;ALPHA
-        name, _, rest = name.partition(";")
-        argument = f";{rest}"
-    first, apart, rest = (argument or "").partition(";")
-    if name == "from" and first.isdecimal() and apart:
-        return From(int(first), _build_weights(rest, backbone, tensors))
-    return look_up("weights of pooling", name, WEIGHTS)(BuildContext(argument, backbone, tensors))
+def build_states(name: str, backbone: Backbone) -> States:
+    """Return the states of a name, without an argument."""
+    return STATES[name](BuildContext(parse_states(name), backbone, {}))
 
 
-def initial_weights(spec: str, backbone: Backbone, generator: torch.Generator) -> dict[str, Tensor]:
+def _build_weights(spec: WeightsSpec, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Weights:
+    if isinstance(spec, FromSpec):
+        return From(spec.first, _build_weights(spec.weights, backbone, tensors))
+    make = look_up("weights of pooling", spec.name, WEIGHTS)
+    return make(BuildContext(spec, backbone, tensors))
+
+
+def initial_weights(
+    spec: PoolingSpec, backbone: Backbone, generator: torch.Generator
+) -> dict[str, Tensor]:
     """Return the tensors that a pooling starts learning from, by name; empty for most."""
-    name, argument = split_spec(spec.partition("/")[2])
-    kind = WEIGHTS.get(name)
+    weights = spec.weights[0]
+    kind = WEIGHTS.get(weights.name)
     if not isinstance(kind, type) or not issubclass(kind, Weights):
         return {}
-    return kind.start(BuildContext(argument, backbone, {}), generator)
+    return kind.start(BuildContext(weights, backbone, {}), generator)

@@ -11,26 +11,23 @@ from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.errors import unknown
+from promptcli.grammar import WeightsSpec
 
 KERNELS = (1, 3, 5)  #: kernel sizes
 CHANNELS = 256  #: of each kernel size: 3 x 256 = 768 features a token
 _PREFIX = "cnn."
 #: the activation after each convolution: ReLU in the paper, none in the released code
-_ACTIVATIONS = (
-    "relu",
-    "linear",
-)
+_ACTIVATIONS = ("relu", "linear")
 
 
 class Convolution(Weights):
-    """h = 1/T sum_t [c_1(x)_t.
+    """h = 1/T sum_t [c_1(x)_t; c_3(x)_t; c_5(x)_t], learned by ``train isbert``.
 
-    c_3(x)_t; c_5(x)_t], padding taken as 0; learned by ``train isbert``.
-
+    Padding is taken as 0.
     ``cnn:relu`` (``cnn``) is the paper's, ``cnn:linear`` the released code's.
     """
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[WeightsSpec]) -> None:
         name = context.argument or "relu"
         if name not in _ACTIVATIONS:
             raise unknown("activation of weights 'cnn':", name, _ACTIVATIONS)
@@ -44,7 +41,9 @@ class Convolution(Weights):
         }
 
     @classmethod
-    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+    def start(
+        cls, context: BuildContext[WeightsSpec], generator: torch.Generator
+    ) -> dict[str, Tensor]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
             parameters = _new_parameters(context.backbone.width)

@@ -3,7 +3,6 @@
 Nothing is learned.
 """
 
-import re
 import shlex
 
 from torch import Tensor
@@ -13,6 +12,7 @@ from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, check_head, weighted_sum
 from promptcli.errors import UsageError
+from promptcli.grammar import DittoSpec
 
 #: Best heads on the STS-B development set by ``published_name``: the paper's (Ditto, table 2 and
 #: figure 2), and ours for ``mini-bert``.
@@ -31,24 +31,24 @@ class Ditto(Weights):
     They are not renormalised, as in the published code: a cosine does not depend on the scale.
     """
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[DittoSpec]) -> None:
         backbone = context.backbone
-        name = context.argument or KNOWN_HEADS.get(published_name(backbone) or "")
-        if name is None:
+        spec = context.spec
+        known = KNOWN_HEADS.get(published_name(backbone) or "")
+        if spec.head is None and known is not None:
+            spec = DittoSpec.parse(known)
+        head = spec.head
+        if head is None:
             search = f"`promptcli ditto-search --model {shlex.quote(backbone.name)}` finds one"
             raise UsageError(
                 f"no head is known for backbone {backbone.name!r}: {search}; or give"
                 " ditto:LAYER-HEAD"
             )
-        layer = head = 0  # no such layer: a malformed name is refused with those out of range
-        match = re.fullmatch(r"(\d+)-(\d+)", name)
-        if match:
-            layer, head = map(int, match.groups())
-        check_head(backbone, layer, head, name)
+        check_head(backbone, head)
         backbone.require_seam("Ditto")
-        self.spec = f"ditto:{layer}-{head}"
-        self._layer = layer - 1
-        self._head = head - 1
+        self.spec = str(spec)
+        self._layer = head.layer - 1
+        self._head = head.head - 1
         self.needs = Needs(diagonals=frozenset({self._layer}))
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:

@@ -4,7 +4,6 @@ After the successor of Token Prepending's authors for causal models (SCSP, 2026)
 template it is ours. Nothing is learned.
 """
 
-import re
 import threading
 
 import torch
@@ -14,10 +13,10 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, check_head, weighted_sum
-from promptcli.errors import UsageError, counted
+from promptcli.errors import counted
+from promptcli.grammar import SlotAttentionSpec
 
 ALPHA = 1.0  #: of a recipe that names none; published: 1 to 2.5
-_ARGUMENT = re.compile(r"(?:(\d{1,4})-(\d{1,4}))?(?:;(\d{1,4}(?:\.\d{1,8})?))?", re.ASCII)
 
 
 class SlotAttention(Weights):
@@ -28,28 +27,19 @@ class SlotAttention(Weights):
     token. A sentence without such a token gets the mean of all, and is counted.
     """
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[SlotAttentionSpec]) -> None:
         backbone = context.backbone
-        argument = context.argument or ""
-        match = _ARGUMENT.fullmatch(argument)
-        if match is None:
-            raise UsageError(
-                f"weights 'slot-attention:{argument}' are not known; give slot-attention,"
-                " slot-attention:LAYER-HEAD or slot-attention:LAYER-HEAD;ALPHA"
-            )
-        layer, head, alpha = match.groups()
+        head = context.spec.head
         self.slot = slot_of(backbone)
-        self._alpha = ALPHA if alpha is None else float(alpha)
+        self._alpha = ALPHA if context.spec.alpha is None else context.spec.alpha
         self._head: int | None = None
         layers = range(backbone.n_layers)
-        place = ""
-        if layer is not None:
-            check_head(backbone, int(layer), int(head))
-            layers = range(int(layer) - 1, int(layer))
-            self._head = int(head) - 1
-            place = f":{int(layer)}-{int(head)}"
+        if head is not None:
+            check_head(backbone, head)
+            layers = range(head.layer - 1, head.layer)
+            self._head = head.head - 1
         backbone.require_seam("slot-attention")
-        self.spec = f"slot-attention{place};{self._alpha:g}"
+        self.spec = str(SlotAttentionSpec(head, self._alpha))
         self.needs = Needs(rows=frozenset((layer, self.slot) for layer in layers))
         self._without = 0  #: sentences without a token above the threshold, since the last report
         self._lock = threading.Lock()

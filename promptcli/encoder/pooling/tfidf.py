@@ -18,6 +18,7 @@ from promptcli.encoder.batching import to_device
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.errors import UsageError, unknown
+from promptcli.grammar import WeightsSpec
 
 TENSOR = "tfidf.idf"  #: each piece's idf, (v,)
 #: The words' pieces one after the other, the number of each word's pieces, and each word's idf.
@@ -32,7 +33,7 @@ _PUNCTUATION = frozenset(string.punctuation)
 Word = tuple[int, ...]
 
 
-def choose_granularity(context: BuildContext) -> Weights:
+def choose_granularity(context: BuildContext[WeightsSpec]) -> Weights:
     """Return the weights of pieces, or those of words for ``tfidf:word``."""
     if context.argument is None:
         return TfIdf(context)
@@ -54,7 +55,7 @@ class TfIdf(Weights):
 
     spec = "tfidf"
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[WeightsSpec]) -> None:
         idf = context.fitted(
             TENSOR, "weights 'tfidf' are fitted on a corpus", "model first-last-tfidf", None
         )
@@ -98,7 +99,7 @@ class WordTfIdf(Weights):
 
     spec = "tfidf:word"
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[WeightsSpec]) -> None:
         owner = "weights 'tfidf:word' are fitted on a corpus"
         choice = "pooling first-last/tfidf:word"
         pieces = context.fitted(PIECES, owner, choice, None, dtype=torch.int32).cpu()

@@ -8,6 +8,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, slot_positions
 from promptcli.encoder.context import BuildContext
 from promptcli.errors import UsageError, WrongKindError
+from promptcli.grammar import AttentionHead, FromSpec, MaskSpec, parse_weights
 
 
 class Weights(ABC):
@@ -28,11 +30,11 @@ class Weights(ABC):
     #: the tokens of an input that get equal weights; None for any other weights
     averaged: slice | None = None
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[Any]) -> None:
         context.no_argument(f"weights {self.spec!r} take")
 
     @classmethod
-    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+    def start(cls, context: BuildContext[Any], generator: torch.Generator) -> dict[str, Tensor]:
         """Return the initial values of the learned tensors by name; empty if nothing is learned."""
         return {}
 
@@ -52,13 +54,12 @@ class Weights(ABC):
         return backbone.tokenizer.packed(texts)
 
 
-def check_head(backbone: Backbone, layer: int, head: int, name: str | None = None) -> None:
-    """Refuse an attention head, both numbers from 1, that a backbone does not have."""
-    if not (1 <= layer <= backbone.n_layers and 1 <= head <= backbone.n_heads):
-        name = name or f"{layer}-{head}"
+def check_head(backbone: Backbone, head: AttentionHead) -> None:
+    """Refuse an attention head that a backbone does not have."""
+    if not (1 <= head.layer <= backbone.n_layers and 1 <= head.head <= backbone.n_heads):
         last = f"{backbone.n_layers}-{backbone.n_heads}"
         raise UsageError(
-            f"head {name!r} does not exist; {backbone.name!r} has 1-1 to {last} (layer-head,"
+            f"head '{head}' does not exist; {backbone.name!r} has 1-1 to {last} (layer-head,"
             " 1-based)"
         )
 
@@ -129,7 +130,7 @@ class From(Weights):
                 f"weights {name} with include_prompt false are not read; take avg, or a model with"
                 " include_prompt true"
             )
-        self.spec = f"from:{first};{weights.spec}"
+        self.spec = str(FromSpec(first, parse_weights(weights.spec)))
         self._first = first
         self._weights = weights
 
@@ -174,7 +175,7 @@ class Cls(AtSlot):
     slot = 0
     needs = Needs(slot=0)
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[Any]) -> None:
         super().__init__(context)
         if context.backbone.causal:
             name = context.backbone.name
@@ -189,18 +190,9 @@ class Mask(AtSlot):
     several.
     """
 
-    def __init__(self, context: BuildContext) -> None:
-        argument = context.argument or "1"
-        if not argument.isdecimal() or int(argument) < 1:
-            raise UsageError(
-                f"weights 'mask:{argument}' are not known; give mask, or mask:K for the K-th mask,"
-                " from 1"
-            )
-        self.slot = int(argument)
-        if self.slot == 1:
-            self.spec = "mask"
-        else:
-            self.spec = f"mask:{self.slot}"
+    def __init__(self, context: BuildContext[MaskSpec]) -> None:
+        self.slot = context.spec.slot
+        self.spec = str(context.spec)
         self.needs = Needs(slot=self.slot)
 
 

@@ -3,7 +3,7 @@
 A new one is a file, its import and a row here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -18,10 +18,9 @@ from promptcli.encoder.prompts.reversed_words import ReversedWords
 from promptcli.encoder.prompts.soft_template import LookedUpSoftTemplate, SoftTemplate
 from promptcli.encoder.prompts.token_prepending import TokenPrepending
 from promptcli.extensions import Table
-from promptcli.recipe import split_spec
+from promptcli.grammar import NamedPromptSpec, PromptSpec, TemplateSpec
 
-#: Prompts that are more than words, by the name before the colon; anything else is a template of
-#: words.
+#: Prompts that are more than words, by name; anything else is a template of words.
 PROMPTS: Table[type[Prompt]] = Table(
     "prompts",
     {
@@ -34,46 +33,35 @@ PROMPTS: Table[type[Prompt]] = Table(
         "kv": KVEmbedding,
     },
 )
-_MEAN = "mean:"
-_BETWEEN = " || "
 
 
-def build_prompt(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Prompt:
+def build_prompt(spec: PromptSpec, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Prompt:
     """Make the prompt that a recipe names."""
 
-    def build_part(part: str) -> Prompt:
+    def build_part(part: PromptSpec) -> Prompt:
         return build_prompt(part, backbone, {})
 
-    kind, argument = _read_spec(spec)
-    return kind(BuildContext(argument, backbone, tensors, build_part))
+    kind, spec = _row_of(spec)
+    return kind(BuildContext(spec, backbone, tensors, build_part))
 
 
-def initial_tensors(spec: str, backbone: Backbone, generator: torch.Generator) -> dict[str, Tensor]:
+def initial_tensors(
+    spec: PromptSpec, backbone: Backbone, generator: torch.Generator
+) -> dict[str, Tensor]:
     """Return the tensors that the prompt of a recipe starts learning from, by name.
 
     Empty for words.
     """
-    kind, argument = _read_spec(spec)
-    return kind.start(BuildContext(argument, backbone, {}), generator)
+    kind, spec = _row_of(spec)
+    return kind.start(BuildContext(spec, backbone, {}), generator)
 
 
-def _read_spec(spec: str) -> tuple[type[Prompt], str]:
-    name, argument = split_spec(spec)
-    if name in PROMPTS and argument is not None:
-        return PROMPTS[name], argument
-    return Prompt, spec
-
-
-def prompts_of_mean(spec: str) -> list[str]:
-    """Return the prompts of ``mean:FIRST || SECOND || ...``, whose vectors are averaged (MetaEOL).
-
-    Empty for another prompt.
-    """
-    if not spec.startswith(_MEAN):
-        return []
-    return spec.removeprefix(_MEAN).split(_BETWEEN)
-
-
-def mean_of(specs: Sequence[str]) -> str:
-    """Return the spec of the mean of some prompts."""
-    return _MEAN + _BETWEEN.join(specs)
+def _row_of(spec: PromptSpec) -> tuple[type[Prompt], PromptSpec]:
+    """Return the class of a prompt, and the spec that it is built from."""
+    if isinstance(spec, TemplateSpec):
+        added = spec.added
+        if added is None or added.name not in PROMPTS:
+            return Prompt, spec
+        return PROMPTS[added.name], added
+    assert isinstance(spec, NamedPromptSpec)
+    return PROMPTS[spec.name], spec

@@ -3,7 +3,6 @@ subtracted.
 """
 
 import functools
-import re
 from dataclasses import replace
 
 import torch
@@ -14,6 +13,7 @@ from promptcli.encoder.batching import make_batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.errors import UsageError
+from promptcli.grammar import ContrastiveSpec, Subtraction, parse_prompt
 from promptcli.recipe import SLOT
 
 #: Layer and C by the last part of a model's name, as published.
@@ -24,8 +24,6 @@ KNOWN_SETTINGS: dict[str, tuple[int, float]] = {
 # layer by depth, and C, for other models: Llama-2-7B's
 _SHARE = 4 / 32
 _FACTOR = 0.5
-_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
-_SPEC = re.compile(rf"(?:([0-9]+):({_NUMBER})(:norm)?:)?(.*?) \|\| (.*)", re.DOTALL)
 
 
 class Contrastive(Prompt):
@@ -40,19 +38,13 @@ class Contrastive(Prompt):
 
     name = "contrastive"
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[ContrastiveSpec]) -> None:
         backbone = context.backbone
         context.require_causal("prompt 'contrastive'")
-        match = _SPEC.fullmatch(context.argument or "")
-        if match is None:
-            example = "contrastive:4:0.5:prompteol || irrelevant"
-            raise UsageError(
-                f"prompt 'contrastive:{context.argument}' is not LAYER:C:TEMPLATE || AUXILIARY:"
-                f" {example}"
-            )
+        spec = context.spec
         assert context.build_prompt is not None
-        self._main: Prompt = context.build_prompt(match[4])
-        self._auxiliary: Prompt = context.build_prompt(match[5])
+        self._main: Prompt = context.build_prompt(spec.main)
+        self._auxiliary: Prompt = context.build_prompt(spec.auxiliary)
         if isinstance(self._auxiliary, Contrastive):
             raise UsageError(
                 "the auxiliary of prompt 'contrastive' is a contrastive prompt itself; give a"
@@ -66,31 +58,40 @@ class Contrastive(Prompt):
                 f"templates {both} have different characters right around {SLOT}; give both the"
                 " same"
             )
-        if match[1] is not None:
-            layer = int(match[1])
-            factor = float(match[2])
-        else:
+        subtraction = spec.subtraction
+        if subtraction is None:
             usual = (round(_SHARE * backbone.n_layers), _FACTOR)
             layer, factor = KNOWN_SETTINGS.get(published_name(backbone) or "", usual)
-        if layer >= backbone.n_layers:
+            subtraction = Subtraction(layer, factor, norm=False)
+        if subtraction.layer >= backbone.n_layers:
             raise UsageError(
-                f"contrastive:{layer} does not exist; {backbone.name!r} has 0 to"
+                f"contrastive:{subtraction.layer} does not exist; {backbone.name!r} has 0 to"
                 f" {backbone.n_layers - 1}"
             )
-        self.layer = layer
-        self.factor = factor
-        self.norm = match[3] is not None
-        self.spec = self.changed(layer, factor)
+        self.subtraction = subtraction
+        self.spec = self.changed(subtraction.layer, subtraction.factor)
         self._backbone = backbone
+
+    @property
+    def layer(self) -> int:
+        """The layer (0-based) at which it subtracts."""
+        return self.subtraction.layer
+
+    @property
+    def factor(self) -> float:
+        """C."""
+        return self.subtraction.factor
 
     @property
     def settings(self) -> str:
         """The spec without the templates."""
-        return self.spec.removesuffix(f":{self._main.spec} || {self._auxiliary.spec}")
+        return f"{self.name}:{self.subtraction}"
 
     def changed(self, layer: int, factor: float) -> str:
-        norm = ":norm" if self.norm else ""
-        return f"{self.name}:{layer}:{factor:g}{norm}:{self._main.spec} || {self._auxiliary.spec}"
+        """Return the spec with another layer and C."""
+        subtraction = replace(self.subtraction, layer=layer, factor=factor)
+        main = parse_prompt(self._main.spec)
+        return str(ContrastiveSpec(subtraction, main, parse_prompt(self._auxiliary.spec)))
 
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the auxiliary's mixtures of the same sentences, computed up to the
@@ -103,7 +104,7 @@ class Contrastive(Prompt):
         mixtures = self._backbone.mixture(self._auxiliary_batch(batch), self.layer)
         return replace(
             self._main.attach(batch),
-            contrast=Contrast(self.layer, self.factor, self.norm, mixtures),
+            contrast=Contrast(self.layer, self.factor, self.subtraction.norm, mixtures),
         )
 
     def _auxiliary_batch(self, batch: Batch) -> Batch:

@@ -15,6 +15,7 @@ from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import Template
 from promptcli.encoder.tensor_names import DEEP_PREFIX
 from promptcli.errors import UsageError
+from promptcli.grammar import DeepPrefixSpec
 from promptcli.recipe import SLOT
 
 TENSOR = DEEP_PREFIX  #: name of its one tensor
@@ -30,9 +31,9 @@ class DeepPrefix(Prompt):
     code the positions of the tokens start after it.
     """
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[DeepPrefixSpec]) -> None:
         shape = prefix_shape(context)
-        owner = f"prompt 'deep-prefix:{context.argument}' (`train dcpcse`)"
+        owner = f"prompt '{context.spec}' (`train dcpcse`)"
         learned = context.learned(
             "deep-prefix.", owner, {"keys_values": torch.empty(shape, device="meta")}
         )
@@ -40,15 +41,17 @@ class DeepPrefix(Prompt):
         self.shared = ()  # it changes the keys and values of every token
         self.keys_values = learned["keys_values"].to(context.backbone.device)
         self.length = shape[3]
-        self.spec = f"deep-prefix:{self.length}"
+        self.spec = str(context.spec)
         self._dropout = 0.0
 
     @classmethod
-    def read_template(cls, context: BuildContext) -> Template:
+    def read_template(cls, context: BuildContext[DeepPrefixSpec]) -> Template:
         return Template(SLOT, context.backbone.tokenizer)
 
     @classmethod
-    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+    def start(
+        cls, context: BuildContext[DeepPrefixSpec], generator: torch.Generator
+    ) -> dict[str, Tensor]:
         keys_values = torch.empty(prefix_shape(context)).normal_(0, _SPREAD, generator=generator)
         return {TENSOR: keys_values.to(context.backbone.device)}
 
@@ -69,17 +72,16 @@ class DeepPrefix(Prompt):
         return self
 
 
-def prefix_shape(context: BuildContext) -> tuple[int, int, int, int, int]:
+def prefix_shape(context: BuildContext[DeepPrefixSpec]) -> tuple[int, int, int, int, int]:
     """Return (layers, 2, heads of the keys, p, width of a head) for the length p that the spec
     names.
     """
-    argument = context.argument or ""
+    length = context.spec.length
     backbone = context.backbone
     backbone.require_seam("a deep prefix")
     most = backbone.max_tokens - 3  # a shortest input takes three: [CLS], a token, [SEP]
-    if not argument.isdecimal() or not 1 <= int(argument) <= most:
+    if not 1 <= length <= most:
         raise UsageError(
-            f"prefix length {argument!r} is not allowed; backbone {backbone.name!r} takes 1 to"
-            f" {most}"
+            f"prefix length {length} is not allowed; backbone {backbone.name!r} takes 1 to {most}"
         )
-    return (backbone.n_layers, 2, backbone.n_key_heads, int(argument), backbone.head_width)
+    return (backbone.n_layers, 2, backbone.n_key_heads, length, backbone.head_width)

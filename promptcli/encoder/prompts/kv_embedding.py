@@ -1,16 +1,13 @@
 """``kv:[START-EXIT;BIAS:]TEMPLATE``: every token attends to the last one, too (KV-Embedding)."""
 
-import re
 from dataclasses import replace
 
 from promptcli.backbones.states import Batch, Rerouting
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
-from promptcli.named_templates import template_text
+from promptcli.grammar import KVSpec, LayerRange, Rerouted
 
-_SPEC = re.compile(r"(?:([0-9]+)-([0-9]+);(-?[0-9]+(?:\.[0-9]+)?):)?(.*)", re.DOTALL)
 _BIAS = 1.0  #: published
 
 
@@ -24,39 +21,30 @@ class KVEmbedding(Prompt):
 
     name = "kv"
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[KVSpec]) -> None:
         backbone = context.backbone
         context.require_causal("prompt 'kv'")
         backbone.require_seam("prompt 'kv'")
         super().__init__(context)
-        match = _SPEC.fullmatch(context.argument or "")
-        assert match is not None
-        first, exit_ = default_layers(backbone.n_layers)
-        bias = _BIAS
-        if match[1] is not None:
-            first = int(match[1])
-            exit_ = int(match[2])
-            bias = float(match[3])
+        rerouted = context.spec.rerouted
+        if rerouted is None:
+            rerouted = Rerouted(default_layers(backbone.n_layers), _BIAS)
+        first = rerouted.layers.first
+        exit_ = rerouted.layers.last
         if not 1 <= first < exit_ <= backbone.n_layers:
             allowed = f"1 <= START < EXIT <= {backbone.n_layers}, e.g. kv:1-2;1:TEMPLATE"
             raise UsageError(f"kv:{first}-{exit_} is not allowed; give {allowed}")
-        self.spec = f"{self.name}:{first}-{exit_};{bias:g}:{self.template.text}"
+        self.spec = str(KVSpec(rerouted, self.template.text))
         self.shared = ()  # the last token changes all others
-        self._rerouting = Rerouting(range(first, exit_), bias)
-
-    @classmethod
-    def read_template(cls, context: BuildContext) -> Template:
-        match = _SPEC.fullmatch(context.argument or "")
-        assert match is not None
-        return Template(template_text(match[4], context.backbone.name), context.backbone.tokenizer)
+        self._rerouting = Rerouting(range(first, exit_), rerouted.bias)
 
     def attach(self, batch: Batch) -> Batch:
         return replace(batch, rerouting=self._rerouting)
 
 
-def default_layers(n_layers: int) -> tuple[int, int]:
+def default_layers(n_layers: int) -> LayerRange:
     """Return START and EXIT of a model for which none are given: the first half of its layers.
 
     The paper's choice was not seen; this one is the best of five ranges on SmolLM2-135M.
     """
-    return 1, max(2, n_layers // 2)
+    return LayerRange(1, max(2, n_layers // 2))

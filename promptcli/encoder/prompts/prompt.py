@@ -1,7 +1,7 @@
 """The base of prompts: a template of words around a sentence."""
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -22,20 +22,19 @@ class Prompt:
     length: int = 0  #: of a deep prefix, p: keys and values before those of the input's tokens
     shared: Sequence[int] = ()  #: tokens that begin every input, and that nothing learned changes
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[Any]) -> None:
         self.template = self.read_template(context)
         self.spec = self.template.text
         self.shared = self.template.prefix
 
     @classmethod
-    def read_template(cls, context: BuildContext) -> Template:
-        """Return the template that the spec's argument names or spells out."""
-        return Template(
-            template_text(context.argument or "", context.backbone.name), context.backbone.tokenizer
-        )
+    def read_template(cls, context: BuildContext[Any]) -> Template:
+        """Return the template that the spec names or spells out."""
+        text = template_text(context.spec.text, context.backbone.name)
+        return Template(text, context.backbone.tokenizer)
 
     @classmethod
-    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+    def start(cls, context: BuildContext[Any], generator: torch.Generator) -> dict[str, Tensor]:
         """Return the initial values of the learned tensors by name; empty for words."""
         return {}
 

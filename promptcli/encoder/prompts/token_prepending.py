@@ -3,7 +3,6 @@
 """
 
 import functools
-import re
 from dataclasses import replace
 
 import torch
@@ -15,6 +14,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
+from promptcli.grammar import LayerRange, TokenPrependingSpec
 from promptcli.named_templates import template_text
 
 #: Start and exit layer by ``published_name``, as published.
@@ -26,7 +26,6 @@ KNOWN_LAYERS: dict[str, tuple[int, int]] = {
     "gemma-2-9b": (1, 6),
 }
 _SHARE = 7 / 32  # exit layer by depth for other models: Llama-2-7B's
-_SPEC = re.compile(r"(?:([0-9]+)-([0-9]+):)?(.*)", re.DOTALL)
 
 
 class TokenPrepending(Prompt):
@@ -42,34 +41,31 @@ class TokenPrepending(Prompt):
 
     name = "token-prepending"
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[TokenPrependingSpec]) -> None:
         backbone = context.backbone
         context.require_causal("prompt 'token-prepending'")
         super().__init__(context)
         assert self.template.placeholder is not None
-        start, stop, _ = _split(context.argument)
-        if start is not None and stop is not None:
-            first = int(start)
-            exit_ = int(stop)
-        else:
+        layers = context.spec.layers
+        if layers is None:
             usual = (1, max(2, round(_SHARE * backbone.n_layers)))
-            first, exit_ = KNOWN_LAYERS.get(published_name(backbone) or "", usual)
+            layers = LayerRange(*KNOWN_LAYERS.get(published_name(backbone) or "", usual))
+        first = layers.first
+        exit_ = layers.last
         if not 0 <= first < exit_ <= backbone.n_layers:
             allowed = (
                 f"0 <= START < EXIT <= {backbone.n_layers}, e.g. token-prepending:0-1:TEMPLATE"
             )
             raise UsageError(f"token-prepending:{first}-{exit_} is not allowed; give {allowed}")
-        self.spec = f"{self.name}:{first}-{exit_}:{self.template.text}"
+        self.spec = str(TokenPrependingSpec(layers, self.template.text))
         self.shared = self.template.prefix[: self.template.placeholder]
         self._prepending = Prepending(self.template.placeholder, range(first, exit_))
         self._backbone = backbone
 
     @classmethod
-    def read_template(cls, context: BuildContext) -> Template:
-        text = _split(context.argument)[2]
-        return Template(
-            template_text(text, context.backbone.name), context.backbone.tokenizer, placeholder=True
-        )
+    def read_template(cls, context: BuildContext[TokenPrependingSpec]) -> Template:
+        text = template_text(context.spec.text, context.backbone.name)
+        return Template(text, context.backbone.tokenizer, placeholder=True)
 
     def attach(self, batch: Batch) -> Batch:
         slots = torch.full((len(batch.ids), 1), self._prepending.slot, device=batch.ids.device)
@@ -81,10 +77,3 @@ class TokenPrepending(Prompt):
             1, self._backbone.token_rows.size(1), generator=torch.Generator().manual_seed(0)
         )
         return drawn.to(self._backbone.device)
-
-
-def _split(argument: str | None) -> tuple[str | None, str | None, str]:
-    """Return START, EXIT (None if the spec has none) and TEMPLATE."""
-    match = _SPEC.fullmatch(argument or "")
-    assert match is not None
-    return match[1], match[2], match[3]

@@ -7,7 +7,8 @@ The stages are where template denoising may be taken: ``head`` is a network on t
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -31,9 +32,9 @@ from promptcli.encoder.transforms.principal_axes import (
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, look_up
 from promptcli.extensions import Table
-from promptcli.recipe import split_spec
+from promptcli.grammar import TransformSpec
 
-TRANSFORMS: Table[Callable[[BuildContext], Transform]] = Table(
+TRANSFORMS: Table[Callable[[BuildContext[Any]], Transform]] = Table(
     "transforms",
     {
         "topk-tokens": TopKTokens,
@@ -52,15 +53,13 @@ TRANSFORMS: Table[Callable[[BuildContext], Transform]] = Table(
 
 
 def build_transforms(
-    specs: Sequence[str], backbone: Backbone, tensors: Mapping[str, Tensor]
+    specs: Iterable[TransformSpec], backbone: Backbone, tensors: Mapping[str, Tensor]
 ) -> list[Transform]:
     """Make the transforms that a recipe names, in order."""
     transforms = []
     for spec in specs:
-        name, argument = split_spec(spec)
-        transform = look_up("transform", name, TRANSFORMS)(
-            BuildContext(argument, backbone, tensors)
-        )
+        make = look_up("transform", spec.name, TRANSFORMS)
+        transform = make(BuildContext(spec, backbone, tensors))
         (stage, first), *rest = transform.stages
         transform.stages = [(stage, functools.partial(_of_its_width, transform, first)), *rest]
         transforms.append(transform)

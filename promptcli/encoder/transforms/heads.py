@@ -4,6 +4,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from promptcli.backbones import bert
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, look_up
+from promptcli.grammar import CountSpec, DenseSpec, PlainTransformSpec, TransformSpec
 
 
 class ClsPooler(Transform):
@@ -20,7 +22,7 @@ class ClsPooler(Transform):
 
     spec = "cls-pooler"
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[TransformSpec]) -> None:
         self.takes = context.backbone.width
         self.stages = [("head", context.backbone.pooler)]
 
@@ -32,11 +34,12 @@ ACTIVATIONS = {"identity": bert.ACTIVATIONS["linear"], **bert.ACTIVATIONS}
 class Dense(Transform):
     """y = activation(x W^T + b), (n, d) -> (n, d'); the number tells several of them apart."""
 
-    def __init__(self, context: BuildContext) -> None:
-        number, _, activation = (context.argument or "").partition(":")
-        activate = look_up("activation of transform 'dense'", activation, ACTIVATIONS)
-        self.spec = f"dense:{number}:{activation}"
-        names = [f"dense.{number}.{name}" for name in ("weight", "bias")]
+    def __init__(self, context: BuildContext[DenseSpec]) -> None:
+        spec = context.spec
+        activate = look_up("activation of transform 'dense'", spec.activation, ACTIVATIONS)
+        self.spec = str(spec)
+        self.activation = spec.activation  #: its name
+        names = [f"dense.{spec.number}.{name}" for name in ("weight", "bias")]
         if any(name not in context.tensors for name in names):
             raise UsageError(
                 f"transform {self.spec!r} needs learned tensors, which are missing; load its model"
@@ -54,7 +57,7 @@ class Normalize(Transform):
 
     spec = "normalize"
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[TransformSpec]) -> None:
         context.no_argument("transform 'normalize' takes")
         self.stages = [("vector", lambda vectors: functional.normalize(vectors.float(), dim=1))]
 
@@ -62,11 +65,11 @@ class Normalize(Transform):
 class Truncate(Transform):
     """The first k numbers (a model that was trained for it, e.g. by Matryoshka's loss)."""
 
-    def __init__(self, context: BuildContext) -> None:
-        k = context.count("truncate")
+    def __init__(self, context: BuildContext[CountSpec]) -> None:
+        k = context.spec.count
         if k is None:
             raise UsageError("transform 'truncate' needs the number of columns; e.g. truncate:64")
-        self.spec = f"truncate:{k}"
+        self.spec = str(context.spec)
         self.stages = [("vector", lambda vectors: vectors[:, :k])]
 
 
@@ -74,7 +77,7 @@ _PREFIX = "projection."
 _SPREAD = 0.02  # standard deviation of a new head's weights, BERT's initializer_range
 
 
-def _linear(context: BuildContext) -> nn.Sequential:
+def _linear(context: BuildContext[TransformSpec]) -> nn.Sequential:
     """Dense, new: N(0, 0.02), bias zero."""
     dense = nn.Linear(context.backbone.width, context.backbone.width)
     nn.init.normal_(dense.weight, 0, _SPREAD)
@@ -82,7 +85,7 @@ def _linear(context: BuildContext) -> nn.Sequential:
     return nn.Sequential(dense)
 
 
-def _mlm(context: BuildContext) -> nn.Module:
+def _mlm(context: BuildContext[TransformSpec]) -> nn.Module:
     """Dense, GELU and LayerNorm, starting as the pre-trained head's (supervised PromptBERT,
     OptiPrompt).
 
@@ -104,7 +107,7 @@ def _mlm(context: BuildContext) -> nn.Module:
 
 
 #: What a projection may be made of.
-KINDS: dict[str, Callable[[BuildContext], nn.Module]] = {
+KINDS: dict[str, Callable[[BuildContext[TransformSpec]], nn.Module]] = {
     "tanh": lambda context: _linear(context).append(nn.Tanh()),
     "mlm": _mlm,
     "linear": _linear,
@@ -114,10 +117,10 @@ KINDS: dict[str, Callable[[BuildContext], nn.Module]] = {
 class Projection(Transform):
     """A learned network on the vector, (n, d) -> (n, d)."""
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[TransformSpec]) -> None:
         kind = context.argument or "tanh"
         make = look_up("projection", kind, KINDS)
-        self.spec = f"projection:{kind}"
+        self.spec = str(PlainTransformSpec(context.spec.name, kind))
         self.takes = context.backbone.width
         self.module = make(context).to(context.backbone.device)  #: the network, float32
         self.module.load_state_dict(
@@ -131,7 +134,7 @@ class Projection(Transform):
 
 
 def start_projection(
-    kind: str, context: BuildContext, generator: torch.Generator
+    kind: str, context: BuildContext[TransformSpec], generator: torch.Generator
 ) -> dict[str, Tensor]:
     """Return the numbers that a projection starts learning from."""
     with torch.random.fork_rng(devices=[]):
@@ -149,15 +152,14 @@ class TopKTokens(Transform):
     W the word-embedding matrix.
     """
 
-    def __init__(self, context: BuildContext) -> None:
-        k = context.count("topk-tokens", default=_PUBLISHED_K)
-        assert k is not None
+    def __init__(self, context: BuildContext[CountSpec]) -> None:
+        k = context.spec.count or _PUBLISHED_K
         rows = context.backbone.token_rows
         if k > len(rows):
             raise UsageError(
                 f"transform 'topk-tokens:{k}' is not allowed; the vocabulary has {len(rows)} tokens"
             )
-        self.spec = f"topk-tokens:{k}"
+        self.spec = str(replace(context.spec, count=k))
         self.takes = context.backbone.last_width
         self._k = k
         self._rows = rows

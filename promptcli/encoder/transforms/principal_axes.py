@@ -2,8 +2,9 @@
 ``embed-filter``.
 """
 
-import re
 from abc import abstractmethod
+from dataclasses import replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,6 +16,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
+from promptcli.grammar import CountSpec, EndsSpec, WhiteningSpec
 
 NOISE = 1e-10  #: variance, relative to the largest, that float32 rounding alone can make
 #: variance, relative to the mean square, below which vectors are one vector and its rounding
@@ -39,7 +41,7 @@ class FittedAxes(Transform):
     names: tuple[str, str]
     side = 0  #: which side of the other numbers is d
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[Any]) -> None:
         name = self.names[0].partition(".")[0]
         owner = f"transform {name!r} is fitted on sentences"
         choice = f"transform {name}"
@@ -53,7 +55,7 @@ class FittedAxes(Transform):
         self.stages = [("vector", lambda vectors: (vectors - mean) @ matrix)]
 
     @abstractmethod
-    def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
+    def read(self, context: BuildContext[Any], stored: Tensor) -> tuple[str, Tensor, Tensor]:
         """Return the spec in full, the numbers that it uses, and M."""
 
     @classmethod
@@ -96,16 +98,17 @@ class AllButTheTop(FittedAxes):
     names = ("all-but-the-top.mean", "all-but-the-top.axes")
     side = 1
 
-    def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
+    def read(self, context: BuildContext[CountSpec], stored: Tensor) -> tuple[str, Tensor, Tensor]:
         rows, d = stored.shape
-        k = context.count("all-but-the-top", default=max(1, round(d / 100)))
+        k = context.spec.count or max(1, round(d / 100))
         most = min(rows, d - 1)
-        if k is None or k > most:
+        if k > most:
             raise UsageError(
                 f"transform 'all-but-the-top:{k}' is not allowed; the fitted model has 1 to {most}"
             )
         axes = stored[:k]
-        return f"all-but-the-top:{k}", axes, torch.eye(d, device=axes.device) - axes.T @ axes
+        spec = str(replace(context.spec, count=k))
+        return spec, axes, torch.eye(d, device=axes.device) - axes.T @ axes
 
     @staticmethod
     def of_axes(basis: Array, variances: Array) -> Array:
@@ -120,16 +123,17 @@ class Spectral(FittedAxes):
 
     names = ("spectral.mean", "spectral.axes")
 
-    def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
+    def read(self, context: BuildContext[EndsSpec], stored: Tensor) -> tuple[str, Tensor, Tensor]:
         d, columns = stored.shape
-        top, bottom = _ends("spectral", context.argument, d)
+        top, bottom = _ends(context.spec, d)
+        spec = str(replace(context.spec, ends=(top, bottom)))
         if columns not in (d, d - top - bottom):
             kept = f"the fitted model keeps {columns} of {d} axes: fit it again"
-            raise UsageError(f"transform 'spectral:{top}-{bottom}' is not allowed; {kept}")
+            raise UsageError(f"transform {spec!r} is not allowed; {kept}")
         axes = stored
         if columns == d:
             axes = stored[:, top : d - bottom]
-        return f"spectral:{top}-{bottom}", axes, axes
+        return spec, axes, axes
 
 
 MEAN = "whitening.mean"
@@ -150,34 +154,24 @@ class Whitening(FittedAxes):
     ordered = True
     names = (MEAN, MATRIX)
 
-    def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
-        spec = f"whitening:{context.argument}"
-        match = re.fullmatch(
-            r"([1-9]\d*|all)(?::(\d+(?:\.\d+)?|\.\d+))?", context.argument or "all", flags=re.ASCII
-        )
-        if match is None or float(match[2] or _FULL) > 1:
-            allowed = (
-                "a whole number, e.g. whitening:200, and perhaps an exponent from 0 to 1,"
-                " whitening:all:0.25"
-            )
-            raise UsageError(f"transform {spec!r} is not allowed; give {allowed}")
-        exponent = float(match[2] or _FULL)
-        k = None
-        if match[1] != "all":
-            k = int(match[1])
+    def read(
+        self, context: BuildContext[WhiteningSpec], stored: Tensor
+    ) -> tuple[str, Tensor, Tensor]:
+        k = context.spec.columns
+        exponent = context.spec.exponent
+        if exponent is None:
+            exponent = _FULL
         if k is not None and k > stored.size(1):
             raise UsageError(
-                f"transform {spec!r} is not allowed; the fitted matrix has {stored.size(1)} columns"
+                f"transform '{context.spec}' is not allowed; the fitted matrix has"
+                f" {stored.size(1)} columns"
             )
         kept = stored[:, :k].contiguous()
         # a column is u s^-1/2 and u has length 1, so its length to the power of 2a - 1 is s^(1/2 -
         # a)
         matrix = kept * torch.linalg.vector_norm(kept, dim=0).pow(2 * exponent - 1)
-        if exponent != _FULL:
-            return f"whitening:{k or 'all'}:{exponent:g}", kept, matrix
-        if k is not None:
-            return f"whitening:{k}", kept, matrix
-        return "whitening", kept, matrix
+        spec = WhiteningSpec(k, None if exponent == _FULL else exponent)
+        return str(spec), kept, matrix
 
     @staticmethod
     def of_axes(basis: Array, variances: Array) -> Array:
@@ -202,7 +196,7 @@ class EmbedFilter(Transform):
     Without A-B, half of d stays.
     """
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, context: BuildContext[EndsSpec]) -> None:
         backbone = context.backbone
         if backbone not in _OUTPUT_AXES:
             rows = backbone.head.rows.detach().cpu().double()
@@ -211,25 +205,20 @@ class EmbedFilter(Transform):
             _OUTPUT_AXES[backbone] = one_sign(basis.flip(1).numpy())
         axes = _OUTPUT_AXES[backbone]
         self.takes = len(axes)
-        top, bottom = _ends("embed-filter", context.argument, self.takes)
-        self.spec = f"embed-filter:{top}-{bottom}"
+        top, bottom = _ends(context.spec, self.takes)
+        self.spec = str(replace(context.spec, ends=(top, bottom)))
         kept = axes[:, top : self.takes - bottom].astype(np.float32)
         columns = torch.from_numpy(kept).to(backbone.device)
         self.stages = [("vector", lambda vectors: vectors @ columns)]
 
 
-def _ends(name: str, argument: str | None, d: int) -> tuple[int, int]:
-    if argument is None:
+def _ends(spec: EndsSpec, d: int) -> tuple[int, int]:
+    """Return how many of d axes are dropped at the top and at the bottom."""
+    if spec.ends is None:
         return d // 4, d // 4
-    match = re.fullmatch(r"(\d+)-(\d+)", argument, flags=re.ASCII)
-    top = bottom = d
-    if match:
-        top = int(match[1])
-        bottom = int(match[2])
+    top, bottom = spec.ends
     if top + bottom >= d:
         allowed = f"how many of {d} axes to drop at the top and the bottom, fewer than {d} together"
-        example = f"{name}:{max(d // 16, 1)}-{d // 4}"
-        raise UsageError(
-            f"transform '{name}:{argument}' is not allowed; give {allowed}, e.g. {example}"
-        )
+        example = f"{spec.name}:{max(d // 16, 1)}-{d // 4}"
+        raise UsageError(f"transform '{spec}' is not allowed; give {allowed}, e.g. {example}")
     return top, bottom
