@@ -42,6 +42,9 @@ _CALLING: dict[str, Any] = {
 
 TABLE_ROWS = "model.safetensors"
 TABLE_MATRICES = frozenset(("embedding.weight", "embeddings"))
+#: The tensors of a table in 4 bits.
+PACKED_ROWS = "embedding.packed"
+PACKED_SCALES = "embedding.scales"
 _CUT = 200  # characters of a library's text in a message
 #: Sizes for which memory is taken -> the most that a model has; None: the side of one of its
 #: tensors.
@@ -255,6 +258,8 @@ def tensor_names(path: Path) -> frozenset[str]:
 def is_table(folder: Path) -> bool:
     """Return whether a folder is a table of words: one row for each token, and no layers."""
     names = tensor_names(folder / TABLE_ROWS)
+    if names == {PACKED_ROWS, PACKED_SCALES}:
+        return True
     return bool(names & TABLE_MATRICES) and names <= TABLE_MATRICES | {"mapping", "weights"}
 
 

@@ -11,7 +11,7 @@ import hashlib
 import math
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from promptcli.backbones.checking import (
+    PACKED_ROWS,
+    PACKED_SCALES,
     TABLE_MATRICES,
     TABLE_ROWS,
     is_table,
@@ -121,6 +123,62 @@ class TableTokenizer(WordTokenizer):
         return rows
 
 
+_BLOCK = 32  # numbers of a packed row that share a scale
+_MIDDLE = 8  # what stands for zero in 4 bits
+
+
+class PackedRows:
+    """Rows (v, d) in 4 bits; those that are asked for become float32.
+
+    A number is (q - 8) times the scale of its block of 32. The first 16 numbers of a block are the
+    low halves of its 16 bytes, the others the high ones, as in GGUF's Q4_0.
+    """
+
+    def __init__(self, halves: np.ndarray, scales: np.ndarray) -> None:
+        self._halves = halves
+        self._scales = scales
+        self.shape = len(scales), scales.shape[1] * _BLOCK
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, chosen: "np.ndarray | slice") -> np.ndarray:
+        """Return the chosen rows (k, d), float32."""
+        scales = self._scales[chosen].astype(np.float32)
+        blocks = self._halves[chosen].reshape(*scales.shape, _BLOCK // 2)
+        numbers = np.empty((*scales.shape, _BLOCK), np.float32)
+        numbers[..., : _BLOCK // 2] = blocks & 15
+        numbers[..., _BLOCK // 2 :] = blocks >> 4
+        numbers -= _MIDDLE
+        numbers *= scales[..., None]
+        return numbers.reshape(len(scales), -1)
+
+    def with_zeros(self) -> "PackedRows":
+        """Return the rows with one of zeros behind them."""
+        zeros = np.full((1, self._halves.shape[1]), _MIDDLE * 17, np.uint8)
+        no_scales = np.zeros((1, self._scales.shape[1]), self._scales.dtype)
+        halves = np.concatenate([self._halves, zeros])
+        return PackedRows(halves, np.concatenate([self._scales, no_scales]))
+
+
+def packed_rows(what: str, stored: Mapping[str, np.ndarray]) -> PackedRows:
+    """Return the packed rows of a file's tensors, whose types and shapes must fit each other."""
+    halves, scales = stored[PACKED_ROWS], stored[PACKED_SCALES]
+    shapes_fit = (
+        halves.ndim == scales.ndim == 2
+        and 0 < scales.size
+        and halves.shape == (len(scales), scales.shape[1] * _BLOCK // 2)
+    )
+    types_fit = halves.dtype == np.uint8 and scales.dtype == np.float16
+    if not types_fit or not shapes_fit:
+        raise UsageError(
+            f"{what} holds {PACKED_ROWS} {halves.dtype} {halves.shape} and {PACKED_SCALES}"
+            f" {scales.dtype} {scales.shape}; for rows of d numbers they are uint8 (v, d / 2) and"
+            f" float16 (v, d / {_BLOCK})"
+        )
+    return PackedRows(halves, scales)
+
+
 #: The name of a BERT's word embeddings among the tensors of its body, and in its file.
 TUNED_ROWS = "embeddings.word_embeddings.weight"
 _SHIPPED_ROWS = f"bert.{TUNED_ROWS}"
@@ -131,7 +189,7 @@ class WordTable:
     """The rows of words, and what cuts a sentence into them."""
 
     tokenizer: PieceTokenizer
-    rows: np.ndarray  #: (v, d)
+    rows: np.ndarray | PackedRows  #: (v, d)
     provenance: Provenance
     folder: Path  #: where its files are
     max_tokens: int = 1 << 30  #: longest input; a table of words has no limit
@@ -197,26 +255,40 @@ def read_table(name: str, folder: Path, revision: str | None) -> WordTable:
     distilled = config.get("model_type") == "model2vec"
     with opening(what):
         stored = load_arrays(folder / TABLE_ROWS)
-        rows = next(stored[matrix] for matrix in TABLE_MATRICES if matrix in stored)
-        if "mapping" in stored:
-            rows = rows[stored["mapping"].astype(np.int64)]
-        rows = rows.astype(np.float32)
-        if "weights" in stored:
-            rows = rows * stored["weights"].astype(np.float32)[:, None]
+        rows: np.ndarray | PackedRows
+        if PACKED_ROWS in stored:
+            rows = packed_rows(what, stored).with_zeros()
+        else:
+            rows = _with_zeros(_plain_rows(stored))
+        count = len(rows) - 1
         longest = None
         if distilled:
             longest = config.get("max_length", 512)
         tokenizer = TableTokenizer(
-            folder / "tokenizer.json", len(rows), unknown=not distilled, longest=longest
+            folder / "tokenizer.json", count, unknown=not distilled, longest=longest
         )
-        if (highest := max(tokenizer.items(), default=-1)) >= len(rows):
+        if (highest := max(tokenizer.items(), default=-1)) >= count:
             raise UsageError(
-                f"{what} has {len(rows)} rows, and its vocabulary goes to id {highest}: not of one"
+                f"{what} has {count} rows, and its vocabulary goes to id {highest}: not of one"
                 " model"
             )
-        rows = np.concatenate([rows, np.zeros((1, rows.shape[1]), np.float32)])
     provenance = Provenance(name, TABLE, revision, sha256(folder / TABLE_ROWS), tokenizer.sha256)
     return WordTable(tokenizer, rows, provenance, folder)
+
+
+def _plain_rows(stored: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the rows (v, d) float32 of a file's tensors, each by its token's weight."""
+    rows = next(stored[matrix] for matrix in TABLE_MATRICES if matrix in stored)
+    if "mapping" in stored:
+        rows = rows[stored["mapping"].astype(np.int64)]
+    rows = rows.astype(np.float32)
+    if "weights" in stored:
+        rows = rows * stored["weights"].astype(np.float32)[:, None]
+    return rows
+
+
+def _with_zeros(rows: np.ndarray) -> np.ndarray:
+    return np.concatenate([rows, np.zeros((1, rows.shape[1]), np.float32)])
 
 
 def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:

@@ -57,4 +57,4 @@ def load_table(
 
 
 def _on(device: str, table: WordTable) -> WordVectors:
-    return WordVectors(table, torch.from_numpy(table.rows).to(device))
+    return WordVectors(table, torch.from_numpy(table.rows[:]).to(device))
