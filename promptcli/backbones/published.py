@@ -7,11 +7,14 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.locating import SHIPPED, weights_digest
 from promptcli.named_templates import last_part
 from promptcli.storage.files import sha256
+
+if TYPE_CHECKING:
+    from promptcli.backbones.backbone import Backbone
 
 _WEIGHTS = "model.safetensors"
 
@@ -28,7 +31,15 @@ class PublishedBackbone:
     owners: tuple[str, ...] = ("",)  #: its owners on the hub; "" if it is called without one, too
     sha256: str | None = None  #: of its file of weights, where it is known here
 
-    def fits(self, backbone: Backbone) -> bool:
+    def describes(self, config: Mapping[str, Any]) -> bool:
+        """Return whether a language model's configuration has this shape."""
+        names = ("model_type", "num_hidden_layers", "hidden_size")
+        shape = tuple(config.get(name) for name in names)
+        if shape != (self.family, self.n_layers, self.width):
+            return False
+        return config.get("vocab_size") in self.rows
+
+    def fits(self, backbone: "Backbone") -> bool:
         """Return whether a backbone has this shape and vocabulary."""
         shape = (backbone.provenance.family, backbone.n_layers, backbone.width)
         if shape != (self.family, self.n_layers, self.width):
@@ -86,7 +97,7 @@ PUBLISHED: dict[str, PublishedBackbone] = {
 }
 
 
-def published_name(backbone: Backbone) -> str | None:
+def published_name(backbone: "Backbone") -> str | None:
     """Return the published or shipped backbone that one is, by the last part of its name, or None.
 
     Weights of a known hash decide. Of other published backbones no hash is known here: the hub's
@@ -111,7 +122,7 @@ def published_name(backbone: Backbone) -> str | None:
     return name if published.sha256 is None else None
 
 
-def _claimed(backbone: Backbone) -> str:
+def _claimed(backbone: "Backbone") -> str:
     """Return the name under which a backbone would be published; word vectors have one."""
     return "GloVe" if backbone.words_only else last_part(backbone.name)
 
@@ -121,6 +132,6 @@ def _shipped_digest(folder: Path) -> str:
     return weights_digest(folder)
 
 
-def _has_weights(backbone: Backbone, known: PublishedBackbone) -> bool:
+def _has_weights(backbone: "Backbone", known: PublishedBackbone) -> bool:
     file = backbone.folder / _WEIGHTS
     return not backbone.merged and file.is_file() and sha256(file) == known.sha256

@@ -4,7 +4,7 @@ reason.
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from promptcli.backbones.families import FAMILIES, family_of
 from promptcli.backbones.locating import SHIPPED as BACKBONES
 from promptcli.backbones.locating import locate
 from promptcli.backbones.names import words_only
+from promptcli.backbones.published import PUBLISHED
 from promptcli.encoder.template import lower
 from promptcli.encoder.tensor_names import DEEP_PREFIX
 from promptcli.errors import UsageError
@@ -531,14 +532,15 @@ def _plain(folder: _Folder) -> Entry:
     family = _check_family(folder, config)
     weights = folder.path / "model.safetensors"
     names = tensor_names(weights)
+    trained = _is_contrastive(config, names)
     if "prefix_encoder.embedding.weight" in names:
         kind = "PromCSE checkpoint"
         recipe = Recipe(pooling="last/cls")
-    elif re.search(r"prompt-?_?(ro)?bert", folder.name.lower()):
+    elif trained and re.search(r"prompt-?_?(ro)?bert", folder.name.lower()):
         template = _TEMPLATES["roberta" if "roberta" in family else "bert"]
         kind = "PromptBERT checkpoint"
         recipe = Recipe(prompt=template, pooling="last/mask")
-    elif "simcse" in folder.name.lower():
+    elif trained or _is_released_simcse(folder, config, names):
         kind = "SimCSE checkpoint"
         recipe = Recipe(pooling="last/cls")
     else:
@@ -546,7 +548,13 @@ def _plain(folder: _Folder) -> Entry:
         recipe = Recipe(folder.name, pooling="last/last-token" if FAMILIES[family].causal else "")
         return _entry(folder, "language model", recipe, {}, _assumed(recipe))
     supervised = bool(re.search(r"(?<!un)sup", folder.name.lower()))
-    taken = f"is taken for a {kind}, {'supervised' if supervised else 'unsupervised'} by its name"
+    if supervised:
+        how = "supervised by its name"
+    elif "unsup" in folder.name.lower():
+        how = "unsupervised by its name"
+    else:
+        how = "and read as an unsupervised one, without a head: its name has neither sup nor unsup"
+    taken = f"is taken for a {kind}, {how}"
     if names:
         stored = folder.tensors(weights.name)
     else:
@@ -558,6 +566,30 @@ def _plain(folder: _Folder) -> Entry:
         recipe = recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}")
         tensors = {**tensors, DEEP_PREFIX: numbers}
     return _entry(folder, kind, recipe, tensors, taken)
+
+
+def _is_contrastive(config: Mapping[str, Any], names: Collection[str]) -> bool:
+    """Return whether a checkpoint is one of SimCSE's program, or of those that grew from it.
+
+    It keeps a projection beside the language model, or the name of its class. Which of these
+    methods it is, and whether supervised, it does not keep: that is left to the folder's name.
+    """
+    classes = [str(name) for name in config.get("architectures") or ()]
+    return "mlp.dense.weight" in names or any(name.endswith("ForCL") for name in classes)
+
+
+#: Backbones of the models that SimCSE's authors released.
+_SIMCSE = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large")
+
+
+def _is_released_simcse(folder: _Folder, config: Mapping[str, Any], names: Collection[str]) -> bool:
+    """Return whether a folder is a model that SimCSE's authors released, or of that form.
+
+    Its projection was renamed to the pooler, so that only shape and name are left to tell.
+    """
+    named = "simcse" in folder.name.lower()
+    pooled = any("pooler." in name for name in names)
+    return named and pooled and any(PUBLISHED[name].describes(config) for name in _SIMCSE)
 
 
 def _check_plain(folder: _Folder, config: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import promptcli as pc
+from promptcli.backbones.published import PUBLISHED, PublishedBackbone
 from promptcli.errors import UsageError
 from tests.published import MODELS, MODULES, save_body, save_published, write
 from tests.reference import sentence_transformers_folder
@@ -187,11 +188,17 @@ def test_a_model_with_code_of_its_own_is_refused(tmp_path):
         pc.load(path)
 
 
-def test_an_author_s_checkpoint_is_told_by_its_name(tmp_path, caplog):
+def test_an_author_s_checkpoint_is_told_by_its_content(tmp_path, caplog, monkeypatch):
     config, fields, tokenizer, *_ = MODELS["all-MiniLM-L6-v2"]
-    save_body(tmp_path / "sup-simcse-bert-base-uncased", config, fields, tokenizer)
+    folder = tmp_path / "sup-simcse-bert-base-uncased"
+    save_body(folder, config, fields, tokenizer)
+    assert pc.load(folder, device="cpu").recipe.pooling != "last/cls"  # its name alone says nothing
+    shape = (fields["num_hidden_layers"], fields["hidden_size"])
+    rows = json.loads((folder / "config.json").read_text())["vocab_size"]
+    released = PublishedBackbone("bert", *shape, range(rows, rows + 1))
+    monkeypatch.setitem(PUBLISHED, "bert-base-uncased", released)
     with caplog.at_level("INFO", logger="promptcli"):
-        recipe = pc.load(tmp_path / "sup-simcse-bert-base-uncased", device="cpu").recipe
+        recipe = pc.load(folder, device="cpu").recipe
     assert (recipe.pooling, recipe.transforms, recipe.prompt) == (
         "last/cls",
         ("cls-pooler",),
