@@ -12,7 +12,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, lacking
 from promptcli.recipe import RECIPES
 from promptcli.reproducing.contexts import Draw, MeasurementContext
-from promptcli.reproducing.report import backbone_stem, file_stem, heads
+from promptcli.reproducing.report import backbone_stem, file_stem, heads, published_value
 from promptcli.reproducing.systems import with_head
 
 #: Recipes of Ditto's figure 4, those that need no training.
@@ -107,7 +107,7 @@ def draw_numbers(folder: Path, document: Mapping[str, Any]) -> Path | None:
             list(kinds.values()), list(kinds), loc="outside lower center", ncols=2, frameon=False
         )
         title = [f"{document['table']}: {document['title']}"]
-        if any("(" in head for head in heads(document)):
+        if any("other_tasks" in row["published"] for row in rows):
             title.append("The published average is of all tasks.")
         pictures.figure_title(figure, *title)
     return path
@@ -127,7 +127,7 @@ def _draw_row(
             panel.plot(measured["ci95"], [place, place], color=pictures.BLUE, linewidth=2)
         label = f"measured, {backbone['name']}" if backbone else "measured"
         panel.plot(measured["value"], place, "o", color=pictures.BLUE, linestyle="", label=label)
-    published = row["published"]["figures"].get(column)
+    published = published_value(row["published"], column)
     if published is not None:
         label = f"published, {row['published']['backbone']}"
         style = {"color": pictures.RED, "linestyle": "", "markerfacecolor": "none"}

@@ -333,11 +333,17 @@ def _row(
         "std": dict(row.std),
     }
     published_means: dict[str, float | None] = {}
+    other_tasks: dict[str, int] = {}
     for column, tasks in tasks_of_means.items():
         mean = _published_mean(row, column, tasks)
         published_means[column] = mean
+        count = len(COLUMNS[column].mean_of)
         if mean is not None:
             published["average_of_same_tasks"] = mean
+        elif column in row.published and 0 < len(tasks) < count:
+            other_tasks[column] = count
+    if other_tasks:
+        published["other_tasks"] = other_tasks
     differences: dict[str, float] = {}
     if own:
         differences = _differences(row, planned.cells, published_means)
@@ -348,10 +354,21 @@ def _row(
         "note": row.note,
         **_system_facts(planned.system, context),
         "published": published,
-        "figures": planned.cells,
+        "figures": _with_tasks(planned.cells),
         "difference": differences,
         "not_measured": planned.not_measured,
     }
+
+
+def _with_tasks(cells: Cells) -> Cells:
+    """Return cells in which each average has the number of its tasks."""
+    counted = {}
+    for column, found in cells.items():
+        if COLUMNS[column].mean_of:
+            counted[column] = {**found, "tasks": len(found["on"])}
+        else:
+            counted[column] = found
+    return counted
 
 
 def _system_facts(system: MeasuredSystem | None, context: MeasurementContext) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from promptcli.errors import NotFoundError
 from promptcli.reproducing.documents import grouped
-from promptcli.reproducing.measures import COLUMNS
+from promptcli.reproducing.measures import COLUMNS, EXTREMES
 from promptcli.reproducing.published import PublishedTable, published_tables
 from promptcli.reproducing.systems import SYSTEMS
 from promptcli.storage.files import write_text
@@ -24,17 +24,30 @@ class TableLine(NamedTuple):
 
 
 def heads(document: Mapping[str, Any]) -> list[str]:
-    """Return the heads of the columns; an average over fewer tasks names their number."""
+    """Return the heads of the columns; an average has the number of its tasks."""
     names = []
     for name in document["columns"]:
         column = COLUMNS[name]
-        measured = [row["figures"][name] for row in document["rows"] if name in row["figures"]]
-        tasks = max((len(cell["on"]) for cell in measured), default=0)
-        if 0 < tasks < len(column.mean_of):
+        tasks = _count_of_tasks(document, name)
+        if tasks > 0:
             names.append(f"{column.head} ({tasks} of {len(column.mean_of)})")
         else:
             names.append(column.head)
     return names
+
+
+def has_partial_average(document: Mapping[str, Any]) -> bool:
+    """Return whether an average is over fewer tasks than the papers'."""
+    columns = document["columns"]
+    return any(0 < _count_of_tasks(document, name) < len(COLUMNS[name].mean_of) for name in columns)
+
+
+def _count_of_tasks(document: Mapping[str, Any], column: str) -> int:
+    """Return the number of tasks of a measured average, 0 if the column has none."""
+    if not COLUMNS[column].mean_of:
+        return 0
+    cells = [row["figures"][column] for row in document["rows"] if column in row["figures"]]
+    return max((len(cell["on"]) for cell in cells), default=0)
 
 
 def score_columns(document: Mapping[str, Any]) -> list[int]:
@@ -56,8 +69,8 @@ def records(document: Mapping[str, Any]) -> list[dict[str, Any]]:
                     "method": row["method"],
                     "setting": row["setting"],
                     "column": COLUMNS[name].head,
-                    **_measured_fields(row["figures"].get(name)),
-                    **_published_fields(row["published"], name),
+                    **_measured_fields(name, row["figures"].get(name)),
+                    **_published_fields(name, row["published"], _count_of_tasks(document, name)),
                     "difference": row["difference"].get(name, ""),
                     "not_measured": row["not_measured"].get(name, ""),
                 }
@@ -65,21 +78,30 @@ def records(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _measured_fields(cell: Mapping[str, Any] | None) -> dict[str, Any]:
+def _measured_fields(column: str, cell: Mapping[str, Any] | None) -> dict[str, Any]:
     if cell is None:
-        return dict.fromkeys(("measured", "ci95_low", "ci95_high", "std"), "")
+        return dict.fromkeys(("measured", "tasks", "ci95_low", "ci95_high", "std"), "")
     low, high = cell["ci95"] or ("", "")
     return {
         "measured": _plain(cell["value"]),
+        "tasks": len(cell["on"]) if COLUMNS[column].mean_of else "",
         "ci95_low": low,
         "ci95_high": high,
         "std": cell.get("std", ""),
     }
 
 
-def _published_fields(published: Mapping[str, Any], column: str) -> dict[str, Any]:
+def _published_fields(column: str, published: Mapping[str, Any], measured: int) -> dict[str, Any]:
+    """Return what the paper prints; ``measured`` is the number of tasks of an average here."""
+    value = _plain(published_value(published, column))
+    tasks: int | str = ""
+    if value not in (None, "") and COLUMNS[column].mean_of:
+        tasks = len(COLUMNS[column].mean_of)
+        if "average_of_same_tasks" in published:
+            tasks = measured
     return {
-        "published": _plain(published["figures"].get(column, "")),
+        "published": "" if value is None else value,
+        "published_tasks": tasks,
         "published_std": published["std"].get(column, ""),
         "published_backbone": published["backbone"],
     }
@@ -175,12 +197,26 @@ def _published(published: Mapping[str, Any], columns: list[str]) -> Iterator[Tab
     """Yield the line of the published values, if there are any."""
     if not published["figures"]:
         return
-    cells = [_text(column, published["figures"].get(column)) for column in columns]
-    if "average_of_same_tasks" in published:
-        mean = next(column for column in columns if COLUMNS[column].mean_of)
-        cells[columns.index(mean)] = _text(mean, published["average_of_same_tasks"])
+    cells = []
+    others = published.get("other_tasks", {})
+    for column in columns:
+        text = _text(column, published_value(published, column))
+        if column in others:
+            text += f" (of {others[column]})"
+        cells.append(text)
     kind = "published" if published["own"] else "other"
     yield TableLine(kind, published["backbone"].split("/")[-1], cells)
+
+
+def published_value(published: Mapping[str, Any], column: str) -> Any:
+    """Return the published value of a column, None if there is none.
+
+    An average is that of the tasks that were measured, if the paper has them all.
+    """
+    is_mean = COLUMNS[column].mean_of and column not in EXTREMES
+    if is_mean and "average_of_same_tasks" in published:
+        return published["average_of_same_tasks"]
+    return published["figures"].get(column)
 
 
 def _text(column: str, value: Any, sign: str = "") -> str:
@@ -243,11 +279,11 @@ def caption(document: Mapping[str, Any]) -> list[str]:
         lines.append(f"no data: {', '.join(document['missing'])}")
     lines += _other_sizes(data)
     lines += _about_texts(document)
-    if any("(" in head for head in heads(document)):
+    if has_partial_average(document):
         lines.append("Avg: mean of the available tasks")
         lines.append(
             "published Avg: mean of the same tasks where the paper gives them, otherwise of all"
-            " seven"
+            " seven, marked (of 7)"
         )
     published = [row["published"] for row in rows if row["figures"]]
     if any(printed["figures"] and not printed["own"] for printed in published):

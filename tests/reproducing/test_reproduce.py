@@ -20,7 +20,7 @@ from promptcli.errors import PromptcliError
 from promptcli.evaluation.evaluator import average, evaluate
 from promptcli.models.entries import Entry
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.reproducing import measures
+from promptcli.reproducing import measures, report
 from promptcli.reproducing.contexts import MeasurementContext, head_of
 from promptcli.reproducing.documents import measure_table, overview
 from promptcli.reproducing.measures import MEASURE_OF
@@ -213,6 +213,30 @@ def test_another_backbone_has_no_difference_and_every_row_stays(context):
     # the published average shown is that of the tasks that are there
     assert lines[2].cells[-1] == f"{np.mean([42.38, 56.74, 50.6, 56.82, 58.15]):.2f}"
     assert any("other backbones" in line for line in caption(document))
+
+
+def test_an_average_has_one_definition_and_its_number_of_tasks_in_every_format(context):
+    document = measure_table(table("promptbert/5"), context())
+    row = row_of(document, "static avg")
+    same = f"{np.mean([42.38, 56.74, 50.6, 56.82, 58.15]):.2f}"
+    assert list(row_lines(row, document["columns"]))[-1].cells[-1] == same
+    records = [each for each in report.records(document) if each["method"] == "static avg"]
+    average = next(each for each in records if each["column"] == "Avg")
+    assert (average["tasks"], average["published_tasks"]) == (5, 5)
+    assert f"{average['published']:.2f}" == same
+    assert {each["tasks"] for each in records if each["column"] != "Avg"} == {""}
+    assert row["figures"]["Avg"]["tasks"] == 5
+    # a paper that prints its average alone: of all seven, and it says so
+    alone = measure_table(table("promptbert/1"), context())
+    row = row_of(alone, "last avg", "roberta-base")
+    assert any("(of 7)" in cell for cell in list(row_lines(row, alone["columns"]))[-1].cells)
+    [average] = [
+        each
+        for each in report.records(alone)
+        if (each["method"], each["published_backbone"], each["column"])
+        == ("last avg", "roberta-base", "Avg")
+    ]
+    assert (average["tasks"], average["published_tasks"]) in [(5, 7), ("", 7)]
 
 
 def test_the_published_backbone_has_differences(context, publish, tiny_backbone):
