@@ -64,8 +64,8 @@ def option(default: Any, about: str, **metadata: Any) -> Any:
     and ``panel`` stand in the help; ``typed`` is the type on the command line if it is narrower
     than in the library, ``kind`` the row of ``cli/jobs.py: KINDS`` that reads it; ``settings_of``
     is the dataclass whose fields stand for a mapping, of which those of ``only`` have an option
-    each; ``required`` holds on the command line only; ``in_python`` adds to the library's help;
-    ``hidden`` keeps the field off the command line.
+    each; ``required`` holds on the command line only; ``in_python`` and ``on_command_line`` add to
+    the help of the one; ``hidden`` keeps the field off the command line.
     """
     return _field(about, default, metadata)
 

@@ -128,7 +128,8 @@ class JobOptions:
 
     def _help(self, item: Any) -> str:
         """Return the help, in which other fields are called by their options."""
-        text = str(item.metadata["help"])
+        texts = [item.metadata["help"], item.metadata.get("on_command_line", "")]
+        text = " ".join(filter(None, texts))
         for other in fields_of(self.described):
             if not other.metadata.get("is_argument"):
                 name = self._names(other).split()[0].partition("/")[0]

@@ -225,6 +225,8 @@ RECIPE = SettingOptions(
         " or false; max-length=N; text-rule=prompteol."
     ),
 )
+#: Changes of a recipe as a parameter of a command.
+RecipeChanges = Annotated[dict[str, Any], RECIPE]
 _MODEL = (
     "Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a folder, or a hub"
     " id. Default: mini."
@@ -314,6 +316,11 @@ def choice_of(
     dtype = None if runtime.dtype == "auto" else runtime.dtype
     backbone = default_backbone(paper=paper)
     return Choice(model, changes or {}, backbone, runtime.device, dtype, runtime.backend, dim=dim)
+
+
+def words_of(values: Any) -> list[str]:
+    """Return what was typed for a field that the library also gives other values."""
+    return [str(value) for value in values]
 
 
 def with_argument(choice: Choice, named: str | None) -> Choice:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from promptcli.cli.jobs import JobOptions
 from promptcli.cli.options import MODEL, SettingOptions, choice_of, data_folder
@@ -91,6 +91,9 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
         hint = hints[name]
         if (get_origin(hint) or hint) is functools.partial:
             added, reads[name] = _of_function(next(waiting), flags, first=not options)
+        elif group := _group_of(hint):
+            added = list(group.options())
+            reads[name] = group.changes
         elif isinstance(hint, type) and issubclass(hint, Job):
             job = JobOptions(hint)
             added = list(job.options())
@@ -114,6 +117,13 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
     call.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
     call.__annotations__ = {option.name: option.annotation for option in options.values()}
     return call
+
+
+def _group_of(hint: Any) -> SettingOptions | None:
+    """Return the options that stand for a parameter: ``RecipeChanges``."""
+    if get_origin(hint) is not Annotated or get_origin(get_args(hint)[0]) is not dict:
+        return None
+    return next(item for item in get_args(hint) if isinstance(item, SettingOptions))
 
 
 def fields_by_set(command: Callable[..., None]) -> list[str]:

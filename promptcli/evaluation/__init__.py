@@ -3,66 +3,32 @@
 It imports nothing heavy, since the command line reads it: its functions import the work.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from promptcli.data.given import check_arguments
 from promptcli.data.senteval import tasks_from
 from promptcli.errors import UsageError
+from promptcli.jobs import Job, argument, function_of, option
 
 if TYPE_CHECKING:
     from promptcli.evaluation.evaluator import EvalSettings
     from promptcli.evaluation.scores import Evaluation, Label
     from promptcli.models.loading import Model
 
+_TASKS = "Transfer tasks and mteb"
+EXTERNAL = "Vectors of other programs"
 Tasks = str | Path | Sequence[str | Path]  #: tasks by their names, see ``evaluate``
 
 
-@check_arguments
-def evaluate(
-    models: "Model | Sequence[Model]" = (),
-    tasks: Tasks = (),
-    *,
-    data_dir: str | Path | None = None,
-    protocol: str = "senteval",
-    vectors: Sequence[str | Path] = (),
-    compare: "Model | None" = None,
-    fast: bool = False,
-    seed: int | None = None,
-    mteb_folder: str | Path = "mteb-results",
-    force: bool = False,
-    skip_missing: bool = False,
-) -> "Evaluation":
+@dataclass(frozen=True)
+class EvaluateJob(Job["Evaluation"]):
     """Score models on tasks of any kind. Global random states are unchanged.
 
     Each score of a named model is kept as its task ends, so that a second evaluation measures only
     what is missing.
-
-    Args:
-        models: One or several: an encoder, or what ``load`` takes. A named model with another
-            recipe for transfer tasks uses that one there.
-        tasks: ``STS12`` to ``STS16``, ``STS-B``, ``SICK-R`` (``sts``: all), ``STS-B:dev``,
-            ``demo``, ``demo:dev``, and files (CSV, TSV, JSONL, Parquet) of graded pairs, ``FILE``
-            with columns sentence1, sentence2, score or ``FILE:first,second,gold`` (Spearman x 100);
-            ``MR``, ``CR``, ``SUBJ``, ``MPQA``, ``SST-2``, ``TREC``, ``MRPC`` (``transfer``: all;
-            accuracy x 100 of SentEval's classifier); ``retrieval:FILE`` with columns query,
-            document, grade (nDCG@10 x 100, recall), and the same ranked by words, ``lexical:FILE``,
-            or by both, ``hybrid:FILE`` (as in ``search_index``); ``mteb:NAME``, run by mteb.
-            Default: the seven STS tasks with a ``data_dir``, else ``demo``.
-        data_dir: SentEval's ``downstream`` folder; without it STS tasks are fetched from the hub.
-        protocol: ``senteval``, or ``mteb``: SICK-R with all its pairs, raw text.
-        vectors: Score the vectors in a file (.npy, .parquet, .jsonl), too: row i is sentence i of
-            what ``--list-sentences`` prints. In Python that is ``task_sentences``.
-        compare: Compare each with this model, task by task (graded pairs and retrieval). Default:
-            every two of up to six models are compared on the mean of the graded pairs. By a paired
-            bootstrap, corrected for the number of comparisons (Holm).
-        fast: SentEval's 5-fold setting of transfer tasks: for development, not for print.
-        seed: Random seed of the classifiers (default: SentEval's 1111).
-        mteb_folder: Folder of mteb's own result files.
-        force: Measure again what an earlier evaluation kept.
-        skip_missing: Report tasks without data and models that cannot be opened or scored, and
-            score the others.
 
     Returns:
         A list of the scores of the vectors, then of one model after the other, each with its tasks
@@ -80,78 +46,160 @@ def evaluate(
         >>> score.ci95[0] < score.value < score.ci95[1]
         True
     """
-    from promptcli.data.tasks import RetrievalTask, STSTask, TransferTask
-    from promptcli.evaluation import candidates
-    from promptcli.evaluation.evaluator import (
-        check_tasks,
-        compare_rows,
-        read_embedded,
-        score_vectors,
-    )
-    from promptcli.evaluation.kept import KeptScores
-    from promptcli.evaluation.scores import Evaluation, Score
-    from promptcli.models.loading import as_list
 
-    with tasks_from(data_dir):
-        loaded = candidates.load_named_tasks(tasks, protocol=protocol, skip_missing=skip_missing)
-        settings = eval_settings(fast=fast, seed=seed, mteb_folder=mteb_folder)
-        named = as_list(models)
-        if compare is not None:
-            named = [*named, compare]
-        rows = candidates.candidates_of(named)
-        baseline = None
-        if compare is not None:
-            baseline = rows[-1][0]
+    models: "Model | Sequence[Model]" = argument(
+        "Names of models and recipes (ditto:1-9: a head), folders, hub ids, recipe files.",
+        (),
+        in_python="One or several, each also an encoder, or what else `load` takes. A named model"
+        " with another recipe for transfer tasks uses that one there.",
+        on_command_line="Default: every recipe that needs no fitting; for tasks without graded"
+        " pairs, mini.",
+        metavar="MODEL",
+        typed=list[str],
+    )
+    tasks: Tasks = option(
+        (),
+        "`STS12` to `STS16`, `STS-B`, `SICK-R` (`sts`: all), `STS-B:dev`, `demo`, `demo:dev`, and"
+        " files (CSV, TSV, JSONL, Parquet) of graded pairs, `FILE` with columns sentence1,"
+        " sentence2, score or `FILE:first,second,gold` (Spearman x 100); `MR`, `CR`, `SUBJ`,"
+        " `MPQA`, `SST-2`, `TREC`, `MRPC` (`transfer`: all; accuracy x 100 of SentEval's"
+        " classifier); `retrieval:FILE` with columns query, document, grade (nDCG@10 x 100,"
+        " recall), and the same ranked by words, `lexical:FILE`, or by both, `hybrid:FILE` (as in"
+        " `promptcli index search`); `mteb:NAME`, run by mteb. Default: the seven STS tasks with a"
+        " `data_dir`, else `demo`.",
+        names="task",
+        typed=list[str],
+    )
+    _: KW_ONLY
+    data_dir: str | Path | None = option(
+        None,
+        "SentEval's `downstream` folder; without it STS tasks are fetched from the hub.",
+        typed=Path,
+        kind="data folder",
+    )
+    protocol: str = option(
+        "senteval", "`senteval`, or `mteb`: SICK-R with all its pairs, raw text."
+    )
+    vectors: Sequence[str | Path] = option(
+        (),
+        "Score the vectors in a file (.npy, .parquet, .jsonl), too: row i is sentence i of what"
+        " `promptcli eval --list-sentences` prints.",
+        in_python="In Python that is `task_sentences`.",
+        metavar="FILE",
+        panel=EXTERNAL,
+        typed=list[str],
+    )
+    compare: "Model | None" = option(
+        None,
+        "Compare with this model, task by task. Default: every two of up to six models are compared"
+        " on the average of their graded pairs and on that of their accuracies. By a paired"
+        " bootstrap, corrected for the number of comparisons (Holm).",
+        on_command_line="Of the changes only the backbone and max-length apply to it.",
+        metavar="MODEL",
+        typed=str,
+    )
+    fast: bool = option(
+        False,
+        "SentEval's 5-fold setting of transfer tasks: for development, not for print.",
+        panel=_TASKS,
+    )
+    seed: int | None = option(
+        None, "Random seed of the classifiers (default: SentEval's 1111).", min=0, panel=_TASKS
+    )
+    mteb_folder: str | Path = option(
+        "mteb-results", "Folder of mteb's own result files.", metavar="FOLDER", panel=_TASKS
+    )
+    force: bool = option(False, "Measure again what an earlier evaluation kept.")
+    skip_missing: bool = option(
+        False,
+        "Report tasks without data and models that cannot be opened or scored, and score the"
+        " others.",
+        hidden=True,
+    )
+
+    def run(self) -> "Evaluation":
+        from promptcli.data.tasks import TransferTask
+        from promptcli.evaluation import candidates
+        from promptcli.evaluation.evaluator import (
+            check_tasks,
+            compare_rows,
+            read_embedded,
+            score_vectors,
+        )
+        from promptcli.evaluation.kept import KeptScores
+        from promptcli.evaluation.scores import Evaluation, Score
+        from promptcli.models.loading import as_list
+
+        with tasks_from(self.data_dir):
+            loaded = candidates.load_named_tasks(
+                self.tasks, protocol=self.protocol, skip_missing=self.skip_missing
+            )
+            settings = self.settings()
+            named = as_list(self.models)
+            if self.compare is not None:
+                named = [*named, self.compare]
+            rows = candidates.candidates_of(named)
+            baseline = None
+            if self.compare is not None:
+                baseline = rows[-1][0]
+                self._check_comparison(dict(rows), loaded.tasks)
+            transfer = [task for task in loaded.tasks if isinstance(task, TransferTask)]
+            candidates.note_examples(transfer)
+            check_tasks(transfer, settings.training)
+            external = [
+                read_embedded(Path(path), loaded.tasks) for path in dict.fromkeys(self.vectors)
+            ]
+            scores: dict[Label, list[Score]] = {}
+            for each in external:
+                scores[each.label] = score_vectors([each], loaded.tasks, settings)
+            opened, refused = candidates.open_candidates(dict(rows))
+            if refused and not (self.skip_missing and (opened or external)):
+                raise next(iter(refused.values()))
+            scored, failed = candidates.score_models(
+                opened,
+                loaded.tasks,
+                settings,
+                KeptScores(settings, fresh=self.force),
+                strict=not self.skip_missing,
+            )
+            refused |= failed
+            if baseline is not None and baseline in refused:
+                raise refused[baseline]
+            if refused and not any(scored.values()) and not external:
+                raise next(iter(refused.values()))
+            for label, _ in rows:
+                scores[label] = scored.get(label, [])
+            evaluation = Evaluation(scores, loaded.tasks, loaded.missing)
+            evaluation.refused = refused
+            candidates.note_cosines(evaluation)
+            evaluation.comparisons = compare_rows(evaluation.rows, baseline)
+            return evaluation
+
+    def _check_comparison(self, encoders: "Mapping[Label, Any]", tasks: Sequence[Any]) -> None:
+        """Refuse a comparison for which there is no task or no second model."""
+        from promptcli.data.tasks import RetrievalTask, STSTask, TransferTask
+
         comparable = STSTask | TransferTask | RetrievalTask
-        if baseline is not None and not any(isinstance(task, comparable) for task in loaded.tasks):
+        if not any(isinstance(task, comparable) for task in tasks):
             raise UsageError(
                 "`compare` takes graded pairs, transfer tasks or retrieval; name one, or leave"
                 " it out"
             )
-        if baseline is not None and not vectors and len(dict(rows)) == 1:
-            raise UsageError(f"`compare`: {baseline.recipe} is the only encoder; name a second one")
-        transfer = [task for task in loaded.tasks if isinstance(task, TransferTask)]
-        candidates.note_examples(transfer)
-        check_tasks(transfer, settings.training)
-        external = [read_embedded(Path(path), loaded.tasks) for path in dict.fromkeys(vectors)]
-        scores: dict[Label, list[Score]] = {}
-        for each in external:
-            scores[each.label] = score_vectors([each], loaded.tasks, settings)
-        opened, refused = candidates.open_candidates(dict(rows))
-        if refused and not (skip_missing and (opened or external)):
-            raise next(iter(refused.values()))
-        scored, failed = candidates.score_models(
-            opened,
-            loaded.tasks,
-            settings,
-            KeptScores(settings, fresh=force),
-            strict=not skip_missing,
-        )
-        refused |= failed
-        if baseline is not None and baseline in refused:
-            raise refused[baseline]
-        if refused and not any(scored.values()) and not external:
-            raise next(iter(refused.values()))
-        for label, _ in rows:
-            scores[label] = scored.get(label, [])
-        evaluation = Evaluation(scores, loaded.tasks, loaded.missing)
-        evaluation.refused = refused
-        candidates.note_cosines(evaluation)
-        evaluation.comparisons = compare_rows(evaluation.rows, baseline)
-        return evaluation
+        if not self.vectors and len(encoders) == 1:
+            (only,) = encoders
+            raise UsageError(f"`compare`: {only.recipe} is the only encoder; name a second one")
+
+    def settings(self) -> "EvalSettings":
+        """Return the settings of transfer tasks and mteb."""
+        from promptcli.evaluation.classifier import FAST, FULL, SEED
+        from promptcli.evaluation.evaluator import EvalSettings
+
+        training = FAST if self.fast else FULL
+        seed = SEED if self.seed is None else self.seed
+        return EvalSettings(training, seed, Path(self.mteb_folder))
 
 
-def eval_settings(
-    *, fast: bool = False, seed: int | None = None, mteb_folder: str | Path = "mteb-results"
-) -> "EvalSettings":
-    """Return the settings of transfer tasks and mteb that ``evaluate`` uses for these arguments."""
-    from promptcli.evaluation.classifier import FAST, FULL, SEED
-    from promptcli.evaluation.evaluator import EvalSettings
-
-    training = FAST if fast else FULL
-    if seed is None:
-        seed = SEED
-    return EvalSettings(training, seed, Path(mteb_folder))
+evaluate = function_of(EvaluateJob, "evaluate")
 
 
 @check_arguments

@@ -12,7 +12,6 @@ from promptcli.cli.signatures import help_of, is_expanded, prose
 #: the command line, with a help of their own.
 WRITTEN_OUT = {
     "embed": ([pc.embed, pc.embed_parts], {"files", "model"}),
-    "eval": ([pc.evaluate], {"models", "compare", "force"}),
     "train": ([pc.train], {"method", "name", "resume"}),
     "analyze": ([pc.analyze], {"name", "on"}),
 }
