@@ -24,6 +24,7 @@ Advance = Callable[[float], None]
 StageDisplay = Callable[[str, int | None], AbstractContextManager[Advance]]
 _DISPLAY: ContextVar[StageDisplay | None] = ContextVar("promptcli_stages", default=None)
 _SILENT: ContextVar[bool] = ContextVar("promptcli_silent", default=False)
+_COMMAND: ContextVar[str] = ContextVar("promptcli_command", default="")
 _OFFLINE: ContextVar[bool] = ContextVar("promptcli_offline", default=False)
 
 
@@ -44,6 +45,16 @@ def without_network(wanted: bool = True) -> AbstractContextManager[None]:
 def is_offline() -> bool:
     """Return whether the network is forbidden."""
     return _OFFLINE.get()
+
+
+def command_typed(command: str) -> AbstractContextManager[None]:
+    """Remember in the block what was typed, for the record of what the command makes."""
+    return _set(_COMMAND, command)
+
+
+def typed_command() -> str:
+    """Return the command line that is running; "" in a program."""
+    return _COMMAND.get()
 
 
 def stages_shown(display: StageDisplay | None) -> AbstractContextManager[None]:

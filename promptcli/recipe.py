@@ -56,7 +56,8 @@ class Recipe:
     text_rule: str | None = setting(
         None,
         "Rule for the sentence's own characters, after the period: `prompteol` (\" becomes ', a"
-        " final ? a full stop), `lower`, `as-typed` (white space around it stays). Default: none.",
+        ' final ? a full stop), `full-stop` (" ." unless punctuation ends it), `lower`, `as-typed`'
+        " (white space around it stays). Default: none.",
     )
     pooling: str = setting(
         "",
@@ -240,6 +241,7 @@ class Choice:
     dtype: str | None = None
     backend: str = "torch"
     dim: int | None = None  #: first dimensions of the vectors, of a model trained for it; None: all
+    threads: int | None = None  #: processor threads that were asked for; a run remembers them
 
 
 _MANUAL = f'This sentence : "{SLOT}" means {MASK} .'

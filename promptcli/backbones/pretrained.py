@@ -6,7 +6,7 @@ Safetensors only, no remote code.
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -139,21 +139,43 @@ def _with_adapter(backbone: Backbone, name: str, folder: Path, revision: str | N
     return backbone
 
 
-def family_and_width(name: str) -> tuple[str, int]:
-    """Return a backbone's family and the width of its hidden states, by its config.json alone."""
+@dataclass(frozen=True)
+class Shape:
+    """The size of a language model, as its configuration says it; None: it does not."""
+
+    family: str
+    width: int  #: of the hidden states
+    layers: int | None = None
+    heads: int | None = None
+    vocabulary: int | None = None
+
+
+def shape_of(name: str) -> Shape:
+    """Return the shape of a backbone, by its config.json alone; an adapter has that of its base."""
     what = f"backbone {name!r}"
     with without_network():
         folder, _ = locate(name)
         base = _base(what, folder)
     if base is not None:
-        return family_and_width(base)
+        return shape_of(base)
     config = checking.read_config(what, folder)
-    widths = [config.get(field) for field in ("hidden_size", "d_model", "n_embd", "dim")]
-    width = next((width for width in widths if isinstance(width, int)), None)
     family = _known_family(what, config)
+    width = _size(config, "hidden_size", "d_model", "n_embd", "dim")
     if width is None:
         raise UsageError(f"config.json of {what} names no width")
-    return family, width
+    return Shape(
+        family,
+        width,
+        layers=_size(config, "num_hidden_layers", "n_layer", "n_layers"),
+        heads=_size(config, "num_attention_heads", "n_head", "n_heads"),
+        vocabulary=_size(config, "vocab_size"),
+    )
+
+
+def _size(config: dict[str, Any], *names: str) -> int | None:
+    """Return the first of these fields that is a whole number."""
+    values = [config.get(name) for name in names]
+    return next((value for value in values if isinstance(value, int)), None)
 
 
 def _known_family(what: str, config: dict[str, Any]) -> str:

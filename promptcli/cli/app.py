@@ -13,6 +13,7 @@ import errno
 import functools
 import importlib
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -34,7 +35,7 @@ from promptcli.cli.signatures import expand, fields_by_set, is_expanded, prose
 from promptcli.cli.stopping import Terminated, interruptible
 from promptcli.cli.usage_lines import source, typed, usage_line
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
-from promptcli.notes import stages_shown, without_network
+from promptcli.notes import command_typed, stages_shown, without_network
 from promptcli.serving.worker import computing
 from promptcli.settings import ANOTHER_HOME, program_folder
 
@@ -152,10 +153,12 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command with the program's options, given before or after it."""
-        values = dict(ctx.find_root().params)
+        root = ctx.find_root()
+        values = dict(root.params)
         for name in Runtime.__dataclass_fields__:
             value = ctx.params.pop(name)
-            if source(ctx, name) == "COMMANDLINE":
+            in_file = source(ctx, name) == "DEFAULT_MAP" and source(root, name) != "COMMANDLINE"
+            if in_file or source(ctx, name) == "COMMANDLINE":
                 values[name] = value
         runtime = Runtime(**{name: values[name] for name in Runtime.__dataclass_fields__})
         runtime.configure_libraries()
@@ -164,7 +167,13 @@ class Command(TyperCommand):
         TYPED.set(names | {parameter.name: typed(parameter) for parameter in self.get_params(ctx)})
         self._note_repeated(ctx.meta["words"])
         self._note_variables(ctx)
-        with without_network(runtime.offline), stages_shown(None if runtime.quiet else progress):
+        typed_words = ctx.meta["words"][1 if self.implied_argument else 0 :]
+        command = shlex.join(["promptcli", *self.path.split(), *typed_words])
+        with (
+            without_network(runtime.offline),
+            stages_shown(None if runtime.quiet else progress),
+            command_typed(command),
+        ):
             return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -315,7 +315,16 @@ def choice_of(
     runtime = RUNTIME.get()
     dtype = None if runtime.dtype == "auto" else runtime.dtype
     backbone = default_backbone(paper=paper)
-    return Choice(model, changes or {}, backbone, runtime.device, dtype, runtime.backend, dim=dim)
+    return Choice(
+        model,
+        changes or {},
+        backbone,
+        runtime.device,
+        dtype,
+        runtime.backend,
+        dim=dim,
+        threads=runtime.threads,
+    )
 
 
 def words_of(values: Any) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from promptcli.backbones.devices import choose_dtype
+from promptcli.backbones.pretrained import Shape
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.errors import PromptcliError, UsageError
@@ -27,6 +28,7 @@ from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives import find_objective
+from promptcli.training.presets import preset_for
 from promptcli.training.processes import start_processes
 from promptcli.training.run import TrainingRun
 
@@ -232,9 +234,17 @@ def _method_and_settings(
     form = FORMS[row.argument]
     method = find_method(form.method, supervised=row.setting == "sup")
     published = {short_name(name): name for name in method.paper}
-    name = published.get(context.published or "", "")
-    settings = method.settings(name, context.backbone.width)
-    return method, settings.replace(**form.changes)
+    name = published.get(context.published or "", context.backbone_name)
+    backbone = context.backbone
+    shape = Shape(
+        backbone.provenance.family,
+        backbone.width,
+        backbone.n_layers,
+        backbone.n_heads,
+        len(backbone.token_rows),
+    )
+    preset = preset_for(method, name, shape=shape)
+    return method, preset.settings.replace(**form.changes)
 
 
 #: Makes the system of a row.

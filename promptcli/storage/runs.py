@@ -129,6 +129,8 @@ class Position:
     step: int = 0  #: Steps done.
     seen: int = 0  #: Tokens seen in pre-training, examples in contrastive training.
     seconds: float = 0.0  #: Time spent in steps, before and after resuming.
+    scored_at: int = 0  #: ``seen`` at the last development score.
+    losses: tuple[float, ...] = ()  #: Of the steps since then.
 
 
 def save_state(
@@ -148,6 +150,8 @@ def save_state(
         "step": str(position.step),
         "seen": str(position.seen),
         "seconds": repr(position.seconds),
+        "scored_at": str(position.scored_at),
+        "losses": json.dumps(position.losses),
     }
     with atomic_path(path) as temporary:
         save_tensors(tensors, temporary, metadata)
@@ -182,7 +186,12 @@ def load_state(
                 steps = torch.tensor(float(metadata["step"]), device=device)
                 optimizer.state[parameter] = {"step": steps, **moments}
             return Position(
-                int(metadata["step"]), int(metadata["seen"]), float(metadata["seconds"])
+                int(metadata["step"]),
+                int(metadata["seen"]),
+                float(metadata["seconds"]),
+                # states of older versions were written at scores only
+                int(metadata.get("scored_at", metadata["seen"])),
+                tuple(json.loads(metadata.get("losses", "[]"))),
             )
     except (SafetensorError, OSError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise UsageError(

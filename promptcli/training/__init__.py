@@ -73,7 +73,8 @@ def train(
             task.
         data_dir: SentEval folder of the tasks.
         resume: Resume the unfinished run of that name, which needs no other argument; it ends with
-            the weights of a run that was never killed.
+            the weights of a run that was never killed. With a method, a run is begun if none is
+            there, and one that has ended is returned as it is.
         force: Replace a model of that name.
         report_to: Tracker that is told loss, learning rate, gradient norm, speed, development score
             and settings: `tensorboard`, `wandb`, `mlflow`, `trackio`, or several.
@@ -94,6 +95,7 @@ def train(
         >>> pc.train("dcpcse", steps=100).encoder.encode(["A cat sleeps."]).shape  # doctest: +SKIP
         (1, 256)
     """
+    from promptcli.training.finished import check_same
     from promptcli.training.run import TrainingJob
 
     with without_network(offline):
@@ -115,6 +117,9 @@ def train(
             bad_lines=bad_lines,
             offline=offline,
         )
+        if not job.method and (ended := _ended(name, resume=resume)) is not None:
+            check_same(ended.entry, settings)
+            return ended
         return _begun(job).train()
 
 
@@ -133,7 +138,7 @@ def train_sweep(
             the stopped runs.
 
     Returns:
-        The runs, in the order of the trials.
+        The runs, in the order of the trials; with ``resume`` after their end the best one alone.
 
     Raises:
         UsageError: As ``train``, or a name of a run that a model has.
@@ -144,10 +149,14 @@ def train_sweep(
         >>> runs = pc.train_sweep(trials, method="simcse", name="mine")  # doctest: +SKIP
         >>> [run.chosen_by for run in runs]  # doctest: +SKIP
     """
+    from promptcli.training.finished import check_same_runs
     from promptcli.training.sweep import run_trials
 
     with without_network(bool(given.get("offline"))):
         job = _job_of_several(name, given)
+        if (ended := _ended(name, resume=job.resume)) is not None:
+            check_same_runs(ended.entry, trials, job.wanted(trials))
+            return [ended]
         return run_trials(_begun(job), trials, name)
 
 
@@ -184,7 +193,7 @@ def train_search(
         >>> found = pc.train_search(space, 20, method="simcse", name="mine")  # doctest: +SKIP
         >>> found.best.chosen_by, found.trials[0].changes  # doctest: +SKIP
     """
-    from promptcli.training.trials import search_settings
+    from promptcli.training.trials import ended_search, search_settings
 
     if trials < 1:
         raise UsageError(f"`trials` {trials}: give 1 or more")
@@ -195,6 +204,8 @@ def train_search(
         drawn[setting] = Range.of(values) if isinstance(values, str) else values
     with without_network(bool(given.get("offline"))):
         job = _job_of_several(name, given)
+        if (ended := _ended(name, resume=job.resume)) is not None:
+            return ended_search(ended)
         return search_settings(_begun(job), drawn, trials, name)
 
 
@@ -229,6 +240,29 @@ def is_begun(name: str) -> bool:
 
     registry = open_registry()
     return any(RunFolder(registry.run_folder(folder)).given for folder in (name, f"{name}.sweep"))
+
+
+def is_trained(name: str) -> bool:
+    """Return whether a training has made the model of that name."""
+    from promptcli.models.loading import open_registry
+
+    registry = open_registry()
+    return name in registry.names() and "trained" in registry.card(name).provenance
+
+
+def _ended(name: str | None, *, resume: bool) -> "Trained | None":
+    """Return the result of a run, or of several, that is resumed after its end."""
+    from promptcli.models.loading import open_registry
+    from promptcli.training.finished import finished_model, note_done
+    from promptcli.training.run import Trained
+
+    if not resume or name is None:
+        return None
+    entry = finished_model(open_registry(), name)
+    if entry is None:
+        return None
+    note_done(entry)
+    return Trained(entry)
 
 
 def begun_trials(name: str) -> list[dict[str, Setting]]:

@@ -8,8 +8,9 @@ import functools
 import hashlib
 import os
 import platform
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.lora import is_lora
-from promptcli.backbones.pretrained import family_and_width
+from promptcli.backbones.pretrained import shape_of
 from promptcli.data.bad_lines import IGNORED, REFUSED_WITH_HINT, BadRows, bad_rows
 from promptcli.data.dialect import GRADED_PAIRS, PAIRS, split_columns
 from promptcli.data.senteval import tasks_from
@@ -43,16 +44,18 @@ from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.models.entries import Entry
 from promptcli.models.loading import DEFAULT, open_model, open_registry
 from promptcli.models.registry import Registry, portable
-from promptcli.notes import note, silent, warn, without_network
+from promptcli.notes import note, silent, typed_command, warn, without_network
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE, PAPER, home_folder
 from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training.batches import check_sizes, source_shares, steps_of
+from promptcli.training.finished import check_same, finished_model, note_done
 from promptcli.training.methods import METHODS, find_method, forms
 from promptcli.training.methods.method import Method, keeps_head
 from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
 from promptcli.training.objectives import find_objective
+from promptcli.training.presets import SettingsInForce, in_force, preset_for
 from promptcli.training.processes import Processes, start_processes
 from promptcli.training.teacher import (
     SentenceVectors,
@@ -163,6 +166,8 @@ class Trained:
     def to_dict(self) -> dict[str, Any]:
         shown = ("seed", "steps", "best_step", "seconds", "nearest_words")
         facts = {name: self.facts[name] for name in shown if self.facts[name] != []}
+        traced = ("settings", "settings_from", "differs_from_paper", "data", "command", "versions")
+        facts |= {name: self.facts[name] for name in traced if name in self.facts}
         columns = {
             "untrained": self.untrained,
             "begun": self.begun,
@@ -204,6 +209,7 @@ class TrainingJob:
     #: of the trackers' group; None: the run is a group by itself
     group: str | None = None
     watchers: Sequence[Watcher] = ()
+    command: str = ""  #: with which a run that is resumed was begun
 
     @property
     def where(self) -> Choice:
@@ -222,15 +228,8 @@ class TrainingJob:
         """
         method = find_method(self.method, supervised=self.supervised)
         backbone = self._backbone(method)
-        if self.paper and backbone not in method.paper:
-            if method.paper:
-                published = f"only for: {', '.join(method.paper)}"
-            else:
-                published = "leave it out"
-            raise UsageError(
-                f"`paper`: no settings of {method.name} are published for backbone {backbone!r};"
-                f" {published}"
-            )
+        if self.paper and not method.paper:
+            raise UsageError(f"`paper`: no settings of {method.name} are published; leave it out")
         return method, backbone, self._data(), self._development()
 
     def _backbone(self, method: Method) -> str:
@@ -304,24 +303,31 @@ class TrainingJob:
             f"{error.file} has graded pairs, which {self.method} does not read: {remedy}"
         )
 
-    def settings(self, method: Method, backbone: str, width: int | None = None) -> TrainingSettings:
-        """Return the settings in force on a backbone of that width, which is looked up if None."""
-        if self.paper:
-            return method.changed(method.published(backbone), self.changes)
-        if width is None:
-            if backbone in method.paper:
-                width = 0
-            else:
-                width = family_and_width(backbone)[1]
-        settings = method.settings(backbone, width)
+    def settings(self, method: Method, backbone: str) -> SettingsInForce:
+        """Return the settings in force on a backbone."""
+        preset = preset_for(method, backbone, paper=self.paper)
+        of_start: dict[str, Any] = {}
         if (
             self.start_reads is not None
-            and keeps_head(settings)
+            and not self.paper
+            and keeps_head(preset.settings)
             and not _has_head(self.start_reads)
         ):
-            # a new head would unlearn what the start knows
-            settings = settings.replace(keep_head=False)
-        return method.changed(settings, self.changes)
+            of_start["keep_head"] = False  # a new head would unlearn what the start knows
+        return in_force(method, backbone, self.changes, paper=self.paper, of_start=of_start)
+
+    def wanted(self, trials: Sequence[Mapping[str, Setting]]) -> list[dict[str, Any]]:
+        """Return what the record of each of several runs would say: method, settings, data."""
+        inputs = self._inputs()
+        examples = inputs.examples
+        method = find_method(self.method, supervised=examples.supervised)
+        data = {"data": examples.sha256, "development": inputs.development.sha256()}
+        rows = []
+        for changes in trials:
+            job = dataclasses.replace(self, changes={**self.changes, **changes})
+            settings = job.settings(method, inputs.backbone).settings
+            rows.append({"method": method.name, **dataclasses.asdict(settings), **data})
+        return rows
 
     def started(self, method: Method, settings: TrainingSettings, family: str) -> Method:
         """Return the method as it reads sentences, which is as its start does, unless the papers'
@@ -351,6 +357,7 @@ class TrainingJob:
             if value is None and getattr(self, field) is not None:
                 in_memory.append(field)
         return {
+            "command": self.command or typed_command(),
             "folder": os.getcwd(),
             "method": self.method,
             **named,
@@ -360,12 +367,21 @@ class TrainingJob:
             "model": self.where.model,
             "backbone": self.where.backbone,
             "dtype": self.where.dtype,
+            "threads": self.where.threads,
             "start": self.start,
             "supervised": self.supervised,
             "paper": self.paper,
             "changes": dict(self.changes),
             "report_to": list(self.report_to),
         }
+
+    def _asked_for(self) -> dict[str, Any]:
+        """Return the command and the arguments of the run, for the record of its model."""
+        given = self.given()
+        del given["folder"]  # of this machine
+        command = given.pop("command")
+        dtype = given["dtype"] or "auto"
+        return {"dtype": dtype, "command": command or None, "arguments": given}
 
     def resumed(self, folder: Path) -> "TrainingJob":
         """Return the job, completed by the settings that the run in ``folder`` began with."""
@@ -385,7 +401,11 @@ class TrainingJob:
                 data = files[0]
             else:
                 data = [Path(file) for file in files]
-        where = self.where
+        where = dataclasses.replace(
+            self.where,
+            dtype=self.where.dtype or given["dtype"],
+            threads=self.where.threads or given.get("threads"),
+        )
         if where.model is None:
             model = given["model"] and _located(given["model"], begun)
             where = dataclasses.replace(
@@ -399,7 +419,7 @@ class TrainingJob:
                 **{name: _setting(value) for name, value in given["changes"].items()},
                 **self.changes,
             },
-            backbone=dataclasses.replace(where, dtype=where.dtype or given["dtype"]),
+            backbone=where,
             start=self.start or given["start"],
             supervised=self.supervised or given["supervised"],
             paper=self.paper or given["paper"],
@@ -407,6 +427,7 @@ class TrainingJob:
             data_dir=self.data_dir or (given["data_dir"] and _located(given["data_dir"], begun)),
             tests=self.tests or [_located(test, begun) for test in given["tests"]],
             report_to=self.report_to or given.get("report_to", ()),  # older runs had none
+            command=given.get("command", ""),
         )
 
     def describe(self) -> dict[str, Any]:
@@ -415,31 +436,34 @@ class TrainingJob:
         if self.data is not None and not is_fetched(data):
             examples = self.examples(data)
             form = find_method(self.method, supervised=examples.supervised)
-            check_sizes(self.settings(form, base), examples.sizes)
+            check_sizes(self.settings(form, base).settings, examples.sizes)
         objective = find_objective(form)
         samples = {}
         if not is_fetched(data):
             samples = objective.samples(
                 lambda: examples or training_examples(data, layouts=objective.layouts)
             )
-        in_force = self.settings(form, base)
+        begun_with = self.settings(form, base)
+        settings = begun_with.settings
         family = _family(form, base)
-        form = self.started(form, in_force, family)
+        form = self.started(form, settings, family)
         variant = form.variant(family)
-        head = form.head(family, in_force)
+        head = form.head(family, settings)
         return {
             "method": form.name,
             "source": form.source,
             "backbone": base,
             "data": source_name(data),
             "chosen_by": str(on),
-            "views": list(variant.prompts(in_force)),
-            "pooling": form.pooling_of(family, in_force),
+            "views": list(variant.prompts(settings)),
+            "pooling": form.pooling_of(family, settings),
             "objective": form.objective,
             "learns": [*form.learns, *(["head"] if head else [])],
-            "head": head and f"{head}, {'kept' if keeps_head(in_force) else 'while training only'}",
-            "recipe": form.recipe(base, family, in_force).to_dict(),
-            **dataclasses.asdict(in_force),
+            "head": head and f"{head}, {'kept' if keeps_head(settings) else 'while training only'}",
+            "recipe": form.recipe(base, family, settings).to_dict(),
+            "dtype": self.where.dtype or "auto",
+            "preset": begun_with.whose(),
+            **dataclasses.asdict(settings),
             **samples,
         }
 
@@ -461,10 +485,14 @@ class TrainingJob:
             raise UsageError("which run should be resumed? give its `name`")
         inputs = self._inputs()
         folder = registry.run_folder(saved_as)
+        finished = None
+        if self.resume and name is not None:
+            finished = finished_model(registry, name)
         replaces = self.force or (name is not None and name in registry.names())
         # before the backbone: each may have its own device
         processes = processes or self.start_processes()
         with contextlib.ExitStack() as stack:
+            stack.enter_context(_computing_with(self.where.threads))
             if name is None:
                 folder = stack.enter_context(temporary_folder()) / saved_as
             elif processes.is_main:
@@ -472,10 +500,17 @@ class TrainingJob:
                     RunFolder(folder).claimed(f"the training of {name!r}", "give another `name`")
                 )
             stack.enter_context(silent(not processes.is_main))
+            is_said = self._note_settings(inputs)
             self._note_defaults(inputs.backbone)
             inputs.note_learned()
             backbone = load_backbone(inputs.backbone, device=processes.device, dtype=torch.float32)
+            if not is_said:
+                self._note_settings(inputs)
             run = self._prepare(inputs, backbone, processes)
+            if finished is not None:
+                check_same(finished, run.identity(backbone))
+                note_done(finished)
+                return Trained(finished, processes.device, processes.is_main, self.offline)
             watchers = [*self.watchers]
             if processes.is_main and self.report_to:
                 tracked = self._tracked(saved_as, folder)
@@ -523,10 +558,22 @@ class TrainingJob:
         """Refuse examples that do not fill a batch, if the settings can be known by now."""
         method = find_method(self.method, supervised=examples.supervised)
         try:
-            settings = self.settings(method, backbone)
+            settings = self.settings(method, backbone).settings
         except NotFoundError:  # a backbone of the hub that is not here yet
             return
         check_sizes(settings, examples.sizes)
+
+    def _note_settings(self, inputs: "_Inputs") -> bool:
+        """Say whose settings are in force.
+
+        Return whether they are known by now: those of a backbone of the hub only once it is here.
+        """
+        method = find_method(self.method, supervised=inputs.examples.supervised)
+        try:
+            note(self.settings(method, inputs.backbone).said())
+        except NotFoundError:
+            return False
+        return True
 
     def _note_defaults(self, backbone: str) -> None:
         """Say which backbone, data and development pairs the run takes, of those not given."""
@@ -552,7 +599,8 @@ class TrainingJob:
         """Return the run: the method, its settings on this backbone, and the examples it takes."""
         source = inputs.source
         method = find_method(self.method, supervised=inputs.examples.supervised)
-        settings = self.settings(method, inputs.backbone, backbone.width)
+        begun_with = self.settings(method, inputs.backbone)
+        settings = begun_with.settings
         method = self.started(method, settings, backbone.provenance.family)
         examples = find_objective(method).choose(inputs.examples, settings, backbone)
         if "mine" in _models(settings):
@@ -571,6 +619,7 @@ class TrainingJob:
             inputs.tests,
             inputs.start,
             models,
+            record={**begun_with.record(), **self._asked_for()},
         )
         run.report()
         steps_of(settings, examples.sizes)  # refuses fewer examples than a batch
@@ -598,7 +647,7 @@ class TrainingJob:
             elsewhere = f"{again}, or take another `name`"
             run_folder.open(
                 identity,
-                resume=self.resume,
+                resume=self.resume and run_folder.begun,
                 name=folder,
                 elsewhere=elsewhere,
                 force=self.force,
@@ -617,6 +666,18 @@ class TrainingJob:
             if processes.is_main and not self.resume:
                 run_folder.discard()
             raise
+
+
+@contextlib.contextmanager
+def _computing_with(threads: int | None) -> Iterator[None]:
+    """Compute with so many threads in the block; None: as it is."""
+    before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _is_name(value: object) -> bool:
@@ -644,11 +705,11 @@ def _family(method: Method, backbone: str) -> str:
     """Return a backbone's family: that of a published one by its name, so that no network is
     needed.
     """
-    if backbone in method.paper:
+    if backbone in method.paper and not os.path.isdir(backbone):
         for family in ("roberta", "bert", "opt", "llama", "mistral"):
             if family in backbone.lower():
                 return family
-    return family_and_width(backbone)[0]
+    return shape_of(backbone).family
 
 
 def _read_start(start: str, method: str, backbone: str) -> Entry:
@@ -762,6 +823,8 @@ class TrainingRun:
     #: The vectors of the models that settings name, by setting.
     models: Mapping[str, SentenceVectors] = dataclasses.field(default_factory=dict)
     watchers: Sequence[Watcher] = ()
+    #: What the saved model's record says of the settings, and how the run was asked for.
+    record: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def report(self) -> None:
         examples = self.examples
@@ -891,11 +954,8 @@ class TrainingRun:
         if default:
             facts["default"] = _documents(default)
         facts["nearest_words"] = _nearest_words(encoder)
-        facts["versions"] = {
-            "promptcli": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        }
+        facts |= self.record
+        facts["versions"] = _versions()
         provenance = {**vars(backbone.provenance), "width": encoder.width, "trained": facts}
         return Entry(
             name,
@@ -936,6 +996,16 @@ def _learned_temperature(trained: TrainedWeights) -> dict[str, float]:
     if trained.best.temperature is None:
         return {}
     return {"temperature": round(trained.best.temperature, 6)}
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of what a run's figures follow from."""
+    versions = {"promptcli": __version__, "python": platform.python_version()}
+    versions["torch"] = torch.__version__
+    for distribution in ("transformers", "tokenizers", "accelerate", "numpy"):
+        with contextlib.suppress(PackageNotFoundError):
+            versions[distribution] = version(distribution)
+    return versions
 
 
 def _documents(scores: Sequence[SpearmanScore]) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ def run_trials(
                 check_free(registry, trial_names, name)
             sweep.open(
                 {**described, **places(job, described), "trials": trials},
-                resume=job.resume,
+                resume=job.resume and sweep.begun,
                 name=Path(name),
                 elsewhere=BEGIN_AGAIN,
                 force=job.force,

@@ -136,7 +136,13 @@ class TrainableEncoder(nn.Module):
 
     def _view(self, prompt: str) -> Encoder:
         view = Encoder(
-            Recipe(self.backbone.name, prompt=prompt, period=False, pooling=self._pooling),
+            Recipe(
+                self.backbone.name,
+                prompt=prompt,
+                period=False,
+                text_rule=self.method.training_text_rule,
+                pooling=self._pooling,
+            ),
             self.backbone,
             self.learned(),
         )
@@ -163,6 +169,18 @@ class TrainableEncoder(nn.Module):
         distinct = {(id(encoder), id(texts)): (encoder, texts) for encoder, texts in encoders}
         rows = {key: encoder.inputs(texts).rows for key, (encoder, texts) in distinct.items()}
         return [TokenizedView(encoder, rows[id(encoder), id(texts)]) for encoder, texts in encoders]
+
+    def cut_texts(self, sides: Sequence[tuple[int, Sequence[str]]]) -> int:
+        """Return how many of some texts lose tokens in a view; a text of several views counts
+        once.
+        """
+        of_texts: dict[int, tuple[Encoder, Sequence[str]]] = {}
+        for view, texts in sides:
+            encoder = self.view_encoders[view]
+            before = of_texts.get(id(texts))
+            if before is None or _room(encoder) < _room(before[0]):
+                of_texts[id(texts)] = (encoder, texts)
+        return sum(sum(encoder.inputs(texts).truncated) for encoder, texts in of_texts.values())
 
     def hidden(
         self,
@@ -271,6 +289,11 @@ class TrainableEncoder(nn.Module):
         for side in sides:
             rows += [row_of[side.encoder, length] for length in side.lengths]
         return torch.cat(passes)[to_device(np.array(rows), self.backbone.device)]
+
+
+def _room(view: Encoder) -> int:
+    """Return the tokens of a sentence that a view reads."""
+    return view.max_length - view.template.length
 
 
 def _make_dense(parameter: Tensor) -> None:

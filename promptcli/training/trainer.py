@@ -1,9 +1,11 @@
 """The training loop: forward, loss and backward, development scores, checkpoints and resuming.
 
-A run's folder holds ``state.safetensors`` (weights, moments, position), ``best.safetensors`` (the
+A run's folder holds ``state.safetensors`` (weights, moments, position; written at every score,
+after some minutes without one, and at Ctrl-C and SIGTERM), ``best.safetensors`` (the
 weights of the best development score) and ``log.jsonl`` (a development score a line).
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -30,8 +32,9 @@ from promptcli.encoder.prefetching import prefetch
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
 from promptcli.evaluation.evaluator import spearman_on
-from promptcli.notes import Advance, describe, note, stage
+from promptcli.notes import Advance, describe, note, note_counts, stage
 from promptcli.storage.files import atomic_path
+from promptcli.storage.interrupts import interrupts_wait
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
 from promptcli.storage.tensors import load_tensors, save_tensors
 from promptcli.training.batches import batch_lengths, batches, steps_of
@@ -51,6 +54,8 @@ from promptcli.training.watching import DevScore, Watcher
 _PRIME = 1_000_003  # spreads seeds, so that runs of other seeds do not share a step's dropout
 _STRIDE = 7_919  # spreads them over processes, which meet again after as many steps
 _LEAST_TOKENS = 64  # of a pass, when memory runs out
+_COUNTED = 8192  # rows that are tokenised at a time to be counted
+_SECONDS_TO_SAVE = 300.0  # without a score, after which the state is written all the same
 _DECAY_STEPS = 100  # steps after which the weight of the masked-LM loss has decayed by its factor
 
 
@@ -204,6 +209,8 @@ class Trainer:
         self.dev_scores: list[DevScore] = []
         self._losses: list[float] = []  # since the last score
         self._scored_at = 0  # examples seen at the last score
+        self._position = Position()  # after the last complete step
+        self._resumed_at = 0  # the step after which this process began
         self._advance: Advance = lambda done: None
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
@@ -234,13 +241,16 @@ class Trainer:
         self.development = development
         self.folder = folder
         self.steps = steps_of(settings, examples.sizes)
-        state = folder / "state.safetensors"
-        position = self._begin_or_resume(state)
+        self._note_cut()
+        position = self._begin_or_resume()
         # a GPU's figures are read a step late, so that it is not waited for
         figures = LateFigures(self._record_step)
-        with stage(f"train {self.learner.method.name}", self.steps) as self._advance:
+        with (
+            stage(f"train {self.learner.method.name}", self.steps) as self._advance,
+            self._kept_if_interrupted(figures),
+        ):
             self._advance(position.step)
-            began = time.perf_counter()
+            began = saved = time.perf_counter()
             # another thread tokenises the next step's examples while this one computes
             for (step, rows), (columns, sides) in prefetch(
                 self._tokenize, self._batches(position.step)
@@ -250,19 +260,23 @@ class Trainer:
                 for group in self.optimizer.param_groups:
                     group["lr"] = learning_rate(settings, step, self.steps, group["peak"])
                 loss = self.gradients(step, columns, sides)
-                norm = self.apply_gradients()
-                figures.add(torch.stack([loss, norm]), step)
-                now = time.perf_counter()
-                position = Position(
-                    step + 1, position.seen + len(rows), position.seconds + now - began
-                )
+                with interrupts_wait():  # weights and position are of the same step
+                    norm = self.apply_gradients()
+                    figures.add(torch.stack([loss, norm]), step)
+                    now = time.perf_counter()
+                    self._position = position = Position(
+                        step + 1, position.seen + len(rows), position.seconds + now - began
+                    )
                 began = now
                 if self._is_scored(step + 1):
                     figures.read()
                     self._score(position)
-                    if processes.is_main:
-                        save_state(state, self.parameters, self.optimizer, position)
-                    began = time.perf_counter()  # scoring is not counted
+                    self._save()
+                    began = saved = time.perf_counter()  # scoring is not counted
+                elif now - saved > _SECONDS_TO_SAVE:
+                    figures.read()
+                    self._save()
+                    began = saved = time.perf_counter()
             figures.read()
         processes.wait()
         best = load_tensors(
@@ -270,16 +284,61 @@ class Trainer:
         )
         return TrainedWeights(best, self.dev_scores, position.step, position.seconds)
 
-    def _begin_or_resume(self, state: Path) -> Position:
+    def _note_cut(self) -> None:
+        """Say how many sentences of all columns are longer than what the views read."""
+        if not self.processes.is_main:
+            return
+        columns = self.examples.columns
+        texts = cut = 0
+        for start in range(0, len(self.examples), _COUNTED):
+            rows = [column[start : start + _COUNTED] for column in columns]
+            sides = self.learner.objective.sides(rows)
+            distinct = {id(of_view): len(of_view) for _, of_view in sides}
+            texts += sum(distinct.values())
+            cut += self.learner.cut_texts(sides)
+        limit = f"{self.settings.max_length} tokens (`max_length`)"
+        note_counts(texts, blank=0, truncated=cut, limit=limit)
+
+    @property
+    def _state(self) -> Path:
+        return self.folder / "state.safetensors"
+
+    def _save(self) -> None:
+        """Write the state of the last complete step, from which a run is resumed."""
+        if not self.processes.is_main:
+            return
+        position = dataclasses.replace(
+            self._position, scored_at=self._scored_at, losses=tuple(self._losses)
+        )
+        save_state(self._state, self.parameters, self.optimizer, position)
+
+    @contextlib.contextmanager
+    def _kept_if_interrupted(self, figures: LateFigures) -> Iterator[None]:
+        """Write the state of the last complete step if Ctrl-C or SIGTERM ends the block."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            with interrupts_wait():
+                if self._position.step > self._resumed_at:
+                    figures.read()
+                    self._save()
+                    note(f"the state after step {self._position.step} of {self.steps} is kept")
+            raise
+
+    def _begin_or_resume(self) -> Position:
         """Return the position to start from; a new run may begin with the score of the start."""
         log = self.folder / "log.jsonl"
-        begun = state.exists()
+        begun = self._state.exists()
         self.processes.wait()  # before the main process writes anything
         position = Position()
         if begun:
-            position = load_state(state, self.parameters, self.optimizer)
+            position = load_state(self._state, self.parameters, self.optimizer)
             self.dev_scores = read_log(log, DevScore, until=position.step)
-        self._scored_at = position.seen
+            note(f"resumed after step {position.step} of {self.steps}")
+        self._position = position
+        self._resumed_at = position.step
+        self._scored_at = position.scored_at
+        self._losses = list(position.losses)
         self.processes.wait()  # until all have read it
         if self.processes.is_main:
             last = position.step if begun else -1
@@ -287,7 +346,14 @@ class Trainer:
         # "also-ends": the start and the last step are scored, too
         if not begun and self.settings.scored == "also-ends":
             self._score(position)
+        elif begun and self._score_is_missing(position.step):
+            self._score(position)
         return position
+
+    def _score_is_missing(self, step: int) -> bool:
+        """Return whether a run was stopped between a step and its development score."""
+        logged = any(score.step == step for score in self.dev_scores)
+        return not logged and self._is_scored(step)
 
     def _batches(self, done: int) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the number and the rows of every step after the first ``done``."""

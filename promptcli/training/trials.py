@@ -115,7 +115,7 @@ def search_settings(job: TrainingJob, space: Space, count: int, name: str) -> Se
         written = {setting: _written(values) for setting, values in space.items()}
         folder.open(
             {**described, **places(job, described), "space": written},
-            resume=job.resume,
+            resume=job.resume and folder.begun,
             name=Path(name),
             elsewhere=BEGIN_AGAIN,
             force=job.force,
@@ -145,6 +145,23 @@ def search_settings(job: TrainingJob, space: Space, count: int, name: str) -> Se
         _discard_trials(registry, name)
         folder.discard()
     return SettingsSearch(trained, trials, best)
+
+
+def ended_search(best: Trained) -> SettingsSearch:
+    """Return a search that has ended, from the record of its model."""
+    facts = best.facts
+    curves = {repr(run["changes"]): run["curve"] for run in facts.get("runs", [])}
+    trials = []
+    for row in facts.get("trials", []):
+        curve = curves.get(repr(row["changes"]), [])
+        trials.append(Trial(row["changes"], row["state"], curve, {}))
+    if not trials:
+        raise UsageError(
+            f"model {best.entry.name!r} is not of a search; `force` trains it again, or give"
+            " another `name`"
+        )
+    chosen = next(run["changes"] for run in facts["runs"] if run["chosen"])
+    return SettingsSearch(best, trials, [trial.changes for trial in trials].index(chosen))
 
 
 def _check_space(job: TrainingJob, space: Space) -> dict[str, Any]:

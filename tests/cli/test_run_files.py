@@ -22,6 +22,7 @@ def folder(tmp_path, monkeypatch):
         ["simcse", "--sweep", "temperature=0.03..0.1", "--trials", 4, "--test", "demo"],
         ["simcse", "--sweep", "temperature=0.03,0.1", "--sweep", "batch-size=8,16"],
         ["simcse", "--name", "mine", "--report-to", "tensorboard"],
+        ["simcse", "--dtype", "bfloat16"],
     ],
     ids=lambda words: " ".join(map(str, words[:3])),
 )
@@ -46,6 +47,27 @@ def test_what_is_typed_wins(run, folder):
     (folder / "run.toml").write_text("\n".join(lines))
     shown = run("train", "dcpcse", "--config", "run.toml", "--dry-run", "--json").json
     assert (shown["method"], shown["batch_size"]) == ("dcpcse", 32)
+
+
+def test_the_precision_of_a_file_is_in_force_unless_another_is_typed(run, folder):
+    (folder / "run.toml").write_text("method = 'simcse'\ndtype = 'bfloat16'")
+    words = ["train", "--config", "run.toml", "--dry-run", "--json"]
+    assert run("train", "simcse", "--dry-run", "--json").json["dtype"] == "auto"
+    assert run(*words).json["dtype"] == "bfloat16"
+    assert run(*words, "--dtype", "float32").json["dtype"] == "float32"
+    assert run("--dtype", "float32", *words).json["dtype"] == "float32"
+
+
+def test_the_papers_settings_are_for_an_own_backbone_too(run):
+    shown = run("train", "promptbert", "--paper", "--backbone", "mini-bert", "--dry-run", "--json")
+    assert shown.code == 0, shown.err
+    told = shown.json
+    assert (told["batch_size"], told["temperature"], told["optimizer"]) == (
+        256,
+        0.05,
+        "adamw-4.2.1",
+    )
+    assert told["preset"].startswith("published for bert-base-uncased")
 
 
 @pytest.mark.usefixtures("few_demo_pairs")

@@ -285,8 +285,9 @@ def test_a_training_begins_with_what_was_not_given(given, said, run, monkeypatch
         raise UsageError("stopped")
 
     monkeypatch.setattr("promptcli.training.run.load_backbone", stop)
-    *notes, error = run("train", "simcse", *given, *SMALL).err.splitlines()
+    first, *notes, error = run("train", "simcse", *given, *SMALL).err.splitlines()
     assert error == "promptcli: stopped"
+    assert first.startswith("settings of simcse: found on mini-bert (")
     assert notes == [said] * (said is not None)
 
 
@@ -364,7 +365,9 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch):
     resumed = run(*arguments, "--resume")
     assert resumed.code == 0, resumed.err
     assert resumed.json["summary"] == expected
-    assert "no unfinished run" in run(*arguments, "--resume").err
+    again = run(*arguments, "--resume")
+    assert again.code == 0
+    assert "done: model 'dcpcse'" in again.err
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
@@ -539,7 +542,7 @@ REFUSALS = [
     (["cotbert", "--prompt", "[X] [MASK]"], 2, "reads the mask, but template"),
     (["dcpcse", "--supervised"], 2, "--supervised needs pairs or triplets"),
     (["optiprompt", "--supervised"], 2, "has no supervised form"),
-    (["dcpcse", "--paper", "--backbone", "mini-bert"], 2, "no settings of dcpcse are published"),
+    (["distill", "--paper"], 2, "no settings of distill are published"),
     (["dcpcse", "--resume"], 2, "no unfinished run"),
     (["dcpcse", "--data", "none.txt"], 3, "none.txt"),
     (

@@ -426,6 +426,12 @@ def test_anisotropy_is_that_of_the_corpus_and_of_token_rows(context, tiny_backbo
 
 
 @pytest.fixture
+def as_mini(monkeypatch):
+    """Let tiny backbones have the settings found on mini-bert, whose batches are small."""
+    monkeypatch.setattr("promptcli.training.presets.is_minis", lambda shape: True)
+
+
+@pytest.fixture
 def examples(tmp_path):
     """Sentences for two steps of a small backbone's batch size."""
     path = tmp_path / "examples.txt"
@@ -433,6 +439,7 @@ def examples(tmp_path):
     return path
 
 
+@pytest.mark.usefixtures("as_mini")
 @pytest.mark.parametrize(
     ("name", "method", "row", "settings"),
     [
@@ -465,6 +472,7 @@ def test_trained_rows_are_those_of_training(
     assert measured["figures"]["Avg"]["value"] == pytest.approx(average(scores), abs=0.01)
 
 
+@pytest.mark.usefixtures("as_mini")
 def test_several_seeds_are_their_mean_spread_and_extremes(context, examples, monkeypatch):
     trained, train_one = [], TrainingRun.train
 
@@ -499,6 +507,7 @@ def test_several_seeds_are_their_mean_spread_and_extremes(context, examples, mon
     assert any("2 runs each, seeds 0, 1" in line for line in caption(both))
 
 
+@pytest.mark.usefixtures("as_mini")
 def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(
     context, examples, senteval, tmp_path
 ):
@@ -531,6 +540,7 @@ def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(
     assert any("on triplets.tsv, 130 examples" in line for line in caption(document))
 
 
+@pytest.mark.usefixtures("as_mini")
 def test_rows_of_labelled_pairs_and_definitions_are_trained_on_theirs(context, examples, tmp_path):
     labels = ["entailment", "neutral", "contradiction"]
     rows = [f"{labels[at % 3]}\t{one}\t{DEMO[64 - at]}" for at, one in enumerate(DEMO[:64])]
@@ -607,6 +617,7 @@ def test_backbones_of_one_name_have_files_of_their_own(run, senteval, tiny_folde
         assert document["backbone"]["id"] in caption(document)[0]
 
 
+@pytest.mark.usefixtures("as_mini")
 def test_training_leaves_the_other_rows_alone_and_is_cached(
     context, examples, tmp_path, monkeypatch
 ):
@@ -633,6 +644,7 @@ def test_training_leaves_the_other_rows_alone_and_is_cached(
     assert measure_table(table("promptbert/9"), here) == plain
 
 
+@pytest.mark.usefixtures("as_mini")
 def test_trained_rows_need_fitting_examples_and_data(context, examples, tmp_path):
     def why(**given):
         document = measure_table(table("dcpcse/1"), context(seeds=(42,), **given))

@@ -146,7 +146,8 @@ def train(
             "--resume",
             help=(
                 "Resume the unfinished run of that name: `train --resume NAME` needs no more. It"
-                " ends with the weights of a run that was never killed."
+                " ends with the weights of a run that was never killed. With a method and --name"
+                " it starts a run if none is there, and says done if one has ended."
             ),
         ),
     ] = False,
@@ -249,8 +250,13 @@ def train(
     set = [*settings_in_file(ctx), *(set or [])]  # what is typed wins
     if resume and name is None and word:
         name = word
-        if library.is_begun(name) or word not in METHODS:
+        if library.is_begun(name) or library.is_trained(name) or word not in METHODS:
             word = None  # the record of the run tells the method
+        else:
+            raise UsageError(
+                f"no unfinished run of {word!r}; leave out --resume to start one, or name it, and"
+                f" one line starts and resumes it: promptcli train {word} --name {word} --resume"
+            )
     method_source = ctx.get_parameter_source("method")
     if word and (method_source is None or method_source.name != "COMMANDLINE"):
         method = word  # a method that is typed wins over that of a file
@@ -308,6 +314,7 @@ def train(
             "paper": paper,
             "on": shown["chosen_by"],
             "test": tests,
+            "dtype": choice_of(None).dtype,
             "data-dir": data_dir,
             "report-to": report_to,
             "bad-lines": bad_lines,
@@ -337,6 +344,8 @@ def train(
             runs = [library.train(**(given | trials[0]))]
         else:
             runs = library.train_sweep(trials, **given)
+            if len(runs) < len(trials):  # they had ended before
+                trials = [{}]
     if runs[0].is_main:
         _print_results(runs, trials, name, as_json=json)
         _draw(runs, trials, name, picture)

@@ -16,10 +16,7 @@ from promptcli.training.methods.training_settings import (
     Views,
 )
 
-#: the backbone whose published settings hold for backbones without published ones
 _BASE = "bert-base-uncased"
-#: below this width the published settings, found on 768 and 1024, are not the best (docs/log.md)
-_SMALL = 512
 
 
 def keeps_head(settings: TrainingSettings) -> bool:
@@ -77,7 +74,7 @@ class Method:
     #: ``backbone`` if it is tuned, ``adapter`` (LoRA); ``prompt``, ``pooling``, ``classifier`` are
     #: named only: as a head they always learn.
     learns: tuple[str, ...]
-    #: settings for narrow backbones such as ``mini-bert``, found on development pairs
+    #: settings for ``mini-bert``, found on development pairs (``training.presets``)
     small: TrainingSettings
     paper: Mapping[str, TrainingSettings]  #: the published settings by backbone
     variants: Mapping[str, Variant]  #: by family; ``causal``, and ``*`` for all that are not named
@@ -88,6 +85,7 @@ class Method:
     #: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only
     counts_specials: bool = True
     text_rule: str | None = None  #: of the sentence's characters at test
+    training_text_rule: str | None = None  #: the same in training
     #: whether a missing period is added at test; None: the recipe's default
     period: bool | None = None
     mlm_decay: float = 1.0  #: factor of the masked-LM loss's weight every 100 steps
@@ -96,17 +94,13 @@ class Method:
     #: the only pooling that its objective can train, if there is one only
     needs_pooling: str | None = None
 
-    def settings(self, backbone: str, width: int) -> TrainingSettings:
-        """Return the settings for a backbone of that width: its published ones, a small one's, or
-        the base's.
+    @property
+    def base(self) -> str:
+        """The backbone whose published settings hold for backbones without published ones.
 
-        If a paper and its code differ they follow the paper; see ``published``.
+        "" if there are none.
         """
-        if backbone in self.paper:
-            return self.paper[backbone]
-        if width < _SMALL or not self.paper:
-            return self.small
-        return self.paper[_BASE if _BASE in self.paper else next(iter(self.paper))]
+        return _BASE if _BASE in self.paper else next(iter(self.paper), "")
 
     def published(self, backbone: str) -> TrainingSettings:
         """Return the published settings of a backbone, with the choices that made the printed
@@ -138,6 +132,7 @@ class Method:
             return self
         variant = self.variant(family)
         own = self.pooling_of(family, settings)
+        as_at_test = read.text_rule == self.text_rule
         return replace(
             self,
             variants={
@@ -148,6 +143,7 @@ class Method:
             counts_specials=self.counts_specials and read.prompt == SLOT,
             period=read.period,
             text_rule=read.text_rule,
+            training_text_rule=self.training_text_rule if as_at_test else None,
         )
 
     def variant(self, family: str) -> Variant:

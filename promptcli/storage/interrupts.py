@@ -1,0 +1,39 @@
+"""Ctrl-C and SIGTERM that wait for what must not be half done."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM come at the end of the block, if Python handles them.
+
+    In other threads than the main one nothing changes: no signal interrupts them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+
+    def keep(number: int, frame: FrameType | None) -> None:
+        came.append((number, frame))
+
+    handlers: dict[int, Any] = {}
+    for watched in _SIGNALS:
+        handler = signal.getsignal(watched)
+        if callable(handler):
+            handlers[watched] = handler
+            signal.signal(watched, keep)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in came[:1]:
+            handlers[number](number, frame)

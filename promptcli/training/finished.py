@@ -1,0 +1,76 @@
+"""A run that has ended already: what a command that is given again finds in its place."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from promptcli.errors import UsageError, counted
+from promptcli.models.entries import Entry
+from promptcli.models.registry import Registry
+from promptcli.notes import note
+from promptcli.storage.documents import shown, to_json
+from promptcli.storage.runs import RunFolder
+
+_OTHERWISE = "give another `name`, or `force` trains it again"
+
+
+def finished_model(registry: Registry, name: str) -> Entry | None:
+    """Return the model that a run of that name has become; None if none has, or one is unfinished.
+
+    Raises:
+        UsageError: A model has the name that was not trained here.
+    """
+    begun = [RunFolder(registry.run_folder(folder)).begun for folder in (name, f"{name}.sweep")]
+    if any(begun) or name not in registry.names():
+        return None
+    entry = registry.load(name)
+    if "trained" not in entry.provenance:
+        raise UsageError(f"model {name!r} is not of a training; {_OTHERWISE}")
+    return entry
+
+
+def note_done(entry: Entry) -> None:
+    """Say that there is nothing to do."""
+    note(f"done: model {entry.name!r} is trained already; `force` trains it again")
+
+
+def check_same(
+    entry: Entry, wanted: Mapping[str, Any], settings: Mapping[str, Any] | None = None
+) -> None:
+    """Refuse a run that differs from the one that made a model, by the name of what differs.
+
+    What the model's record does not have is not compared. ``settings`` are those of one of several
+    runs; None: the model's own.
+    """
+    facts = entry.provenance["trained"]
+    if settings is None:
+        settings = facts.get("settings", {})
+    stored = {**facts, **settings}
+    if not settings:
+        stored.pop("steps", None)  # an old record has those that were done
+    asked: dict[str, Any] = json.loads(to_json(wanted))
+    for field in asked:
+        if field in stored and stored[field] != asked[field]:
+            was = f"{field.replace('_', '-')} {shown(stored[field])}"
+            raise UsageError(
+                f"model {entry.name!r} was trained with {was}, not {shown(asked[field])}; give"
+                f" that, {_OTHERWISE}"
+            )
+
+
+def check_same_runs(
+    entry: Entry, trials: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]
+) -> None:
+    """Refuse several runs that are not those of a model: their changes, then all that is wanted of
+    each.
+    """
+    runs = entry.provenance["trained"].get("runs", [])
+    had = [run["changes"] for run in runs]
+    asked = json.loads(to_json(list(trials)))
+    if had != asked:
+        raise UsageError(
+            f"model {entry.name!r} is of {counted(len(had) or 1, 'run')}, {shown(had)}, not of"
+            f" {shown(asked)}; {_OTHERWISE}"
+        )
+    for run, of_run in zip(runs, wanted, strict=True):
+        check_same(entry, of_run, run.get("settings"))

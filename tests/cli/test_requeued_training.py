@@ -1,0 +1,179 @@
+"""One line of `train` that starts, goes on, or says that it is done."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import promptcli as pc
+from promptcli.training.methods import METHODS
+from tests.embed_running import refused
+from tests.learning import stopped_at
+from tests.tiny import SENTENCES
+
+ROWS = [f"{one}\t{one}\t{n % 6}" for n, one in enumerate(SENTENCES)]
+
+
+@pytest.fixture
+def line(tiny_folder, tmp_path, monkeypatch):
+    """The words of a training that may be typed again and again."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("\n".join(SENTENCES * 3))
+    (tmp_path / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *ROWS]))
+    words = ["train", "simcse", "--name", "mine", "--resume", "--data", "text.txt"]
+    words += ["--on", "pairs.tsv", "--test", "pairs.tsv", "--backbone", tiny_folder("bert")]
+    return [*words, "--batch-size", 6, "--steps", 4, "--learning-rate", 0.01, "--offline"]
+
+
+def test_the_same_line_starts_goes_on_and_says_done(line, run, monkeypatch, registry):
+    with stopped_at(monkeypatch, 2):
+        assert run(*line).code == 130
+    second = run(*line)
+    assert second.code == 0, second.err
+    assert "resumed after step 2 of 4" in second.err
+    made = registry.load("mine")
+    third = run(*line, "--json")
+    assert third.code == 0, third.err
+    assert "done: model 'mine'" in third.err
+    assert third.json["settings"]["steps"] == 4
+    assert registry.load("mine").created == made.created
+    assert run("train", "--resume", "mine", "--offline").code == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (["--temperature", 0.1], "trained with temperature 0.05, not 0.1"),
+        (["--seed", 3], "trained with seed 42, not 3"),
+        (["--steps", 5], "trained with steps 4, not 5"),
+        (["--data", "pairs.tsv:sentence1"], "trained with data"),
+        (["--on", "other.tsv"], "trained with development"),
+    ],
+)
+def test_a_finished_run_is_done_for_the_same_options_only(change, named, line, run, tmp_path):
+    (tmp_path / "other.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *ROWS[:5]]))
+    assert run(*line).code == 0
+    if change[0] == "--data":
+        line[line.index("--data") + 1] = change[1]
+        change = []
+    refused(run(*line, *change, "-q"), 2, named, "--force")
+
+
+def test_several_runs_are_requeued_as_one(line, run, monkeypatch, registry):
+    line += ["--seeds", 2]
+    with stopped_at(monkeypatch, 1, seed=1):
+        assert run(*line).code == 130
+    assert run(*line).code == 0
+    made = registry.load("mine").created
+    again = run(*line)
+    assert again.code == 0, again.err
+    assert "done: model 'mine'" in again.err
+    assert registry.load("mine").created == made
+    refused(run(*line[:-1], 3, "-q"), 2, "is of 2 runs")
+    refused(run(*line, "--temperature", 0.1, "-q"), 2, "temperature 0.05, not 0.1")
+
+
+def test_a_model_that_was_not_trained_is_not_taken_for_a_finished_run(line, run):
+    pc.load("last-avg", device="cpu").register("mine")
+    refused(run(*line, "-q"), 2, "not of a training")
+
+
+def test_a_name_alone_begins_nothing(run):
+    method = next(iter(METHODS))
+    refused(run("train", "--resume", method, "--offline", "-q"), 2, "no unfinished run")
+    refused(run("train", "--resume", "nobody", "--offline", "-q"), 2, "no unfinished run")
+
+
+def test_a_run_remembers_its_threads(line, run, monkeypatch):
+    import torch
+
+    seen = []
+    with stopped_at(monkeypatch, 1):
+        assert run("--threads", 2, *line).code == 130
+    torch.set_num_threads(1)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    plain = torch.optim.AdamW.step
+
+    def step(*given, **named):
+        seen.append(torch.get_num_threads())
+        return plain(*given, **named)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", step)
+    assert run("train", "--resume", "mine", "--offline").code == 0
+    assert set(seen) == {2}
+    assert torch.get_num_threads() == 1
+
+
+#: promptcli for a job: its first process comes to step 2, says so, and waits there for a signal.
+STAND_IN = """
+import os, signal, sys
+from promptcli.training.trainer import Trainer
+from promptcli.__main__ import main
+
+plain = Trainer.gradients
+
+def waiting(trainer, step, *given):
+    if step == 2:
+        open("reached", "w").close()
+        signal.pause()
+    return plain(trainer, step, *given)
+
+if not os.path.exists("queue"):
+    Trainer.gradients = waiting
+sys.argv[0] = "promptcli"
+main()
+"""
+#: A scheduler's time is over as soon as the first run of a task has come so far.
+SCHEDULER = """
+export SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=3
+sh job.sh &
+cat reached
+kill -TERM "$(cat step.pid)"
+wait $!
+cat queue
+sh job.sh
+"""
+COMMANDS = {
+    "srun": 'echo $$ > step.pid; exec "$@"',
+    "scontrol": 'echo "$@" >> queue',
+    "promptcli": f'exec {sys.executable} stand_in.py "$@" --backbone "$TINY" --steps 4'
+    " --batch-size 6 --test pairs.tsv",
+}
+
+
+def test_the_job_of_the_guide_is_requeued_and_ends(line, tmp_path, tiny_folder, registry):
+    page = (Path(pc.__file__).parents[1] / "docs" / "scale.md").read_text(encoding="utf-8")
+    jobs = [
+        block for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "train" in block
+    ]
+    job = next(block for block in jobs if "scontrol requeue" in block)
+    (tmp_path / "job.sh").write_text(job.replace("--threads 8", "--threads 1"))
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+    (tmp_path / "bin").mkdir()
+    for name, words in COMMANDS.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{words}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    os.mkfifo(tmp_path / "reached")
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "CORPUS": "text.txt",
+        "PAIRS": "pairs.tsv",
+        "TINY": str(tiny_folder("bert")),
+    }
+    ended = subprocess.run(
+        ["sh", "-c", SCHEDULER],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "requeue 7_3" in ended.stdout
+    assert "resumed after step 2 of 4" in ended.stderr
+    assert registry.card("simcse-3").provenance["trained"]["settings"]["seed"] == 3

@@ -1,0 +1,121 @@
+"""Which settings a run begins with on a backbone, and what is recorded of them."""
+
+import json
+
+import pytest
+
+from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.shapes import PUBLISHED_SHAPES
+from promptcli.training.methods import find_method, forms
+from promptcli.training.presets import (
+    DEFAULT,
+    FOUND,
+    GIVEN,
+    PAPER,
+    PROGRAM,
+    START,
+    differences_from_paper,
+    in_force,
+    preset_for,
+)
+
+MINI = json.loads((SHIPPED["mini-bert"] / "config.json").read_text(encoding="utf-8"))
+SIMCSE = find_method("simcse", supervised=False)
+PROMPTBERT = find_method("promptbert", supervised=False)
+
+
+@pytest.fixture
+def backbone(tmp_path):
+    """Return a function that makes a folder with a configuration, mini-bert's but for changes."""
+
+    def make(name="own", **changes):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(MINI | changes), encoding="utf-8")
+        return str(folder)
+
+    return make
+
+
+def test_settings_found_on_mini_bert_are_for_its_shape_alone(backbone):
+    assert preset_for(SIMCSE, "mini-bert").settings is SIMCSE.small
+    assert preset_for(SIMCSE, backbone("copy")).settings is SIMCSE.small
+    minilm = backbone(
+        "minilm", hidden_size=384, num_hidden_layers=6, num_attention_heads=12, vocab_size=30522
+    )
+    for method in (SIMCSE, PROMPTBERT, find_method("dcpcse", supervised=False)):
+        preset = preset_for(method, minilm)
+        assert preset.settings is method.paper["bert-base-uncased"]
+        assert (preset.source, preset.backbone) == (PAPER, "bert-base-uncased")
+    assert preset_for(SIMCSE, backbone("deeper", num_hidden_layers=5)).source == PAPER
+    assert preset_for(SIMCSE, backbone("words", vocab_size=16000)).source == PAPER
+
+
+def test_a_local_copy_of_a_published_backbone_has_its_settings_whatever_its_name(
+    backbone, monkeypatch, tmp_path
+):
+    large = {
+        "model_type": "roberta",
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "vocab_size": 50265,
+    }
+    assert preset_for(SIMCSE, backbone("copy", **large)).backbone == "roberta-large"
+    cased = backbone("cased", **{**large, "model_type": "bert", "vocab_size": 28996})
+    assert preset_for(SIMCSE, cased).backbone == "bert-large-uncased"
+    backbone("bert-base-uncased")
+    monkeypatch.chdir(tmp_path)  # the folder goes before the published name, and holds mini-bert
+    assert preset_for(SIMCSE, "bert-base-uncased").source == FOUND
+
+
+def test_the_papers_settings_are_for_any_backbone(backbone):
+    own = backbone()
+    for method in forms():
+        if not method.paper:
+            continue
+        preset = preset_for(method, own, paper=True)
+        assert preset.settings == method.published(preset.backbone)
+        assert preset.backbone == method.base
+    assert {name for method in forms() for name in method.paper} <= PUBLISHED_SHAPES.keys()
+
+
+def test_a_run_knows_where_each_setting_comes_from():
+    found = in_force(PROMPTBERT, "mini-bert", {"steps": 3, "batch_size": 128})
+    sources = found.sources
+    assert list(sources) == list(vars(found.settings))
+    assert sources["temperature"] == FOUND
+    assert sources["max_length"] == PAPER
+    assert sources["steps"] == sources["batch_size"] == GIVEN
+    assert sources["seed"] == DEFAULT
+    program = in_force(PROMPTBERT, "bert-base-uncased", {}, paper=True)
+    assert program.sources["optimizer"] == PROGRAM
+    assert program.sources["temperature"] == PAPER
+    supervised = find_method("simcse", supervised=True)
+    started = in_force(supervised, "mini-bert", {}, of_start={"keep_head": False})
+    assert started.sources["keep_head"] == START
+    assert started.settings.keep_head is False
+
+
+def test_the_line_of_a_run_names_whose_settings_they_are_and_which_were_given():
+    line = in_force(PROMPTBERT, "mini-bert", {"steps": 3}).said()
+    assert "found on mini-bert" in line
+    assert "temperature 0.2, paper 0.05" in line
+    assert line.endswith("given: steps 3")
+    assert "published for roberta-base" in in_force(PROMPTBERT, "roberta-base", {}).said()
+
+
+def test_what_differs_from_the_paper_is_neither_its_text_nor_its_program():
+    found = differences_from_paper(PROMPTBERT, PROMPTBERT.small, "mini-bert")
+    differing = {each.setting: (each.value, each.paper) for each in found}
+    assert differing == {
+        "batch_size": (128, 256),
+        "learning_rate": (3e-5, 1e-5),
+        "temperature": (0.2, 0.05),
+        "eval_steps": (25, 125),
+    }
+    assert "temperature 0.2 (paper: 0.05)" in map(str, found)
+    for settings in (PROMPTBERT.paper["roberta-base"], PROMPTBERT.published("roberta-base")):
+        assert differences_from_paper(PROMPTBERT, settings.replace(seed=7), "roberta-base") == []
+    distill = find_method("distill", supervised=False)
+    assert differences_from_paper(distill, distill.small, "mini-bert") == []

@@ -1,0 +1,116 @@
+"""What a run says before its first step, and what the record of its model keeps."""
+
+import itertools
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+import promptcli as pc
+from promptcli.training.methods import METHODS
+from tests.learning import family_for, learner_of
+from tests.tiny import SENTENCES
+
+LONG = "the cat sat on the mat " * 12
+
+
+@pytest.fixture
+def given(tiny_folder, tmp_path):
+    pairs = tmp_path / "pairs.tsv"
+    rows = [
+        f"{one}\t{other}\t{n % 6}" for n, (one, other) in enumerate(itertools.pairwise(SENTENCES))
+    ]
+    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    options = {"batch_size": 4, "steps": 1, "on": str(pairs), "tests": [str(pairs)]}
+    return {"backbone": str(tiny_folder("bert")), **options, "offline": True}
+
+
+@pytest.fixture
+def said(caplog):
+    """Return a function that trains and returns the lines that were said."""
+
+    def train(*arguments, **options):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "promptcli"):
+            pc.train(*arguments, **options)
+        return caplog.messages
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("method", "data", "cut"),
+    [
+        ("simcse", [*SENTENCES, LONG, LONG], "2 of 14"),
+        ("promptbert", [*SENTENCES, LONG], "1 of 13"),
+        ("simcse", [(text, LONG, SENTENCES[0]) for text in SENTENCES[:6]], "6 of 18"),
+        ("cotbert", [*SENTENCES, LONG], "1 of 13"),
+    ],
+)
+def test_sentences_that_are_cut_are_counted_before_the_first_step(method, data, cut, given, said):
+    lines = said(method, data, max_length=60, **given)
+    counted = [line for line in lines if "cut to 60 tokens" in line]
+    assert len(counted) == 1
+    assert "`max_length`" in counted[0]
+    assert counted[0].endswith(cut)
+    first_score = next(at for at, line in enumerate(lines) if line.startswith("step "))
+    assert lines.index(counted[0]) < first_score
+
+
+def test_nothing_is_said_if_nothing_is_cut(given, said):
+    lines = said("simcse", SENTENCES[:8], max_length=64, **given)
+    assert not any("cut to" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_counts_each_text_once_by_the_view_with_the_least_room(name, tiny_folder):
+    supervised = METHODS[name][0] is None
+    models = {"teacher": SimpleNamespace(width=16)}
+    learner = learner_of(
+        name, tiny_folder(family_for(name)), supervised, max_length=64, models=models
+    )
+    for number, view in enumerate(learner.view_encoders):
+        texts = ["a cat", LONG]
+        assert learner.cut_texts([(number, texts)]) == sum(view.inputs(texts).truncated) == 1
+        assert learner.cut_texts([(0, texts), (number, texts)]) == 1
+
+
+def test_the_first_line_says_whose_settings_are_in_force(given, said):
+    first, *_ = said("simcse", SENTENCES, **given)
+    assert first.startswith("settings of simcse: published for bert-base-uncased")
+    assert "given: batch-size 4, steps 1" in first
+
+
+def test_the_record_of_a_model_traces_its_figures(given, registry):
+    trained = pc.train("promptbert", SENTENCES, name="mine", seed=3, **given)
+    facts = registry.load("mine").provenance["trained"]
+    settings, sources = facts["settings"], facts["settings_from"]
+    assert settings["seed"] == 3
+    assert settings["steps"] == 1
+    assert settings["temperature"] == 0.05
+    assert settings.keys() == sources.keys()
+    assert (sources["seed"], sources["temperature"]) == ("given", "paper")
+    differing = {
+        row["setting"]: (row["value"], row["paper"]) for row in facts["differs_from_paper"]
+    }
+    assert differing == {"batch_size": (4, 256), "steps": (1, 0)}
+    assert facts["versions"].keys() >= {"promptcli", "torch", "transformers", "python"}
+    assert facts["arguments"]["in_memory"] == ["data"]
+    assert facts["command"] is None  # no command line
+    assert facts["dtype"] == "auto"
+    told = trained.to_dict()
+    assert told["settings"] == {**settings, "template": ()}
+    assert told["data"] == facts["data"]
+
+
+def test_the_record_of_a_command_has_what_was_typed(run, given, tmp_path, registry):
+    text = tmp_path / "a text.txt"
+    text.write_text("\n".join(SENTENCES))
+    words = ["train", "simcse", "--data", text, "--on", given["on"], "--test", given["on"]]
+    words += ["--backbone", given["backbone"], "--batch-size", 4, "--steps", 1, "--name", "mine"]
+    ran = run(*words, "--json")
+    assert ran.code == 0, ran.err
+    command = registry.card("mine").provenance["trained"]["command"]
+    assert command.startswith("promptcli train simcse --data '")
+    assert ran.json["command"] == command
+    assert ran.json["settings"]["batch_size"] == 4
