@@ -285,6 +285,20 @@ def _prompteol(sentence: str) -> str:
     return quoted
 
 
+def _with_full_stop(text: str) -> str:
+    """Return a text with " ." after it, unless punctuation ends it or it is empty (SNCSE's code).
+
+    In scripts with an end mark of their own it is that one, as by ``with_period``.
+    """
+    ended = text.rstrip()
+    if not ended or _is_punctuation(ended[-1]):
+        return text
+    marked = with_period(ended)
+    if marked != f"{ended}.":
+        return marked
+    return f"{text} ."
+
+
 def _last_word(text: str) -> str:
     """Return the characters after the last white space."""
     if not text or text[-1].isspace():
@@ -325,6 +339,7 @@ PLAIN = TextRule(str)  #: that of a recipe without one
 #: The last two are those of sentence-transformers.
 TEXT_RULES = {
     "prompteol": TextRule(_prompteol),
+    "full-stop": TextRule(_with_full_stop),
     "lower": TextRule(lower, strips=False),
     "as-typed": TextRule(str, strips=False),
 }

@@ -194,7 +194,7 @@ def write_graph(encoder: Encoder, folder: Path) -> list[str]:
         "stride": 0,
     }
     save_tokenizer(encoder.backbone, folder, {**definition, "truncation": cut}, encoder.max_length)
-    if encoder.recipe.period:
+    if sentence_transformers_format.changes_ends(encoder.recipe):
         return [sentence_transformers_format.TYPED]
     return []
 

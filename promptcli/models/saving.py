@@ -186,7 +186,7 @@ def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[
     if not all(equal or cut for equal, cut in zip(same[:-1], inputs.truncated, strict=False)):
         raise InexactError("transformers' tokenizer of this family does not give the encoder's ids")
     notes = []
-    if encoder.recipe.period:
+    if sentence_transformers_format.changes_ends(encoder.recipe):
         notes.append(sentence_transformers_format.TYPED)
     if not all(same[:-1]):
         notes.append(

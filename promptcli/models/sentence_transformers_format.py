@@ -20,6 +20,7 @@ from promptcli.encoder.template import text_rule
 from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Dense, Normalize, Projection
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import CheckFailedError, UsageError
+from promptcli.recipe import Recipe
 from promptcli.storage.documents import to_json
 from promptcli.storage.tensors import save_tensors
 
@@ -112,7 +113,16 @@ _START = rf"\A(?!{AROUND})"
 _END = r"(?<!⊢)\z"
 
 #: Text rules as replacements of a pattern by a text, in order.
-_RULES: dict[str, tuple[tuple[str, str], ...]] = {"prompteol": (('"', "'"), (r"\?\z", "."))}
+_RULES: dict[str, tuple[tuple[str, str], ...]] = {
+    "prompteol": (('"', "'"), (r"\?\z", ".")),
+    "full-stop": ((r"(?<=[^\p{P}$+<=>^`|~\s⊢])\z", " ."),),
+}
+
+
+def changes_ends(recipe: Recipe) -> bool:
+    """Return whether the normalizer of a recipe changes the end of a text."""
+    rules = _RULES.get(recipe.text_rule or "", ())
+    return bool(recipe.period) or any(pattern.endswith(r"\z") for pattern, _ in rules)
 
 
 def with_template(

@@ -45,6 +45,7 @@ CONFIGURED = [
         prompt="[X] [MASK] and [MASK] !", pooling="first-last/mask:2", period=False, max_length=20
     ),
     Recipe(prompt=f"soft-template:{TEMPLATE}", pooling="last/mask"),
+    PROMPT.replace(period=False, text_rule="full-stop"),
     Recipe(pooling="static/avg", transforms=("whitening:8",)),
     Recipe(prompt=TEMPLATE, pooling="static/avg"),
     Recipe(pooling="mlm-head/avg"),

@@ -13,7 +13,9 @@ import promptcli as pc
 from promptcli.data.dialect import PAIRS, TRIPLETS
 from promptcli.data.negation import negated
 from promptcli.data.sources import TrainingExamples
+from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError
+from promptcli.recipe import Recipe
 from promptcli.training.methods import find_method
 from promptcli.training.objectives.contrastive import hinge_loss, nearer_than_positive
 from promptcli.training.objectives.soft_negative import SoftNegative, soft_negative_loss
@@ -232,6 +234,9 @@ def test_the_soft_negative_s_bounds_are_a_loops_in_each_region():
             assert (ours.grad - plain.grad).abs().max() < 1e-6
 
 
+SNCSE_VIEW = 'This sentence : " [X] " means [MASK] .'
+
+
 def test_sncse_adds_the_bounds_to_infonce(tiny_folder):
     columns = [SENT0, SENT0, [negated(text) for text in SENT0]]
     learner = learner_of("sncse", tiny_folder("bert"), soft_weight=0.5)
@@ -261,6 +266,36 @@ def test_soft_negatives_are_given_or_made_by_rule(tiny_folder):
         given = HARD if layout == TRIPLETS else [""] * 5
         made = [text or negated(one) for text, one in zip(given, SENT0, strict=True)]
         assert chosen.columns[2] == made and all(made)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "read"),
+    [
+        ("A dog barks", "A dog barks ."),
+        ("It is 5", "It is 5 ."),
+        ("A dog barks.", "A dog barks."),
+        ("Stop!", "Stop!"),
+        ("He left (early)", "He left (early)"),
+        ("First;", "First;"),
+        ("a $", "a $"),
+        ("Er ging …", "Er ging …"),
+        ("un café", "un café ."),
+        ("猫が寝る", "猫が寝る。"),
+        ("猫が寝る。", "猫が寝る。"),
+        ("", ""),
+    ],
+)
+def test_sncse_ends_a_sentence_as_its_authors_do_in_training_and_at_test(
+    sentence, read, tiny_folder
+):
+    learner = learner_of("sncse", tiny_folder("bert"))
+    at_test = learner.encoder()
+    assert (at_test.recipe.period, at_test.recipe.prompt) == (False, SNCSE_VIEW)
+    for view in [at_test, *learner.view_encoders]:
+        plain = Recipe(prompt=view.recipe.prompt, period=False, pooling="last/mask")
+        as_written = Encoder(plain, learner.backbone, {})
+        as_written.max_length = view.max_length
+        assert view.inputs([sentence]).rows == as_written.inputs([read]).rows
 
 
 @pytest.mark.usefixtures("few_demo_pairs")

@@ -48,6 +48,10 @@ SNCSE = Method(
     learns=("backbone",),
     variants={"*": Variant(_VIEWS)},
     objective="soft-negative",
+    # of the published program, in training and at test
+    text_rule="full-stop",
+    training_text_rule="full-stop",
+    period=False,
     small=_PAPER.replace(batch_size=128, learning_rate=3e-5, temperature=0.2, eval_steps=25),
     paper={
         "bert-base-uncased": _PAPER,
