@@ -44,10 +44,13 @@ KINDS: dict[str, Callable[[Any], Any] | SettingOptions] = {
 
 
 class JobOptions:
-    """The options of a job, and the job of their values."""
+    """The options of a job, and the job of their values; or, with ``only``, those of some fields
+    and what was given of them.
+    """
 
-    def __init__(self, described: type[Job[Any]]) -> None:
+    def __init__(self, described: type[Job[Any]], only: Sequence[str] = ()) -> None:
         self.described = described
+        self.only = only
         self.hints = _hints_of(described)
 
     def options(self) -> Iterator[inspect.Parameter]:
@@ -69,6 +72,10 @@ class JobOptions:
 
     def read(self, given: Mapping[str, Any]) -> Job[Any]:
         """Return the job that the values of a command's options describe."""
+        return self.described(**self.changes(given))
+
+    def changes(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of the fields that are not left to their defaults."""
         values = {}
         for item in self._offered():
             group = self._group(item)
@@ -79,14 +86,17 @@ class JobOptions:
             value = given[item.name]
             if isinstance(value, list):
                 value = tuple(value)
-            if value is None and item.default is not None:
+            if value is None and (self.only or item.default is not None):
                 continue  # the job's own default
             reader = KINDS.get(item.metadata.get("kind", ""))
             values[item.name] = reader(value) if callable(reader) else value
-        return self.described(**values)
+        return values
 
     def _offered(self) -> list[Any]:
-        return [item for item in fields_of(self.described) if not item.metadata.get("hidden")]
+        fields = fields_of(self.described)
+        if self.only:
+            return [item for item in fields if item.name in self.only]
+        return [item for item in fields if not item.metadata.get("hidden")]
 
     def _group(self, item: Any) -> SettingOptions | None:
         """Return the options that stand for a field in its place."""
@@ -118,6 +128,8 @@ class JobOptions:
         return typed
 
     def _default(self, item: Any) -> Any:
+        if self.only:
+            return None
         if item.metadata.get("required"):
             return inspect.Parameter.empty
         if item.default is not dataclasses.MISSING:

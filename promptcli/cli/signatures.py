@@ -119,11 +119,11 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def _group_of(hint: Any) -> SettingOptions | None:
-    """Return the options that stand for a parameter: ``RecipeChanges``."""
+def _group_of(hint: Any) -> SettingOptions | JobOptions | None:
+    """Return the options that stand for a parameter: ``RecipeChanges``, fields of another job."""
     if get_origin(hint) is not Annotated or get_origin(get_args(hint)[0]) is not dict:
         return None
-    return next(item for item in get_args(hint) if isinstance(item, SettingOptions))
+    return next(item for item in get_args(hint) if isinstance(item, SettingOptions | JobOptions))
 
 
 def fields_by_set(command: Callable[..., None]) -> list[str]:

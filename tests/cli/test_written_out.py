@@ -11,7 +11,6 @@ from promptcli.cli.signatures import help_of, is_expanded, prose
 #: Command -> the functions of the library that it calls, and the options that are another thing on
 #: the command line, with a help of their own.
 WRITTEN_OUT = {
-    "embed": ([pc.embed, pc.embed_parts], {"files", "model"}),
     "train": ([pc.train], {"method", "name", "resume"}),
     "analyze": ([pc.analyze], {"name", "on"}),
 }
@@ -40,7 +39,7 @@ def test_an_option_s_help_is_the_sentence_of_the_library(name):
     }
 
 
-@pytest.mark.parametrize("name", ["embed", "train", "analyze"])
+@pytest.mark.parametrize("name", ["train", "analyze"])
 def test_a_command_s_help_begins_as_the_docstring_of_the_library(name):
     functions, _ = WRITTEN_OUT[name]
     loaded, _ = load(name)

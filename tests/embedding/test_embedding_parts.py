@@ -281,7 +281,7 @@ def test_numbers_of_a_manifest_that_cannot_be_are_refused_before_anything_is_cou
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     for use in (
         lambda: PartFolder(path.parent),
-        lambda: embed(path.parent, texts, shards=change.get("shards", 4)),
+        lambda: embed(path.parent, texts),
     ):
         with pytest.raises(
             CheckFailedError, match=r"shards of .* delete the folder and embed again"

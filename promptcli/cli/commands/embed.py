@@ -2,243 +2,71 @@
 cosine of sentences or files.
 """
 
+import dataclasses
 import io
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
-import typer
-
-from promptcli import embedding as library
 from promptcli.cli.console import note, result, result_json
-from promptcli.cli.options import (
-    Backbone,
-    Dim,
-    Json,
-    ModelName,
-    PoolingSpec,
-    Prompt,
-    RecipeFields,
-    Transforms,
-    choice_of,
-    recipe_changes,
+from promptcli.cli.jobs import JobOptions
+from promptcli.cli.options import Json, words_of
+from promptcli.embedding import (
+    Embedded,
+    EmbeddedParts,
+    EmbedJob,
+    EmbedPartsJob,
+    SimilarityJob,
 )
-from promptcli.cli.signatures import command_of
 from promptcli.errors import UsageError, counted
 from promptcli.notes import note_counts
 
-if TYPE_CHECKING:
-    from promptcli.embedding import Embedded, EmbeddedParts
+#: Fields of ``EmbedPartsJob`` that have options; the others are those of ``EmbedJob``.
+_OF_PARTS = ("shards", "shard", "workers", "engine", "address")
+_SHARED = ("text_field", "id_field", "normalize", "precision", "force", "bad_lines")
 
 
 def embed(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE",
-            help=(
-                "Sentences: text (one a line), .csv, .tsv, .jsonl, .json (each also .gz, .bz2, .xz,"
-                " .zst), .parquet, FILE:COLUMN, - for standard input, or the sentences themselves."
-                " With --shards: many files, globs, folders of .parquet files, URLs (hf://, s3://)."
-            ),
-        ),
-    ],
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help=(
-                "Vector file: .npy, .parquet or .jsonl; a stream gets JSONL. Default: FILE.npy, or"
-                " FILE.COLUMN.npy if the column is named, next to the input."
-            ),
-        ),
-    ] = None,
-    backbone: Backbone = None,
-    prompt: Prompt = None,
-    pooling: PoolingSpec = None,
-    transforms: Transforms = None,
-    set: RecipeFields = None,
-    model: ModelName = None,
-    dim: Dim = None,
-    text_field: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "Column of the sentence, by name or number. Default: `text`, else `sentence`, else"
-                " the only one."
-            )
-        ),
-    ] = None,
-    id_field: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "Column of the id, by name or number; - for row numbers. Default: `id`, else row"
-                " numbers."
-            )
-        ),
-    ] = None,
-    split: Annotated[
-        bool,
-        typer.Option(
-            "--split",
-            help=(
-                "Split texts longer than the model's window at paragraph and sentence ends; part 2"
-                " of row 7 has the id 7#2."
-            ),
-        ),
-    ] = False,
-    normalize: Annotated[
-        bool, typer.Option("--normalize", help="Scale every vector to length 1.")
-    ] = False,
-    precision: Annotated[
-        str,
-        typer.Option(
-            help=(
-                "float32, float16, int8 (256 steps between a dimension's extremes), binary or"
-                " ubinary (packed signs). The loss is measured and printed."
-            )
-        ),
-    ] = "float32",
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Largest batch. Default: as many sentences as fit a budget of tokens."
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output.")] = False,
-    bad_lines: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help=(
-                "File that gets the rows that cannot be read, as JSON lines with number, reason and"
-                " line; they are blank rows. Default: the first one is refused."
-            ),
-        ),
-    ] = None,
-    shards: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=99_999,
-            rich_help_panel="Parts",
-            help=(
-                "Split the output into this many Parquet files, in the folder OUTPUT; the same"
-                " command resumes it."
-            ),
-        ),
-    ] = None,
-    shard: Annotated[
-        int | None, typer.Option(rich_help_panel="Parts", help="Make this part only, from 0.")
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            rich_help_panel="Parts",
-            help=(
-                "Worker processes. Default: one per GPU, without GPUs this process only; with Ray"
-                " as many as its CPUs or GPUs."
-            ),
-        ),
-    ] = None,
-    engine: Annotated[
-        str,
-        typer.Option(
-            rich_help_panel="Parts",
-            help="local, or ray: each part is a task of a Ray cluster (extra `ray`).",
-        ),
-    ] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel="Parts",
-            help=(
-                "The Ray cluster, HOST:PORT, or auto on one of its nodes. Default: one that is"
-                " started for this call, on this machine alone."
-            ),
-        ),
-    ] = None,
+    job: EmbedJob,
+    parts: Annotated[dict[str, Any], JobOptions(EmbedPartsJob, only=_OF_PARTS)],
     json: Json = False,
 ) -> None:
-    """Encode the sentences of a file.
-
-    Row i of the output is line i of the input, from 0; blank lines keep their row.
-
-    OUTPUT.manifest.json says which model and input the vectors come from, and how int8 is read. A
-    file appears complete or not at all; if the same call has made it before, from the same bytes,
-    it stays unchanged.
-    """
-    changes = recipe_changes(backbone, prompt, pooling, transforms, set)
-    chosen = choice_of(model, changes, dim=dim)
-    if shards is not None:
-        for option, is_given in (("split", split), ("batch-size", batch_size is not None)):
-            if is_given:
-                raise UsageError(f"--{option} is for one output file; leave out --shards")
-        if output in (None, "-"):
-            raise UsageError("--shards writes a folder; name it with -o FOLDER")
-        parts = library.embed_parts(
-            files,
-            output,
-            shards,
-            chosen,
-            shard=shard,
-            workers=workers,
-            engine=engine,
-            address=address,
-            text_field=text_field,
-            id_field=id_field,
-            normalize=normalize,
-            precision=precision,
-            force=force,
-            bad_lines=bad_lines,
-        )
-        _show_parts(parts, as_json=json)
+    words = words_of(job.file)
+    if "shards" in parts:
+        _embed_parts(job, words, parts, as_json=json)
         return
-    of_parts = (
-        ("shard", shard is not None),
-        ("workers", workers is not None),
-        ("engine", engine != "local"),
-        ("address", address is not None),
-    )
-    for option, is_given in of_parts:
-        if is_given:
-            raise UsageError(f"--{option} needs --shards: how many parts there are in all")
+    for option in parts:
+        raise UsageError(f"--{option} needs --shards: how many parts there are in all")
     from promptcli.data.dialect import split_columns
 
-    source: str | BinaryIO = files[0]
-    if files[0] == "-":
+    source: str | BinaryIO = words[0]
+    if words[0] == "-":
         source = sys.stdin.buffer
-    if _are_sentences(files):
-        what = "a sentence" if len(files) == 1 else f"{len(files)} sentences"
+    if _are_sentences(words):
+        what = "a sentence" if len(words) == 1 else f"{len(words)} sentences"
         note(f"no such file; read as {what}")
-        source = io.BytesIO("\n".join(files).encode())
+        source = io.BytesIO("\n".join(words).encode())
     is_stream = not isinstance(source, str) or Path(split_columns(source)[0]).is_fifo()
-    target: str | BinaryIO | None = output
-    if output == "-" or (output is None and is_stream):
+    target = job.output
+    if target == "-" or (target is None and is_stream):
         if json:
             raise UsageError("--json: the vectors are on standard output; give a file with -o")
         target = sys.stdout.buffer
-    made = library.embed(
-        source,
-        target,
-        chosen,
-        text_field=text_field,
-        id_field=id_field,
-        split=split,
-        normalize=normalize,
-        precision=precision,
-        batch_size=batch_size,
-        force=force,
-        bad_lines=bad_lines,
-    )
-    _show(made, precision, as_json=json)
+    made = dataclasses.replace(job, file=source, output=target).run()
+    _show(made, job.precision, as_json=json)
+
+
+def _embed_parts(job: EmbedJob, files: list[str], parts: dict[str, Any], *, as_json: bool) -> None:
+    for option, is_given in (("split", job.split), ("batch-size", job.batch_size is not None)):
+        if is_given:
+            raise UsageError(f"--{option} is for one output file; leave out --shards")
+    if job.output in (None, "-"):
+        raise UsageError("--shards writes a folder; name it with -o FOLDER")
+    shared = {name: getattr(job, name) for name in _SHARED}
+    made = EmbedPartsJob(files, str(job.output), model=job.model, **shared, **parts).run()
+    _show_parts(made, as_json=as_json)
 
 
 def _are_sentences(words: list[str]) -> bool:
@@ -265,7 +93,7 @@ def _are_sentences(words: list[str]) -> bool:
     return True
 
 
-def _show(made: "Embedded", precision: str, *, as_json: bool) -> None:
+def _show(made: Embedded, precision: str, *, as_json: bool) -> None:
     report = made.report
     width = made.encoder.width
     limit = f"{made.encoder.max_length:,} tokens"
@@ -286,7 +114,7 @@ def _show(made: "Embedded", precision: str, *, as_json: bool) -> None:
         result_json({"output": str(made.output), "dim": width, "precision": precision, **counts})
 
 
-def _show_parts(made: "EmbeddedParts", *, as_json: bool) -> None:
+def _show_parts(made: EmbeddedParts, *, as_json: bool) -> None:
     manifest = made.manifest
     rate = "none made"
     if made.made:
@@ -313,11 +141,8 @@ def _show_parts(made: "EmbeddedParts", *, as_json: bool) -> None:
         result_json({**about, "precision": precision, "made": made.made, "finished": made.finished})
 
 
-@command_of(library.similarities, flags={"first": "A", "second": "B"})
-def similarity(
-    similarities: "partial[Iterator[tuple[str, str, float]]]", json: Json = False
-) -> None:
-    for left, right, cosine in similarities():
+def similarity(job: SimilarityJob, json: Json = False) -> None:
+    for left, right, cosine in job.run():
         if json:
             result_json({"a": left, "b": right, "similarity": cosine})
         else:
