@@ -48,6 +48,58 @@ def unigram_unknown(definition: bytes) -> int | None:
     return msgspec.json.decode(definition, type=_Unigram).model.unk_id
 
 
+class _Part(msgspec.Struct):
+    """A normalizer or a pre-tokenizer."""
+
+    type: str = ""
+    normalizers: "list[_Part]" = []
+    pattern: Any = None
+
+
+class _Typed(msgspec.Struct):
+    type: str = ""
+
+
+class _Steps(msgspec.Struct):
+    """What a tokenizer does to a text, without its vocabulary."""
+
+    model: _Typed
+    normalizer: _Part | None = None
+    pre_tokenizer: _Part | None = None
+    added_tokens: list[Any] = []
+    truncation: Any = None
+
+
+def composed_words(definition: bytes) -> bool:
+    """Return whether a text's tokens are those of its words, if the text is in form NFKC.
+
+    Words end at spaces and at ASCII punctuation, as BERT's do: no step looks further, and no token
+    is added to the vocabulary.
+    """
+    steps = msgspec.json.decode(definition, type=_Steps)
+    parts = []
+    if steps.normalizer is not None:
+        parts = steps.normalizer.normalizers or [steps.normalizer]
+    starts_composed = bool(parts) and parts[0].type == "NFKC"
+    return (
+        starts_composed
+        and all(map(_is_of_characters, parts[1:]))
+        and steps.pre_tokenizer is not None
+        and steps.pre_tokenizer.type == "BertPreTokenizer"
+        and steps.model.type in ("WordPiece", "Unigram")
+        and not steps.added_tokens
+        and steps.truncation is None
+    )
+
+
+def _is_of_characters(part: _Part) -> bool:
+    """Return whether a normalizer changes letters one by one."""
+    if part.type == "Replace":
+        old = (part.pattern or {}).get("String", "")
+        return len(old) == 1 and old.isalpha()
+    return part.type == "Lowercase"
+
+
 @contextlib.contextmanager
 def without_unknown_fields(folder: Path) -> Iterator[Path]:
     """Yield a folder of a tokenizer, or a temporary copy if a token has fields that its library

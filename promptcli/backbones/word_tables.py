@@ -10,6 +10,7 @@ word2vec's format, with a header, or in GloVe's, without; both also .gz.
 import hashlib
 import math
 import re
+import unicodedata
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from promptcli.backbones.locating import MARKS, SHIPPED, known_as, locate, weigh
 from promptcli.backbones.names import WORD_VECTORS, words_only
 from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.tokenizer import PieceTokenizer, pack, read_wordpiece, tokenizing
-from promptcli.backbones.tokenizer_files import unigram_unknown
+from promptcli.backbones.tokenizer_files import composed_words, unigram_unknown
 from promptcli.data.files import open_file, open_text
 from promptcli.errors import UsageError
 from promptcli.notes import note
@@ -92,6 +93,7 @@ class TableTokenizer(WordTokenizer):
         self.pad = rows
         self._tokenizer = Tokenizer.from_str(definition.decode())
         self._tokenizer.no_padding()
+        self.highest = max(self._tokenizer.get_vocab().values(), default=-1)
         self._characters: int | None = None
         if longest is not None:
             self._tokenizer.enable_truncation(longest)
@@ -101,6 +103,10 @@ class TableTokenizer(WordTokenizer):
         self.unk = None
         if not unknown:
             self.unk = self._unknown_id(definition)
+        self._of_words = longest is None and composed_words(definition)
+        self._words: dict[str, bytes] = {}
+        self._held = 0
+        self._added: set[str] = set()
 
     def _unknown_id(self, definition: bytes) -> int | None:
         """Return the id of the unknown token: a Unigram model has its number, others its text."""
@@ -113,14 +119,21 @@ class TableTokenizer(WordTokenizer):
         """Return the ids of every sentence's tokens, packed, without those that have no row in the
         table.
         """
-        cut = [piece[: self._characters] for piece in pieces]
+        if self._of_words:
+            composed = [unicodedata.normalize("NFKC", piece) for piece in pieces]
+            found = super(WordTokenizer, self).packed(composed)
+        else:
+            found = self._whole([piece[: self._characters] for piece in pieces])
+        return [ids or pack([self.pad]) for ids in found]
+
+    def _whole(self, pieces: list[str]) -> list[bytes]:
         with tokenizing():
-            encoded = self._tokenizer.encode_batch_fast(cut, add_special_tokens=False)
-        rows = []
-        for encoding in encoded:
-            known = [token for token in encoding.ids if token != self.unk]
-            rows.append(pack(known or [self.pad]))
-        return rows
+            encoded = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
+        if self.unk is None:
+            return [pack(encoding.ids) for encoding in encoded]
+        return [
+            pack([token for token in encoding.ids if token != self.unk]) for encoding in encoded
+        ]
 
 
 _BLOCK = 32  # numbers of a packed row that share a scale
@@ -267,10 +280,10 @@ def read_table(name: str, folder: Path, revision: str | None) -> WordTable:
         tokenizer = TableTokenizer(
             folder / "tokenizer.json", count, unknown=not distilled, longest=longest
         )
-        if (highest := max(tokenizer.items(), default=-1)) >= count:
+        if tokenizer.highest >= count:
             raise UsageError(
-                f"{what} has {count} rows, and its vocabulary goes to id {highest}: not of one"
-                " model"
+                f"{what} has {count} rows, and its vocabulary goes to id {tokenizer.highest}: not"
+                " of one model"
             )
     provenance = Provenance(name, TABLE, revision, sha256(folder / TABLE_ROWS), tokenizer.sha256)
     return WordTable(tokenizer, rows, provenance, folder)

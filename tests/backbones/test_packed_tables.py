@@ -9,6 +9,8 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import promptcli as pc
+from promptcli.backbones.tokenizer import unpack
+from promptcli.backbones.word_tables import TableTokenizer
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder
 from promptcli.errors import UsageError
@@ -39,6 +41,46 @@ def packed_folder(folder, changes=()):
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(folder / "tokenizer.json"))
     return rows
+
+
+MARKED = [
+    "=\u0338 = \u0338",  # one mark of two characters, and two
+    "A\u00a0b\tc\nd  e",
+    "Straße, STRASSE! ﬁn ① ２０ n\u0303o",
+    "a|b ~ c_d (e)",
+    "猫と家。☂️x ☂y",
+    "",
+    " ",
+    "e " * 100,
+]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.Unigram(
+            [("[UNK]", 0.0), *((mark, -2.0) for mark in "sabcdenñ≠=|~2猫家"), ("ss", -3.0)], 0
+        ),
+        models.WordPiece(
+            {"[UNK]": 0, **{token: number for number, token in enumerate([*"abcdesn=|", "ss"], 1)}},
+            unk_token="[UNK]",
+            continuing_subword_prefix="",
+        ),
+    ],
+)
+def test_tokens_are_those_of_the_definition_though_words_are_read_once(tmp_path, model):
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace("ß", "ss")]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    rows = tokenizer.get_vocab_size()
+    read = TableTokenizer(tmp_path / "tokenizer.json", rows, unknown=True, longest=None)
+    for _ in range(2):  # the second time, all words are known
+        for text, ids in zip(MARKED, read.packed(MARKED), strict=True):
+            whole = tokenizer.encode(text, add_special_tokens=False).ids
+            assert unpack(ids) == (whole or [rows]), text
 
 
 def load(folder):
