@@ -6,13 +6,13 @@ when it runs.
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from promptcli.data.given import check_arguments
 from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.errors import NotFoundError, UsageError, look_up, unknown
+from promptcli.jobs import Job, argument, function_of, option
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
     from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
+    from promptcli.encoder.encoder import Encoder
     from promptcli.evaluation.scores import Label
     from promptcli.models.loading import Model, Sentences
 
@@ -53,6 +54,18 @@ class Analysis:
     of_backbone: bool = False
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)  #: with their defaults
     coloured: bool = False  #: takes a column beside the sentences
+
+    def run_on(
+        self, encoders: "Sequence[Encoder]", content: Any, values: Mapping[str, Any]
+    ) -> "list[Found]":
+        """Return the result for each encoder, of an input and the settings."""
+        module, _, function = self.run.partition(":")
+        run = getattr(importlib.import_module(f"promptcli.analysis.{module}"), function)
+        given = [] if content is None else [content]
+        if self.of_backbone:
+            return [run(encoder.backbone, *given, **values) for encoder in encoders]
+        results: list[Found] = run(encoders, *given, **values)
+        return results
 
 
 #: By the name that ``promptcli.analyze`` takes.
@@ -117,37 +130,9 @@ ANALYSES: dict[str, Analysis] = {
 }
 
 
-@check_arguments
-def analyze(
-    name: str,
-    model: "Model | Sequence[Model] | None" = None,
-    on: "Sentences | None" = None,
-    *,
-    data_dir: str | Path | None = None,
-    text_field: str | None = None,
-    color: str | Sequence[object] | None = None,
-    skip_unfit: bool = False,
-    **settings: Setting,
-) -> "Found | dict[Label, Found]":
+@dataclass(frozen=True)
+class AnalyzeJob(Job["Found | dict[Label, Found]"]):
     """Look inside models: how their vectors lie, what their tokens and heads do.
-
-    Args:
-        name: ``anisotropy``, ``vocabulary``, ``uniformity``, ``token-bias``, ``mask-tokens``,
-            ``impact``, ``impact-tfidf``, ``attention``: a row of ``analysis.ANALYSES``, which says
-            the result of each.
-        model: Model, recipe, folder or hub id; repeatable. Default: --backbone; for anisotropy and
-            uniformity six recipes on it.
-        on: A sentence (``impact``, ``attention``); tasks or files of graded pairs (``uniformity``);
-            else sentences, or their name: ``demo`` (default), a task, a file.
-        data_dir: SentEval folder of the tasks.
-        text_field: Column of the sentence. Default: `text`, else `sentence`, else the only one.
-        color: Column of the file that colours a map: classes or numbers. In Python also a value for
-            each sentence.
-        skip_unfit: Of several models, report those that do not fit their backbone, and leave them
-            out.
-        settings: Of the analysis: ``first``, ``sample``, ``seed``, ``lower``, ``words`` of
-            anisotropy, ``states`` of token-bias, ``method``, ``first`` and ``seed`` of map,
-            ``top`` of mask-tokens, ``corpus`` and ``first`` of impact-tfidf, ``head`` of attention.
 
     Returns:
         The analysis's own result: an ``Anisotropy``, ``Uniformity``, ``TokenBias``,
@@ -163,47 +148,93 @@ def analyze(
         >>> pc.analyze("attention", "mini", "A cat sleeps.").tokens[1]
         'a'
     """
-    from promptcli.data.sources import fitting_sentences
-    from promptcli.evaluation.candidates import candidates_of, open_candidates
-    from promptcli.evaluation.scores import Label
-    from promptcli.models.loading import as_list
 
-    with tasks_from(data_dir):
-        analysis = look_up("analysis", name, ANALYSES)
-        for setting in settings:
-            if setting not in analysis.settings:
-                raise unknown(f"setting of {name}", setting, analysis.settings)
-        given_on = BARE.corpus if on is None else on
-        values: dict[str, Any] = {**analysis.settings, **settings}
-        if color is None:
-            content = _content(analysis.takes, given_on, text_field)
-        elif analysis.coloured:
-            content, values["values"] = _coloured(given_on, color, text_field)
-        else:
-            raise UsageError(f"`color` is of map, not of {name}; leave it out")
-        corpus = values.get("corpus")
-        if isinstance(corpus, str):
-            values["corpus"] = fitting_sentences(corpus)
-        models = as_list(BARE.backbone if model is None else model)
-        opened, refused = open_candidates(dict(candidates_of(models)))
-        if refused and not (skip_unfit and opened):
-            raise next(iter(refused.values()))
-        module, _, function = analysis.run.partition(":")
-        run = getattr(importlib.import_module(f"promptcli.analysis.{module}"), function)
-        if content is None:
-            given = []
-        else:
-            given = [content]
-        encoders = [encoder for _, encoder in opened.values()]
-        results: list[Found]
-        if analysis.of_backbone:
-            results = [run(encoder.backbone, *given, **values) for encoder in encoders]
-        else:
-            results = run(encoders, *given, **values)
-        if model is None or model is models[0]:
-            return results[0]
-        labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]
-        return dict(zip(labels, results, strict=True))
+    further = "settings"
+
+    name: str = argument(
+        "Name of an analysis, see below.",
+        in_python="`anisotropy`, `vocabulary`, `uniformity`, `token-bias`, `map`, `mask-tokens`,"
+        " `impact`, `impact-tfidf`, `attention`: a row of `analysis.ANALYSES`, which says the"
+        " result of each.",
+        metavar="WHAT",
+    )
+    model: "Model | Sequence[Model] | None" = option(
+        None,
+        "Model, recipe, folder or hub id; repeatable. Default: the backbone; for anisotropy"
+        " and uniformity six recipes on it.",
+        names="model m",
+        typed=list[str],
+    )
+    on: "Sentences | None" = argument(
+        "Sentences, a file, a task or `demo`, see below. Default: our own.",
+        None,
+        in_python="A sentence (`impact`, `attention`); tasks or files of graded pairs"
+        " (`uniformity`); else sentences, or their name: `demo` (default), a task, a file.",
+        metavar="[ON]",
+        typed=list[str],
+    )
+    _: KW_ONLY
+    data_dir: str | Path | None = option(
+        None, "SentEval folder of the tasks.", typed=Path, kind="data folder"
+    )
+    text_field: str | None = option(
+        None, "Column of the sentence. Default: `text`, else `sentence`, else the only one."
+    )
+    color: str | Sequence[object] | None = option(
+        None,
+        "Column of the file that colours a map: classes or numbers.",
+        in_python="Also a value for each sentence.",
+        metavar="COLUMN",
+        typed=str,
+    )
+    skip_unfit: bool = option(
+        False,
+        "Of several models, report those that do not fit their backbone, and leave them out.",
+        hidden=True,
+    )
+    settings: Mapping[str, Setting] = option(
+        {},
+        "Of the analysis, also as keywords: `first`, `sample`, `seed`, `lower`, `words` of"
+        " anisotropy, `states` of token-bias, `method`, `first` and `seed` of map, `top` of"
+        " mask-tokens, `corpus` and `first` of impact-tfidf, `head` of attention.",
+        hidden=True,
+    )
+
+    def run(self) -> "Found | dict[Label, Found]":
+        from promptcli.data.sources import fitting_sentences
+        from promptcli.evaluation.candidates import candidates_of, open_candidates
+        from promptcli.evaluation.scores import Label
+        from promptcli.models.loading import as_list
+
+        with tasks_from(self.data_dir):
+            analysis = look_up("analysis", self.name, ANALYSES)
+            for setting in self.settings:
+                if setting not in analysis.settings:
+                    raise unknown(f"setting of {self.name}", setting, analysis.settings)
+            on = BARE.corpus if self.on is None else self.on
+            values: dict[str, Any] = {**analysis.settings, **self.settings}
+            if self.color is None:
+                content = _content(analysis.takes, on, self.text_field)
+            elif analysis.coloured:
+                content, values["values"] = _coloured(on, self.color, self.text_field)
+            else:
+                raise UsageError(f"`color` is of map, not of {self.name}; leave it out")
+            corpus = values.get("corpus")
+            if isinstance(corpus, str):
+                values["corpus"] = fitting_sentences(corpus)
+            models = as_list(BARE.backbone if self.model is None else self.model)
+            opened, refused = open_candidates(dict(candidates_of(models)))
+            if refused and not (self.skip_unfit and opened):
+                raise next(iter(refused.values()))
+            encoders = [encoder for _, encoder in opened.values()]
+            results = analysis.run_on(encoders, content, values)
+            if self.model is None or self.model is models[0]:
+                return results[0]
+            labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]
+            return dict(zip(labels, results, strict=True))
+
+
+analyze = function_of(AnalyzeJob, "analyze")
 
 
 def _coloured(

@@ -225,8 +225,28 @@ RECIPE = SettingOptions(
         " or false; max-length=N; text-rule=prompteol."
     ),
 )
-#: Changes of a recipe as a parameter of a command.
+
+
+@dataclass(frozen=True)
+class Given:
+    """What was given of a group of options, for a command that shares ``--set`` with the group."""
+
+    group: SettingOptions
+    values: Mapping[str, Any]
+
+    @property
+    def pairs(self) -> Sequence[str]:
+        """The words after ``--set``."""
+        return self.values["set"] or ()
+
+    def changes(self, *, but: Collection[str] = ()) -> dict[str, Any]:
+        """Return the fields that were given, see ``SettingOptions.changes``."""
+        return self.group.changes(self.values, but=but)
+
+
+#: Changes of a recipe as a parameter of a command; and as they were given.
 RecipeChanges = Annotated[dict[str, Any], RECIPE]
+RecipeGiven = Annotated[Given, RECIPE]
 _MODEL = (
     "Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a folder, or a hub"
     " id. Default: mini."

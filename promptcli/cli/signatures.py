@@ -16,7 +16,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from promptcli.cli.jobs import JobOptions
-from promptcli.cli.options import MODEL, SettingOptions, choice_of, data_folder
+from promptcli.cli.options import MODEL, Given, SettingOptions, choice_of, data_folder
 from promptcli.cli.options import Flag as Flag  # for the commands
 from promptcli.jobs import Job
 from promptcli.recipe import Choice
@@ -94,6 +94,8 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
         elif group := _group_of(hint):
             added = list(group.options())
             reads[name] = group.changes
+            if get_args(hint)[0] is Given and isinstance(group, SettingOptions):
+                reads[name] = functools.partial(Given, group)
         elif isinstance(hint, type) and issubclass(hint, Job):
             job = JobOptions(hint)
             added = list(job.options())
@@ -121,7 +123,10 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
 
 def _group_of(hint: Any) -> SettingOptions | JobOptions | None:
     """Return the options that stand for a parameter: ``RecipeChanges``, fields of another job."""
-    if get_origin(hint) is not Annotated or get_origin(get_args(hint)[0]) is not dict:
+    if get_origin(hint) is not Annotated:
+        return None
+    kind = get_args(hint)[0]
+    if kind is not Given and get_origin(kind) is not dict:
         return None
     return next(item for item in get_args(hint) if isinstance(item, SettingOptions | JobOptions))
 

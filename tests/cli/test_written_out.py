@@ -12,7 +12,6 @@ from promptcli.cli.signatures import help_of, is_expanded, prose
 #: the command line, with a help of their own.
 WRITTEN_OUT = {
     "train": ([pc.train], {"method", "name", "resume"}),
-    "analyze": ([pc.analyze], {"name", "on"}),
 }
 
 
@@ -39,7 +38,7 @@ def test_an_option_s_help_is_the_sentence_of_the_library(name):
     }
 
 
-@pytest.mark.parametrize("name", ["train", "analyze"])
+@pytest.mark.parametrize("name", ["train"])
 def test_a_command_s_help_begins_as_the_docstring_of_the_library(name):
     functions, _ = WRITTEN_OUT[name]
     loaded, _ = load(name)

@@ -1,5 +1,6 @@
 """``promptcli analyze``: looks inside models; each analysis with its JSON, tables and picture."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,24 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli import analysis as library
-from promptcli.analysis import ANALYSES
+from promptcli.analysis import ANALYSES, AnalyzeJob
 from promptcli.cli import maps, pictures
 from promptcli.cli.console import note, out, result_json, result_table, terminal_width
 from promptcli.cli.options import (
-    Backbone,
     Json,
-    PoolingSpec,
-    Prompt,
-    RecipeFields,
+    RecipeGiven,
     Section,
-    Transforms,
     choice_of,
-    data_folder,
     field_of,
     field_option,
     parsed,
-    recipe_changes,
+    words_of,
 )
 from promptcli.cli.pictures import PictureOptions, draw_bars, text_bar, token_map
 from promptcli.errors import UsageError, counted, look_up
@@ -112,39 +107,7 @@ class Display:
 
 
 def analyze(
-    name: Annotated[str, typer.Argument(metavar="WHAT", help="Name of an analysis, see below.")],
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            "-m",
-            help=(
-                "Model, recipe, folder or hub id; repeatable. Default: --backbone; for anisotropy"
-                " and uniformity six recipes on it."
-            ),
-        ),
-    ] = None,
-    on: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="ON",
-            help="Sentences, a file, a task or `demo`, see below. Default: our own.",
-        ),
-    ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="SentEval folder of the tasks.")] = None,
-    text_field: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of the sentence. Default: `text`, else `sentence`, else the only one."
-        ),
-    ] = None,
-    color: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of the file that colours a map: classes or numbers.",
-        ),
-    ] = None,
+    job: AnalyzeJob,
     json: Json = False,
     plot: Annotated[
         Path | None,
@@ -157,39 +120,33 @@ def analyze(
         ),
     ] = None,
     force: Annotated[bool, field_option(PictureOptions, "force", "--force")] = False,
-    backbone: Backbone = None,
-    prompt: Prompt = None,
-    pooling: PoolingSpec = None,
-    transforms: Transforms = None,
-    set: RecipeFields = None,
+    *,
+    recipe: RecipeGiven,
 ) -> None:
-    """Look inside models: how their vectors lie, what their tokens and heads do."""
     picture = PictureOptions(plot, force)
+    name = job.name
     display = look_up("analysis", name, DISPLAYS)
     picture.check(page=display.page)
     known = ANALYSES[name].settings
     if plot is not None and display.draw is None:
         raise UsageError(f"{name} has no picture; leave out --plot")
-    pairs = [pair for pair in set or () if field_of(pair) in known]
+    pairs = [pair for pair in recipe.pairs if field_of(pair) in known]
     settings = parsed({key: type(default) for key, default in known.items()}, pairs)
-    changes = recipe_changes(backbone, prompt, pooling, transforms, set, but=known)
-    data_dir = data_folder(data_dir)
     content: str | list[str] | None
-    if on:
-        content = _input(name, on)
+    if job.on:
+        content = _input(name, words_of(job.on))
     else:
-        content = _usual_input(name, data_dir)
-    results: Any = library.analyze(
-        name,
-        _models(display, model or [], changes),
-        content,
-        data_dir=data_dir,
-        text_field=text_field,
-        color=color,
-        skip_unfit=not model,
-        **settings,
-    )
-    shown = Shown(results, content, {**known, **settings}, color)
+        content = _usual_input(name, job.data_dir)
+    words = words_of(job.model or ())
+    results: Any = dataclasses.replace(
+        job,
+        model=_models(display, words, recipe.changes(but=known)),
+        on=content,
+        skip_unfit=not words,
+        settings=settings,
+    ).run()
+    column = None if job.color is None else str(job.color)
+    shown = Shown(results, content, {**known, **settings}, column)
     if display.draw is not None:
         picture.draw(display.draw, shown)
     if json:
@@ -248,7 +205,7 @@ def _input(name: str, words: list[str]) -> str | list[str]:
     return words[0]
 
 
-def _usual_input(name: str, folder: Path | None) -> str | list[str] | None:
+def _usual_input(name: str, folder: str | Path | None) -> str | list[str] | None:
     takes = ANALYSES[name].takes
     if takes == "nothing":
         return None
