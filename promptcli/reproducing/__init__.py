@@ -4,7 +4,7 @@ It imports nothing heavy, since the command line reads it.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from promptcli.reproducing.published import Texts, published_tables
 
 if TYPE_CHECKING:
     from promptcli.reproducing.contexts import Draw, MeasurementContext
+    from promptcli.reproducing.published import PublishedTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,13 +54,15 @@ def reproduce(
     output: str | Path = "results",
     force: bool = False,
     draw: "Draw | None" = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Reproduction]:
     """Measure tables of the papers and write the results; earlier figures come from the cache.
 
     Args:
         tables: ``promptbert/5``, ``ditto`` (all of a paper), ``all``, or several.
         backbone: A shipped name, a folder, a hub id, or glove:FILE. Default: mini-bert.
-        paper: Measure every row on the backbone that it was published for, unless one is given.
+        paper: Measure every row on the backbone that it was published for, unless one is given, and
+            train with the settings that were published for it.
         train: Train the rows that need it.
         seeds: Runs of each of them; one run has seed 42, several 0, 1, ...
         head: Of Ditto's rows, e.g. 1-9, or a model that `ditto-search --name` saved. Default: the
@@ -69,6 +72,7 @@ def reproduce(
         output: Folder of the result files.
         force: Measure again what is cached.
         draw: Draws the papers' figures that have no numbers; without it they are left out.
+        settings: Changes of the settings of the rows that are trained, of methods that have them.
 
     Yields:
         The tables on their backbones, each as soon as it is measured; one failure ends no others.
@@ -81,16 +85,19 @@ def reproduce(
 
     if seeds > 1 and not train:
         raise UsageError(f"`seeds` {seeds} is for rows that are trained; give `train`, too")
-    if head is not None and paper:
-        raise UsageError(
-            "`head` is of one backbone, and `paper` measures several; give `backbone` instead of"
-            " `paper`"
-        )
+    if settings and not train:
+        raise UsageError("`settings` are of rows that are trained; give `train`, too")
     choice = _choice(backbone)
+    if head is not None and paper and choice.model is None:
+        raise UsageError(
+            "`head` is of one backbone, and `paper` measures several; give `backbone`, too"
+        )
     known_head = None
     if head is not None:
         known_head = head_of(head, choice.model or choice.backbone)
     wanted = wanted_tables(tables, choice.model, choice.backbone, paper=paper, train=train)
+    if settings:
+        _check_settings(settings, [table for table, _ in wanted])
     training_seeds: Sequence[int] = ()
     if train:
         training_seeds = (42,) if seeds == 1 else range(seeds)
@@ -102,7 +109,14 @@ def reproduce(
                 on = dataclasses.replace(choice, model=name)
                 with tasks_from(data_dir):
                     contexts[name] = open_context(
-                        on, texts, seeds=training_seeds, head=known_head, draw=draw, fresh=force
+                        on,
+                        texts,
+                        seeds=training_seeds,
+                        head=known_head,
+                        draw=draw,
+                        fresh=force,
+                        paper=paper,
+                        changes=settings,
                     )
             context = contexts[name]
             if known_head is not None:
@@ -137,6 +151,24 @@ def overviews(
     with without_network():
         context = open_context(_choice(backbone), texts, draw=draw)
         return [overview(table, context) for table in published_tables().values()]
+
+
+def _check_settings(settings: Mapping[str, Any], tables: "Sequence[PublishedTable]") -> None:
+    """Refuse a setting that no trained row of the tables has."""
+    from promptcli.reproducing.systems import SYSTEMS, method_of
+
+    methods = {}
+    for table in tables:
+        for row in table.rows:
+            if SYSTEMS[row.kind].trains:
+                method = method_of(row)
+                methods[method.name] = method
+    for name in settings:
+        if not any(name in vars(method.small) for method in methods.values()):
+            trained = ", ".join(methods) or "none"
+            raise UsageError(
+                f"`settings` {name.replace('_', '-')}: no method trained here has it ({trained})"
+            )
 
 
 def _choice(backbone: str | Choice | None) -> Choice:

@@ -2,7 +2,7 @@
 
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,8 @@ class MeasurementContext:
     seeds: Sequence[int] = ()  #: of the runs of every trained row; none: such rows are left out
     head: str | None = None  #: of Ditto's rows; None: the published one of the backbone
     draw: "Draw | None" = None  #: None: figures of the papers are left out
+    paper: bool = False  #: whether trained rows have the settings published for their backbones
+    changes: Mapping[str, Any] = field(default_factory=dict)  #: of the settings of trained rows
     _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
     _examples: dict[str, TrainingExamples] = field(default_factory=dict, init=False)
 
@@ -200,10 +202,13 @@ def open_context(
     head: str | None = None,
     draw: "Draw | None" = None,
     fresh: bool = False,
+    paper: bool = False,
+    changes: Mapping[str, Any] | None = None,
 ) -> MeasurementContext:
     """Return the context of measurements on a backbone.
 
-    A ``fresh`` one takes nothing from the cache.
+    A ``fresh`` one takes nothing from the cache. ``paper`` and ``changes`` are of the settings of
+    trained rows.
     """
     folder = senteval_folder()
     if folder is not None and not folder.is_dir():
@@ -230,6 +235,8 @@ def open_context(
         seeds=tuple(seeds),
         head=head,
         draw=draw,
+        paper=paper,
+        changes=changes or {},
     )
 
 

@@ -36,6 +36,7 @@ from promptcli.reproducing.systems import (
     grouped_by_input,
     hash_of,
     recipe_id,
+    training_facts,
 )
 
 
@@ -379,10 +380,12 @@ def _system_facts(system: MeasuredSystem | None, context: MeasurementContext) ->
         "fitted": False,
         "fitted_on": None,
         "head": None,
+        "training": None,
     }
     if system is None:
         return facts
     facts["fitted"] = bool(_TEXTS & system.identity.keys())
+    facts["training"] = training_facts(system)
     facts["fitted_on"] = _fitted_on(system, context)
     if system.recipe is not None:
         facts["recipe_id"] = recipe_id(system)

@@ -12,6 +12,7 @@ from promptcli.reproducing.documents import grouped
 from promptcli.reproducing.measures import COLUMNS, EXTREMES
 from promptcli.reproducing.published import PublishedTable, published_tables
 from promptcli.reproducing.systems import SYSTEMS
+from promptcli.settings import value_typed
 from promptcli.storage.files import write_text
 
 
@@ -340,11 +341,36 @@ def _about_texts(document: Mapping[str, Any]) -> Iterator[str]:
         else:
             runs = f"one run each, seed {listed}"
         yield f"trained rows: {runs}; the notes say what the papers' are"
+    yield from _about_settings(document)
     for kind, done in _EXAMPLES.items():
         examples = document.get(kind)
         if examples is not None:
             count = f"{examples['examples']:,} examples"
             yield f"{done} {examples['name']}, {count}, {examples['sha256'][:8]}"
+
+
+def _about_settings(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how the settings of trained rows differ from the papers'; JSON has all of them."""
+    methods_of: dict[str, list[str]] = {}
+    for row in document["rows"]:
+        training = row.get("training")
+        if not training or not row["figures"]:
+            continue
+        label = f"{_label(row).partition(',')[0]} as on {row['published']['backbone']}"
+        methods_of.setdefault(_difference(training["differs"]), []).append(label)
+    for difference, labels in methods_of.items():
+        yield f"{', '.join(dict.fromkeys(labels))}: {difference}"
+
+
+def _difference(differs: Mapping[str, Sequence[Any]] | None) -> str:
+    if differs is None:
+        return "the paper's settings are not known here"
+    if not differs:
+        return "trained with the paper's settings"
+    told = []
+    for name, (ours, theirs) in differs.items():
+        told.append(f"{name.replace('_', ' ')} {value_typed(ours)} ({value_typed(theirs)})")
+    return f"differs from the paper: {', '.join(told)}"
 
 
 def _done_with_corpus(document: Mapping[str, Any]) -> str:

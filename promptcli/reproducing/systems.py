@@ -28,7 +28,7 @@ from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives import find_objective
-from promptcli.training.presets import preset_for
+from promptcli.training.presets import Preset, differences_from_paper, preset_for
 from promptcli.training.processes import start_processes
 from promptcli.training.run import TrainingRun
 
@@ -232,10 +232,21 @@ def _method_and_settings(
     row: PublishedRow, context: MeasurementContext
 ) -> tuple[Method, TrainingSettings]:
     form = FORMS[row.argument]
-    method = find_method(form.method, supervised=row.setting == "sup")
+    method = method_of(row)
+    settings = _preset(row, method, context).settings
+    for name, value in context.changes.items():
+        if name in vars(settings):
+            settings = settings.replace(**{name: value})
+    return method, settings.replace(**form.changes)  # which are what the row is about
+
+
+def _preset(row: PublishedRow, method: Method, context: MeasurementContext) -> Preset:
+    """Return the settings of a row before any is given."""
+    backbone = context.backbone
+    if context.paper and row.backbone in method.paper:
+        return preset_for(method, row.backbone, paper=True)
     published = {short_name(name): name for name in method.paper}
     name = published.get(context.published or "", context.backbone_name)
-    backbone = context.backbone
     shape = Shape(
         backbone.provenance.family,
         backbone.width,
@@ -243,8 +254,47 @@ def _method_and_settings(
         backbone.n_heads,
         len(backbone.token_rows),
     )
-    preset = preset_for(method, name, shape=shape)
-    return method, preset.settings.replace(**form.changes)
+    return preset_for(method, name, paper=context.paper, shape=shape)
+
+
+def method_of(row: PublishedRow) -> Method:
+    """Return the method of a trained row."""
+    return find_method(FORMS[row.argument].method, supervised=row.setting == "sup")
+
+
+def training_facts(system: MeasuredSystem) -> dict[str, Any] | None:
+    """Return the settings and the data of a trained row, and what differs from the paper.
+
+    JSON-ready; None for a row that is not trained.
+    """
+    if "trained" not in system.identity:
+        return None
+    names = ("precision", "examples", "development")
+    return {
+        **system.identity["trained"],
+        **{name: system.identity[name] for name in names},
+        "differs": _differing_settings(system),
+    }
+
+
+def _differing_settings(system: MeasuredSystem) -> dict[str, list[Any]] | None:
+    """Return the settings that are not those that made the published figure: ours, theirs.
+
+    Those that the row is about are left out. None if no settings are published.
+    """
+    row = system.row
+    method = method_of(row)
+    if not method.paper:
+        return None
+    values = {name: system.identity["trained"][name] for name in vars(method.small)}
+    values["seed"] = method.small.seed  # of several runs a list, and of none the paper's
+    settings = method.small.replace(**values)
+    about = FORMS[row.argument].changes
+    differing = {}
+    for difference in differences_from_paper(method, settings, row.backbone):
+        if difference.setting not in about:
+            differing[difference.setting] = [difference.value, difference.paper]
+    return differing
 
 
 #: Makes the system of a row.

@@ -20,7 +20,7 @@ from promptcli.errors import PromptcliError
 from promptcli.evaluation.evaluator import average, evaluate
 from promptcli.models.entries import Entry
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.reproducing import measures, report
+from promptcli.reproducing import measures, report, systems
 from promptcli.reproducing.contexts import MeasurementContext, head_of
 from promptcli.reproducing.documents import measure_table, overview
 from promptcli.reproducing.measures import MEASURE_OF
@@ -89,6 +89,8 @@ def context(senteval, tiny_backbone, tiny_folder, tmp_path):
         seeds=(),
         head=None,
         triplets=None,
+        paper=False,
+        changes=None,
         **files,
     ):
         load = (
@@ -101,7 +103,15 @@ def context(senteval, tiny_backbone, tiny_folder, tmp_path):
         )
         cache = Cache(tmp_path / "figures", fresh=fresh)
         return MeasurementContext(
-            name, load, data_dir=data_dir, texts=texts, cache=cache, seeds=seeds, head=head
+            name,
+            load,
+            data_dir=data_dir,
+            texts=texts,
+            cache=cache,
+            seeds=seeds,
+            head=head,
+            paper=paper,
+            changes=changes or {},
         )
 
     return make
@@ -465,11 +475,57 @@ def test_trained_rows_are_those_of_training(
         "data_dir": senteval,
         "seed": 42,
     }
+    assert measured["training"]["method"] == method
+    assert measured["training"]["epochs"] == 4
+    assert any("differs from the paper" in line for line in caption(document))
     found = pc.train(method, str(examples), **given)
     # the numbers that are kept were learned
     assert max(found.curve, key=lambda score: score.value).step > 0
     scores = pc.evaluate(found.encoder, THERE, data_dir=senteval)
     assert measured["figures"]["Avg"]["value"] == pytest.approx(average(scores), abs=0.01)
+
+
+def settings_of(context, name="promptbert", **options):
+    """Return a row, and what it is trained with in a context, without training it."""
+    row = next(row for row in table("promptbert/8").rows if row.argument == name)
+    system = SYSTEMS["trained"].make(row, context(seeds=(42,), **options))
+    return row, systems.training_facts(system)
+
+
+@pytest.mark.usefixtures("as_mini")
+def test_a_trained_row_has_all_settings_and_says_how_they_differ(context, examples):
+    row, facts = settings_of(context, corpus=examples)
+    method = find_method("promptbert", supervised=False)
+    assert vars(method.small).keys() <= facts.keys()
+    published = method.published(row.backbone)
+    ours = facts["temperature"]
+    assert ours != published.temperature
+    assert facts["differs"]["temperature"] == [ours, published.temperature]
+    assert "seed" not in facts["differs"]
+    _, on_paper = settings_of(context, corpus=examples, paper=True)
+    assert on_paper["temperature"] == published.temperature and on_paper["differs"] == {}
+    _, changed = settings_of(context, corpus=examples, paper=True, changes={"temperature": 0.07})
+    assert changed["differs"] == {"temperature": [0.07, published.temperature]}
+    # the row is about this one
+    changes = {"denoising": True}
+    _, plain = settings_of(context, "promptbert-no-denoising", corpus=examples, changes=changes)
+    assert plain["denoising"] is False
+    document = {"rows": [{**facts_of_row(facts)}]}
+    [line] = report._about_settings(document)
+    assert f"temperature {ours} ({published.temperature})" in line
+
+
+def facts_of_row(training):
+    published = {"backbone": "bert-base-uncased"}
+    row = {"method": "PromptBERT", "setting": "unsup", "figures": {"Avg": {"value": 1.0}}}
+    return {**row, "training": training, "published": published, "run": "trained:promptbert"}
+
+
+def test_settings_of_trained_rows_are_refused_without_any(run, senteval):
+    refused = run("reproduce", "promptbert/8", "--set", "temperature=0.1")
+    assert refused.code == 2 and "--train" in refused.err
+    refused = run("reproduce", "promptbert/5", "--train", "--set", "decoder-layers=2")
+    assert refused.code == 2 and "decoder-layers" in refused.err
 
 
 @pytest.mark.usefixtures("as_mini")

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from promptcli import reproducing as library
 from promptcli.cli.console import note, result, result_json, show
 from promptcli.cli.grids import Grid, best_cells
-from promptcli.cli.options import Json, default_backbone
+from promptcli.cli.options import Json, default_backbone, kinds_of, parsed
 from promptcli.cli.result_files import FormatOptions, Part, Report, print_report
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.data.senteval import tasks_from
@@ -20,6 +20,18 @@ from promptcli.errors import PromptcliError, counted, if_interrupted
 
 if TYPE_CHECKING:
     from promptcli.reproducing import Reproduction
+
+
+def _read_settings(pairs: list[str] | None) -> dict[str, Any]:
+    """Return the settings of trained rows that were typed."""
+    if not pairs:
+        return {}
+    from promptcli.training.methods import all_settings
+
+    kinds = kinds_of(all_settings())
+    for name in ("seed", "template"):  # --seeds decides, and the row
+        del kinds[name]
+    return parsed(kinds, pairs)
 
 
 @command_of(
@@ -36,6 +48,9 @@ if TYPE_CHECKING:
         "backbone": "--model -m --backbone",
         "seeds": Flag(min=1),
         "draw": None,
+        "settings": Flag(
+            "--set", metavar="FIELD=VALUE", type=list[str] | None, read=_read_settings
+        ),
     },
 )
 def reproduce(
