@@ -191,10 +191,12 @@ IMPURE = (
 
 
 #: Where the library reads it, which has no entrance: its folder, and the processes that a launcher
-#: started.
+#: or Ray started.
 _READ_THE_ENVIRONMENT = (
     "settings.py",
     "children.py",
+    "embedding/ray_engine.py",
+    "embedding/ray_worker.py",
     "training/processes.py",
     "training/launch.py",
 )

@@ -20,7 +20,16 @@ def portable_name(name: str) -> str:
     if words_only(name):
         path = Path(name.removeprefix(WORD_VECTORS))
         if path.is_file():
-            return f"{WORD_VECTORS}{path.resolve()}"
-    elif Path(name).is_dir() or (name.endswith(".gguf") and Path(name).is_file()):
+            return f"{WORD_VECTORS}{_absolute(path)}"
+    elif Path(name).is_dir():
         return str(Path(name).resolve())
+    elif name.endswith(".gguf") and Path(name).is_file():
+        return str(_absolute(Path(name)))
     return name
+
+
+def _absolute(file: Path) -> Path:
+    """Return the path of a file under its own name: a link of the hub's cache leads to a file that
+    is named by its hash.
+    """
+    return file.parent.resolve() / file.name

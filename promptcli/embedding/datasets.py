@@ -1,6 +1,8 @@
 """A column of vectors for the data sets of other libraries: Arrow, Hugging Face and Ray."""
 
+import functools
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -127,16 +129,19 @@ def _embed_hugging_face(dataset: Any, work: _Work) -> Any:
 # Ray
 
 
-class _Actor:
-    """A process of Ray: it opens an encoder once, and adds vectors to tables."""
+@dataclass(frozen=True)
+class _Adding:
+    """What a process of Ray adds to tables: it opens an encoder once."""
 
-    def __init__(self, options: dict[str, Any], work: _Work, offline: bool) -> None:
-        with without_network(offline):
-            self._encoder = loading.open_model(work.model, **options)
-        self._work = work
+    work: _Work
+    options: dict[str, Any]
+    offline: bool
 
-    def __call__(self, table: Any) -> Any:
-        return _with_vectors(table, self._encoder, self._work)
+    def open(self) -> Callable[[Any], Any]:
+        """Return the function that adds vectors to a table."""
+        with without_network(self.offline):
+            encoder = loading.open_model(self.work.model, **self.options)
+        return functools.partial(_with_vectors, encoder=encoder, work=self.work)
 
 
 def _ray_names(dataset: Any) -> list[str]:
@@ -145,6 +150,8 @@ def _ray_names(dataset: Any) -> list[str]:
 
 def _embed_ray(dataset: Any, work: _Work) -> Any:
     import ray.data
+
+    from promptcli.embedding import ray_engine
 
     resources = ray.cluster_resources()
     gpus = int(resources.get("GPU", 0))
@@ -155,9 +162,11 @@ def _embed_ray(dataset: Any, work: _Work) -> Any:
     actors = gpus or max(1, cpus - 1)
     model, options = _as_entry(work.model)
     options["device"] = "cuda" if gpus else "cpu"
+    adding = _Adding(_Work(model, work.text, work.column), options, is_offline())
     return dataset.map_batches(
-        _Actor,
-        fn_constructor_args=(options, _Work(model, work.text, work.column), is_offline()),
+        ray_engine.sent_as_code().Adder,
+        # packed, else Ray would open it before the actor begins
+        fn_constructor_args=(ray_engine.passed_on(), os.getcwd(), ray.cloudpickle.dumps(adding)),
         batch_size=WINDOW,
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors),

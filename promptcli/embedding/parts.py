@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from promptcli.backbones.devices import choose_device
+from promptcli.backbones.names import portable_name
 from promptcli.children import safe_path
 from promptcli.data.files import is_remote
 from promptcli.data.rows import InputFile, read_range
@@ -39,11 +40,11 @@ CONTEXT: Any = multiprocessing.get_context("spawn")
 
 
 def with_absolute_backbone(entry: Entry) -> Entry:
-    """Return an entry whose backbone, if it is a folder, is found from any current folder."""
-    backbone = entry.recipe.backbone
-    if not os.path.isdir(backbone):
-        return entry
-    return replace(entry, recipe=entry.recipe.replace(backbone=os.path.abspath(backbone)))
+    """Return an entry whose backbone, if it is a folder or a file, is found from any current
+    folder.
+    """
+    backbone = portable_name(entry.recipe.backbone)
+    return replace(entry, recipe=entry.recipe.replace(backbone=backbone))
 
 
 @dataclass
@@ -109,6 +110,15 @@ class PartJob:
                 " that one here"
             )
         return encoder
+
+
+#: The jobs of this process of Ray by their folder and their manifest, with their encoders.
+_JOBS: dict[tuple[Path, str], PartJob] = {}
+
+
+def make_in_worker(job: PartJob, shard: int) -> int:
+    """Make a part in a process that is handed the job with each of them, and keeps its encoder."""
+    return _JOBS.setdefault((job.folder, job.manifest.digest), job).make(shard)
 
 
 def wanted_device(model: loading.Model) -> str:

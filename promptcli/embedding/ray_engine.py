@@ -4,25 +4,77 @@ or machine has died.
 
 import contextlib
 import dataclasses
+import importlib
 import logging
+import os
+import secrets
+import signal
 import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from promptcli.children import environment, python_command
+from promptcli.embedding import ray_worker
 from promptcli.embedding.parts import PartJob
 from promptcli.errors import PromptcliError, UsageError, one_line
 from promptcli.notes import Advance
+from promptcli.storage.files import remove_leftovers
 
 #: Seconds in which a cluster must answer. Ray itself asks an address without one for ever.
 _PATIENCE = 10
 #: Ray would count its users over the network, and run the workers of a cluster of this machine
-#: below all other programs.
-_SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+#: below all other programs; its processes would import from the current folder.
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+    "PYTHONSAFEPATH": "1",
+}
+#: What Ray reads when it is imported, for a cluster of this machine: it listens on the loopback
+#: interface alone, whatever the system (the name is of those where that is the default).
+_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
+#: Beginnings of the names of variables that the libraries of the hub, and we, read.
+_PASSED_ON = ("HF_", "HUGGINGFACE_", "HUGGING_FACE_", "TRANSFORMERS_", "PROMPTCLI_")
+_OF_SERVE = "PROMPTCLI_API_KEY"  # a secret that no worker needs
+#: Bytes of the path of a socket, and of what Ray appends to its folder in the longest one.
+_MOST_BYTES = 103 if sys.platform == "darwin" else 107
+_APPENDED = len("/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
+_PRIVATE = "promptcli-ray-"
+_LONGEST_PLACE = _MOST_BYTES - _APPENDED - len(f"/{_PRIVATE}12345678/ray")
+
+
+def load_ray(address: str | None) -> Any:
+    """Import Ray.
+
+    If no other has imported it, a cluster of this machine alone asks for a token that only this
+    process and those that it starts know. They stay so: Ray remembers both.
+    """
+    if address is None and "ray" not in sys.modules:
+        os.environ.update(_ALONE, RAY_AUTH_TOKEN=secrets.token_hex(32))
+    return importlib.import_module("ray")
+
+
+def passed_on() -> dict[str, str]:
+    """Return the variables that a worker on another machine gets; folders are absolute."""
+    passed = dict[str, str]()
+    for name, value in os.environ.items():
+        if not name.startswith(_PASSED_ON) or name == _OF_SERVE:
+            continue
+        if name.endswith(("_HOME", "_CACHE")) and value:
+            value = os.path.abspath(os.path.expanduser(value))
+        passed[name] = value
+    return passed
+
+
+def sent_as_code() -> Any:
+    """Return ``ray_worker``, which Ray's workers get as code and do not look for."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(ray_worker)
+    return ray_worker
 
 
 def make_by_ray(
@@ -38,36 +90,40 @@ def make_by_ray(
     A task has a GPU if the cluster has any and the job is not for the CPU, else a CPU. A process of
     Ray keeps the encoder for its next task.
     """
-    with connected(address):
-        gpus = 0
-        if job.device != "cpu" and ray.cluster_resources().get("GPU"):
-            gpus = 1
-        job = dataclasses.replace(job.reachable(), device="cuda" if gpus else "cpu")
-        # max_calls: else the process of a task with a GPU ends after it, and the next opens the
-        # encoder again
-        task = ray.remote(num_cpus=1, num_gpus=gpus, max_calls=0)(_make)
-        shared = ray.put(job)
-        waiting = list(shards)
-        running = list[Any]()
-        try:
-            while waiting or running:
-                while waiting and (workers is None or len(running) < workers):
-                    running.append(task.remote(shared, waiting.pop(0)))
-                done, running = ray.wait(running)
-                advance(ray.get(done[0]))
-        except ray.exceptions.RayError as error:
-            raise _as_ours(error) from None
-        finally:
-            for unfinished in running:
-                ray.cancel(unfinished, force=True)
+    try:
+        with connected(address):
+            _make_all(job, shards, advance, workers)
+    except BaseException:
+        remove_leftovers(job.folder)  # of processes that were ended
+        raise
 
 
-#: The job of this process by its folder and its manifest, with the encoder.
-_JOBS: dict[tuple[Path, str], PartJob] = {}
+def _make_all(job: PartJob, shards: Sequence[int], advance: Advance, workers: int | None) -> None:
+    import ray
 
-
-def _make(job: PartJob, shard: int) -> int:
-    return _JOBS.setdefault((job.folder, job.manifest.digest), job).make(shard)
+    gpus = 0
+    if job.device != "cpu" and ray.cluster_resources().get("GPU"):
+        gpus = 1
+    job = dataclasses.replace(job.reachable(), device="cuda" if gpus else "cpu")
+    # max_calls: else the process of a task with a GPU ends after it, and the next opens the
+    # encoder again
+    options = ray.remote(num_cpus=1, num_gpus=gpus, max_calls=0)
+    task: Any = options(sent_as_code().make)
+    shared = [ray.put(job)]
+    given = (passed_on(), os.getcwd())
+    waiting = list(shards)
+    running = list[Any]()
+    try:
+        while waiting or running:
+            while waiting and (workers is None or len(running) < workers):
+                running.append(task.remote(*given, shared, waiting.pop(0)))
+            done, running = ray.wait(running)
+            advance(ray.get(done[0]))
+    except ray.exceptions.RayError as error:
+        raise _as_ours(error) from None
+    finally:
+        for unfinished in running:
+            ray.cancel(unfinished, force=True)
 
 
 def _as_ours(error: Exception) -> BaseException:
@@ -88,25 +144,90 @@ def connected(address: str | None) -> Iterator[None]:
 
     A program that is connected stays so.
     """
+    ray = load_ray(address)
     if ray.is_initialized():
         yield
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None:  # the cluster is within this machine, whatever networks it is in
-        address = "local"
-        options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-    # without a folder of their own, workers would import from the one in which this process runs
-    with tempfile.TemporaryDirectory(prefix="promptcli-ray-") as empty, environment(**_SETTINGS):
+    with contextlib.ExitStack() as ended:
+        if address is None:  # the cluster is within this machine, whatever networks it is in
+            address = "local"
+            options |= {
+                "include_dashboard": False,
+                "_node_ip_address": "127.0.0.1",
+                "_temp_dir": str(ended.enter_context(_private_folder())),
+            }
+        ended.enter_context(environment(**_SETTINGS))
+        ended.callback(ray.shutdown)
         try:
-            ray.init(address, runtime_env={"working_dir": empty}, **options)
+            with _own_answer_to_sigterm():
+                ray.init(address, job_config=_job_config(), **options)
         except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             raise PromptcliError(
                 f"Ray ({address}) does not start ({one_line(error, 160)}); try `engine` local"
             ) from None
-        try:
-            yield
-        finally:
-            ray.shutdown()
+        yield
+
+
+def _job_config() -> Any:
+    """Return a job's configuration that keeps the current folder from the workers' module path.
+
+    Ray leaves it out of a job with a working folder. Ours has none: it would lie where Ray lets
+    every user write.
+    """
+    from ray.job_config import JobConfig
+
+    class WithoutCurrentFolder(JobConfig):
+        def _runtime_env_has_working_dir(self) -> bool:
+            return True
+
+    return WithoutCurrentFolder()
+
+
+@contextlib.contextmanager
+def _private_folder() -> Iterator[Path]:
+    """Yield a folder for a session, which Ray opens to everybody, in one that is ours alone."""
+    with tempfile.TemporaryDirectory(
+        prefix=_PRIVATE, dir=_place(), ignore_cleanup_errors=True
+    ) as private:
+        yield Path(private, "ray")
+
+
+def _place() -> str:
+    """Return where the folder of a session is made: the path of a socket in it has a limit."""
+    wanted = os.environ.get("RAY_TMPDIR")
+    place = os.path.abspath(wanted or tempfile.gettempdir())
+    why = None
+    if len(os.fsencode(place)) > _LONGEST_PLACE:
+        why = f"has more than {_LONGEST_PLACE} bytes, too many for the path of a socket"
+    elif ray_worker.others_may_replace(place):
+        why = "can be moved away by other users"
+    if why is None:
+        return place
+    if wanted:
+        raise UsageError(f"RAY_TMPDIR {place!r:.80} {why}; give another folder, or unset it")
+    return "/tmp"
+
+
+@contextlib.contextmanager
+def _own_answer_to_sigterm() -> Iterator[None]:
+    """Keep this program's handler of SIGTERM: Ray replaces it by its own, which aborts."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGTERM)
+    received = False
+    try:
+        yield
+    except SystemExit as ended:  # how Ray ends by the signal while it starts
+        received = ended.code == signal.SIGTERM
+        if not received:
+            raise
+    finally:
+        if handler is not None:
+            signal.signal(signal.SIGTERM, handler)
+    if received:
+        signal.raise_signal(signal.SIGTERM)
 
 
 def check_address(address: str | None) -> None:
@@ -117,7 +238,7 @@ def check_address(address: str | None) -> None:
     """
     if address is None:
         return
-    if ray.is_initialized():
+    if load_ray(address).is_initialized():
         raise UsageError("this program is connected to Ray; leave out `address`")
     hint = "give the HOST:PORT that `ray start` printed, or auto on a node of the cluster"
     if "://" in address:

@@ -2,6 +2,7 @@
 of vectors in a Ray data set.
 """
 
+import importlib.util
 import os
 import re
 import time
@@ -12,13 +13,14 @@ import pytest
 
 import promptcli as pc
 from promptcli.data.vectors.part_folder import PartFolder
-from promptcli.embedding import parts
+from promptcli.embedding import parts, ray_engine
 from promptcli.errors import UsageError
 from tests.embed_running import contents, refused
 from tests.traps import sprung, write_traps
 
-ray = pytest.importorskip("ray", reason="extra ray")
-ray_engine = pytest.importorskip("promptcli.embedding.ray_engine")
+if importlib.util.find_spec("ray") is None:
+    pytest.skip("extra ray", allow_module_level=True)
+ray = ray_engine.load_ray(None)  # as the program does: else it listens to other machines
 
 ROOT = Path(__file__).parents[2]
 EMBED = ("embed", "a.txt", "--shards", "5", "-m", "mini", "-q")
@@ -107,6 +109,14 @@ def test_a_column_of_a_ray_data_set(trapped):
     vectors = np.array([row["embedding"] for row in rows], np.float32)
     assert np.allclose(vectors, encoder.encode([*texts[:2], ""]), atol=1e-5)
     assert not sprung(trapped)
+
+
+def test_a_session_is_private_and_within_this_machine(trapped):
+    context = ray.get_runtime_context()
+    assert context.gcs_address.startswith("127.0.0.1:")
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    session = Path(ray.nodes()[0]["ObjectStoreSocketName"]).parents[1]
+    assert session.parents[1].stat().st_mode & 0o777 == 0o700
 
 
 def test_where_no_cluster_answers(place, run, monkeypatch):
