@@ -3,15 +3,17 @@
 The tools only read.
 """
 
-import contextlib
+import asyncio
+import contextvars
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field, ValidationError
 
@@ -19,12 +21,15 @@ import promptcli
 from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.sentence_encoder import SentenceEncoder
-from promptcli.errors import PromptcliError, one_line
+from promptcli.errors import PromptcliError, did_you_mean, one_line
 from promptcli.index.column_types import columns_of
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.stored import Stamp
 from promptcli.notes import warn
+from promptcli.serving.worker import Worker
 from promptcli.storage.documents import shown
+
+Result = TypeVar("Result")
 
 _MOST_HITS = 100
 _MOST_CHARACTERS = 100_000
@@ -92,17 +97,24 @@ class ServedIndex:
     hybrid: bool
 
 
+class _Cancelled(Exception):
+    """Nobody waits for the answer of a call."""
+
+
 class Tools:
-    """What an agent can ask: the indexes by their names, and an encoder for pairs of sentences."""
+    """What an agent can ask: the indexes by their names, and an encoder for pairs of sentences.
+
+    One thread answers the calls, one after the other.
+    """
 
     def __init__(self, indexes: Mapping[str, SentenceIndex], encoder: SentenceEncoder) -> None:
         self._indexes = dict(indexes)
         self._encoder = encoder
         #: Stamps of indexes that could not be read anew.
         self._refused = dict[str, Stamp | None]()
-        self._lock = threading.Lock()  # the calls of a client come from several threads
+        self._thread = Worker()
 
-    def search(
+    async def search(
         self,
         query: Query,
         index: IndexName = None,
@@ -111,37 +123,61 @@ class Tools:
         hybrid: Hybrid = False,
     ) -> list[FoundRow]:
         """Find the rows of an index whose meaning is nearest to a query, best first."""
-        with self._at_work():
+
+        def found(go_on: Callable[[], None]) -> list[FoundRow]:
             texts = _given(query)
             searched = self._newest(index)
-            words = texts if hybrid else None
+            allowed = searched.vectors.allowed(where, go_on)
             vectors = searched.queries.encode(texts)
-            [hits] = searched.vectors.search(vectors, k, words=words, where=where)
+            go_on()
+            words = texts if hybrid else None
+            [hits] = searched.vectors.search(vectors, k, words=words, among=allowed)
             return [FoundRow(**hit._asdict()) for hit in hits]
 
-    def similar(self, a: Text, b: Text) -> float:
+        return await self._answer(found)
+
+    async def similar(self, a: Text, b: Text) -> float:
         """Return how similar two sentences are in meaning: their cosine, -1 to 1."""
-        with self._at_work():
+
+        def cosine(go_on: Callable[[], None]) -> float:
             left, right = unit(self._encoder.encode(_given(a, b)))
             return float(np.clip(left @ right, -1, 1))
 
-    def indexes(self) -> list[ServedIndex]:
-        """List the indexes, with their columns for conditions."""
-        with self._at_work():
-            listed = []
-            for name in self._indexes:
-                rows = self._newest(name).vectors
-                listed.append(ServedIndex(name, rows.rows, columns_of(rows.labels), rows.lexical))
-            return listed
+        return await self._answer(cosine)
 
-    @contextlib.contextmanager
-    def _at_work(self) -> Iterator[None]:
-        """Let one call work at a time, and answer its refusal as one that the agent can mend."""
-        with self._lock:
-            try:
-                yield
-            except (PromptcliError, OSError) as error:
-                raise ToolError(one_line(error)) from None
+    async def indexes(self) -> list[ServedIndex]:
+        """List the indexes, with their columns for conditions."""
+
+        def listed(go_on: Callable[[], None]) -> list[ServedIndex]:
+            served = []
+            for name in self._indexes:
+                go_on()
+                rows = self._newest(name).vectors
+                served.append(ServedIndex(name, rows.rows, columns_of(rows.labels), rows.lexical))
+            return served
+
+        return await self._answer(listed)
+
+    async def _answer(self, work: Callable[[Callable[[], None]], Result]) -> Result:
+        """Return what a function computes on the thread of calls, or its refusal as one that the
+        agent can mend.
+
+        The function gets another, which raises once the call is cancelled or the client has gone. A
+        call that is cancelled while it waits is never begun.
+        """
+        left = threading.Event()
+
+        def go_on() -> None:
+            if left.is_set():
+                raise _Cancelled
+
+        context = contextvars.copy_context()
+        try:
+            return await asyncio.wrap_future(self._thread.submit(context.run, work, go_on))
+        except (PromptcliError, OSError) as error:
+            raise ToolError(one_line(error)) from None
+        finally:
+            left.set()
 
     def _newest(self, name: str | None) -> SentenceIndex:
         """Return an index as its folder holds it now; None: the first.
@@ -174,11 +210,19 @@ def _given(*texts: str) -> list[str]:
 
 
 class _Server(MCPServer):
-    """The library's server; what a parameter does not take is said as our other messages are."""
+    """The library's server; what a tool does not take is refused, as our other messages are."""
+
+    def __init__(self, tools: list[Tool]) -> None:
+        super().__init__("promptcli", version=promptcli.__version__, tools=tools, log_level="ERROR")
+        self._taken = {tool.name: list(tool.parameters["properties"]) for tool in tools}
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Any = None
     ) -> CallToolResult | InputRequiredResult:
+        taken = self._taken.get(name, arguments)
+        for given in arguments:
+            if given not in taken:
+                raise ToolError(f"Error executing tool {name}: {_unknown(given, list(taken))}")
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -186,6 +230,12 @@ class _Server(MCPServer):
             if not isinstance(wrong, ValidationError):
                 raise
             raise ToolError(f"Error executing tool {name}: {_refusal(wrong)}") from wrong
+
+
+def _unknown(given: str, taken: list[str]) -> str:
+    """Return that a tool has no such argument, and those that it has."""
+    valid = f"valid: {', '.join(taken)}" if taken else "it takes none"
+    return f"unknown argument {shown(given)}; {valid}{did_you_mean(given, taken)}"
 
 
 def _refusal(wrong: ValidationError) -> str:
@@ -201,10 +251,14 @@ def _refusal(wrong: ValidationError) -> str:
 def make_server(indexes: Mapping[str, SentenceIndex], encoder: SentenceEncoder) -> MCPServer:
     """Return the protocol's server with the tools; without an index there is nothing to search."""
     tools = Tools(indexes, encoder)
-    offered: list[Callable[..., Any]] = [tools.similar]
+    offered: list[Callable[..., Awaitable[Any]]] = [tools.similar]
     if indexes:
         offered = [tools.search, tools.similar, tools.indexes]
-    server = _Server("promptcli", version=promptcli.__version__, log_level="ERROR")
-    for tool in offered:
-        server.add_tool(tool, annotations=_READS)
-    return server
+    return _Server([_tool(function) for function in offered])
+
+
+def _tool(function: Callable[..., Awaitable[Any]]) -> Tool:
+    """Return a tool whose schema says, too, that it takes no other arguments."""
+    tool = Tool.from_function(function, annotations=_READS)
+    tool.parameters["additionalProperties"] = False
+    return tool

@@ -5,6 +5,8 @@ import importlib.util
 import os
 import signal
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -178,3 +180,81 @@ def test_what_cannot_be_served_is_one_line(run, tmp_path, encoder, monkeypatch):
     assert refused(run("mcp", "--index", folder), 4, MANIFEST)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert refused(run("mcp", "--index", folder), 2, "mcp", ".[mcp]")
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "says"),
+    [
+        ("search", {"query": "x", "limit": 1}, "'limit'; valid: query, index, k, where, hybrid"),
+        ("search", {"query": "x", "K": 1}, "'K'; valid: query, index, k, where, hybrid; did you"),
+        ("search", {"query": "x", "filter": "id > 4"}, "unknown argument 'filter'"),
+        ("similar", {"a": "x", "b": "y", "model": "z"}, "unknown argument 'model'; valid: a, b"),
+        ("indexes", {"name": "notes"}, "unknown argument 'name'; it takes none"),
+        ("similar", {"a": "x", "b": "y", "c" * 999: "z"}, "valid: a, b"),
+    ],
+)
+def test_an_argument_that_a_tool_does_not_take_is_refused(index, encoder, tool, given, says):
+    [result] = call(make_server({"notes": index}, encoder), (tool, given))
+    said = result.content[0].text
+    assert result.is_error and says in said and len(said) < 400
+
+
+class HeldIndex:
+    """Rows whose condition is read until the call is given up."""
+
+    def __init__(self, index):
+        self._index = index
+        self.began = threading.Event()
+        self.ended = threading.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._index, name)
+
+    def allowed(self, where, before_each):
+        if where is None:
+            return None
+        self.began.set()
+        try:
+            while True:
+                before_each()
+                time.sleep(0.001)
+        finally:
+            self.ended.set()
+
+
+@pytest.fixture
+def held(index, encoder, monkeypatch):
+    """Return an index of held rows."""
+    held = SentenceIndex.build(SENTENCES[:3], encoder)
+    rows = HeldIndex(held.vectors)
+    monkeypatch.setattr(held, "vectors", rows)
+    return held
+
+
+def test_a_cancelled_call_does_not_hold_up_the_others(held, encoder):
+    async def ask():
+        async with Client(make_server({"notes": held}, encoder)) as client:
+            calls = [
+                asyncio.create_task(
+                    client.call_tool("search", {"query": "x", "where": f"id > {number}"})
+                )
+                for number in range(3)
+            ]
+            await asyncio.to_thread(held.vectors.began.wait)
+            for task in calls:
+                task.cancel()
+            return await client.call_tool("search", {"query": SENTENCES[0], "k": 1})
+
+    assert found(asyncio.run(ask()))[0]["text"] == SENTENCES[0]
+    assert held.vectors.ended.is_set()
+
+
+def test_what_is_computed_ends_with_the_client(held, encoder):
+    async def leave():
+        async with Client(make_server({"notes": held}, encoder)) as client:
+            asking = client.call_tool("search", {"query": "x", "where": "id > 1"})
+            asyncio.create_task(asking).add_done_callback(lambda task: task.exception())
+            await asyncio.to_thread(held.vectors.began.wait)
+
+    asyncio.run(leave())
+    assert held.vectors.ended.wait(60)
