@@ -177,7 +177,7 @@ def _job_config() -> Any:
     """
     from ray.job_config import JobConfig
 
-    class WithoutCurrentFolder(JobConfig):
+    class WithoutCurrentFolder(JobConfig):  # type: ignore[misc]
         def _runtime_env_has_working_dir(self) -> bool:
             return True
 

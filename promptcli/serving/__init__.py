@@ -1,8 +1,12 @@
 """Serving models and indexes: over HTTP until a signal, and to agents over stdin and stdout."""
 
 import contextvars
+import os
+import select
 import socket
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,9 +128,35 @@ def serve_agents(
     encoders = [*models.values(), *(index.encoder for index in searched.values())]
     server = make_server(searched, encoders[0])
     note(f"ready for an agent; indexes: {', '.join(searched) or 'none'}")
+    stdin = os.dup(0)  # the protocol's library puts another in its place
     # The thread that reads stdin waits for a line, whatever happens; a signal leaves it behind.
     context = contextvars.copy_context()
-    Worker().submit(context.run, server.run, "stdio").result()
+    _until_client_leaves(Worker().submit(context.run, server.run, "stdio"), stdin)
+
+
+#: Seconds in which a server of agents ends after its client's end.
+_PATIENCE = 3.0
+
+
+def _until_client_leaves(running: Future[None], stdin: int) -> None:
+    """Wait for the end of a server, though it may wait itself to write to a client that has closed
+    its stdin, or has gone.
+    """
+    ended = threading.Event()
+    running.add_done_callback(lambda server: ended.set())
+
+    def watch() -> None:
+        hangup = select.poll()
+        hangup.register(stdin, 0)
+        hangup.poll()
+        ended.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    ended.wait()
+    try:
+        running.result(_PATIENCE)
+    except* (BrokenPipeError, TimeoutError):
+        pass
 
 
 def _check_index_names(folders: Sequence[str | Path]) -> None:

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import pytest
 pytest.importorskip("mcp", reason="agents need mcp: pip install '.[mcp]'")
 from mcp import Client, StdioServerParameters
 
+from promptcli import serving
 from promptcli.encoder.encoder import Encoder
 from promptcli.index.options import MANIFEST
 from promptcli.index.sentence_index import SentenceIndex
@@ -258,3 +260,29 @@ def test_what_is_computed_ends_with_the_client(held, encoder):
 
     asyncio.run(leave())
     assert held.vectors.ended.wait(60)
+
+
+def test_it_ends_though_its_client_reads_nothing(monkeypatch):
+    monkeypatch.setattr(serving, "_PATIENCE", 0.01)
+    reading, writing = os.pipe()
+    os.write(writing, b"unread")
+    waiting = Future()  # of a server that waits to write
+    leaving = threading.Timer(0.01, os.close, [writing])
+    leaving.start()
+    serving._until_client_leaves(waiting, reading)
+    leaving.join()
+    assert not waiting.done()
+    os.close(reading)
+
+
+def test_a_client_that_broke_off_is_no_error():
+    reading, writing = os.pipe()
+    server = Future()
+    server.set_exception(ExceptionGroup("of tasks", [BrokenPipeError()]))
+    serving._until_client_leaves(server, reading)
+    failed = Future()
+    failed.set_exception(ExceptionGroup("of tasks", [BrokenPipeError(), ValueError()]))
+    with pytest.raises(ExceptionGroup, match="of tasks"):
+        serving._until_client_leaves(failed, reading)
+    os.close(writing)
+    os.close(reading)
