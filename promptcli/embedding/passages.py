@@ -7,14 +7,15 @@ about one thing.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise
+from dataclasses import dataclass, field
+from itertools import groupby, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from semantic_text_splitter import TextSplitter
 
 from promptcli.data.dialect import format_of
+from promptcli.embedding.markdown import Heading, outline, read_front_matter
 from promptcli.embedding.splitting import Splitter
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ AUTO, PASSAGES, LINES = WAYS = ("auto", "passages", "lines")
 _CHARACTERS = 300
 #: Characters of a heading that its passages begin with.
 _LONGEST_HEADING = 120
+#: Characters of a heading that are kept beside each of its passages; a longer one is a text of its
+#: own too.
+_LONGEST_TITLE = 1000
 #: Characters that are split at once: the time that the library takes grows with their square.
 _BLOCK = 8192
 #: Lines by which a text is judged.
@@ -36,8 +40,6 @@ _HEAD = 2000
 _MARKDOWN = (".md", ".markdown", ".mdx", ".rmd", ".qmd")
 _PARAGRAPHS = (*_MARKDOWN, ".rst")
 
-_HEADING = re.compile(r" {0,3}(#{1,6})\s+(\S.*)")
-_FENCE = re.compile(r"\s{0,3}(```|~~~)")
 #: A line of one sign, which makes the line above it a heading.
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 #: The first signs of a line that goes on no paragraph: an item of a list, a quotation, a row of a
@@ -60,6 +62,7 @@ class Passage(NamedTuple):
     heading: str  #: the headings above it, joined by `` > ``; empty without any
     body: str
     text: str  #: what is encoded: the headings, shortened, on a line of their own, and the body
+    fields: tuple[tuple[str, str], ...] = ()  #: names and values of the front matter of its file
 
 
 def look_wrapped(lines: Sequence[str]) -> bool:
@@ -149,7 +152,69 @@ class _Section:
 
     path: list[str]  #: the headings above them
     line: int  #: number of the first of ``lines``
-    lines: list[str]
+    lines: list[str] = field(default_factory=list)
+    verbatim: set[int] = field(default_factory=set)  #: offsets of the lines of code
+
+
+class _Outline:
+    """Collects lines into sections: those between two headings.
+
+    A heading that has neither lines nor headings below it is a line itself.
+    """
+
+    def __init__(self) -> None:
+        self._path = list[tuple[int, str]]()  # levels and titles
+        self._place: int | None = None  # the line of the last heading, if it is no text yet
+        self._section = _Section([], 1)
+        self._size = 0
+
+    @property
+    def above(self) -> list[str]:
+        """The lines since the last heading."""
+        return self._section.lines
+
+    def add(self, number: int, line: str, *, verbatim: bool = False) -> Iterator[_Section]:
+        """Add a line; yield the section if it is long enough."""
+        section = self._section
+        if not section.lines:
+            section.line = number
+        if verbatim:
+            section.verbatim.add(len(section.lines))
+        section.lines.append(line)
+        self._size += len(line) + 1
+        at_pause = not line.strip() and not verbatim
+        if (self._size > _BLOCK and at_pause) or self._size > 2 * _BLOCK:
+            yield section
+            self._begin(number + 1)
+
+    def open(self, heading: Heading) -> Iterator[_Section]:
+        """Begin a section under a heading; yield the one before."""
+        yield from self._ended(heading.level)
+        self._path = [(level, title) for level, title in self._path if level < heading.level]
+        title = heading.title
+        if title:
+            self._path.append((heading.level, title[:_LONGEST_TITLE]))
+        self._place = heading.line
+        self._begin(heading.end_line + 1)
+        if len(title) > _LONGEST_TITLE:
+            self._place = None
+            yield _Section([name for _, name in self._path], heading.line, [title])
+
+    def close(self) -> Iterator[_Section]:
+        """Yield the last section."""
+        yield from self._ended(0)
+
+    def _begin(self, line: int) -> None:
+        self._section = _Section([name for _, name in self._path], line)
+        self._size = 0
+
+    def _ended(self, following: int) -> Iterator[_Section]:
+        """Yield the section before a heading of the level ``following``."""
+        if any(map(str.strip, self._section.lines)):
+            yield self._section
+        elif self._path and self._place and following <= self._path[-1][0]:
+            titles = [name for _, name in self._path]
+            yield _Section(titles[:-1], self._place, [titles[-1]])
 
 
 class _Reader:
@@ -166,20 +231,22 @@ class _Reader:
         self._underlines = list[
             tuple[str, bool]
         ]()  # signs of underlined headings, the highest level first
+        self._fields: tuple[tuple[str, str], ...] = ()  # of the front matter
 
     def passages(self, lines: Iterable[str]) -> Iterator[Passage]:
         """Yield the passages of lines, in order; lines are read when they are needed."""
-        for section in self._sections(lines):
+        read = self._markdown_sections if self._markdown else self._underlined_sections
+        for section in read(lines):
             heading = " > ".join(section.path)
             begin = self._short_heading(section.path)
             original = "\n".join(section.lines)
             line = section.line
             counted = 0
-            for start, body in self._bodies(self._unwrapped(section.lines), begin):
+            for start, body in self._bodies(self._unwrapped(section), begin):
                 line += original.count("\n", counted, start)
                 counted = start
                 end_line = line + original.count("\n", start, start + len(body))
-                yield Passage(line, end_line, heading, body, f"{begin}{body}")
+                yield Passage(line, end_line, heading, body, f"{begin}{body}", self._fields)
 
     def _bodies(self, text: str, begin: str) -> Iterator[tuple[int, str]]:
         """Yield the parts of a text and their offsets.
@@ -217,60 +284,47 @@ class _Reader:
             return f"{shown}\n"
         return ""
 
-    def _sections(self, lines: Iterable[str]) -> Iterator[_Section]:
-        """Yield the lines between headings.
+    def _markdown_sections(self, lines: Iterable[str]) -> Iterator[_Section]:
+        """Yield the lines between the headings of Markdown.
 
-        A heading that has neither lines nor headings below it is a line itself.
+        The title of front matter is the heading of all.
         """
-        path = list[tuple[int, str]]()  # levels and titles
-        section = _Section([], 1, [])
-        size = 0
-        in_code = False
+        outlined = _Outline()
+        front, rest = read_front_matter(lines)
+        title = ""
+        begin = 0
+        if front is not None:
+            begin = front.lines
+            title = front.title
+            self._fields = front.fields
+            yield from outlined.open(Heading(front.title_line, begin, 0, title))
+        for element in outline(islice(rest, begin, None), begin + 1):
+            if not isinstance(element, Heading):
+                yield from outlined.add(element.number, element.text, verbatim=element.verbatim)
+            elif element.level == 1 and element.title == title:  # once more
+                yield from outlined.open(element._replace(title=""))
+            else:
+                yield from outlined.open(element)
+        yield from outlined.close()
+
+    def _underlined_sections(self, lines: Iterable[str]) -> Iterator[_Section]:
+        """Yield the lines between underlined headings."""
+        outlined = _Outline()
         for number, line in enumerate(lines, 1):
-            if self._markdown and _FENCE.match(line):
-                in_code = not in_code
-            heading = None
-            if not in_code:
-                heading = self._heading(line, section.lines)
-            if heading is not None:
-                level, title, above = heading
-                if above:
-                    del section.lines[-above:]
-                if any(map(str.strip, section.lines)):
-                    yield section
-                elif path and level <= path[-1][0]:
-                    yield _childless(path, number - above)
-                path = [(higher, name) for higher, name in path if higher < level]
-                path.append((level, title))
-                section = _Section([name for _, name in path], number + 1, [])
-                size = 0
+            heading = self._heading(line, outlined.above)
+            if heading is None:
+                yield from outlined.add(number, line)
                 continue
-            section.lines.append(line)
-            size += len(line) + 1
-            if (size > _BLOCK and not line.strip() and not in_code) or size > 2 * _BLOCK:
-                yield section
-                section = _Section(section.path, number + 1, [])
-                size = 0
-        if any(map(str.strip, section.lines)):
-            yield section
-        elif path:
-            yield _childless(path, section.line)
+            level, title, above = heading
+            del outlined.above[-above:]
+            title_line = number - 1
+            yield from outlined.open(Heading(title_line, number, level, title))
+        yield from outlined.close()
 
     def _heading(self, line: str, above: Sequence[str]) -> tuple[int, str, int] | None:
         """Return level and title of a heading that ends with a line, and how many lines ``above``
         are part of it.
         """
-        marked = None
-        if self._markdown:
-            marked = _HEADING.match(line)
-        if marked is not None:
-            title = marked[2].rstrip()
-            # it may end with a row of #
-            return (
-                len(marked[1]),
-                title.rstrip("#").rstrip() or title,
-                0,
-            )
         underline = _UNDERLINE.match(line)
         if above:
             title = above[-1].rstrip()
@@ -291,11 +345,6 @@ class _Reader:
         overlined = before.rstrip() == line.rstrip()
         if before.strip() and not overlined:
             return None  # the last line of a paragraph
-        if self._markdown:
-            levels = {"=": 1, "-": 2}
-            if underline[1] in levels:
-                return (levels[underline[1]], title, 1)
-            return None
         if len(line.rstrip()) < len(title):
             return None
         style = underline[1], overlined
@@ -303,19 +352,13 @@ class _Reader:
             self._underlines.append(style)
         return self._underlines.index(style) + 1, title.strip(), 1 + overlined
 
-    def _unwrapped(self, lines: Sequence[str]) -> str:
+    def _unwrapped(self, section: _Section) -> str:
         """Return lines as one text of the same length in which a wrapped paragraph is one line."""
         joined = list[str]()
-        in_code = False
-        for number, line in enumerate(lines):
-            if self._markdown and _FENCE.match(line):
-                in_code = not in_code
+        for place, (line, following) in enumerate(pairwise((*section.lines, ""))):
+            code = place in section.verbatim or place + 1 in section.verbatim
             joined.append(line)
-            if number + 1 < len(lines):
-                following = lines[number + 1]
-            else:
-                following = ""
-            joined.append(" " if self._goes_on(line, following) and not in_code else "\n")
+            joined.append(" " if not code and self._goes_on(line, following) else "\n")
         return "".join(joined[:-1])
 
     def _goes_on(self, line: str, following: str) -> bool:
@@ -324,12 +367,4 @@ class _Reader:
             return False
         hard = line.endswith(("  ", "\\")) and self._markdown
         code = line.startswith(_INDENTED) and following.startswith(_INDENTED)
-        return not (
-            hard or code or line.startswith("|") or _FENCE.match(line) or _OWN_LINE.match(following)
-        )
-
-
-def _childless(path: Sequence[tuple[int, str]], following: int) -> _Section:
-    """Return a heading without lines below it as a line under the headings above it."""
-    titles = [name for _, name in path]
-    return _Section(titles[:-1], following - 1, [titles[-1]])
+        return not (hard or code or line.startswith("|") or _OWN_LINE.match(following))

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from promptcli.encoder.sentence_encoder import SentenceEncoder
 
 
+#: Columns of ours, whatever the front matter of a file says.
+_PLACE = frozenset((ID, TEXT, "file", "line", "end_line", "heading"))
+
+
 @dataclass(frozen=True)
 class FileRows:
     """The rows of a file that are not blank, and all its lines."""
@@ -129,7 +133,7 @@ def place_cells(file: str, passage: Passage) -> Cells:
     cells = (*line_cells(file, passage), ("end_line", str(passage.end_line)))
     if passage.heading:
         cells = (*cells, ("heading", passage.heading))
-    return cells
+    return (*cells, *((name, value) for name, value in passage.fields if name not in _PLACE))
 
 
 def line_cells(file: str, line: Passage) -> Cells:

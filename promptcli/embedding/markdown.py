@@ -1,0 +1,215 @@
+"""The outline of Markdown texts by CommonMark: headings, code, and front matter.
+
+Headings of a quotation or an item of a list are part of it, not of the outline.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+#: Characters that are parsed at once, and of the longest block that is parsed as one.
+_PARSED = 1 << 18
+_LONGEST_BLOCK = 1 << 22
+#: Lines and characters of the longest front matter, which site generators read from the top of a
+#: file, and the most of it that is kept beside each passage: fields, and characters of one.
+_FRONT_LINES = 1000
+_FRONT_CHARACTERS = 1 << 16
+_FIELDS = 32
+_LONGEST_FIELD = 300
+#: The line before front matter -> the lines that may end it, and the first line with a field.
+_FRONT = {
+    "---": (("---", "..."), re.compile(r"""["']?[\w.$-][^:#]*:(\s|$)""")),
+    "+++": (("+++",), re.compile(r"""["']?[\w.-][^=]*=|\[""")),
+}
+#: HTML whose line breaks count.
+_VERBATIM = re.compile(r"\s*<(pre|script|style|textarea)\b", re.IGNORECASE)
+
+
+class Heading(NamedTuple):
+    """A heading of the outline."""
+
+    line: int  #: its first line, from 1
+    end_line: int  #: its last line
+    level: int
+    title: str
+
+
+class Line(NamedTuple):
+    """A line that is of no heading."""
+
+    number: int  #: from 1
+    text: str
+    verbatim: bool  #: its end counts, and it is not to be joined with the next: code
+
+
+class FrontMatter(NamedTuple):
+    """What the top of a file says of it."""
+
+    lines: int  #: how many it has
+    title: str  #: empty without any
+    title_line: int
+    fields: tuple[tuple[str, str], ...]  #: the others that are a value, or a list of values
+
+
+def read_front_matter(lines: Iterable[str]) -> tuple[FrontMatter | None, Iterator[str]]:
+    """Return the front matter of a text, None if it has none, and all lines from the first.
+
+    YAML is between lines ``---``, TOML between lines ``+++``.
+    """
+    rest = iter(lines)
+    head = list(islice(rest, 1))
+    opening = head[0].rstrip() if head else ""
+    if opening not in _FRONT:
+        return None, chain(head, rest)
+    endings, field = _FRONT[opening]
+    for line in islice(rest, _FRONT_LINES):
+        head.append(line)
+        if line.rstrip() in endings:
+            inside = head[1:-1]
+            filled = [line for line in inside if line.strip() and not line.startswith("#")]
+            if not filled or field.match(filled[0]):
+                return _front_matter(opening, inside), chain(head, rest)
+            break
+    return None, chain(head, rest)
+
+
+def _front_matter(opening: str, inside: Sequence[str]) -> FrontMatter:
+    fields = _fields(opening, "\n".join(inside))
+    title = fields.pop("title", "")
+    places = (
+        number for number, line in enumerate(inside, 2) if line.lstrip("\"'").startswith("title")
+    )
+    kept = [(name, text[:_LONGEST_FIELD]) for name, text in islice(fields.items(), _FIELDS)]
+    return FrontMatter(len(inside) + 2, title, next(places, 1), tuple(kept))
+
+
+def _fields(opening: str, text: str) -> dict[str, str]:
+    """Return the fields of front matter that are texts; none if it is malformed or too long."""
+    import yaml
+
+    if len(text) > _FRONT_CHARACTERS:
+        return {}
+    try:
+        if opening == "+++":
+            values: Any = tomllib.loads(text)
+        else:
+            values = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if not isinstance(values, dict):
+            return {}
+        texts = {name: _text(value) for name, value in values.items() if isinstance(name, str)}
+    except (yaml.YAMLError, ValueError, RecursionError):  # also an integer too long to be printed
+        return {}
+    # half of a surrogate pair, escaped, is no text
+    return {_utf8(name): _utf8(text) for name, text in texts.items() if text}
+
+
+def _utf8(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _text(value: Any) -> str:
+    """Return a value, or a list of them, as the text of a column; empty if it is neither."""
+    if isinstance(value, list):
+        return ", ".join(filter(None, (_text(item) for item in value if not _nested(item))))
+    if value is None or _nested(value):
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return " ".join(str(value).split())
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, list | dict | set | tuple)
+
+
+def outline(lines: Iterable[str], first: int = 1) -> Iterator[Heading | Line]:
+    """Yield the headings of a text and its other lines, in order.
+
+    Lines are read when they are needed.
+
+    Args:
+        lines: Without their ends.
+        first: Number of the first of them.
+    """
+    waiting = iter(lines)
+    held = list[str]()
+    wanted = _PARSED
+    while True:
+        missing = wanted - sum(map(len, held))
+        new = list(_up_to(waiting, missing))
+        held += new
+        if not held:
+            return
+        tokens = _parsed(held)
+        ended = not new
+        complete = len(held) if ended else _last_block(tokens)
+        if complete == 0 and wanted < _LONGEST_BLOCK:
+            wanted *= 2
+            continue
+        complete = complete or len(held)
+        yield from _elements(held[:complete], tokens, first)
+        first += complete
+        held = held[complete:]
+        wanted = _PARSED + sum(map(len, held))
+
+
+def _up_to(lines: Iterator[str], characters: int) -> Iterator[str]:
+    """Yield lines until they have a number of characters, at least one line."""
+    for line in lines:
+        yield line
+        characters -= len(line) + 1
+        if characters <= 0:
+            return
+
+
+@cache
+def _parser() -> "MarkdownIt":
+    """Return CommonMark's parser, which leaves the text inside of blocks as it is."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark")
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser
+
+
+def _parsed(lines: Sequence[str]) -> "list[Token]":
+    # to the parser, a carriage return ends a line too
+    return _parser().parse("\n".join(lines).replace("\r", " "))
+
+
+def _last_block(tokens: "Sequence[Token]") -> int:
+    """Return the offset of the line in which the last block begins, which may go on."""
+    starts = (token.map[0] for token in reversed(tokens) if token.level == 0 and token.map)
+    return next(starts, 0)
+
+
+def _elements(
+    lines: Sequence[str], tokens: "Sequence[Token]", first: int
+) -> Iterator[Heading | Line]:
+    headings = dict[int, tuple[int, int, str]]()
+    verbatim = set[int]()
+    for place, token in enumerate(tokens):
+        if token.map is None:
+            continue
+        start, end = token.map
+        if token.type == "heading_open" and token.level == 0:
+            title = " ".join(tokens[place + 1].content.split("\n"))
+            headings[start] = (end, int(token.tag[1:]), title.strip())
+        if token.type == "fence" or (token.type == "html_block" and _VERBATIM.match(token.content)):
+            verbatim.update(range(start, end))
+    number = 0
+    while number < len(lines):
+        if number in headings:
+            end, level, title = headings[number]
+            yield Heading(first + number, first + end - 1, level, title)
+            number = end
+        else:
+            yield Line(first + number, lines[number], number in verbatim)
+            number += 1

@@ -1,0 +1,175 @@
+"""The outline of Markdown: what is a heading, and what only looks like one; front matter."""
+
+import pytest
+
+import promptcli as pc
+from promptcli.embedding import markdown, passages
+from promptcli.embedding.markdown import Heading, outline, read_front_matter
+from promptcli.embedding.passages import passages_of
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return pc.load("static-avg")
+
+
+def headings(text):
+    return [
+        (each.line, each.level, each.title)
+        for each in outline(text.split("\n"))
+        if isinstance(each, Heading)
+    ]
+
+
+def read(text, encoder):
+    lines = text.split("\n")
+    return [
+        (each.line, each.heading, each.body) for each in passages_of(lines, lines, "a.md", encoder)
+    ]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "```npm install```",
+        "````markdown\n```sh\n# a comment\n```\n````",
+        "```text\n~~~ waves ~~~\n# a comment\n```",
+        "~~~\n```\n# a comment\n~~~",
+        "```sh\nrun\n```sh\n# a comment\n```",
+        "- item\n\n      ```sh\n      # a comment\n      ```",
+        "<!--\n# a comment\n-->",
+        "<pre>\n\n# a comment\n\n</pre>",
+        "<div>\n# a comment\n</div>",
+        "    # a comment",
+        "\t# a comment",
+        "> # a comment",
+        "- # a comment",
+        "\\# a comment",
+        "#hashtag",
+        "a | b\n--- | ---\n1 | 2",
+        "####### seven",
+    ],
+)
+def test_what_only_looks_like_a_heading_is_none(between):
+    text = f"# Setup\n\n{between}\n\n## Usage\n\nRun it."
+    last = between.count("\n") + 5
+    assert headings(text) == [(1, 1, "Setup"), (last, 2, "Usage")]
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "title"),
+    [
+        ("# C#", 1, "C#"),
+        ("## Closed ##", 2, "Closed"),
+        ("  ### A little in   ", 3, "A little in"),
+        ("#\tAfter a tab", 1, "After a tab"),
+        ("#", 1, ""),
+        ("### ###", 3, ""),
+        ("Under\n=", 1, "Under"),
+        ("Of two\nlines\n---", 2, "Of two lines"),
+    ],
+)
+def test_headings_of_commonmark(text, level, title):
+    assert headings(f"Before.\n\n{text}\n\nAfter.") == [(3, level, title)]
+
+
+def test_a_text_read_in_parts_has_the_outline_of_the_whole(monkeypatch):
+    part = "# One\n\n- a\n\n  ```\n  # no\n  ```\n\n```\n\n# no\n\n```\n\nTwo\nlines\n---\n\ntext\n"
+    whole = list(outline((part * 9).split("\n")))
+    monkeypatch.setattr(markdown, "_PARSED", 7)
+    assert list(outline((part * 9).split("\n"))) == whole
+    monkeypatch.setattr(markdown, "_LONGEST_BLOCK", 7)
+    cut = list(outline(["```", *["code"] * 99]))
+    assert [line.number for line in cut] == list(range(1, 101))
+
+
+def test_lines_are_read_when_they_are_needed(monkeypatch):
+    monkeypatch.setattr(markdown, "_PARSED", 100)
+    lines = iter(["A paragraph.", ""] * 100)
+    next(outline(lines))
+    assert len(list(lines)) > 150
+
+
+FRONT = {
+    "one": ("---\ndraft: true\n---\n", "", 3),
+    "blank": ("---\ntags: [a, b]\n\ndraft: true\n---\n", "", 5),
+    "comment": ("---\n# for the editor\ntags: [a, b]\ndraft: true\n---\n", "", 5),
+    "title": ("---\ntitle: 'Water: all of it'\ntags:\n- a\n- b\n...\n", "Water: all of it", 6),
+    "empty": ("---\n---\n", "", 2),
+    "toml": ('+++\ntitle = "Water"\ntags = ["a", "b"]\n[menu]\nweight = 1\n+++\n', "Water", 6),
+    "surrogate": ('---\ntitle: "Half \\ud800"\n---\n', "Half ?", 3),
+    "endless": (f"---\nnumber: 0x{'f' * 9000}\n---\n", "", 3),
+    "malformed": ("---\ntitle: [\n---\n", "", 3),
+}
+
+
+@pytest.mark.parametrize("kind", FRONT)
+def test_front_matter_is_no_passage(kind, encoder):
+    front, title, lines = FRONT[kind]
+    assert read(f"{front}\nThe pump.", encoder) == [(lines + 2, title, "The pump.")]
+    path = f"{title} > Pump" if title else "Pump"
+    assert read(f"{front}# Pump\n\nIt runs.", encoder) == [(lines + 3, path, "It runs.")]
+
+
+def test_the_title_of_a_file_is_its_heading_once(encoder):
+    front = "---\ntitle: Water\n---\n"
+    said = read(f"{front}\n# Water\n\nThe pump.\n\n## Pipes\n\nOld.", encoder)
+    assert said == [(7, "Water", "The pump."), (11, "Water > Pipes", "Old.")]
+    assert read(front, encoder) == [(2, "", "Water")]
+    assert read(f"{front}\n# Water\n", encoder) == [(5, "", "Water")]
+    assert read("---\ntags: [a]\n---\n", encoder) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["---\n\nA rule above.\n\n---\n\nText.", "---\nkey: no end\n\nText.", "--- \nText"]
+)
+def test_a_rule_at_the_top_is_no_front_matter(text):
+    assert read_front_matter(text.split("\n"))[0] is None
+
+
+def test_fields_of_front_matter_are_values_and_lists_of_them():
+    text = (
+        "---\ntitle: Keys\ndate: 2024-05-01\ntags: [house, key]\ndraft: true\nweight: 3\n"
+        "none:\nauthor: {name: Ann}\nrows: [[1]]\n---"
+    )
+    front, rest = read_front_matter(text.split("\n"))
+    assert dict(front.fields) == {
+        "date": "2024-05-01",
+        "tags": "house, key",
+        "draft": "true",
+        "weight": "3",
+    }
+    assert list(rest) == text.split("\n")
+
+
+def test_fields_of_front_matter_are_columns_and_hide_none_of_ours(tmp_path, encoder):
+    file = tmp_path / "a.md"
+    file.write_text("---\ntags: [house]\nline: 99\n---\n\nThe key hangs behind the door.\n")
+    hits = pc.search("key", [file], model=encoder, where='tags = "house" and line = 6')
+    assert [hit.line for hit in hits] == [6]
+
+
+def test_a_heading_without_text_has_its_own_line(encoder):
+    text = "# Harbour\n\n## Boats\n\n\n\n## Nets\n\nHe mends nets.\n\nQuays\n-----\n"
+    assert read(text, encoder) == [
+        (3, "Harbour", "Boats"),
+        (9, "Harbour > Nets", "He mends nets."),
+        (11, "Harbour", "Quays"),
+    ]
+
+
+@pytest.mark.parametrize("under", ["# {}", "{}\n==="])
+def test_a_long_heading_is_kept_short_beside_each_passage_and_is_a_text(under, encoder):
+    title = "many words " * 300
+    text = f"{under.format(title)}\n\n" + "## b\n\npara.\n\n" * 9
+    found = read(text, encoder)
+    assert max(len(heading) for _, heading, _ in found) < passages._LONGEST_TITLE + 9
+    assert sum(body == "para." for _, _, body in found) == 9
+    long = [body for line, _, body in found if line == 1]
+    assert " ".join(long).split() == title.split()
+
+
+def test_code_keeps_its_lines_wherever_it_is(encoder):
+    text = "1. Run\n\n     ```sh\n     first\n     second\n     ```\n\n<pre>\none\ntwo\n</pre>\n"
+    body = "\n".join(body for _, _, body in read(text, encoder))
+    assert "first\n" in body and "one\ntwo" in body
