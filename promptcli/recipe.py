@@ -64,7 +64,7 @@ class Recipe:
         "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`. States: static, last,"
         " first-last, last-two, layer-K, attention, attention:A-B, mlm-head. Weights: avg, max,"
         " sqrt, weighted, cls, mask, last-token, last-and-mean, unbiased, tfidf, ditto,"
-        " slot-attention, cnn. Default: last/mask if"
+        " slot-attention, content-avg, content-max, cnn. Default: last/mask if"
         " the prompt has a mask, else first-last/avg.",
     )
     transforms: tuple[str, ...] = setting(

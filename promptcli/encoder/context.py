@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.encoder.template import Template
 from promptcli.errors import UsageError, WrongKindError
 from promptcli.grammar import CountSpec, PromptSpec, Spec
+from promptcli.named_templates import SLOT
 
 PartSpec = TypeVar("PartSpec", bound=Spec, covariant=True)
 
@@ -23,11 +25,17 @@ class BuildContext(Generic[PartSpec]):
     tensors: Mapping[str, Tensor]  #: the entry's learned and fitted tensors, by name
     #: Builds a prompt that this prompt consists of. The table of prompts passes it to its rows.
     build_prompt: Callable[[PromptSpec], Any] | None = None
+    #: The template that the sentences stand in, for a pooling; None: the sentence stands alone.
+    template: Template | None = None
 
     @property
     def argument(self) -> str | None:
         """What follows the name and the colon in the recipe; None if there is none."""
         return self.spec.argument
+
+    def own_template(self) -> Template:
+        """Return the template of the sentences; [X] if they stand alone."""
+        return self.template or Template(SLOT, self.backbone.tokenizer)
 
     def require_causal(self, owner: str) -> None:
         if not self.backbone.causal:

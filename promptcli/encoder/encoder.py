@@ -153,7 +153,7 @@ class Encoder(SentenceEncoder):
             self.prompt = build_prompt(parts.prompt, self.backbone, tensors)
             prompt_spec = self.prompt.spec
         self.template = self.prompt.template
-        self.pooling: Pooling = build_pooling(parts.pooling, self.backbone, tensors)
+        self.pooling: Pooling = build_pooling(parts.pooling, self.backbone, tensors, self.template)
         self.transforms: list[Transform] = build_transforms(
             parts.transforms, self.backbone, tensors
         )
@@ -180,6 +180,11 @@ class Encoder(SentenceEncoder):
             raise UsageError(
                 f"denoise {place!r} needs a transform with that stage, e.g. `transforms`"
                 " topk-tokens:200"
+            )
+        if place != "none" and self.pooling.weights.of_content:
+            raise UsageError(
+                f"denoise {place!r} subtracts the vector of the template alone, whose tokens"
+                f" {self.pooling.weights.spec!r} leave out; give none"
             )
         if place != "none":  # refuses the template [X], which has no words to take the bias of
             bias_batch(self.template, [0], self.backbone, raw_positions=False)

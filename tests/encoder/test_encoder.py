@@ -279,6 +279,14 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
         ({"transforms": ("topk-tokens:0",)}, "whole number"),
         ({"denoise": "always"}, "unknown denoise 'always'; valid: none, hidden"),
         ({"denoise": "hidden"}, "words around"),
+        (
+            {"denoise": "hidden", "prompt": "a [X]", "pooling": "last/content-avg"},
+            "'content-avg' leave out; give none",
+        ),
+        (
+            {"denoise": "hidden", "prompt": "a [X]", "pooling": "last/avg+content-max"},
+            "leave out; give none",
+        ),
         ({"denoise": "logits", "prompt": "[X] [MASK]"}, "needs a transform with that stage"),
         ({"max_length": 1000}, "takes 1 to 66"),
     ],

@@ -69,6 +69,63 @@ def test_average(states, encoder, reference):
     assert_rows(encoder(pooling=f"{states}/avg"), expected)
 
 
+CONTENT = {"content-avg": plain.average, "content-max": plain.maximum}
+
+
+@pytest.mark.parametrize("weights", CONTENT)
+@pytest.mark.parametrize(
+    "template",
+    [
+        "[X]",
+        'This : "[X]" means [MASK] .',
+        "[MASK] [X]",
+        "Un[X]ly the [MASK]",
+        "the ([X])",
+        "the [X]",
+    ],
+)
+def test_the_tokens_of_the_sentence_alone(template, weights, encoder, reference):
+    made = encoder(prompt=template, pooling=f"first-last/{weights}", period=False)
+    expected = []
+    for sentence in SENTENCES:
+        places = plain.content(reference.tokenizer, reference.filled(template, sentence), sentence)
+        hidden, _ = reference.states(reference.ids(template, sentence))
+        states = torch.stack(plain.first_last(hidden))[places]
+        expected.append(CONTENT[weights](states))
+    assert_rows(made, expected)
+    one_by_one = np.concatenate([made.encode([sentence]) for sentence in SENTENCES])
+    np.testing.assert_allclose(one_by_one, made.encode(SENTENCES), atol=2e-6)
+
+
+@pytest.mark.parametrize("weights", CONTENT)
+def test_the_tokens_of_a_truncated_sentence_alone(weights, encoder, reference):
+    template = 'the "[X]" of [MASK]'
+    made = encoder(prompt=template, pooling=f"last/{weights}", max_length=14, period=False)
+    rows = made.inputs(SENTENCES).rows
+    before = len(reference.ids(template.partition("[X]")[0].strip(), "")) - 1
+    after = len(reference.ids(template.partition("[X]")[2], "")) - 1
+    expected = []
+    for row in rows:
+        states = reference.states(row)[0][-1]
+        expected.append(CONTENT[weights](states[before : len(row) - after]))
+    long = [number for number, row in enumerate(rows) if len(row) == 14]
+    vectors = made.encode(SENTENCES)
+    assert len(long) > 3
+    for number in long:
+        np.testing.assert_allclose(vectors[number], expected[number].numpy(), atol=TOLERANCE)
+
+
+def test_a_sentence_without_tokens_is_read_at_all_of_its_input(encoder):
+    for prompt in ("[X]", "the [X] of"):
+        for weights in ("avg", "max"):
+            content, plain_one = (
+                encoder(prompt=prompt, pooling=f"last/{name}").encode(["", SENTENCES[0]])
+                for name in (f"content-{weights}", weights)
+            )
+            assert np.array_equal(content[0], plain_one[0])
+            assert not np.allclose(content[1], plain_one[1])
+
+
 def test_cls(encoder, reference):
     expected = [
         reference.states(reference.ids("[X]", sentence))[0][-1][0] for sentence in SENTENCES

@@ -146,6 +146,29 @@ def average(states):
     return total / len(states)
 
 
+def content(tokenizer, filled, sentence):
+    """Places of the tokens that hold a character of the sentence in a filled template."""
+    first = filled.index(sentence)
+    places = []
+    for place, (start, end) in enumerate(
+        tokenizer(filled, return_offsets_mapping=True)["offset_mapping"]
+    ):
+        if start < first + len(sentence) and end > first:
+            places.append(place)
+    return places
+
+
+def maximum(states):
+    result = []
+    for column in range(states.size(1)):
+        largest = states[0][column]
+        for row in states[1:]:
+            if row[column] > largest:
+                largest = row[column]
+        result.append(largest)
+    return torch.stack(result)
+
+
 def first_last(states):
     return [(first + last) / 2 for first, last in zip(states[0], states[-1], strict=True)]
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
+from promptcli.encoder.pooling.content import ContentAverage, ContentMaximum
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.encoder.pooling.ditto import Ditto
 from promptcli.encoder.pooling.slot_attention import SlotAttention
@@ -33,6 +34,7 @@ from promptcli.encoder.pooling.weights import (
     Weighted,
     Weights,
 )
+from promptcli.encoder.template import Template
 from promptcli.errors import UsageError, look_up, unknown
 from promptcli.extensions import Table
 from promptcli.grammar import (
@@ -175,6 +177,8 @@ WEIGHTS: Table[Callable[[BuildContext[Any]], Weights]] = Table(
         "tfidf": choose_granularity,
         "ditto": Ditto,
         "slot-attention": SlotAttention,
+        "content-avg": ContentAverage,
+        "content-max": ContentMaximum,
     },
 )
 
@@ -199,12 +203,19 @@ class Pooling:
         return self.weights.pool(self.states.read(hidden), batch, hidden)
 
 
-def build_pooling(spec: PoolingSpec, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Pooling:
-    """Make the pooling that a recipe names."""
+def build_pooling(
+    spec: PoolingSpec,
+    backbone: Backbone,
+    tensors: Mapping[str, Tensor],
+    template: Template | None = None,
+) -> Pooling:
+    """Make the pooling that a recipe names, for sentences in a template or alone."""
     if spec.states.name not in STATES:
         valid = [name.replace("layer", "layer-K") for name in STATES]
         raise unknown("states of pooling", spec.states.name, valid)
-    parts = [_build_weights(part, backbone, tensors) for part in spec.weights]
+    parts = []
+    for part in spec.weights:
+        parts.append(_build_weights(BuildContext(part, backbone, tensors, template=template)))
     weights = parts[0]
     if len(parts) > 1:
         weights = Joined(parts)
@@ -217,11 +228,14 @@ def build_states(name: str, backbone: Backbone) -> States:
     return STATES[name](BuildContext(parse_states(name), backbone, {}))
 
 
-def _build_weights(spec: WeightsSpec, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Weights:
+def _build_weights(context: BuildContext[WeightsSpec]) -> Weights:
+    spec = context.spec
     if isinstance(spec, FromSpec):
-        return From(spec.first, _build_weights(spec.weights, backbone, tensors))
-    make = look_up("weights of pooling", spec.name, WEIGHTS)
-    return make(BuildContext(spec, backbone, tensors))
+        weights = _build_weights(replace(context, spec=spec.weights))
+        if weights.of_content:  # which count no token of the prompt, wherever the others begin
+            return weights
+        return From(spec.first, weights)
+    return look_up("weights of pooling", spec.name, WEIGHTS)(context)
 
 
 def initial_weights(

@@ -27,6 +27,8 @@ class Weights(ABC):
     needs = Needs()  #: backbone outputs that the weights read (diagonals, or one slot)
     #: name of the rule by which ``token_ids`` leaves out or changes tokens, if it does
     rewriting: str | None = None
+    #: whether only the sentence's own tokens are read, without the template's
+    of_content = False
     #: the tokens of an input that get equal weights; None for any other weights
     averaged: slice | None = None
 
@@ -146,6 +148,7 @@ class Joined(Weights):
     def __init__(self, parts: Sequence[Weights]) -> None:
         self.parts = parts
         self.spec = "+".join(weights.spec for weights in parts)
+        self.of_content = any(weights.of_content for weights in parts)
         if any(weights.rewriting for weights in parts):
             raise ValueError("weights that rewrite sentences cannot be joined")
         needs = functools.reduce(operator.or_, (weights.needs for weights in parts))

@@ -1,0 +1,129 @@
+"""``content-avg``, ``content-max``: the tokens of the sentence, without the prompt's words and the
+special tokens. Nothing is learned.
+"""
+
+import torch
+from torch import Tensor
+
+from promptcli.backbones.states import Batch, HiddenStates
+from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.pooling.slot_attention import kept_or_all
+from promptcli.encoder.pooling.weights import Weights, weighted_sum
+from promptcli.encoder.template import Template
+from promptcli.grammar import WeightsSpec
+
+
+class ContentWeights(Weights):
+    """Weights on the tokens of the sentence alone.
+
+    An input without such a token, of an empty sentence, is read at all of its tokens.
+    """
+
+    of_content = True
+
+    def __init__(self, context: BuildContext[WeightsSpec]) -> None:
+        super().__init__(context)
+        self._content = ContentTokens(context.own_template(), context.backbone.tokenizer)
+
+    def kept(self, batch: Batch) -> Tensor:
+        """Return the mask (n, t) of the tokens that are read."""
+        return kept_or_all(self._content.mask(batch), batch)
+
+
+class ContentAverage(ContentWeights):
+    """``content-avg``: w_t = 1/c over the c tokens of the sentence."""
+
+    spec = "content-avg"
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        weights = self.kept(batch).to(states.dtype)
+        return weighted_sum(weights, states) / weights.sum(1, keepdim=True)
+
+
+class ContentMaximum(ContentWeights):
+    """``content-max``: max_t x_t over the tokens of the sentence, dimension by dimension."""
+
+    spec = "content-max"
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        return states.masked_fill(~self.kept(batch).unsqueeze(2), float("-inf")).amax(dim=1)
+
+
+class ContentTokens:
+    """Tells the tokens of the sentence in inputs of a template.
+
+    Characters of the template that touch [X] are tokenised with the sentence, and so is the space
+    before it. Their tokens are left out where they hold nothing else; one that also holds a
+    character of the sentence is read.
+    """
+
+    def __init__(self, template: Template, tokenizer: PieceTokenizer) -> None:
+        self._before = len(template.prefix)
+        self._after = len(template.suffix)
+        before, after = template.touching
+        self._first = _Spelling(before, tokenizer, step=1)
+        self._last = _Spelling(after, tokenizer, step=-1)
+
+    def mask(self, batch: Batch) -> Tensor:
+        """Return the mask (n, t) of the sentences' tokens."""
+        places = torch.arange(batch.ids.size(1), device=batch.ids.device)
+        first = torch.full_like(batch.lengths, self._before)
+        first = first + self._first.count(batch.ids, first)
+        last = batch.lengths - self._after - 1
+        last = last - self._last.count(batch.ids, last)
+        return (places >= first.unsqueeze(1)) & (places <= last.unsqueeze(1))
+
+
+class _Spelling:
+    """Counts the tokens that spell some characters, whichever they are, from a place on."""
+
+    def __init__(self, characters: str, tokenizer: PieceTokenizer, *, step: int) -> None:
+        self._step = step  # 1 forwards, -1 backwards
+        text = ""
+        if characters:
+            text = "".join(
+                _letters(tokenizer.text(token)) for token in tokenizer.encode([characters])[0]
+            )
+        self._length = len(text)
+        #: By the characters that are still to be spelled and the token: what it leaves of them, or
+        #: -1 if it is another token.
+        self._left = torch.empty(0)
+        if text:
+            self._left = torch.full((len(text) + 1, tokenizer.highest + 1), -1)
+            self._fill(text, tokenizer)
+
+    def _fill(self, text: str, tokenizer: PieceTokenizer) -> None:
+        for token in tokenizer.items():
+            letters = _letters(tokenizer.text(token))
+            if not letters or letters not in text:
+                continue
+            for left in range(len(letters), len(text) + 1):
+                if self._step > 0:
+                    fits = text[len(text) - left :].startswith(letters)
+                else:
+                    fits = text[:left].endswith(letters)
+                if fits:
+                    self._left[left, token] = left - len(letters)
+
+    def count(self, ids: Tensor, start: Tensor) -> Tensor:
+        """Return the number (n,) of tokens of rows (n, t) that spell the text from a place (n,) on.
+
+        0 where the tokens there spell another.
+        """
+        counts = torch.zeros_like(start)
+        left = torch.full_like(start, self._length)
+        table = self._left.to(ids.device)
+        place = start
+        for _ in range(self._length):
+            inside = (left > 0) & (place >= 0) & (place < ids.size(1))
+            token = ids.gather(1, place.clamp(0, ids.size(1) - 1).unsqueeze(1)).squeeze(1)
+            left = torch.where(inside, table[left.clamp(min=0), token], left)
+            counts = counts + inside
+            place = place + self._step
+        return torch.where(left == 0, counts, 0)
+
+
+def _letters(piece: str) -> str:
+    """Return what a token writes: WordPiece marks one that goes on with a word."""
+    return piece.removeprefix("##") or piece
