@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 from promptcli.data.dialect import ColumnChoice, names_file
 from promptcli.data.given import check_arguments
 from promptcli.errors import UsageError, counted
-from promptcli.index.options import TARGET, size_of
+from promptcli.index.options import TARGET, reaches, size_of
 from promptcli.notes import note
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
+    from promptcli.index.neighbours import Group
     from promptcli.index.rows import Hit, Rows
     from promptcli.index.stored import IndexManifest
     from promptcli.models.loading import Model
@@ -279,7 +280,8 @@ def search_index(
         hybrid: Rank by cosine and by words (BM25), joined: for exact names and codes. The index
             must count words, see ``build_index``.
         lexical: Rank by words alone, without a model.
-        min_score: Leave out answers below this score.
+        min_score: Leave out answers below this score, as it is printed: 1 finds exact copies of the
+            query.
         where: Condition on the other columns of the indexed table, e.g. 'year > 2020 and lang =
             "en"'; also on id and text. =, !=, <, <=, >, >=, in (...), like "%part%", is null; and,
             or, not, parentheses.
@@ -320,24 +322,36 @@ def search_index(
             answers = held.index.search(vectors, k, words=words, among=among)
             for text, hits in zip(texts, answers, strict=True):
                 if min_score is not None:
-                    hits = [hit for hit in hits if hit.score >= min_score]
+                    rounding = held.index.rounding
+                    hits = [hit for hit in hits if reaches(hit.score, min_score, rounding)]
                 yield text, hits
 
 
-def find_dups(folder: str | Path, threshold: float = 0.95) -> "tuple[list[list[Hit]], int]":
-    """Print groups of near-duplicates, the largest first: rows linked by a cosine of at least the
-    threshold.
+@check_arguments
+def find_dups(
+    folder: str | Path,
+    threshold: float = 0.95,
+    *,
+    links: Literal["complete", "chain"] = "complete",
+) -> "tuple[list[Group], int]":
+    """Print groups of near-duplicates, the largest first, each with the lowest cosine of two of its
+    rows.
+
+    Every two rows of a group are near-duplicates (complete links), so that one of them can stand
+    for all.
 
     Args:
         folder: Folder of the index.
-        threshold: Cosine from which two rows are linked.
+        threshold: Cosine from which two rows are near-duplicates; 1: exact copies.
+        links: complete: every two rows of a group reach the threshold. chain: each row reaches it
+            with another one of its group; two of them may be far apart.
     """
     from promptcli.index import neighbours, stored
 
     held = stored.load(Path(folder))
     if held.origin.prompt is not None:
         note(f"documents begin with the model's prompt {held.origin.text}")
-    return neighbours.dups(held.index, threshold), held.index.rows
+    return neighbours.dups(held.index, threshold, links), held.index.rows
 
 
 def is_query_file(query: str) -> bool:

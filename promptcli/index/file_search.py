@@ -23,6 +23,7 @@ from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import UsageError, counted
 from promptcli.index.file_rows import FileRows, Reader, find_files, list_of_names
+from promptcli.index.options import reaches
 from promptcli.notes import note, stage
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def search(
         k: Maximum number of answers.
         model: Encoder.
         context: Neighbouring lines to return on each side.
-        min_score: Leave out answers below this cosine.
+        min_score: Leave out answers below this cosine, as it is printed: 1 finds exact copies of
+            the query.
         rows: What is compared in a text: passages, lines, or by its look (auto: lines if it has a
             sentence a line). Of a table it is the rows.
         split: Split lines, and rows of tables, longer than the model's window at sentence ends, and
@@ -152,7 +154,7 @@ def search(
         f"searched {counted(count, reader.unit)} of"
         f" {counted(len(named) - len(unreadable), 'file')}{by}{skipped}"
     )
-    return [line for line in best if min_score is None or line.score >= min_score]
+    return [line for line in best if min_score is None or reaches(line.score, min_score)]
 
 
 def _check_order(query: str, files: Sequence[str]) -> None:

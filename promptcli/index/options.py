@@ -6,7 +6,15 @@ from promptcli.errors import UsageError
 
 MANIFEST = "index.json"  #: in the folder of an index
 TARGET = 0.95  #: recall@10 that an approximate index is tuned for
+#: Scores are compared as they are printed, to six decimals: the product of a unit vector with
+#: itself may be 0.9999999. Those of vectors that an index keeps rounded are compared to four.
+ROUNDING, ROUGHLY = 5e-7, 5e-5
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def reaches(score: float, least: float, rounding: float = ROUNDING) -> bool:
+    """Return whether a score is at least ``least``, as far as it is known."""
+    return score >= least - rounding
 
 
 def size_of(text: str | int) -> int:

@@ -4,7 +4,7 @@ from Python.
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from promptcli.data.given import check_arguments, check_ids, check_texts
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, counted
 from promptcli.index.inputs import documents_of, encoder_of, origin_of
-from promptcli.index.neighbours import dups
+from promptcli.index.neighbours import Group, dups
 from promptcli.index.options import TARGET
 from promptcli.index.rows import ArrayRows, Hit
 from promptcli.index.stored import Reading, Stamp, StoredIndex, load, save, stamp_of
@@ -145,9 +145,14 @@ class SentenceIndex:
         return answers
 
     @check_arguments
-    def dups(self, threshold: float = 0.95) -> list[list[Hit]]:
-        """Return groups of near-duplicates; see ``promptcli.index.neighbours.dups``."""
-        return dups(self.vectors, threshold)
+    def dups(
+        self, threshold: float = 0.95, links: Literal["complete", "chain"] = "complete"
+    ) -> list[Group]:
+        """Return groups of near-duplicates, each a list of hits with its ``lowest`` cosine.
+
+        See ``promptcli.index.neighbours.dups``.
+        """
+        return dups(self.vectors, threshold, links)
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write the index into a folder, for ``load`` and the ``index`` commands.

@@ -37,7 +37,7 @@ from promptcli.index.factory import (
     training_size,
     tune,
 )
-from promptcli.index.options import TARGET
+from promptcli.index.options import ROUGHLY, ROUNDING, TARGET
 from promptcli.index.rows import Hit, Mask, RowNumbers, Rows, listed, unit_rows
 from promptcli.index.segment import Segment, join_labels, label_table
 from promptcli.index.where import Condition, shown_cells
@@ -250,6 +250,11 @@ class VectorIndex:
     def exact(self) -> bool:
         """Whether every vector is compared, in full precision."""
         return is_exact(self.empty)
+
+    @property
+    def rounding(self) -> float:
+        """How far a score may be from the cosine of the vectors; see ``options.reaches``."""
+        return ROUNDING if self.exact else ROUGHLY
 
     @property
     def keeps_vectors(self) -> bool:

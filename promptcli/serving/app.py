@@ -32,6 +32,7 @@ from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoded import Encoded
 from promptcli.encoder.sentence_encoder import SentenceEncoder
 from promptcli.errors import NotFoundError, UsageError, short_line
+from promptcli.index.options import reaches
 from promptcli.index.rows import Mask
 from promptcli.index.vector_index import VectorIndex
 from promptcli.notes import warn
@@ -251,7 +252,8 @@ class _Asked:
         ):
             hits = list[msgspec.Raw]()
             for hit in self.index.hits(*nearest):
-                if self.body.min_score is not None and hit.score < self.body.min_score:
+                least = self.body.min_score
+                if least is not None and not reaches(hit.score, least, self.index.rounding):
                     continue
                 shown: dict[str, Any] = {
                     "rank": hit.rank,

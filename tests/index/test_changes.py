@@ -8,12 +8,13 @@ import weakref
 
 import numpy as np
 import pytest
+from scipy.cluster.hierarchy import fcluster, linkage
 
 from promptcli.data.dialect import ColumnChoice
 from promptcli.data.vectors.formats import Block
 from promptcli.embedding import writing
 from promptcli.errors import UsageError
-from promptcli.index import rows, segment, vector_index
+from promptcli.index import neighbours, rows, segment, vector_index
 from promptcli.index.inputs import RowFiles
 from promptcli.index.neighbours import dups
 from promptcli.index.rows import ArrayRows, unit_rows
@@ -245,16 +246,98 @@ def linked(rows, threshold):
 
 @pytest.mark.parametrize("factory", ["Flat", "IVF2,SQ4,Refine(SQfp16)"])
 @pytest.mark.parametrize("threshold", [0.9, 0.999999])
-def test_dups_are_the_groups_of_the_plain_matrix(factory, threshold):
+def test_chains_are_the_groups_of_the_plain_matrix(factory, threshold):
     rows = crowded()
     index = VectorIndex.build(ArrayRows(rows, range(300), None), factory, target=0.99)
     if factory != "Flat":
         threshold = min(threshold, 0.99)
-    found = dups(index, threshold)
+    found = dups(index, threshold, "chain")
     assert [sorted(hit.id for hit in cluster) for cluster in found] == linked(rows, threshold)
     assert all(cluster[0].score == pytest.approx(1, abs=1e-3) for cluster in found)
     index.delete(range(99, 130))
-    assert len(dups(index, 0.9)[0]) == 21
+    assert len(dups(index, 0.9, "chain")[0]) == 21
+
+
+def complete(rows, threshold):
+    """Return the groups of complete linkage by SciPy, of which every pair reaches the threshold."""
+    distances = np.maximum(1 - rows @ rows.T, 0)
+    tree = linkage(distances[np.triu_indices(len(rows), 1)], "complete")
+    label = fcluster(tree, 1 - threshold, "distance")
+    groups = [np.flatnonzero(label == number).tolist() for number in np.unique(label)]
+    large = [group for group in groups if len(group) > 1]
+    return sorted(large, key=lambda group: (-len(group), group[0]))
+
+
+def members(groups):
+    return [[hit.id for hit in group] for group in groups]
+
+
+def near(count, spread, seed=2):
+    """Return rows around one direction: the larger the spread, the fewer are near each other."""
+    return unit_rows(1 + spread * vectors(count, 24, seed))
+
+
+def test_complete_links_are_those_of_scipy():
+    for units, threshold in ((crowded(), 0.9), (near(200, 0.4), 0.9), (near(200, 0.4), 0.8)):
+        found = dups(VectorIndex.build(ArrayRows(units, range(len(units)), None)), threshold)
+        assert members(found) == complete(units, threshold)
+        for group in found:
+            ids = [hit.id for hit in group]
+            lowest = (units[ids] @ units[ids].T).min()
+            assert group.lowest == pytest.approx(lowest, abs=1e-5) and lowest >= threshold - 1e-6
+
+
+def test_a_chain_is_no_group_of_complete_links():
+    angles = np.linspace(0, 1.2, 13)
+    rows = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    index = VectorIndex.build(ArrayRows(rows, range(13), None))
+    (chain,) = dups(index, 0.99, "chain")
+    assert len(chain) == 13 and chain.lowest == pytest.approx(np.cos(1.2), abs=1e-5)
+    assert max(map(len, dups(index, 0.99))) == 2
+    with pytest.raises(UsageError, match="complete"):
+        dups(index, 0.99, "single")
+
+
+@pytest.mark.parametrize("factory", ["Flat", "IVF2,SQ8", "HNSW8"])
+def test_little_room_for_pairs_leaves_no_groups_that_could_be_joined(factory, monkeypatch):
+    rows = near(200, 0.3)
+    monkeypatch.setattr(neighbours, "_PAIRS", 600)
+    monkeypatch.setattr(neighbours, "_MOST", 3)
+    monkeypatch.setattr(neighbours, "_FEWEST", 2)
+    monkeypatch.setattr(neighbours, "_BLOCK", 16)
+    monkeypatch.setattr(neighbours, "_NEIGHBOURS", (2, 4))
+    index = VectorIndex.build(ArrayRows(rows, range(200), None), factory)
+    groups = dups(index, 0.9)
+    assert members(groups) == members(dups(index, 0.9))
+    kept = unit_rows(index.vectors(np.arange(200)))
+    cosines = kept @ kept.T
+    grouped = members(groups)
+    alone = set(range(200)).difference(*grouped)
+    sets = [*grouped, *([row] for row in alone)]
+    assert len(grouped) > 5 and len(grouped[0]) > 5
+    assert all(cosines[np.ix_(ids, ids)].min() >= 0.9 - 1e-6 for ids in grouped)
+    for number, one in enumerate(sets):
+        for other in sets[number + 1 :]:
+            assert cosines[np.ix_(one, other)].min() < 0.9
+    assert members(dups(index, 0.9, "chain")) == linked(kept, 0.9)
+
+
+@pytest.mark.parametrize("factory", ["Flat", "IVF2,SQ8", "IVF2,SQ4,Refine(SQfp16)", "HNSW8"])
+@pytest.mark.parametrize("links", ["complete", "chain"])
+def test_exact_copies_are_found_at_one(factory, links):
+    rows = unit_rows(vectors(600, 24))
+    rows[300:] = rows[:300] * np.float32(1.0000001)
+    index = VectorIndex.build(ArrayRows(rows, range(600), None), factory)
+    found = dups(index, 1, links)
+    assert members(found) == [[row, row + 300] for row in range(300)]
+    assert {round(hit.score, 4) for group in found for hit in group} == {1}
+
+
+def test_rows_of_zeros_are_no_copies():
+    rows = unit_rows(vectors(20, 24))
+    rows[[7, 9]] = 0
+    rows[4] = rows[2]
+    assert members(dups(VectorIndex.build(ArrayRows(rows, range(20), None)), 1)) == [[2, 4]]
 
 
 @pytest.mark.parametrize("threshold", [0, 1.1, float("nan")])

@@ -12,10 +12,12 @@ from promptcli.cli import console
 from promptcli.cli.options import Json
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.index import file_search
+from promptcli.index.options import reaches
 
 if TYPE_CHECKING:
     from promptcli.index.file_search import Line
 
+_BELOW_ONE = 0.9999
 _LONGEST = 1000  # characters of a text that are printed; `--json` prints all
 
 
@@ -50,7 +52,7 @@ def _print_line(line: "Line") -> None:
     if line.end_line != line.line:
         place += f"-{line.end_line}"
     text = f"{line.heading}: {line.text}" if line.heading else line.text
-    console.result(f"{line.score:.4f}  {place}: {one_line(text)}")
+    console.result(f"{score_text(line.score)}  {place}: {one_line(text)}")
     for number, text in enumerate(line.after, line.end_line + 1):
         console.result(f"        {line.file}-{number}- {one_line(text)}")
 
@@ -65,6 +67,13 @@ def nothing_found(query: str, conditions: Mapping[str, Any]) -> str:
     if where is not None:
         return "no row meets the condition"
     return f"no row matches {query!r}"
+
+
+def score_text(score: float) -> str:
+    """Return a score with four decimals; only that of an exact copy is 1.0000."""
+    if not reaches(score, 1):
+        score = min(score, _BELOW_ONE)
+    return f"{score:.4f}"
 
 
 def one_line(text: str) -> str:

@@ -12,7 +12,7 @@ import typer
 
 from promptcli import index as library
 from promptcli.cli import console
-from promptcli.cli.commands.file_search import nothing_found, one_line
+from promptcli.cli.commands.file_search import nothing_found, one_line, score_text
 from promptcli.cli.commands.models import method_line
 from promptcli.cli.options import MODEL, Json
 from promptcli.cli.signatures import Flag, FlagRow, command_of
@@ -21,6 +21,7 @@ from promptcli.index import sync as mirroring
 from promptcli.recipe import Recipe
 
 if TYPE_CHECKING:
+    from promptcli.index.neighbours import Group
     from promptcli.index.rows import Hit
     from promptcli.index.stored import IndexManifest
 
@@ -125,18 +126,35 @@ def search(query_index: "partial[Any]", json: Json = False) -> None:
 
 
 @command_of(library.find_dups, flags=_INDEX)
-def dups(find: "partial[tuple[list[list[Hit]], int]]", json: Json = False) -> None:
-    clusters, row_count = find()
-    for number, cluster in enumerate(clusters, 1):
+def dups(find: "partial[tuple[list[Group], int]]", json: Json = False) -> None:
+    groups, row_count = find()
+    for number, group in enumerate(groups, 1):
         if json:
-            for hit in cluster:
-                console.result_json({"cluster": number, "size": len(cluster), **_json(hit)})
+            for hit in group:
+                about = {"cluster": number, "size": len(group), "lowest": round(group.lowest, 6)}
+                console.result_json({**about, **_json(hit)})
         else:
-            console.result(counted(len(cluster), "row"))
-            print_hits(cluster)
-    spare = sum(len(cluster) - 1 for cluster in clusters)
-    groups = counted(len(clusters), "group")
-    console.note(f"{groups}; {spare:,} of {counted(row_count, 'row')} repeat another row")
+            rows = counted(len(group), "row")
+            console.result(f"{rows}, lowest cosine {score_text(group.lowest)}")
+            print_hits(group)
+    spare = sum(len(group) - 1 for group in groups)
+    found = counted(len(groups), "group")
+    console.note(f"{found}; {spare:,} of {counted(row_count, 'row')} repeat another row")
+    if groups:
+        console.note(_LINKS[find.keywords["links"]])
+
+
+#: What the lowest cosine of a group says.
+_LINKS = {
+    "complete": (
+        "the lowest cosine is that of the two rows of a group that are farthest apart; every two"
+        " rows reach the threshold"
+    ),
+    "chain": (
+        "the lowest cosine is that of the two rows of a group that are farthest apart; in a chain"
+        " it may be below the threshold"
+    ),
+}
 
 
 def _json(hit: "Hit") -> dict[str, object]:
@@ -157,7 +175,9 @@ def print_hits(hits: "list[Hit]") -> None:
     width = max([2, *map(len, ids)])
     for hit, row_id in zip(hits, ids, strict=True):
         text = one_line(_with_heading(hit))
-        console.result(f"{hit.rank:>4}  {hit.score:7.4f}  {row_id:<{width}}  {text}".rstrip())
+        console.result(
+            f"{hit.rank:>4}  {score_text(hit.score):>7}  {row_id:<{width}}  {text}".rstrip()
+        )
 
 
 def _with_heading(hit: "Hit") -> str:

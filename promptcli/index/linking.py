@@ -1,0 +1,136 @@
+"""Complete links: groups of rows in which every two rows are near each other.
+
+Agglomerative clustering with complete linkage, cut at a threshold, over the pairs that reach it.
+Two clusters are as near as the two of their rows that are farthest apart. The nearest clusters
+merge first; of equally near ones the earliest. Clusters that are each other's nearest merge
+together: complete linkage is reducible, so that the result is the same as one after the other
+(Murtagh, 1983).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.data.vectors.formats import Floats
+from promptcli.index.rows import Mask
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """p pairs of clusters, the one with the lower number first."""
+
+    first: Numbers  #: (p,)
+    second: Numbers  #: (p,)
+    lowest: Floats  #: (p,), the lowest cosine of two rows, one of each cluster
+    compared: Numbers  #: (p,), pairs of rows that were compared
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def __getitem__(self, chosen: "Mask | Numbers") -> "Pairs":
+        return Pairs(
+            self.first[chosen], self.second[chosen], self.lowest[chosen], self.compared[chosen]
+        )
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Pairs]") -> "Pairs":
+        """Return the pairs of all parts, those of the same clusters as one."""
+        first = np.concatenate([np.empty(0, np.int64), *(part.first for part in parts)])
+        second = np.concatenate([np.empty(0, np.int64), *(part.second for part in parts)])
+        lowest = np.concatenate([np.empty(0, np.float32), *(part.lowest for part in parts)])
+        compared = np.concatenate([np.empty(0, np.int64), *(part.compared for part in parts)])
+        keys = (first << 32) | second
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        first = first[order]
+        second = second[order]
+        is_new = np.ones(len(order), bool)
+        is_new[1:] = keys[1:] != keys[:-1]
+        starts = np.flatnonzero(is_new)
+        if not len(starts):
+            return cls(first, second, lowest, compared)
+        return cls(
+            first[starts],
+            second[starts],
+            np.minimum.reduceat(lowest[order], starts),
+            np.add.reduceat(compared[order], starts),
+        )
+
+
+def complete_links(pairs: Pairs, sizes: Numbers) -> Numbers:
+    """Return the cluster of each of m clusters after all merges, named by its lowest number.
+
+    Args:
+        pairs: Pairs of clusters all of whose compared rows are near; a pair is complete if all its
+            rows were compared, and clusters without a complete pair do not merge.
+        sizes: (m,) rows of each cluster.
+    """
+    label = np.arange(len(sizes))
+    sizes = sizes.copy()
+    pairs = _complete(pairs, sizes)
+    while len(pairs):
+        nearest = _nearest(pairs, len(sizes))
+        kept = np.flatnonzero(nearest > np.arange(len(sizes)))
+        kept = kept[nearest[nearest[kept]] == kept]
+        gone = nearest[kept]
+        target = np.arange(len(sizes))
+        target[gone] = kept
+        sizes[kept] += sizes[gone]
+        label = target[label]
+        moved = _renamed(pairs, target)
+        pairs = _complete(Pairs.joined([moved]), sizes)
+    return label
+
+
+def keep_nearest(pairs: Pairs, count: int, clusters: int) -> tuple[Pairs, Floats]:
+    """Keep the pairs of which one cluster is among the ``count`` nearest of the other.
+
+    Return them with the cosine (m,) that a further pair of each cluster must exceed; 0: none yet.
+    """
+    nodes = np.concatenate([pairs.first, pairs.second])
+    cosines = np.concatenate([pairs.lowest, pairs.lowest])
+    # of positive numbers the bits are in the order of the numbers
+    falling = np.uint64(0xFFFFFFFF) - cosines.view(np.uint32).astype(np.uint64)
+    order = np.argsort((nodes.astype(np.uint64) << np.uint64(32)) | falling, kind="stable")
+    nodes = nodes[order]
+    starts = np.flatnonzero(np.r_[True, nodes[1:] != nodes[:-1]])
+    lengths = np.diff(np.r_[starts, len(nodes)])
+    rank = np.arange(len(nodes)) - np.repeat(starts, lengths)
+    kept = np.zeros(len(pairs), bool)
+    kept[order[rank < count] % len(pairs)] = True
+    bars = np.zeros(clusters, np.float32)
+    last = rank == count - 1
+    bars[nodes[last]] = cosines[order[last]]
+    return pairs[kept], bars
+
+
+def _complete(pairs: Pairs, sizes: Numbers) -> Pairs:
+    return pairs[pairs.compared == sizes[pairs.first] * sizes[pairs.second]]
+
+
+def _nearest(pairs: Pairs, clusters: int) -> Numbers:
+    """Return the nearest cluster of each cluster, or -1; of equally near ones the lowest number."""
+    nodes = np.concatenate([pairs.first, pairs.second])
+    others = np.concatenate([pairs.second, pairs.first])
+    cosines = np.concatenate([pairs.lowest, pairs.lowest])
+    highest = np.zeros(clusters, np.float32)
+    np.maximum.at(highest, nodes, cosines)
+    best = cosines == highest[nodes]
+    nearest = np.full(clusters, clusters)
+    np.minimum.at(nearest, nodes[best], others[best])
+    nearest[nearest == clusters] = -1
+    return nearest
+
+
+def _renamed(pairs: Pairs, target: Numbers) -> Pairs:
+    """Return the pairs between other clusters after a merge."""
+    first = target[pairs.first]
+    second = target[pairs.second]
+    between = first != second
+    return Pairs(
+        np.minimum(first, second), np.maximum(first, second), pairs.lowest, pairs.compared
+    )[between]
