@@ -2,23 +2,20 @@
 tables.
 """
 
-import glob
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from promptcli.data.bad_lines import REFUSED, BadRows
 from promptcli.data.dialect import CELLS, ID, TEXT, ColumnChoice, format_of, split_columns
-from promptcli.data.files import check_file, open_file, open_text
+from promptcli.data.files import open_file, open_text
 from promptcli.data.rows import Cells, cells_array, open_rows
 from promptcli.data.vectors import readable
 from promptcli.embedding.passages import WAYS, Passage, has_passages, passages_of
 from promptcli.errors import NotFoundError, UsageError, one_line, unknown
-from promptcli.index.options import MANIFEST
+from promptcli.index.found_files import FoundFiles
 from promptcli.notes import note
 
 if TYPE_CHECKING:
@@ -69,11 +66,10 @@ class Reader:
             return next(iter(self._kinds))
         return "row"
 
-    def read(self, file: str, unreadable: list[UsageError] | None) -> FileRows | None:
+    def read(self, file: str, found: FoundFiles | None) -> FileRows | None:
         """Return the rows of a file.
 
-        With ``unreadable``, a file that cannot be read adds its error to it and has None; else it
-        is an error.
+        With ``found``, a file that cannot be read is noted there and has None; else it is an error.
         """
         path, named = split_columns(file)
         form, ending = format_of(path)
@@ -82,15 +78,15 @@ class Reader:
                 return self._table(file)
             with open_file(file) as stream:
                 text = open_text(stream, file, ending, note, self._bad)
-                if unreadable is not None and "\0" in text.head:
+                if found is not None and "\0" in text.head:
                     raise UsageError(f"{file}: not text")  # whatever its single lines are
                 return self._text(file, [line.rstrip("\r\n") for line in text.lines])
         except (UsageError, NotFoundError, OSError) as error:
-            if unreadable is None:
+            if found is None:
                 raise
             if not isinstance(error, UsageError):  # it went meanwhile, or may not be opened
                 error = UsageError(f"{file}: {one_line(error, 100)}")
-            unreadable.append(error)
+            found.unreadable[file] = error
             return None
 
     def _table(self, file: str) -> FileRows:
@@ -161,42 +157,3 @@ def place_ids(
         seen[name] = seen.get(name, 0) + 1
         names.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
     return names
-
-
-def list_of_names(names: str | Path | Sequence[str | Path]) -> list[str]:
-    """Return names of files as a list; one alone as a list of one."""
-    if isinstance(names, str | Path):
-        names = [names]
-    return list(map(str, names))
-
-
-def find_files(names: Sequence[str]) -> dict[str, bool]:
-    """Return the files, in order, and whether each was found in a folder or by a glob."""
-    files: dict[str, bool] = {}
-    for name in names:
-        path = Path(name)
-        if path.is_dir():
-            if (path / MANIFEST).is_file():
-                raise UsageError(
-                    f"{name} is an index, not a folder of texts; `promptcli index search {name}"
-                    " QUERY` searches it"
-                )
-            inside = [file for file in sorted(path.rglob("*")) if file.is_file()]
-            shown = (
-                file
-                for file in inside
-                if not any(part[0] == "." for part in file.relative_to(path).parts)
-            )
-            files |= dict.fromkeys(map(str, shown), True)
-        elif not path.exists() and glob.has_magic(name):
-            matching = sorted(glob.glob(name, recursive=True))
-            files |= dict.fromkeys(filter(os.path.isfile, matching), True)
-        else:
-            file = Path(split_columns(name)[0])
-            check_file(file, regular=True, allowed="a file, a folder, or a glob")
-            files[name] = False
-    if not files:
-        raise NotFoundError(
-            f"no file in {', '.join(names)}; give texts, tables, or folders of them"
-        )
-    return files

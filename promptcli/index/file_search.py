@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from promptcli.data.bad_lines import bad_rows
 from promptcli.data.dialect import CELLS, TEXT, ColumnChoice, split_columns
-from promptcli.data.files import skipped_files
 from promptcli.data.given import check_arguments
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding.passages import Passage
 from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import UsageError, counted
-from promptcli.index.file_rows import FileRows, Reader, find_files, list_of_names
+from promptcli.index.file_rows import FileRows, Reader
+from promptcli.index.found_files import FoundFiles, find_files, list_of_names
 from promptcli.index.options import reaches
 from promptcli.notes import note, stage
 
@@ -68,6 +68,7 @@ def search(
     split: bool = False,
     where: str | None = None,
     bad_lines: str | Path | None = None,
+    verbose: bool = False,
 ) -> list[Line]:
     """Return the passages of files that are nearest to a query, best first.
 
@@ -90,6 +91,7 @@ def search(
             ``search_index``.
         bad_lines: File that gets the rows that cannot be read, as JSON lines with number, reason
             and line; they are left out. Default: the first one is refused.
+        verbose: Name every file that is left out, with the reason.
 
     Raises:
         NotFoundError: No such file.
@@ -101,8 +103,7 @@ def search(
         raise UsageError("the query is empty; give a few words, or a sentence")
     names = list_of_names(files)
     _check_order(query, names)
-    named = find_files(names)
-    unreadable = list[UsageError]()
+    found = find_files(names)
     condition = None
     if where is not None:
         from promptcli.index.where import Condition  # Arrow's functions
@@ -119,7 +120,7 @@ def search(
     fields = ColumnChoice(remedy="", cells=condition is not None)
     with bad_rows(bad_lines) as bad, stage("search", None) as advance:
         reader = Reader(rows, lambda: documents, fields, bad)
-        candidates = _candidates(reader, named, unreadable, condition)
+        candidates = _candidates(reader, found, condition)
         while window := list(itertools.islice(candidates, _WINDOW)):
             texts = [candidate.row.text for candidate in window]
             places = list(range(len(window)))
@@ -143,17 +144,14 @@ def search(
             count += len(window)
     if condition is not None:
         condition.check()
-    if unreadable:
-        skipped = f"; {skipped_files(unreadable)}"
-    else:
-        skipped = ""
+    skipped = found.note(verbose=verbose)
+    if skipped:
+        skipped = f"; {skipped}"
     if not count and condition is None:
         raise UsageError(f"no line to search in {', '.join(names)}{skipped}")
     by = f" with {encoder.name}" if encoder.name else ""
-    note(
-        f"searched {counted(count, reader.unit)} of"
-        f" {counted(len(named) - len(unreadable), 'file')}{by}{skipped}"
-    )
+    read = counted(len(found.files) - len(found.unreadable), "file")
+    note(f"searched {counted(count, reader.unit)} of {read}{by}{skipped}")
     return [line for line in best if min_score is None or reaches(line.score, min_score)]
 
 
@@ -188,13 +186,12 @@ def _line(candidate: _Candidate, text: str, score: float, context: int) -> Line:
 
 def _candidates(
     reader: Reader,
-    named: dict[str, bool],
-    unreadable: list[UsageError],
+    found: FoundFiles,
     condition: "Condition | None",
 ) -> Iterator[_Candidate]:
     """Yield the rows of files that fulfil the condition."""
-    for file, in_folder in named.items():
-        read = reader.read(file, unreadable if in_folder else None)
+    for file, in_folder in found.files.items():
+        read = reader.read(file, found if in_folder else None)
         if read is not None:
             for row in _chosen(read, condition):
                 yield _Candidate(file, row, read.lines)

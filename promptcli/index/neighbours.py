@@ -234,7 +234,7 @@ class _Kept:
         columns = min(self._count, len(first))
         row_bars = np.partition(cosines, -rows, axis=1)[:, -rows]
         column_bars = np.partition(cosines, -columns, axis=0)[-columns]
-        kept = near & ((cosines >= row_bars[:, None]) | (cosines >= column_bars))
+        kept: Mask = near & ((cosines >= row_bars[:, None]) | (cosines >= column_bars))
         left_out = near & ~kept
         self._is_cut[first[left_out.any(axis=1)]] = True
         self._is_cut[second[left_out.any(axis=0)]] = True

@@ -5,7 +5,7 @@ are removed.
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from promptcli.data.bad_lines import BadRows, bad_rows
 from promptcli.data.dialect import CELLS, ID, NONE, TEXT, ColumnChoice, split_columns
-from promptcli.data.files import skipped_files, state_of
+from promptcli.data.files import state_of
 from promptcli.data.given import check_arguments, is_unicode
 from promptcli.data.rows import BATCH, Cells, RecordBatch, cells_array
 from promptcli.data.vectors import readable
@@ -25,7 +25,9 @@ from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError, counted
 from promptcli.evaluation.lexical import load_library
 from promptcli.index import stored
-from promptcli.index.file_rows import FileRows, Reader, find_files, list_of_names, place_ids
+from promptcli.index.changes import PLACE, Row, Synced, changes_line, file_changes, row_changes
+from promptcli.index.file_rows import FileRows, Reader, place_ids
+from promptcli.index.found_files import find_files, list_of_names
 from promptcli.index.options import MANIFEST, size_of
 from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import IndexManifest, Reading, StoredIndex
@@ -38,11 +40,6 @@ from promptcli.storage.files import real_path
 if TYPE_CHECKING:  # these load torch
     from promptcli.encoder.sentence_encoder import SentenceEncoder
     from promptcli.models.loading import Model
-
-#: The id of a row, ``file:line``, its text, and its other columns.
-Row = tuple[str, str, Cells]
-#: The end of an id: the line or lines of the file before it.
-_PLACE = re.compile(r":\d+(-\d+)?(#\d+)?$")
 
 
 class MostRowsError(UsageError):
@@ -76,7 +73,8 @@ def sync_index(
     memory: str | int = "4GB",
     yes: bool = False,
     bad_lines: str | Path | None = None,
-) -> IndexManifest:
+    verbose: bool = False,
+) -> Synced:
     """Make an index equal to files: passages of texts and rows of tables, and no others, under the
     ids FILE:LINES.
 
@@ -102,6 +100,7 @@ def sync_index(
         yes: Remove rows even if they are more than half of the index.
         bad_lines: File that gets the rows that cannot be read, as JSON lines with number, reason
             and line; they are left out. Default: the first one is refused.
+        verbose: Name every file that is left out, with the reason.
 
     Raises:
         NotFoundError: No such file.
@@ -116,6 +115,7 @@ def sync_index(
         work = _Work(
             folder, files, model, rows, text_field, id_field, bad, split=split, lexical=lexical
         )
+    work.note_left_out(verbose=verbose)
     manifest = work.manifest
     if manifest is not None and not work.read_otherwise and not yes:
         _check_going(work.before, work.rows, folder)
@@ -129,20 +129,21 @@ def sync_index(
             )
             origin = inputs.origin_of(work.encoder(), documents, work.model)
             note(f"{counted(len(work.rows), 'row')} added")
-            return writer.finish(
+            manifest = writer.finish(
                 StoredIndex(index, origin, utc_now(), synced=True, reading=work.reading)
             )
+        return work.synced(manifest)
     reads_alike = (manifest.reading or Reading(LINES)) == work.reading
     same = reads_alike and (manifest.split, manifest.lexical) == (work.split, work.lexical)
     if same and work.before.keys() == work.rows.keys():
         note(f"{counted(len(work.rows), 'row')}, unchanged")
-        return manifest
+        return work.synced(manifest)
     with stored.change(folder, memory=room, begun=manifest) as held:
         held.index.split = work.split
         held.index.lexical = work.lexical
         held.reading = work.reading
         _apply(held, work.rows, folder, work.encoder)
-    return stored.read_manifest(folder)
+    return work.synced(stored.read_manifest(folder))
 
 
 @check_arguments
@@ -173,6 +174,7 @@ def sync_changes(
         work = _Work(
             Path(folder), files, model, rows, text_field, id_field, bad, split=split, lexical=False
         )
+    work.note_left_out(verbose=False)
     old = _texts(work.before)
     new = _texts(work.rows)
     added = [(name, text) for name, text, _ in work.rows if text not in old]
@@ -234,8 +236,12 @@ class _Work:
             self.before = {}
         else:
             self.before = _live(stored.load(folder).index)
-        self.rows = dict.fromkeys(self._read(files, folder, bad))
+        self._found = find_files(list_of_names(files))
+        self._read_files = list[str]()
+        self._file_of = dict[str, str]()
+        self.rows = dict.fromkeys(self._read(folder, bad))
         if not self.rows:
+            self.note_left_out(verbose=False)
             raise UsageError(
                 f"no line to index in {', '.join(map(str, files))}; give texts, tables, or folders"
                 " of them"
@@ -268,12 +274,29 @@ class _Work:
             != self.manifest.fingerprint
         )
 
-    def _read(self, files: Sequence[str | Path], folder: Path, bad: BadRows) -> Iterator[Row]:
-        unreadable = list[UsageError]()
+    def note_left_out(self, *, verbose: bool) -> None:
+        """Say which files are not read."""
+        if line := self._found.note(verbose=verbose):
+            note(line)
+
+    def synced(self, manifest: IndexManifest) -> Synced:
+        """Return the index as it is now, and what has changed."""
+        names = dict[str, str]()
+        for name, *_ in self.rows:
+            whole = name if name in self._file_of else re.sub(PART, "", name)
+            names[name] = self._file_of[whole]
+        return Synced(
+            **vars(manifest),
+            row_changes=row_changes(self.before, self.rows),
+            file_changes=file_changes(self.before, self.rows, self._read_files, names),
+            left_out=self._found.left_out,
+        )
+
+    def _read(self, folder: Path, bad: BadRows) -> Iterator[Row]:
         target = real_path(folder)
         fields = ColumnChoice(self.reading.text_field, self.reading.id_field, remedy="", cells=True)
         reader = Reader(self.reading.rows, lambda: self.encoder().in_role("document"), fields, bad)
-        for file, in_folder in find_files(list_of_names(files)).items():
+        for file, in_folder in self._found.files.items():
             path = split_columns(file)[0]
             if target in real_path(Path(path)).parents:
                 continue
@@ -281,17 +304,18 @@ class _Work:
                 refused = UsageError(f"{readable(file)}: its name is not UTF-8; rename it")
                 if not in_folder:
                     raise refused
-                unreadable.append(refused)
+                self._found.unreadable[file] = refused
                 continue
             before = state_of(path)
-            read = reader.read(file, unreadable if in_folder else None)
+            read = reader.read(file, self._found if in_folder else None)
             if read is None:
                 continue
             if state_of(path) != before:
                 raise UsageError(f"{file} is being written to; try again when it is complete")
-            yield from _rows_of(file, read)
-        if unreadable:
-            note(skipped_files(unreadable))
+            self._read_files.append(file)
+            for row in _rows_of(file, read):
+                self._file_of[row[0]] = file
+                yield row
 
     def _in_parts(self) -> dict[Row, None]:
         """Return the rows with those in parts that are longer than the window; passages fit it."""
@@ -334,8 +358,8 @@ def _check_going(before: dict[Row, int], rows: dict[Row, None], folder: Path) ->
     """
     old = _texts(before)
     new = _texts(rows)
-    gone = Counter(_PLACE.sub("", name) for name, text, _ in before if text not in new)
-    come = Counter(_PLACE.sub("", name) for name, text, _ in rows if text not in old)
+    gone = Counter(PLACE.sub("", name) for name, text, _ in before if text not in new)
+    come = Counter(PLACE.sub("", name) for name, text, _ in rows if text not in old)
     going = (gone - come).total()
     if 2 * going > len(before):
         file, count = (gone - come).most_common(1)[0]
@@ -399,27 +423,4 @@ def _apply(
         index.add(inputs.spooled(documents, _batches(new), folder, len(new)))
     if index.masked.sum() > index.rows:
         index.compact()
-    note(_changes(before, rows, changed))
-
-
-def _changes(before: Iterable[Row], rows: Iterable[Row], changed: Container[str]) -> str:
-    """Return how many rows a sync changed; ``changed`` holds the ids of their lines."""
-    added = Counter[str]()
-    removed = Counter[str]()
-    unchanged = 0
-    for name, text, _ in rows:
-        if re.sub(PART, "", name) in changed:
-            added[text] += 1
-        else:
-            unchanged += 1
-    for name, text, _ in before:
-        if re.sub(PART, "", name) in changed:
-            removed[text] += 1
-    renamed = (added & removed).total()
-    if renamed:
-        first = f"{renamed:,} renamed (same text, new path or columns), "
-    else:
-        first = ""
-    new = added.total() - renamed
-    gone = removed.total() - renamed
-    return f"rows: {first}{new:,} added, {gone:,} removed, {unchanged:,} unchanged"
+    note(changes_line(row_changes(before, rows)))

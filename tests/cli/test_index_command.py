@@ -483,3 +483,16 @@ def test_queries_from_a_column(run, built, text):
     table.write_text("id,question\n1,A cat sleeps.\n2,A dog runs fast.\n")
     found = lines(run("index", "search", built, f"{table}:question", "-k", 1, "--json"))
     assert [hit["text"] for hit in found] == SENTENCES[:2]
+
+
+def test_a_sync_prints_counts_and_quietly_nothing(run, fake, tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_text("A cat.\nA dog.\n")
+    ran = run("index", "sync", tmp_path / "i", file, "-m", "mini-static", "-q")
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    file.write_text("A cat.\nA cow.\nRain.\n")
+    counts = run("index", "sync", tmp_path / "i", file, "--json").json
+    assert (counts["rows"], counts["added"], counts["changed"], counts["removed"]) == (3, 1, 1, 0)
+    assert counts["files"]["changed"] == 1 and counts["left_out"] == []
+    assert run("index", "info", tmp_path / "i", "-q").out
+    assert run("index", "compact", tmp_path / "i", "-q").out == ""

@@ -7,6 +7,7 @@ import pytest
 import promptcli as pc
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.index import sync
+from promptcli.index.changes import Counts
 from promptcli.index.stored import load
 
 LINES = [
@@ -149,3 +150,78 @@ def test_an_index_that_another_process_makes_in_the_meantime_is_not_replaced(
     with pytest.raises(UsageError, match="another process made or changed the index in idx"):
         pc.sync_index("idx", ["notes"], other if synced else encoder)
     assert load(folder / "idx").index.rows == 1 and not load(folder / "idx").synced
+
+
+def test_a_sync_counts_rows_and_files(folder, encoder, monkeypatch):
+    monkeypatch.chdir(folder)
+    first = pc.sync_index("idx", ["notes"], encoder, rows="lines")
+    assert vars(first.row_changes) == vars(Counts(added=7))
+    assert vars(first.file_changes) == vars(Counts(added=2))
+    (left_out,) = first.left_out
+    assert left_out.file == "notes/picture.png" and left_out.reason
+    assert pc.sync_index("idx", ["notes"]).row_changes == Counts(unchanged=7)
+    change_files(folder / "notes")
+    moved = pc.sync_index("idx", ["notes"], encoder)
+    assert moved.row_changes == Counts(added=3, renamed=5, removed=2)
+    assert moved.file_changes == Counts(added=1, changed=1, removed=1)
+    (folder / "notes" / "b.txt").rename(folder / "notes" / "c.txt")
+    (folder / "notes" / "empty.txt").write_text("")
+    (folder / "notes" / "a.md").write_text("A new line.\nSnow.\nPrices fell in May.\n")
+    report = pc.sync_index("idx", ["notes"], encoder, yes=True).report()
+    assert report["files"] == vars(Counts(changed=1, renamed=1, unchanged=1))
+    assert {name: report[name] for name in vars(Counts())} == vars(
+        Counts(changed=1, renamed=3, removed=3, unchanged=1)
+    )
+    assert report["left_out"] == [vars(left_out)]
+
+
+def test_rows_in_parts_and_with_own_ids_are_counted(folder, encoder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "keyed.csv").write_text("text,key\nA dog barks.,x#3\nA cat naps.,y\n")
+    pc.sync_index("idx", ["keyed.csv"], encoder, id_field="key")
+    (folder / "keyed.csv").write_text("text,key\nA dog howls.,x#3\nA cat naps.,z\n")
+    changed = pc.sync_index("idx", ["keyed.csv"])
+    assert (changed.row_changes, changed.file_changes) == (
+        Counts(changed=1, renamed=1),
+        Counts(changed=1),
+    )
+    (folder / "long.txt").write_text("Long words. " * 200)
+    parts = pc.sync_index("parts", ["long.txt"], encoder, rows="lines", split=True)
+    assert parts.row_changes == Counts(added=parts.rows) and parts.rows > 1
+    (folder / "long.txt").write_text("Long words. " * 200 + "Short words.")
+    assert pc.sync_index("parts", ["long.txt"]).file_changes == Counts(changed=1)
+
+
+def test_a_file_is_read_once_and_linked_folders_are_not(folder, encoder, caplog, monkeypatch):
+    caplog.set_level("INFO", logger="promptcli")
+    monkeypatch.chdir(folder)
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "b.txt").write_text("Another file.\n")
+    for name, target in (
+        ("0-link.md", "a.md"),
+        ("loop", "."),
+        ("linked", "../elsewhere"),
+        ("outside.txt", "../elsewhere/b.txt"),
+        ("nowhere.txt", "none"),
+    ):
+        (folder / "notes" / name).symlink_to(target)
+    synced = pc.sync_index("idx", ["notes", "notes/a.md"], encoder, rows="lines", verbose=True)
+    ids = [name for name, *_ in answers(load(folder / "idx").index, encoder)]
+    assert {name.partition(":")[0] for name in ids} == {
+        "notes/a.md",
+        "notes/deep/table.csv",
+        "notes/outside.txt",
+    }
+    assert synced.rows == 8
+    assert {each.file: each.reason.split()[0] for each in synced.left_out} == {
+        "notes/0-link.md": "a",
+        "notes/loop": "a",
+        "notes/linked": "a",
+        "notes/nowhere.txt": "a",
+        "notes/picture.png": "an",
+    }
+    assert "2 links to folders" in caplog.text and "left out: notes/linked: a link" in caplog.text
+    assert pc.sync_index("other", ["notes/linked"], encoder).rows == 1, "it was named"
+    found = pc.search("A cat sleeps.", ["notes", "notes/**/*.md", "./notes/a.md"], k=20)
+    assert len({(hit.line, hit.text) for hit in found}) == len(found)
+    assert {hit.file for hit in found} >= {"./notes/a.md", "notes/outside.txt"}

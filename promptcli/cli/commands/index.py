@@ -14,13 +14,14 @@ from promptcli import index as library
 from promptcli.cli import console
 from promptcli.cli.commands.file_search import nothing_found, one_line, score_text
 from promptcli.cli.commands.models import method_line
-from promptcli.cli.options import MODEL, Json
+from promptcli.cli.options import MODEL, RUNTIME, Json
 from promptcli.cli.signatures import Flag, FlagRow, command_of
 from promptcli.errors import UsageError, counted
 from promptcli.index import sync as mirroring
 from promptcli.recipe import Recipe
 
 if TYPE_CHECKING:
+    from promptcli.index.changes import Synced
     from promptcli.index.neighbours import Group
     from promptcli.index.rows import Hit
     from promptcli.index.stored import IndexManifest
@@ -44,7 +45,10 @@ def _showing_the_index(function: Callable[..., Any], **flags: FlagRow) -> Callab
 
     @command_of(function, flags=_INDEX | flags)
     def command(change: "partial[IndexManifest]", json: Json = False) -> None:
-        _show(change.keywords["folder"], change(), as_json=json)
+        manifest = change()
+        is_asked_for = function is library.index_info or not RUNTIME.get().quiet
+        if json or is_asked_for:
+            _show(change.keywords["folder"], manifest, as_json=json)
 
     return command
 
@@ -66,7 +70,7 @@ _DryRun = Annotated[
 
 
 @command_of(mirroring.sync_index, flags=_INDEX | {"files": "FILE...", "model": MODEL})
-def sync(change: "partial[IndexManifest]", dry_run: _DryRun = False, json: Json = False) -> None:
+def sync(change: "partial[Synced]", dry_run: _DryRun = False, json: Json = False) -> None:
     if dry_run:
         _show_changes(change, as_json=json)
         return
@@ -76,10 +80,14 @@ def sync(change: "partial[IndexManifest]", dry_run: _DryRun = False, json: Json 
         if not console.agrees(f"{error.question} Remove them"):
             raise UsageError(f"{error}, or look with --dry-run at what would change") from None
         manifest = change(yes=True)
-    _show(change.keywords["folder"], manifest, as_json=json)
+    folder = change.keywords["folder"]
+    if json:
+        console.result_json({"index": str(folder), **manifest.report()})
+    elif not RUNTIME.get().quiet:
+        _show(folder, manifest, as_json=False)
 
 
-def _show_changes(change: "partial[IndexManifest]", *, as_json: bool) -> None:
+def _show_changes(change: "partial[Synced]", *, as_json: bool) -> None:
     """Print the rows that a sync would add and remove."""
     options = {name: value for name, value in change.keywords.items() if name in _DECIDING}
     changes = mirroring.sync_changes(**options)
