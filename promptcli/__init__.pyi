@@ -13,6 +13,7 @@ from promptcli.encoder.encoder import Encoder as Encoder
 from promptcli.errors import NotFoundError as NotFoundError
 from promptcli.errors import PromptcliError as PromptcliError
 from promptcli.errors import UsageError as UsageError
+from promptcli.evaluation import compare_over_seeds as compare_over_seeds
 from promptcli.evaluation import evaluate as evaluate
 from promptcli.evaluation import task_sentences as task_sentences
 from promptcli.evaluation.evaluator import compare as compare

@@ -403,6 +403,12 @@ _OTHERS = (
             example="mini",
         ),
         Command("remove", "models.remove", "Delete a model you saved.", example="my-model"),
+        Command(
+            "compare",
+            "models.compare",
+            "Compare trained models over the seeds of their runs.",
+            example="'simcse-*' 'promptbert-*' --over seeds",
+        ),
     ),
 )
 

@@ -305,7 +305,10 @@ def _comparison_table(comparisons: Sequence[Comparison], names: Names) -> Parts:
         line.append(f"{low:+.2f} to {high:+.2f}")
         line.append("<0.001" if item.p_holm < 0.001 else f"{item.p_holm:.3f}")
         lines.append(line)
-    caption = f"differences, {on}: paired bootstrap, Holm over {len(lines)}; * beyond chance"
+    caption = (
+        f"differences, {on}: paired bootstrap, Holm over {len(lines)}; * beyond chance of pairs,"
+        " not of seeds"
+    )
     parts: Parts = [caption, Grid(heads, lines)]
     if not any(item.beyond_chance for item in comparisons):
         largest = max(comparisons, key=lambda item: abs(item.difference))

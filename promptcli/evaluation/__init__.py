@@ -3,6 +3,7 @@
 It imports nothing heavy, since the command line reads it: its functions import the work.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from promptcli.data.given import check_arguments
 from promptcli.data.senteval import tasks_from
-from promptcli.errors import UsageError
+from promptcli.errors import PromptcliError, UsageError
 from promptcli.jobs import Job, argument, function_of, option
 
 if TYPE_CHECKING:
     from promptcli.evaluation.evaluator import EvalSettings
-    from promptcli.evaluation.scores import Evaluation, Label
+    from promptcli.evaluation.over_seeds import Group, SeedTable
+    from promptcli.evaluation.scores import Comparison, Evaluation, Label
     from promptcli.models.loading import Model
 
 _TASKS = "Transfer tasks and mteb"
@@ -219,3 +221,59 @@ def task_sentences(
 
     with tasks_from(data_dir):
         return distinct_sentences(load_named_tasks(tasks, protocol=protocol).tasks)
+
+
+@check_arguments
+def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = None) -> "SeedTable":
+    """Compare trained models over the seeds of their runs, task by task.
+
+    Beside the test over seeds stands that over pairs, a paired bootstrap of the runs that are best
+    on their development pairs, for tasks whose data are there.
+
+    Args:
+        models: Two or more: a model of several runs (``train --seeds``), several models with commas
+            between, or a pattern (``simcse-*``), e.g. those of an array of jobs.
+        data_dir: SentEval folder of the tasks.
+
+    Returns:
+        Mean and standard deviation of each group, and the difference of every two with its tests.
+
+    Raises:
+        NotFoundError: A model is missing.
+        UsageError: A model is not of a training, or runs of one group differ in more than their
+            seed.
+
+    Example:
+        >>> import promptcli as pc
+        >>> table = pc.compare_over_seeds(["simcse-*", "promptbert-*"])  # doctest: +SKIP
+        >>> table.comparisons[0].p_value  # doctest: +SKIP
+        0.03
+    """
+    from promptcli.evaluation.over_seeds import SeedTable, compare_groups, read_groups
+    from promptcli.models.loading import open_registry
+
+    groups = read_groups(open_registry(), models)
+    if len(groups) < 2:
+        raise UsageError(f"{len(groups)} group of runs; name a second one to compare it with")
+    with tasks_from(data_dir):
+        return SeedTable(groups, compare_groups(groups, _over_pairs(groups)))
+
+
+def _over_pairs(groups: "Sequence[Group]") -> "dict[tuple[str, str, str], Comparison]":
+    """Return the comparisons of the best models of every two groups, by both names and task."""
+    from promptcli.notes import note
+
+    found = {}
+    for first, second in itertools.combinations(groups, 2):
+        best = (first.best_model, second.best_model)
+        tasks = [task for task in first.tasks if task in second.tasks]
+        if best[0] == best[1] or not tasks:
+            continue
+        try:
+            evaluation = EvaluateJob([best[0]], tasks, compare=best[1], skip_missing=True).run()
+        except PromptcliError as error:
+            note(f"no test over pairs of {best[0]} and {best[1]}: {error}")
+            continue
+        for comparison in evaluation.comparisons:
+            found[first.name, second.name, ", ".join(comparison.tasks)] = comparison
+    return found

@@ -125,7 +125,7 @@ def train(
 
 @check_arguments
 def train_sweep(
-    trials: Sequence[Mapping[str, Setting]], *, name: str, **given: Any
+    trials: Sequence[Mapping[str, Setting]], *, name: str, keep_runs: bool = False, **given: Any
 ) -> "list[Trained]":
     """Train with each of several changes of the settings; the best on the development pairs stays.
 
@@ -134,6 +134,7 @@ def train_sweep(
     Args:
         trials: Changes of the settings, one for each run: ``[{"seed": 0}, {"seed": 1}]``.
         name: Name of the model.
+        keep_runs: Keep every run as a model of its own, ``NAME.run-N``.
         given: The other arguments of ``train``. With ``resume`` they and the trials may be those of
             the stopped runs.
 
@@ -153,7 +154,7 @@ def train_sweep(
     from promptcli.training.sweep import run_trials
 
     with without_network(bool(given.get("offline"))):
-        job = _job_of_several(name, given)
+        job = _job_of_several(name, {**given, "keep_runs": keep_runs})
         if (ended := _ended(name, resume=job.resume)) is not None:
             check_same_runs(ended.entry, trials, job.wanted(trials))
             return [ended]

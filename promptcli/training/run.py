@@ -36,11 +36,20 @@ from promptcli.data.sources import (
     training_examples,
 )
 from promptcli.data.task_table import graded_columns
-from promptcli.data.tasks import STSTask
+from promptcli.data.tasks import AnyTask, STSTask, TransferTask
 from promptcli.encoder.encoder import Encoder, build_encoder, tuned_weights
 from promptcli.errors import NoColumnError, NotFoundError, UsageError, counted
-from promptcli.evaluation.evaluator import evaluate, kept_random_states, spearman_on
-from promptcli.evaluation.scores import Label, SpearmanScore
+from promptcli.evaluation.candidates import load_named_tasks
+from promptcli.evaluation.classifier import FULL
+from promptcli.evaluation.evaluator import (
+    check_tasks,
+    embed_tasks,
+    evaluate,
+    kept_random_states,
+    score_vectors,
+    spearman_on,
+)
+from promptcli.evaluation.scores import Label, Score, SpearmanScore
 from promptcli.models.entries import Entry
 from promptcli.models.loading import DEFAULT, open_model, open_registry
 from promptcli.models.registry import Registry, portable
@@ -208,6 +217,8 @@ class TrainingJob:
     bad_lines: str | Path | None = None
     #: of the trackers' group; None: the run is a group by itself
     group: str | None = None
+    #: of several: whether each stays a model of its own
+    keep_runs: bool = False
     watchers: Sequence[Watcher] = ()
     command: str = ""  #: with which a run that is resumed was begun
 
@@ -373,6 +384,7 @@ class TrainingJob:
             "paper": self.paper,
             "changes": dict(self.changes),
             "report_to": list(self.report_to),
+            "keep_runs": self.keep_runs,
         }
 
     def _asked_for(self) -> dict[str, Any]:
@@ -381,7 +393,10 @@ class TrainingJob:
         del given["folder"]  # of this machine
         command = given.pop("command")
         dtype = given["dtype"] or "auto"
-        return {"dtype": dtype, "command": command or None, "arguments": given}
+        asked = {"dtype": dtype, "command": command or None, "arguments": given}
+        if self.group is not None:
+            asked["group"] = self.group
+        return asked
 
     def resumed(self, folder: Path) -> "TrainingJob":
         """Return the job, completed by the settings that the run in ``folder`` began with."""
@@ -427,6 +442,7 @@ class TrainingJob:
             data_dir=self.data_dir or (given["data_dir"] and _located(given["data_dir"], begun)),
             tests=self.tests or [_located(test, begun) for test in given["tests"]],
             report_to=self.report_to or given.get("report_to", ()),  # older runs had none
+            keep_runs=self.keep_runs or given.get("keep_runs", False),
             command=given.get("command", ""),
         )
 
@@ -551,7 +567,12 @@ class TrainingJob:
         if not tests and isinstance(on, str):
             tests = [on.removesuffix(":dev")]
         with tasks_from(self.data_dir):
-            development, *others = [development_task(task) for task in dict.fromkeys([on, *tests])]
+            development = development_task(on)
+            others: list[AnyTask] = []
+            for task in dict.fromkeys(tests):
+                if task != on:
+                    others += [task] if isinstance(task, STSTask) else load_named_tasks(task).tasks
+        check_tasks([task for task in others if isinstance(task, TransferTask)], FULL)
         return _Inputs(backbone, source_name(data), examples, development, tuple(others), begun)
 
     def _check_sizes(self, backbone: str, examples: TrainingExamples) -> None:
@@ -788,7 +809,7 @@ class _Inputs:
     source: str  #: names the examples
     examples: TrainingExamples
     development: STSTask
-    tests: tuple[STSTask, ...]
+    tests: tuple[AnyTask, ...]
     start: Entry | None
 
     def note_learned(self) -> None:
@@ -798,6 +819,8 @@ class _Inputs:
         first, second, *_ = self.examples.columns
         learned = set(zip(first, second, strict=True))
         for task in (self.development, *self.tests):
+            if not isinstance(task, STSTask):
+                continue
             pairs = task.pairs()
             of_task = list(zip(pairs.first, pairs.second, strict=True))
             count = sum(pair in learned for pair in of_task)
@@ -818,7 +841,7 @@ class TrainingRun:
     examples: TrainingExamples
     source: str  #: names the examples
     development: STSTask  #: chooses the best checkpoint
-    tests: tuple[STSTask, ...] = ()  #: scored at the end, untrained and trained
+    tests: tuple[AnyTask, ...] = ()  #: scored at the end, untrained and trained
     start: Entry | None = None  #: None: the backbone as pre-trained
     #: The vectors of the models that settings name, by setting.
     models: Mapping[str, SentenceVectors] = dataclasses.field(default_factory=dict)
@@ -929,15 +952,15 @@ class TrainingRun:
         plain = build_encoder(
             baseline, backbone=backbone, tensors=before, device=processes.device, dtype="float32"
         )
-        untrained = evaluate([plain], tasks, labels=[Label(name, "untrained")])
+        untrained = _scores_of(plain, tasks, Label(name, "untrained"))
         default = self._score_of_the_default(plain)
         learner = self.begin(backbone, folder, processes)
         first = learner.encoder()
-        begun: list[SpearmanScore] = []
+        begun: list[Score] = []
         if first.recipe.replace(dims=()) != plain.recipe or first.tensors().keys() - before.keys():
-            begun = evaluate([first], tasks, labels=[Label(name, "untrained start")])
+            begun = _scores_of(first, tasks, Label(name, "untrained start"), method)
         encoder, trained = self.train(learner, folder, processes)
-        scores = evaluate([encoder], tasks, labels=[Label(name, method.name)])
+        scores = _scores_of(encoder, tasks, Label(name, method.name), method)
         by_dim = self._scores_by_dim(encoder, recipe)
         facts = {**self.identity(backbone), "source": self.source}
         if self.start is not None:
@@ -1008,7 +1031,26 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _documents(scores: Sequence[SpearmanScore]) -> list[dict[str, Any]]:
+def _scores_of(
+    encoder: Encoder, tasks: Sequence[AnyTask], label: Label, method: Method | None = None
+) -> list[Score]:
+    """Return an encoder's scores on tasks of any kind, in their order.
+
+    On transfer tasks it is read as the method reads it there.
+    """
+    other = None
+    if method is not None:
+        other = method.transfer_recipe(encoder.recipe)
+    scores: list[Score] = []
+    for task in tasks:
+        reader = encoder
+        if other is not None and isinstance(task, TransferTask):
+            reader = Encoder(other, encoder.backbone, encoder.tensors())
+        scores += score_vectors(embed_tasks([reader], [task], [label]), [task])
+    return scores
+
+
+def _documents(scores: Sequence[Score]) -> list[dict[str, Any]]:
     return [score.to_dict() for score in scores]
 
 

@@ -29,7 +29,7 @@ def run_trials(
 ) -> list[Trained]:
     """Train every trial as a model ``NAME.run-N``.
 
-    Then keep the best one as NAME, and remove the others.
+    Then keep the best one as NAME, and remove the others, unless the job keeps them.
 
     A sweep that was stopped finds the models of its finished trials.
     """
@@ -51,6 +51,8 @@ def run_trials(
             if job.force and not job.resume and sweep.begun:
                 _discard(registry, trial_names)
             elif not sweep.begun:
+                if job.force:
+                    _discard(registry, _kept(registry, trial_names, name))
                 check_free(registry, trial_names, name)
             sweep.open(
                 {**described, **places(job, described), "trials": trials},
@@ -70,8 +72,9 @@ def run_trials(
                 )
             best = max(runs, key=lambda run: run.chosen_by)
             registry.save(_recorded(best, runs, trials, name), force=replaces)
-            for trial_name in trial_names:
-                registry.remove(trial_name)
+            if not job.keep_runs:
+                for trial_name in trial_names:
+                    registry.remove(trial_name)
             sweep.discard()
         processes.wait()
     return runs
@@ -105,6 +108,16 @@ def check_free(registry: Registry, trial_names: Sequence[str], name: str) -> Non
             f"model {taken!r} has the name of a run of {name!r}; give another `name`, or remove the"
             " model"
         )
+
+
+def _kept(registry: Registry, trial_names: Sequence[str], name: str) -> list[str]:
+    """Return the models that earlier runs of that name have left, since they were to be kept."""
+    kept = []
+    for trial_name in sorted(set(trial_names) & set(registry.names())):
+        facts = registry.card(trial_name).provenance.get("trained", {})
+        if facts.get("group") == name:
+            kept.append(trial_name)
+    return kept
 
 
 def _discard(registry: Registry, trial_names: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 import promptcli as pc
 from promptcli.training.methods import METHODS
 from tests.learning import family_for, learner_of
+from tests.senteval import write_transfer
 from tests.tiny import SENTENCES
 
 LONG = "the cat sat on the mat " * 12
@@ -114,3 +115,15 @@ def test_the_record_of_a_command_has_what_was_typed(run, given, tmp_path, regist
     assert command.startswith("promptcli train simcse --data '")
     assert ran.json["command"] == command
     assert ran.json["settings"]["batch_size"] == 4
+
+
+def test_a_run_is_scored_on_transfer_tasks_as_the_method_reads_there(given, tmp_path, registry):
+    write_transfer(tmp_path / "data")
+    triplets = [(text, text, other) for text, other in itertools.pairwise(SENTENCES)]
+    options = {**given, "tests": [given["on"], "MR", "TREC"], "data_dir": tmp_path / "data"}
+    trained = pc.train("promptbert", triplets, name="mine", **options)
+    assert list(trained.scores)[1:] == ["MR", "TREC"]
+    assert trained.untrained.keys() == trained.scores.keys()
+    again = pc.evaluate("mine", tasks=["MR", "TREC"], data_dir=tmp_path / "data")
+    assert [score.value for score in again] == pytest.approx([*trained.scores.values()][1:])
+    assert registry.load("mine").transfer is not None

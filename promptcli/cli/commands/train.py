@@ -223,6 +223,14 @@ def train(
             ),
         ),
     ] = None,
+    keep_runs: Annotated[
+        bool,
+        typer.Option(
+            "--keep-runs",
+            rich_help_panel="Several runs",
+            help="Keep every run as a model of its own, NAME.run-N, not the best alone.",
+        ),
+    ] = False,
     plot: Annotated[Path | None, field_option(PictureOptions, "plot")] = None,
     config: Annotated[
         Path | None,
@@ -250,13 +258,8 @@ def train(
     set = [*settings_in_file(ctx), *(set or [])]  # what is typed wins
     if resume and name is None and word:
         name = word
-        if library.is_begun(name) or library.is_trained(name) or word not in METHODS:
-            word = None  # the record of the run tells the method
-        else:
-            raise UsageError(
-                f"no unfinished run of {word!r}; leave out --resume to start one, or name it, and"
-                f" one line starts and resumes it: promptcli train {word} --name {word} --resume"
-            )
+        _check_begun(name)
+        word = None  # the record of the run tells the method
     method_source = ctx.get_parameter_source("method")
     if word and (method_source is None or method_source.name != "COMMANDLINE"):
         method = word  # a method that is typed wins over that of a file
@@ -321,6 +324,7 @@ def train(
             "seeds": seeds,
             "sweep": sweep,
             "trials": count,
+            "keep-runs": keep_runs,
         }
         swept = {*trials[0], *(space or {})}
         result(as_toml(named | _settings_of(shown, swept)))
@@ -332,6 +336,7 @@ def train(
     if begun_search is not None:
         space, begun_count = begun_search
         count = count or begun_count
+    _check_kept(count, trials, keep_runs=keep_runs)
     given |= {"name": name, "tests": tests or [], "resume": resume, "force": force}
     given["report_to"] = ",".join(report_to or []).split(",") if report_to else []
     with ended_by_signals(launch(os.environ).number > 1):
@@ -343,12 +348,27 @@ def train(
         if len(trials) == 1:
             runs = [library.train(**(given | trials[0]))]
         else:
-            runs = library.train_sweep(trials, **given)
+            runs = library.train_sweep(trials, keep_runs=keep_runs, **given)
             if len(runs) < len(trials):  # they had ended before
                 trials = [{}]
     if runs[0].is_main:
         _print_results(runs, trials, name, as_json=json)
         _draw(runs, trials, name, picture)
+
+
+def _check_begun(name: str) -> None:
+    """Refuse to resume a run by the name of a method if there is none."""
+    if name in METHODS and not (library.is_begun(name) or library.is_trained(name)):
+        raise UsageError(
+            f"no unfinished run of {name!r}; leave out --resume to start one, or name it, and one"
+            f" line starts and resumes it: promptcli train {name} --name {name} --resume"
+        )
+
+
+def _check_kept(count: int | None, trials: Sequence[Mapping[str, Any]], *, keep_runs: bool) -> None:
+    """Refuse ``--keep-runs`` without several runs, and with a search, which keeps its best only."""
+    if keep_runs and (count is not None or len(trials) == 1):
+        raise UsageError("--keep-runs keeps the runs of --seeds and --sweep; give one of them")
 
 
 def _check_dry_run(*, dry_run: bool, resume: bool, format: str | None) -> None:

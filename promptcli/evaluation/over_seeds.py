@@ -1,0 +1,280 @@
+"""Trained models compared over their seeds: a test over runs, beside the one over pairs.
+
+The interval of ``eval`` is over pairs: it says whether two encoders differ on other pairs, and
+nothing of what another seed would have made of either.
+"""
+
+import fnmatch
+import itertools
+import statistics as plain
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from scipy import stats
+
+from promptcli.errors import NotFoundError, UsageError, did_you_mean
+from promptcli.evaluation.scores import SIGNIFICANT, Comparison
+from promptcli.evaluation.statistics import holm
+from promptcli.models.entries import Entry
+from promptcli.models.registry import Registry
+from promptcli.settings import settings_typed
+
+PAIRED = "paired t"
+WELCH = "Welch"
+#: Points within which scores have no spread: a t test divides by it.
+_EQUAL = 1e-9
+#: Settings that may differ between runs of one group: what a seed draws, and how it is computed.
+_OF_RUNS = ("seed", "chunk_tokens", "gradient_caching")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: its seed, and its scores x 100 by task."""
+
+    model: str  #: that has its record
+    seed: int
+    scores: Mapping[str, float]
+    development: str  #: the task that chose its checkpoint
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seed only."""
+
+    name: str
+    runs: Sequence[Run]
+
+    @property
+    def seeds(self) -> list[int]:
+        return [run.seed for run in self.runs]
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks that every run has a score of."""
+        first, *others = self.runs
+        return [task for task in first.scores if all(task in run.scores for run in others)]
+
+    def values(self, task: str) -> list[float]:
+        return [run.scores[task] for run in self.runs]
+
+    def summary(self, task: str) -> dict[str, Any]:
+        """Return mean, standard deviation (n - 1; None of one run) and number of runs."""
+        values = self.values(task)
+        spread = plain.stdev(values) if len(values) > 1 else None
+        return {"mean": plain.fmean(values), "std": spread, "runs": len(values)}
+
+    @property
+    def best_model(self) -> str:
+        """The model of the run that is best on its development task."""
+        return max(self.runs, key=lambda run: run.scores[run.development]).model
+
+
+@dataclass(frozen=True)
+class SeedComparison:
+    """The difference of two groups' means on a task, and its tests."""
+
+    first: str
+    second: str
+    task: str
+    difference: float  #: of the means, first - second
+    test: str  #: over seeds: ``PAIRED``, ``WELCH``, or "" with too few runs
+    seeds: int  #: pairs of runs, or runs of both
+    p_value: float | None
+    p_holm: float | None = None  #: corrected for all comparisons (Holm, 1979)
+    over_pairs: Comparison | None = None  #: of the best models of both
+
+    @property
+    def beyond_seeds(self) -> bool:
+        """Whether the difference is beyond what seeds make."""
+        return self.p_holm is not None and self.p_holm < SIGNIFICANT
+
+    def to_dict(self) -> dict[str, Any]:
+        row = {
+            "first": self.first,
+            "second": self.second,
+            "task": self.task,
+            "difference": round(self.difference, 4),
+            "test_over_seeds": self.test or None,
+            "seeds": self.seeds,
+            "p_over_seeds": _rounded(self.p_value),
+            "p_over_seeds_holm": _rounded(self.p_holm),
+            "p_over_pairs": None,
+            "pairs": None,
+        }
+        if self.over_pairs is not None:
+            row["p_over_pairs"] = _rounded(self.over_pairs.p_value)
+            row["pairs"] = self.over_pairs.pairs
+        return row
+
+
+@dataclass(frozen=True)
+class SeedTable:
+    """Groups of runs, and the comparisons of every two on each task that both have."""
+
+    groups: Sequence[Group]
+    comparisons: Sequence[SeedComparison] = field(default_factory=list)
+
+    @property
+    def tasks(self) -> list[str]:
+        """All tasks, in order of appearance."""
+        return list(dict.fromkeys(task for group in self.groups for task in group.tasks))
+
+    def to_dict(self) -> dict[str, Any]:
+        groups = []
+        for group in self.groups:
+            tasks = []
+            for task in group.tasks:
+                figures = {name: _rounded(value) for name, value in group.summary(task).items()}
+                scores = [_rounded(value) for value in group.values(task)]
+                tasks.append({"task": task, **figures, "scores": scores})
+            models = list(dict.fromkeys(run.model for run in group.runs))
+            groups.append(
+                {"name": group.name, "models": models, "seeds": group.seeds, "tasks": tasks}
+            )
+        compared = [comparison.to_dict() for comparison in self.comparisons]
+        return {"groups": groups, "comparisons": compared}
+
+
+def _rounded(value: float | None) -> float | None:
+    return value if value is None or isinstance(value, int) else round(value, 6)
+
+
+def read_groups(registry: Registry, words: Sequence[str]) -> list[Group]:
+    """Return the runs of models: of a word's own sweep, or of all models that it names.
+
+    A word is a model, several with commas between, or a pattern: ``simcse-*``. A model of several
+    runs has them all in its record, one group for each combination of its other settings.
+
+    Raises:
+        NotFoundError: No model has that name.
+        UsageError: A model is not of a training, runs of a word differ in more than their seed, or
+            one seed has two runs.
+    """
+    groups = []
+    for word in words:
+        runs: dict[str, list[Run]] = {}
+        settings: dict[str, dict[str, Any]] = {}
+        for name in _names(registry, word):
+            for changed, run, of_run in _runs_of(registry.card(name)):
+                runs.setdefault(changed, []).append(run)
+                _check_alike(word, settings.setdefault(changed, of_run), of_run)
+        for changed, members in runs.items():
+            name = f"{word} ({changed})" if changed else word
+            groups.append(Group(name, _distinct(name, members)))
+    return groups
+
+
+def _names(registry: Registry, word: str) -> list[str]:
+    known = registry.names()
+    names = []
+    for part in word.split(","):
+        found = [name for name in known if fnmatch.fnmatchcase(name, part)]
+        if not found:
+            raise NotFoundError(f"no model {part!r}{did_you_mean(part, known) or ''}")
+        names += found
+    return list(dict.fromkeys(names))
+
+
+def _runs_of(card: Entry) -> list[tuple[str, Run, dict[str, Any]]]:
+    """Return the runs of a model's record: changes but the seed, scores, and settings."""
+    facts = card.provenance.get("trained")
+    if facts is None:
+        raise UsageError(f"model {card.name!r} is not of a training; name those of `train`")
+    development = facts["tasks"][0]
+    if "runs" not in facts:
+        values = [score["value"] for score in card.scores]
+        scores = dict(zip(facts["tasks"], values, strict=True))
+        return [("", Run(card.name, facts["seed"], scores, development), _settings(facts))]
+    rows = []
+    for record in facts["runs"]:
+        changes = {name: value for name, value in record["changes"].items() if name != "seed"}
+        scores = {score["task"]: score["trained"] for score in record["scores"]}
+        run = Run(card.name, record["seed"], scores, development)
+        rows.append((", ".join(settings_typed(changes)), run, _settings({**facts, **record})))
+    return rows
+
+
+def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the runs of a group share: method, data and settings."""
+    shared = {"method": facts["method"], "data": facts["data"], "backbone": facts["backbone"]}
+    for name, value in facts.get("settings", {}).items():
+        if name not in _OF_RUNS:
+            shared[name] = value
+    return shared
+
+
+def _check_alike(word: str, first: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    for name, value in first.items():
+        if other.get(name) != value:
+            raise UsageError(
+                f"the runs of {word!r} differ in {name.replace('_', '-')}: {value} and"
+                f" {other.get(name)}; name those that differ in their seed only"
+            )
+
+
+def _distinct(name: str, runs: Sequence[Run]) -> list[Run]:
+    """Return a group's runs by seed; a run that two models record counts once."""
+    by_seed: dict[int, Run] = {}
+    for run in runs:
+        known = by_seed.setdefault(run.seed, run)
+        same = [round(value, 2) for value in known.scores.values()]
+        if same != [round(value, 2) for value in run.scores.values()]:
+            raise UsageError(
+                f"{name}: {known.model} and {run.model} have seed {run.seed} both; name one of them"
+            )
+    return [by_seed[seed] for seed in sorted(by_seed)]
+
+
+def compare_groups(
+    groups: Sequence[Group], over_pairs: Mapping[tuple[str, str, str], Comparison]
+) -> list[SeedComparison]:
+    """Compare every two groups on each task of both.
+
+    Runs of the same seeds are paired (Student's t of their differences), others compared by Welch's
+    t; both two-sided. ``over_pairs``: names of both groups and task -> the comparison of their best
+    models.
+    """
+    found = []
+    for first, second in itertools.combinations(groups, 2):
+        for task in first.tasks:
+            if task not in second.tasks:
+                continue
+            test, count, p_value = _tested(first, second, task)
+            difference = plain.fmean(first.values(task)) - plain.fmean(second.values(task))
+            pairs = over_pairs.get((first.name, second.name, task))
+            found.append(
+                SeedComparison(
+                    first.name, second.name, task, difference, test, count, p_value, None, pairs
+                )
+            )
+    return _corrected(found)
+
+
+def _tested(first: Group, second: Group, task: str) -> tuple[str, int, float | None]:
+    """Return the test over seeds, the number of pairs or runs, and its p-value.
+
+    None without a spread between the runs.
+    """
+    one, other = first.values(task), second.values(task)
+    runs = len(one) + len(other)
+    if first.seeds == second.seeds and len(one) > 1:
+        differences = [a - b for a, b in zip(one, other, strict=True)]
+        if plain.stdev(differences) < _EQUAL:
+            return PAIRED, len(one), None
+        return PAIRED, len(one), float(stats.ttest_rel(one, other).pvalue)
+    if min(len(one), len(other)) > 1:
+        if plain.stdev(one) + plain.stdev(other) < _EQUAL:
+            return WELCH, runs, None
+        return WELCH, runs, float(stats.ttest_ind(one, other, equal_var=False).pvalue)
+    return "", runs, None
+
+
+def _corrected(comparisons: Sequence[SeedComparison]) -> list[SeedComparison]:
+    tested = [row.p_value for row in comparisons if row.p_value is not None]
+    corrected = iter(holm(tested))
+    rows = []
+    for row in comparisons:
+        p_holm = None if row.p_value is None else next(corrected)
+        rows.append(replace(row, p_holm=p_holm))
+    return rows

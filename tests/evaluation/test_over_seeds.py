@@ -1,0 +1,135 @@
+"""Trained models compared over seeds: groups of runs, their tests, and the table."""
+
+import json
+import statistics
+
+import pytest
+from scipy import stats
+
+import promptcli as pc
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.evaluation.over_seeds import PAIRED, WELCH, Group, Run, compare_groups, read_groups
+from tests.embed_running import refused
+from tests.tiny import SENTENCES
+
+ONE = [70.1, 71.4, 70.9]
+OTHER = [72.0, 72.8, 72.1]
+
+
+def group(name, values, seeds=(0, 1, 2)):
+    runs = [
+        Run(f"{name}-{seed}", seed, {"dev": value, "test": value + 1}, "dev")
+        for seed, value in zip(seeds, values, strict=False)
+    ]
+    return Group(name, runs)
+
+
+def test_runs_of_the_same_seeds_are_paired_and_others_are_not():
+    (same, _) = compare_groups([group("a", ONE), group("b", OTHER)], {})
+    assert same.difference == pytest.approx(statistics.fmean(ONE) - statistics.fmean(OTHER))
+    assert (same.test, same.seeds) == (PAIRED, 3)
+    assert same.p_value == pytest.approx(stats.ttest_rel(ONE, OTHER).pvalue)
+    (others, _) = compare_groups([group("a", ONE), group("b", OTHER, (0, 1, 7))], {})
+    assert (others.test, others.seeds) == (WELCH, 6)
+    assert others.p_value == pytest.approx(stats.ttest_ind(ONE, OTHER, equal_var=False).pvalue)
+    (fewer, _) = compare_groups([group("a", ONE), group("b", OTHER[:1])], {})
+    assert (fewer.test, fewer.p_value, fewer.p_holm) == ("", None, None)
+    assert not fewer.beyond_seeds
+
+
+def test_p_values_are_corrected_for_their_number():
+    found = compare_groups([group("a", ONE), group("b", OTHER), group("c", ONE[::-1])], {})
+    smallest = min(row.p_value for row in found)
+    assert min(row.p_holm for row in found) == pytest.approx(min(1, len(found) * smallest))
+
+
+def test_equal_runs_have_no_p_value():
+    (same, _) = compare_groups([group("a", ONE), group("b", ONE)], {})
+    assert same.difference == 0
+    assert same.p_value is None
+
+
+@pytest.fixture
+def trained(tiny_folder, tmp_path, monkeypatch):
+    """Return a function that trains seeds of a method, and the options of all runs."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{one}\t{one[::-1]}\t{n % 6}" for n, one in enumerate(SENTENCES)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    (tmp_path / "text.txt").write_text("\n".join(SENTENCES))
+    options = {"backbone": str(tiny_folder("bert")), "on": "pairs.tsv", "tests": ["pairs.tsv"]}
+    options |= {"batch_size": 6, "steps": 2, "eval_steps": 1, "learning_rate": 0.01}
+
+    def train(name, seeds, **changes):
+        for seed in seeds:
+            given = options | changes
+            pc.train("simcse", "text.txt", name=f"{name}-{seed}", seed=seed, **given)
+
+    train.options = options
+    return train
+
+
+def test_an_array_of_jobs_a_sweep_and_single_models_are_compared(trained, run, registry):
+    trained("array", (0, 1))
+    pc.train_sweep(
+        [{"seed": 0}, {"seed": 1}],
+        method="simcse",
+        data="text.txt",
+        name="sweep",
+        keep_runs=True,
+        **trained.options | {"learning_rate": 0.02},
+    )
+    array, sweep, named = read_groups(registry, ["array-*", "sweep", "array-1,array-0"])
+    assert array.seeds == sweep.seeds == named.seeds == [0, 1]
+    assert array.values("pairs.tsv") == named.values("pairs.tsv")
+    # a run that its own model and the sweep's record both has counts once
+    assert read_groups(registry, ["sweep*"])[0].seeds == [0, 1]
+    ran = run("models", "compare", "array-*", "sweep", "--over", "seeds", "--json")
+    assert ran.code == 0, ran.err
+    (compared,) = ran.json["comparisons"]
+    assert compared["test_over_seeds"] == PAIRED
+    assert compared["p_over_pairs"] is not None
+    one, other = ran.json["groups"]
+    means = [statistics.fmean(each["tasks"][0]["scores"]) for each in (one, other)]
+    assert compared["difference"] == pytest.approx(means[0] - means[1], abs=1e-3)
+    for format, sign in (("latex", r"\begin{tabular}"), ("markdown", "|"), ("csv", "p_over_seeds")):
+        shown = run("models", "compare", "array-*", "sweep", "--format", format)
+        assert sign in shown.out
+    assert "±" in run("models", "compare", "array-*", "sweep").out
+
+
+def test_what_is_no_group_of_seeds_is_refused(trained, run, registry):
+    trained("one", (0,))
+    trained("two", (1,), learning_rate=0.5)
+    words = ("models", "compare")
+    refused(run(*words, "one-0,two-1", "one-0"), 2, "differ in learning-rate: 0.01 and 0.5")
+    trained("again", (0,), max_length=40)
+    refused(run(*words, "one-0", "nobody"), 3, "no model 'nobody'")
+    pc.load("last-avg", device="cpu").register("plain")
+    refused(run(*words, "plain", "one-0"), 2, "'plain' is not of a training")
+    refused(run(*words, "one-0"), 2, "name a second one")
+    refused(run(*words, "one-0", "two-1", "--over", "pairs"), 2, "--over seeds")
+    with pytest.raises(NotFoundError):
+        read_groups(registry, ["x*"])
+    with pytest.raises(UsageError):
+        pc.compare_over_seeds(["one-0"])
+
+
+def test_every_run_is_kept_on_request_and_replaced_by_force(trained, run, registry):
+    words = ["train", "simcse", "--data", "text.txt", "--name", "mine", "--keep-runs"]
+    for name, value in trained.options.items():
+        if name in ("tests", "eval_steps"):
+            continue
+        words += [f"--{name.replace('_', '-')}", value]
+    words += ["--test", "pairs.tsv", "--set", "eval-steps=1"]
+    refused(run(*words, "-q"), 2, "--seeds and --sweep")
+    several = [*words, "--seeds", 2]
+    first = run(*several, "--json")
+    assert first.code == 0, first.err
+    assert {"mine", "mine.run-1", "mine.run-2"} <= set(registry.names())
+    facts = registry.card("mine.run-2").provenance["trained"]
+    assert facts["settings"]["seed"] == 1
+    again = run(*several, "--force", "--json")
+    assert again.code == 0, again.err
+    assert json.loads(again.out)["summary"] == json.loads(first.out)["summary"]
+    registry.remove("mine")
+    assert "mine.run-1" in registry.names()
