@@ -20,7 +20,7 @@ from promptcli.backbones.vocabulary import SPECIALS
 from promptcli.pretraining.batches import Step, chunks_of_phase, mask
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import Plan
-from promptcli.pretraining.trainer import Trainer
+from promptcli.pretraining.trainer import Pretrainer
 
 DROPOUT = 0.1
 
@@ -40,7 +40,7 @@ class _TransformersBert(torch.nn.Module):
 
 
 def trainer_of(plan, dtype, *, ours):
-    trainer = Trainer(plan, "cpu", dtype=dtype)
+    trainer = Pretrainer(plan, "cpu", dtype=dtype)
     if not ours:
         trainer.model._bert = _TransformersBert(trainer.model._stored)
     return trainer

@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args
 
 from promptcli.errors import UsageError, unknown
-from promptcli.storage.documents import read_document, shown, to_json
+from promptcli.storage.documents import read_document, shorten, to_json
 from promptcli.storage.files import write_text
 from promptcli.storage.locks import hold_folder
 
@@ -193,7 +193,7 @@ def _readable(folder: Path) -> Path:
         str(folder).encode()
     except UnicodeEncodeError:
         raise UsageError(
-            f"the program's folder, {shown(str(folder))}, is not UTF-8; {ANOTHER_HOME}"
+            f"the program's folder, {shorten(str(folder))}, is not UTF-8; {ANOTHER_HOME}"
         ) from None
     return folder
 

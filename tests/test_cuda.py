@@ -257,7 +257,7 @@ def test_a_killed_training_run_ends_at_the_same_numbers(
             name, False, "cuda", tiny_folder, optimizer=optimizer, eval_steps=2, epochs=2
         )
         folder.mkdir(exist_ok=True)
-        return learning.trainer_of(learner).train(examples_of(SENTENCES), EVERY_PAIR, folder)
+        return learning.trainer_of(learner).fit(examples_of(SENTENCES), EVERY_PAIR, folder)
 
     def kill(trainer, number, *given, whole=Trainer.gradients):
         if number == 4:
@@ -283,7 +283,7 @@ def test_pretraining_has_the_processors_loss(cuda):
     plan = Plan(tokens=600, batch_tokens=256, dropout_from=1.0, **shape)
     losses = []
     for device in ("cpu", "cuda"):
-        trainer = pretraining.Trainer(plan, device, dtype=torch.float32)
+        trainer = pretraining.Pretrainer(plan, device, dtype=torch.float32)
         taken = itertools.islice(steps(plan, corpus), 2)
         losses.append(
             [take_step(trainer, step, predict_words(step, plan, corpus))[0] for step in taken]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.errors import UsageError
-from promptcli.storage.documents import read_document, shown
+from promptcli.storage.documents import read_document, shorten
 from promptcli.storage.paths import inside
 
 PREFIX_TUNING = "PREFIX_TUNING"  #: peft's name for keys and values in front of every layer's own
@@ -59,7 +59,7 @@ def base_name(what: str, folder: Path, config: Mapping[str, Any]) -> str:
     ):
         remedy = "move it into the adapter's folder, or write its hub id, OWNER/NAME@REVISION"
         raise UsageError(
-            f"{CONFIG} of {what} names the base {shown(base)}, a folder outside of its own;"
+            f"{CONFIG} of {what} names the base {shorten(base)}, a folder outside of its own;"
             f" {remedy}"
         )
     return base

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around
 from promptcli.backbones.tokenizer_files import without_unknown_fields
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
-from promptcli.storage.documents import convert, parse_json, shown
+from promptcli.storage.documents import convert, parse_json, shorten
 from promptcli.storage.files import real_path
 from promptcli.storage.paths import inside, is_below
 
@@ -171,7 +171,7 @@ def check_folder(what: str, folder: Path, config: Mapping[str, Any]) -> None:
     for field in ("attn_implementation", "_attn_implementation", "_attn_implementation_internal"):
         if "/" in json.dumps(config.get(field)):
             raise UsageError(
-                f"config.json of {what} names foreign code ({field} {shown(config[field])}),"
+                f"config.json of {what} names foreign code ({field} {shorten(config[field])}),"
                 " never run"
             )
     versions = json_field(folder / "tokenizer_config.json", "fast_tokenizer_files")
@@ -218,7 +218,7 @@ def named_inside(what: str, folder: Path, name: str, file: str) -> Path:
     path = inside(folder, name)
     if path is None:
         raise UsageError(
-            f"{what} has {shown(name)} in its {file}, which leads out of the folder or is not a"
+            f"{what} has {shorten(name)} in its {file}, which leads out of the folder or is not a"
             " file's name; put it inside"
         )
     return path
@@ -278,8 +278,8 @@ def check_files(what: str, weights: Sequence[Path], config: Mapping[str, Any]) -
             raise UsageError(f"weights {path.name} of {what} are broken: {reason(error)}") from None
         if form != "pt":
             raise UsageError(
-                f"weights {path.name} of {what} are marked format {shown(form)}, not 'pt'; convert"
-                " them"
+                f"weights {path.name} of {what} are marked format {shorten(form)}, not 'pt';"
+                " convert them"
             )
     pad = config.get("pad_token_id")
     rows = config.get("vocab_size")
@@ -354,12 +354,12 @@ def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: i
     size = tokenizer.size
     highest = tokenizer.highest
     if highest >= rows:
-        last = f"{highest} ({shown(tokenizer.text(highest))}): they are not of one model"
+        last = f"{highest} ({shorten(tokenizer.text(highest))}): they are not of one model"
         raise UsageError(
             f"{what} has {rows} rows of embeddings, and its vocabulary goes to id {last}"
         )
     if size < highest + 1 and (twice := _twice(folder)) is not None:
-        raise UsageError(f"the vocabulary of {what} has {shown(twice)} twice")
+        raise UsageError(f"the vocabulary of {what} has {shorten(twice)} twice")
     if 2 * size <= rows:
         raise UsageError(
             f"{what} has {rows} rows of embeddings, only {size} tokens in its vocabulary: it is cut"
@@ -374,7 +374,8 @@ def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: i
         tokenizer.unk,
     }:
         raise UsageError(
-            f"the mask token of {what} is {shown(tokenizer.mask_text)}, which means something else"
+            f"the mask token of {what} is {shorten(tokenizer.mask_text)}, which means something"
+            " else"
         )
 
 

@@ -37,11 +37,11 @@ def folder_of(name: str) -> Path:
         raise NotFoundError(f"no GGUF file {name!r}; give the path of one")
     require("gguf", extra="gguf")
     status = file.stat()
-    return _kept(file.resolve(), status.st_size, status.st_mtime_ns)
+    return _converted_folder(file.resolve(), status.st_size, status.st_mtime_ns)
 
 
 @functools.cache
-def _kept(file: Path, size: int, changed: int) -> Path:
+def _converted_folder(file: Path, size: int, changed: int) -> Path:
     """Return the folder of a file's content; size and time of change tell one content from another
     within a process.
     """

@@ -15,7 +15,7 @@ from torch import Tensor
 from promptcli.backbones.adapter_files import CONFIG, HINT, WEIGHTS, check_kind
 from promptcli.backbones.checking import named_inside
 from promptcli.errors import UsageError, require
-from promptcli.storage.documents import read_document, shown
+from promptcli.storage.documents import read_document, shorten
 from promptcli.storage.tensors import load_tensors
 
 ALPHA = "lora_alpha"
@@ -124,7 +124,7 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
     alpha = config.get("lora_alpha")
     if not isinstance(alpha, float | int):
         raise UsageError(
-            f"{CONFIG} of {what} has lora_alpha {shown(alpha)}, which is not a number; {HINT}"
+            f"{CONFIG} of {what} has lora_alpha {shorten(alpha)}, which is not a number; {HINT}"
         )
     adapter = {ALPHA: torch.tensor(float(alpha))}
     for name, tensor in stored.items():

@@ -29,7 +29,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from promptcli.errors import PromptcliError, UsageError, one_line
-from promptcli.storage.documents import parse_json, shown
+from promptcli.storage.documents import parse_json, shorten
 
 _UNK = "[UNK]"
 _SEP = "[SEP]"
@@ -256,7 +256,7 @@ class PieceTokenizer:
         self._held = 0  # characters of the words kept
         #: Byte-level BPE: a word's leading space is part of its token (``Ġ``).
         self.byte_level = "ByteLevel" in json.dumps(definition.get("pre_tokenizer"))
-        self._tokenizer = _made(definition, backend.model)
+        self._tokenizer = _make_tokenizer(definition, backend.model)
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
         """Return the ids of every piece of text, without special tokens, in bulk."""
@@ -286,7 +286,7 @@ class PieceTokenizer:
             wrong = next(
                 piece for piece in pieces if piece.encode("utf-8", "replace").decode() != piece
             )
-            raise UsageError(f"{shown(wrong)} is not text: not all of it is UTF-8") from None
+            raise UsageError(f"{shorten(wrong)} is not text: not all of it is UTF-8") from None
         return [pack(encoding.ids) for encoding in encodings]
 
     def _by_words(self, pieces: list[str]) -> list[bytes]:
@@ -401,7 +401,7 @@ def _is_split(text: str, place: int, tokens: int) -> bool:
     return any(sign.isalpha() or unicodedata.category(sign).startswith("M") for sign in neighbours)
 
 
-def _made(definition: dict[str, Any], model: Any) -> Tokenizer:
+def _make_tokenizer(definition: dict[str, Any], model: Any) -> Tokenizer:
     """Return the tokenizer of a definition with a model made already: reading the vocabulary again
     takes longest.
     """

@@ -169,7 +169,7 @@ def map_page(maps: "Mapping[str, SentenceMap]", column: str | None) -> str:
     from plotly.subplots import make_subplots
 
     titles = [describe(name, plane) for name, plane in maps.items()]
-    figure = make_subplots(1, len(maps), subplot_titles=[_shown(title) for title in titles])
+    figure = make_subplots(1, len(maps), subplot_titles=[_escape(title) for title in titles])
     for number, plane in enumerate(maps.values(), 1):
         kind = graph_objects.Scatter
         if len(plane.points) > _MOST_SVG:
@@ -184,7 +184,7 @@ def map_page(maps: "Mapping[str, SentenceMap]", column: str | None) -> str:
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
     figure.update_layout(
-        legend={"title": _shown(column or "")},
+        legend={"title": _escape(column or "")},
         template="plotly_white",
         hoverlabel={"align": "left", "bgcolor": "white"},
         hovermode="closest",
@@ -211,25 +211,25 @@ def _trace(plane: "SentenceMap", group: Group, column: str | None) -> dict[str, 
         lines = textwrap.wrap(plane.sentences[row], _LINE, max_lines=_LINES, placeholder=" …")
         if plane.values is not None:
             lines.append(f"{column}: {plane.values[row] or _NONE}")
-        texts.append("<br>".join(map(_shown, lines)))
+        texts.append("<br>".join(map(_escape, lines)))
     marker: dict[str, Any] = {"symbol": _SYMBOLS[group.mark], "size": 8, "opacity": 0.75}
     if group.numbers is None:
         marker["color"] = group.colour
     else:
-        bar = {"title": _shown(column or "")}
+        bar = {"title": _escape(column or "")}
         marker |= {"color": group.numbers, "colorscale": "Cividis", "colorbar": bar}
     points = plane.points[group.rows].round(4)
     return {
         "x": points[:, 0].tolist(),
         "y": points[:, 1].tolist(),
         "mode": "markers",
-        "name": _shown(group.name),
+        "name": _escape(group.name),
         "marker": marker,
         "hovertext": texts,
         "hoverinfo": "text",
     }
 
 
-def _shown(text: str) -> str:
+def _escape(text: str) -> str:
     """Return a text as plotly shows it; it reads tags, links among them."""
     return html.escape(text, quote=False)

@@ -53,7 +53,7 @@ from promptcli.data.files import (
 from promptcli.data.given import is_unicode
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, counted, one_line
 from promptcli.notes import note
-from promptcli.storage.documents import shown
+from promptcli.storage.documents import shorten
 
 #: Rows of a batch, and characters of its columns, about: a file of very long lines does not fill
 #: the memory.
@@ -429,7 +429,7 @@ def _objects(lines: Iterator[str], name: str, bad: BadRows) -> _Numbered:
             bad.add(name, "line", number, f"malformed JSON: {error}; {hint}", line)
         if row is not None and not isinstance(row, dict):
             hint = 'give one object a line, e.g. {"text": "..."}'
-            bad.add(name, "line", number, f"{shown(row)} is not a JSON object; {hint}", line)
+            bad.add(name, "line", number, f"{shorten(row)} is not a JSON object; {hint}", line)
             row = None
         yield number, row
 
@@ -511,7 +511,7 @@ def _array(
         if isinstance(item, str):
             item = {TEXT: item}
         if not isinstance(item, dict):
-            reason = f"{shown(item)} is not a JSON object or a sentence"
+            reason = f"{shorten(item)} is not a JSON object or a sentence"
             bad.add(name, "row", number, reason, _as_json(item))
             item = None
         rows.append(item)
@@ -949,13 +949,13 @@ def _is_plain(cell: Any) -> bool:
 def id_text(value: Any) -> str:
     """Return an id as text; raise ``ValueError`` unless it is text or a whole number."""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"is {shown(value)}; an id is text or a whole number")
+        raise ValueError(f"is {shorten(value)}; an id is text or a whole number")
     return _sentence_text(str(value))
 
 
 def _sentence_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"is {shown(value)}; a sentence is text")
+        raise ValueError(f"is {shorten(value)}; a sentence is text")
     if "\0" in value:
         raise ValueError("holds a NUL character")
     if not is_unicode(value):
@@ -982,7 +982,7 @@ def _label_text(value: Any) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError("is empty; give text or a number")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"is {shown(value)}; a label or a score is text or a number")
+        raise ValueError(f"is {shorten(value)}; a label or a score is text or a number")
     return _sentence_text(str(value))
 
 

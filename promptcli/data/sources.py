@@ -41,7 +41,7 @@ from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 
 
-class Table(Protocol):
+class ExampleTable(Protocol):
     """A table with columns by name, such as a ``datasets.Dataset``."""
 
     @property
@@ -54,7 +54,10 @@ class Table(Protocol):
 
 #: A source by its name or file; examples in memory; or a list of sources.
 TrainingData = (
-    str | Path | Table | Sequence[str | Path | Table | Sequence[object] | Mapping[str, object]]
+    str
+    | Path
+    | ExampleTable
+    | Sequence[str | Path | ExampleTable | Sequence[object] | Mapping[str, object]]
 )
 
 _SOURCES = 100  # the first texts of a list are tried as names of files

@@ -22,7 +22,7 @@ from promptcli.recipe import Choice
 
 
 @dataclass(frozen=True)
-class _Work:
+class _Addition:
     """What is added to a data set."""
 
     model: loading.Model
@@ -46,7 +46,7 @@ def embed_dataset(
     if column in names:
         raise UsageError(f"the data set has a column {column!r}; give another name as `column`")
     text = ColumnChoice(text_field).choose(names, "the data set")[TEXT]
-    return embed(dataset, _Work(model, text, column))
+    return embed(dataset, _Addition(model, text, column))
 
 
 def _texts(values: Sequence[Any], column: str) -> list[str]:
@@ -58,7 +58,7 @@ def _texts(values: Sequence[Any], column: str) -> list[str]:
         raise UsageError(f"the data set: {error}") from None
 
 
-def _with_vectors(table: Any, encoder: Encoder, work: _Work) -> Any:
+def _with_vectors(table: Any, encoder: Encoder, work: _Addition) -> Any:
     """Return an Arrow table or batch with one more column, ``fixed_size_list<float>[d]``."""
     texts = _texts(table.column(work.text).to_pylist(), work.text)
     numbers = pa.array(encoder.encode(texts).reshape(-1))
@@ -76,7 +76,7 @@ def _arrow_names(dataset: Any) -> list[str]:
     return list(dataset.schema.names)
 
 
-def _embed_arrow(dataset: Any, work: _Work) -> Any:
+def _embed_arrow(dataset: Any, work: _Addition) -> Any:
     """Return a table for a table, else a reader that encodes while it is read."""
     encoder = loading.open_model(work.model)
     if isinstance(dataset, pa.Table):
@@ -92,7 +92,7 @@ def _embed_arrow(dataset: Any, work: _Work) -> Any:
     return made
 
 
-def _arrow_batches(reader: Iterable[Any], encoder: Encoder, work: _Work) -> Iterator[Any]:
+def _arrow_batches(reader: Iterable[Any], encoder: Encoder, work: _Addition) -> Iterator[Any]:
     for batch in windows(reader, WINDOW, WINDOW_CHARACTERS):
         yield _with_vectors(batch, encoder, work)
 
@@ -112,7 +112,7 @@ def _hugging_face_names(dataset: Any) -> list[str]:
     return list(names)
 
 
-def _embed_hugging_face(dataset: Any, work: _Work) -> Any:
+def _embed_hugging_face(dataset: Any, work: _Addition) -> Any:
     encoder = loading.open_model(work.model)
 
     def vectors(batch: Any) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _embed_hugging_face(dataset: Any, work: _Work) -> Any:
 class _Adding:
     """What a process of Ray adds to tables: it opens an encoder once."""
 
-    work: _Work
+    work: _Addition
     options: dict[str, Any]
     offline: bool
 
@@ -148,7 +148,7 @@ def _ray_names(dataset: Any) -> list[str]:
     return list(dataset.columns() or ())
 
 
-def _embed_ray(dataset: Any, work: _Work) -> Any:
+def _embed_ray(dataset: Any, work: _Addition) -> Any:
     import ray.data
 
     from promptcli.embedding import ray_engine
@@ -162,7 +162,7 @@ def _embed_ray(dataset: Any, work: _Work) -> Any:
     actors = gpus or max(1, cpus - 1)
     model, options = _as_entry(work.model)
     options["device"] = "cuda" if gpus else "cpu"
-    adding = _Adding(_Work(model, work.text, work.column), options, is_offline())
+    adding = _Adding(_Addition(model, work.text, work.column), options, is_offline())
     return dataset.map_batches(
         ray_engine.sent_as_code().Adder,
         # packed, else Ray would open it before the actor begins
@@ -188,7 +188,7 @@ def _as_entry(model: loading.Model) -> tuple[loading.Model, dict[str, Any]]:
 
 
 #: Library -> the names of the columns of its data sets, and how one more is added.
-_LIBRARIES: dict[str, tuple[Callable[[Any], list[str]], Callable[[Any, _Work], Any]]] = {
+_LIBRARIES: dict[str, tuple[Callable[[Any], list[str]], Callable[[Any, _Addition], Any]]] = {
     "pyarrow": (_arrow_names, _embed_arrow),
     "datasets": (_hugging_face_names, _embed_hugging_face),
     "ray": (_ray_names, _embed_ray),

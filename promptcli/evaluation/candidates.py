@@ -176,7 +176,7 @@ def open_candidates(
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _Scorer:
     row: Label  #: of the candidate
     label: Label  #: of the scores: transfer tasks may have another recipe
     encoder: Encoder
@@ -199,7 +199,7 @@ def score_models(
     scores: dict[Label, dict[int, Score]] = {label: {} for label in opened}
     refused: dict[Label, PromptcliError] = {}
     groups = _groups(opened, tasks)
-    to_measure: list[tuple[int, list[_Reader]]] = []
+    to_measure: list[tuple[int, list[_Scorer]]] = []
     for number, readers in groups:
         without_score = []
         for reader in readers:
@@ -255,12 +255,12 @@ def _note_figure(score: Score) -> None:
 
 def _groups(
     opened: Mapping[Label, Opened], tasks: Sequence[AnyTask]
-) -> list[tuple[int, list[_Reader]]]:
+) -> list[tuple[int, list[_Scorer]]]:
     """Return the number of each task with the encoders that have the same model input for it."""
-    groups: dict[tuple[int, tuple[object, ...]], list[_Reader]] = {}
+    groups: dict[tuple[int, tuple[object, ...]], list[_Scorer]] = {}
     has_transfer = any(isinstance(task, TransferTask) for task in tasks)
     for label, (candidate, encoder) in opened.items():
-        reader = _Reader(label, label, encoder, not isinstance(candidate.model, Encoder))
+        reader = _Scorer(label, label, encoder, not isinstance(candidate.model, Encoder))
         of_transfer = reader
         if candidate.transfer is not None and has_transfer:
             name = recipe_name(candidate.transfer)
@@ -276,7 +276,7 @@ def _groups(
 
 
 def _scored(
-    readers: Sequence[_Reader],
+    readers: Sequence[_Scorer],
     task: AnyTask,
     settings: EvalSettings,
     advance: Advance,

@@ -51,7 +51,7 @@ RowOfSentence = Mapping[str, int]  #: sentence -> row of an array of vectors
 
 
 @dataclass(frozen=True)
-class Embedded:
+class TaskVectors:
     """Vectors of the distinct sentences of some tasks, and the encoder or file they came from."""
 
     label: Label
@@ -76,7 +76,7 @@ class EvalSettings:
 
 
 #: Scores encoders on a task, by the rows of its sentences.
-Metric = Callable[[Sequence[Embedded], Any, RowOfSentence, EvalSettings], Sequence[Score]]
+Metric = Callable[[Sequence[TaskVectors], Any, RowOfSentence, EvalSettings], Sequence[Score]]
 
 
 def distinct_sentences(tasks: Iterable[AnyTask]) -> list[str]:
@@ -97,7 +97,7 @@ def embed_tasks(
     tasks: Sequence[AnyTask],
     labels: Sequence[Label] | None = None,
     advance: Advance | None = None,
-) -> list[Embedded]:
+) -> list[TaskVectors]:
     """Encode each distinct sentence of all tasks once.
 
     ``advance`` is the caller's stage of work.
@@ -132,7 +132,7 @@ def embed_tasks(
     for label, encoder in zip(labels, encoders, strict=True):
         vectors = vectors_of.get(encoder, no_vectors)
         recipe = encoder.recipe.to_dict()
-        embedded.append(Embedded(label, recipe, encoder.fingerprint, vectors, encoder))
+        embedded.append(TaskVectors(label, recipe, encoder.fingerprint, vectors, encoder))
     return embedded
 
 
@@ -155,7 +155,7 @@ def _has_roles(encoder: Encoder | None) -> bool:
 _LISTING = "`promptcli eval --list-sentences` with the same tasks and data (Python: task_sentences)"
 
 
-def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> Embedded:
+def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> TaskVectors:
     """Read vectors whose row i is sentence i of ``distinct_sentences(tasks)``."""
     read = read_vectors(path)
     sentences = distinct_sentences(tasks)
@@ -181,7 +181,7 @@ def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> Embedded:
         recipe = {"vectors": path.name}
     else:
         recipe = read.manifest.recipe
-    return Embedded(Label("vectors", path.name), recipe, files.sha256(path), read.matrix)
+    return TaskVectors(Label("vectors", path.name), recipe, files.sha256(path), read.matrix)
 
 
 def evaluate(
@@ -192,7 +192,9 @@ def evaluate(
 
 
 def score_vectors(
-    embedded: Sequence[Embedded], tasks: Sequence[AnyTask], settings: EvalSettings = EvalSettings()
+    embedded: Sequence[TaskVectors],
+    tasks: Sequence[AnyTask],
+    settings: EvalSettings = EvalSettings(),
 ) -> list[Any]:
     """Return the scores of each set of vectors, task by task.
 
@@ -244,7 +246,7 @@ def _rows_in(rows: RowOfSentence, sentences: Sequence[str]) -> NDArray[np.int64]
 
 
 def _correlate(
-    embedded: Sequence[Embedded], task: STSTask, rows: RowOfSentence, settings: EvalSettings
+    embedded: Sequence[TaskVectors], task: STSTask, rows: RowOfSentence, settings: EvalSettings
 ) -> Sequence[SpearmanScore]:
     pairs = task.pairs()
     first = _rows_in(rows, pairs.first)
@@ -334,11 +336,11 @@ def features(vectors: NDArray[Any], part: LabelledExamples, rows: RowOfSentence)
     return classifier.pair_features(first, second)
 
 
-def _one_by_one(score: Callable[[Embedded, Any, RowOfSentence, EvalSettings], Score]) -> Metric:
+def _one_by_one(score: Callable[[TaskVectors, Any, RowOfSentence, EvalSettings], Score]) -> Metric:
     """Return the metric that scores one encoder after the other."""
 
     def metric(
-        embedded: Sequence[Embedded], task: Any, rows: RowOfSentence, settings: EvalSettings
+        embedded: Sequence[TaskVectors], task: Any, rows: RowOfSentence, settings: EvalSettings
     ) -> Sequence[Score]:
         return [score(each, task, rows, settings) for each in embedded]
 
@@ -346,7 +348,7 @@ def _one_by_one(score: Callable[[Embedded, Any, RowOfSentence, EvalSettings], Sc
 
 
 def _classify(
-    each: Embedded, task: TransferTask, rows: RowOfSentence, settings: EvalSettings
+    each: TaskVectors, task: TransferTask, rows: RowOfSentence, settings: EvalSettings
 ) -> AccuracyScore:
     start = time.perf_counter()
     splits = {}
@@ -376,7 +378,7 @@ def _classify(
 
 
 def _retrieve(
-    each: Embedded, task: RetrievalTask, rows: RowOfSentence, settings: EvalSettings
+    each: TaskVectors, task: RetrievalTask, rows: RowOfSentence, settings: EvalSettings
 ) -> RetrievalScore:
     ranked = _ranked(each, task, rows, 100)
     gains = statistics.ndcg(ranked, task.grades)
@@ -395,7 +397,7 @@ def _retrieve(
 
 
 def _ranked(
-    each: Embedded, task: RetrievalTask, rows: RowOfSentence, depth: int
+    each: TaskVectors, task: RetrievalTask, rows: RowOfSentence, depth: int
 ) -> NDArray[np.int64]:
     """Return the positions of the best documents for each query, best first; -1: no further one."""
     rankings: list[Ranking] = []
@@ -418,7 +420,7 @@ def _ranked(
     return _numbers_of(both, depth)
 
 
-def _in_role(each: Embedded, role: str, texts: list[str], rows: RowOfSentence) -> NDArray[Any]:
+def _in_role(each: TaskVectors, role: str, texts: list[str], rows: RowOfSentence) -> NDArray[Any]:
     """Return the vectors of queries or documents, encoded in that role if the encoder has roles."""
     if each.encoder is None or not _has_roles(each.encoder):
         return each.vectors[_rows_in(rows, texts)]
@@ -435,7 +437,7 @@ def _numbers_of(rankings: Sequence[Ranking], depth: int) -> NDArray[np.int64]:
 
 
 def _run_mteb(
-    each: Embedded, task: MtebTask, rows: RowOfSentence, settings: EvalSettings
+    each: TaskVectors, task: MtebTask, rows: RowOfSentence, settings: EvalSettings
 ) -> MtebScore:
     if each.encoder is None:
         raise UsageError(
@@ -446,7 +448,9 @@ def _run_mteb(
     return mteb_score(model, task, settings.mteb_folder, each.names)
 
 
-def _measure(each: Embedded, task: OwnTask, rows: RowOfSentence, settings: EvalSettings) -> Score:
+def _measure(
+    each: TaskVectors, task: OwnTask, rows: RowOfSentence, settings: EvalSettings
+) -> Score:
     parts = {}
     for name, examples in task.parts.items():
         first, second, gold = zip(*examples, strict=True)

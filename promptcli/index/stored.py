@@ -30,7 +30,7 @@ from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
 from promptcli.notes import note
 from promptcli.recipe import LeadingTexts
-from promptcli.storage.documents import read_document, shown, to_json
+from promptcli.storage.documents import read_document, shorten, to_json
 from promptcli.storage.files import check_name, real_path, write_text
 from promptcli.storage.folders import (
     StoredFile,
@@ -62,7 +62,7 @@ def _real_path(folder: Path) -> Path:
     real = real_path(folder)
     if not is_unicode(str(real)):
         raise UsageError(
-            f"index {shown(str(real))}: FAISS and Arrow need a name in UTF-8; give another folder"
+            f"index {shorten(str(real))}: FAISS and Arrow need a name in UTF-8; give another folder"
         )
     return real
 
@@ -380,7 +380,9 @@ def _read_manifest(folder: Path) -> IndexManifest:
     check_files(folder, manifest.files, hint=_HINT)
     for name in (segment + suffix for segment in manifest.segments for suffix in SUFFIXES):
         if name not in manifest.files:
-            raise CheckFailedError(f"{folder} is damaged: its files have no {shown(name)}; {_HINT}")
+            raise CheckFailedError(
+                f"{folder} is damaged: its files have no {shorten(name)}; {_HINT}"
+            )
     return manifest
 
 

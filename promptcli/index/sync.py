@@ -112,7 +112,7 @@ def sync_index(
     folder = Path(folder)
     room = size_of(memory)
     with bad_rows(bad_lines) as bad:
-        work = _Work(
+        work = _Difference(
             folder, files, model, rows, text_field, id_field, bad, split=split, lexical=lexical
         )
     work.note_left_out(verbose=verbose)
@@ -171,7 +171,7 @@ def sync_changes(
         bad_lines: See ``sync_index``.
     """
     with bad_rows(bad_lines) as bad:
-        work = _Work(
+        work = _Difference(
             Path(folder), files, model, rows, text_field, id_field, bad, split=split, lexical=False
         )
     work.note_left_out(verbose=False)
@@ -182,7 +182,7 @@ def sync_changes(
     return SyncChanges(added, removed, len(work.rows) - len(added))
 
 
-class _Work:
+class _Difference:
     """The rows of the files, and the present rows of the index."""
 
     def __init__(

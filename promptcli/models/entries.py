@@ -15,7 +15,7 @@ from typing import Any
 import promptcli
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.recipe import LeadingTexts, Recipe
-from promptcli.storage.documents import convert, read_document, shown, to_json
+from promptcli.storage.documents import convert, read_document, shorten, to_json
 from promptcli.storage.files import write_text
 from promptcli.storage.folders import StoredFile, check_files, list_files
 
@@ -125,7 +125,7 @@ def read_manifest(folder: Path) -> Entry:
         for section in ("trained", "loaded"):
             if not isinstance(value := entry.provenance.get(section, {}), dict):
                 raise ValueError(
-                    f"the field 'provenance.{section}' must be an object, not {shown(value)}"
+                    f"the field 'provenance.{section}' must be an object, not {shorten(value)}"
                 )
     except (UsageError, ValueError) as error:
         raise _damaged(folder, MANIFEST, str(error)) from None

@@ -34,7 +34,7 @@ from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, MANIFEST, MODULES, Entry, read_entry, with_backbone
 from promptcli.notes import note
 from promptcli.recipe import MASK, RECIPES, SLOT, LeadingTexts, Recipe
-from promptcli.storage.documents import read_document, shown
+from promptcli.storage.documents import read_document, shorten
 from promptcli.storage.tensors import load_tensors
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _check_backbone(folder: _Folder, backbone: str) -> None:
     if words_only(backbone) or os.path.exists(backbone):
         remedy = "load it by its name in the registry, or fetch a folder that holds its backbone"
         raise UsageError(
-            f"{folder.name} has the backbone {shown(backbone)}, outside of the folder; {remedy}"
+            f"{folder.name} has the backbone {shorten(backbone)}, outside of the folder; {remedy}"
         )
 
 
@@ -386,7 +386,7 @@ def _prompts(folder: _Folder, about: Mapping[str, Any], counted: bool) -> Leadin
         isinstance(text, str | None) for text in given.values()
     ):
         raise UsageError(
-            f"{folder.name} has prompts that are not texts by name: {shown(given)}; {_HINT}"
+            f"{folder.name} has prompts that are not texts by name: {shorten(given)}; {_HINT}"
         )
     texts |= {name: text or "" for name, text in given.items()}
     if default is not None and (not isinstance(default, str) or default not in texts):
@@ -466,7 +466,7 @@ def _check_usual(folder: _Folder, file: str, config: Mapping[str, Any]) -> None:
         value = config.get(name)
         if value not in (None, False, {}, usual):
             raise UsageError(
-                f"{folder.name} sets {name} to {shown(value)} in {file}, which is not supported"
+                f"{folder.name} sets {name} to {shorten(value)} in {file}, which is not supported"
             )
 
 
@@ -483,7 +483,7 @@ def _truncated(folder: _Folder, about: Mapping[str, Any]) -> list[str]:
     width = about.get("truncate_dim")
     if width is not None and _size(about, "truncate_dim") == 0:
         raise UsageError(
-            f"{folder.name} sets truncate_dim to {shown(width)}, which is not a width; {_HINT}"
+            f"{folder.name} sets truncate_dim to {shorten(width)}, which is not a width; {_HINT}"
         )
     if width is None:
         return []

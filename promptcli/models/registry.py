@@ -55,7 +55,7 @@ class Registry:
         ]
 
     def load(self, name: str, read: Callable[[Path], Entry] = entries.read_entry) -> Entry:
-        return read_folder(self.folder(self._known(name)), read)
+        return read_folder(self.folder(self._check_known(name)), read)
 
     def card(self, name: str) -> Entry:
         return self.load(name, entries.read_manifest)
@@ -123,10 +123,10 @@ class Registry:
                     link_file(source / name, target / name)
 
     def remove(self, name: str) -> None:
-        if self._known(name) in SHIPPED:  # an unknown name makes no home
+        if self._check_known(name) in SHIPPED:  # an unknown name makes no home
             raise UsageError(f"model {name!r} is shipped with promptcli and cannot be removed")
         with self._locked():
-            remove_folder(self._models / self._known(name))
+            remove_folder(self._models / self._check_known(name))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -139,7 +139,7 @@ class Registry:
     def folder(self, name: str) -> Path:
         return (_SHIPPED_FOLDER if name in SHIPPED else self._models) / name
 
-    def _known(self, name: str) -> str:
+    def _check_known(self, name: str) -> str:
         if name not in SHIPPED and not (
             _NAME.fullmatch(name) and read_folder(self._models / name, _holds_entry)
         ):

@@ -54,7 +54,7 @@ _NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
-class Batch:
+class MaskedBatch:
     """Inputs and predictions; the masks of templates predict several words each, with weights."""
 
     ids: np.ndarray  #: (n, t) int64, padded at the end
@@ -142,7 +142,7 @@ def _cut(pool: np.ndarray, batch_tokens: int, extra: int) -> Iterator[np.ndarray
     yield pool[start:]
 
 
-def mask(step: Step, plan: Plan, corpus: Corpus) -> Batch:
+def mask(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     """Return a step's inputs: a share of the real tokens is predicted, at least one."""
     ids, real = inputs([corpus.tokens[start:end] for start, end in step.spans.tolist()])
     words = np.flatnonzero(ids.ravel() >= len(SPECIALS))
@@ -150,7 +150,7 @@ def mask(step: Step, plan: Plan, corpus: Corpus) -> Batch:
         words = np.flatnonzero(ids.ravel() != PAD)
     places, gold = hide(ids, words, step, plan)
     starts = begins(step, plan, real.sum(axis=1))
-    return Batch(ids, real, starts, places, gold, _NONE, _NONE, _NONE.astype(np.float32))
+    return MaskedBatch(ids, real, starts, places, gold, _NONE, _NONE, _NONE.astype(np.float32))
 
 
 def hide(
@@ -211,7 +211,7 @@ def read_templates(path: Path, vocabulary: Vocabulary) -> tuple[Template, ...]:
     return tuple(templates)
 
 
-def predict_words(step: Step, plan: Plan, corpus: Corpus) -> Batch:
+def predict_words(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     """Return a step's inputs: lines in templates whose masks predict their words, or chunks by
     plain masking.
     """
@@ -248,7 +248,7 @@ def predict_words(step: Step, plan: Plan, corpus: Corpus) -> Batch:
             contents.append(content)
             weights.append(weight)
     owners = np.repeat(np.arange(len(filled)), [len(content) for content in contents[1:]])
-    return Batch(
+    return MaskedBatch(
         ids=ids,
         real=real,
         begins=begins(step, plan, real.sum(axis=1)),

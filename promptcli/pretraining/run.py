@@ -22,7 +22,7 @@ from promptcli.pretraining.batches import LONGEST_LINE, read_templates
 from promptcli.pretraining.corpus import Corpus, CorpusFile, make_corpus, make_vocabulary
 from promptcli.pretraining.plan import BAGS, Plan
 from promptcli.pretraining.start import Start, make_start
-from promptcli.pretraining.trainer import Trainer
+from promptcli.pretraining.trainer import Pretrainer
 from promptcli.storage.files import write_text
 from promptcli.storage.runs import Position, RunFolder
 
@@ -58,7 +58,7 @@ class PretrainingRun:
         work = folder.folder
         corpus, vectors = self._prepare(work)
         log = self.output / "log.jsonl"
-        trainer = Trainer(self.plan, device, vectors)
+        trainer = Pretrainer(self.plan, device, vectors)
         if self.start:
             self.start.load(trainer.parameters)
         try:
@@ -108,7 +108,7 @@ class PretrainingRun:
         with stage("start vectors", None):
             return corpus, make_start(work, corpus, self.plan)
 
-    def _finish(self, trainer: Trainer, position: Position, command: str) -> dict[str, object]:
+    def _finish(self, trainer: Pretrainer, position: Position, command: str) -> dict[str, object]:
         output = self.output
         save_tokenizer(output / "work" / "vocab.txt", output, self.plan.positions)
         trainer.model.save(output, dropout=self.plan.dropout)

@@ -16,7 +16,7 @@ from promptcli.encoder.batching import LateFigures
 from promptcli.encoder.prefetching import prefetch
 from promptcli.errors import OutOfMemoryError, PromptcliError, is_out_of_memory
 from promptcli.notes import Advance, describe
-from promptcli.pretraining.batches import Batch, Step, predict_words, steps
+from promptcli.pretraining.batches import MaskedBatch, Step, predict_words, steps
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.start import sinusoids
@@ -31,7 +31,7 @@ _BETAS = (0.9, 0.98)
 _EPSILON = 1e-6
 
 
-class Trainer:
+class Pretrainer:
     """A model in pre-training.
 
     What a step reads and draws follows from the plan and its number alone, so a resumed run ends
@@ -112,7 +112,7 @@ class Trainer:
     def save(self, state: Path, position: Position) -> None:
         save_state(state, self.parameters, self.optimizer, position)
 
-    def gradients(self, step: Step, batch: Batch) -> Tensor:
+    def gradients(self, step: Step, batch: MaskedBatch) -> Tensor:
         """Put the gradients of a step in place.
 
         Return loss, right first guesses and predictions, (3,).

@@ -27,7 +27,7 @@ from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.stored import Stamp
 from promptcli.notes import warn
 from promptcli.serving.worker import Worker
-from promptcli.storage.documents import shown
+from promptcli.storage.documents import shorten
 
 Result = TypeVar("Result")
 
@@ -235,7 +235,7 @@ class _Server(MCPServer):
 def _unknown(given: str, taken: list[str]) -> str:
     """Return that a tool has no such argument, and those that it has."""
     valid = f"valid: {', '.join(taken)}" if taken else "it takes none"
-    return f"unknown argument {shown(given)}; {valid}{did_you_mean(given, taken)}"
+    return f"unknown argument {shorten(given)}; {valid}{did_you_mean(given, taken)}"
 
 
 def _refusal(wrong: ValidationError) -> str:
@@ -245,7 +245,7 @@ def _refusal(wrong: ValidationError) -> str:
     allowed = _ALLOWED[name]
     if first["type"] == "missing":
         return f"{name} is missing; give {allowed}"
-    return f"{name} takes {allowed}, not {shown(first['input'])}"
+    return f"{name} takes {allowed}, not {shorten(first['input'])}"
 
 
 def make_server(indexes: Mapping[str, SentenceIndex], encoder: SentenceEncoder) -> MCPServer:

@@ -109,7 +109,8 @@ def convert(values: Any, kind: type[Document], *, closed: bool = False) -> Docum
         for key in values:
             if key not in known:
                 raise ValueError(
-                    f"unknown key {shown(key)}; valid: {', '.join(known)}{did_you_mean(key, known)}"
+                    f"unknown key {shorten(key)}; valid: {', '.join(known)}"
+                    f"{did_you_mean(key, known)}"
                 )
     try:
         return msgspec.convert(values, kind)
@@ -127,7 +128,7 @@ def to_json(document: Any, *, indent: int | None = 2) -> str:
     return text.encode("utf-8", "replace").decode() + "\n"
 
 
-def shown(value: Any) -> str:
+def shorten(value: Any) -> str:
     """Return a value for a message: shortened, printable."""
     if isinstance(value, str) and not value.isprintable():
         text = ascii(value)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.storage.documents import shown
+from promptcli.storage.documents import shorten
 from promptcli.storage.files import (
     check_name,
     delete,
@@ -206,7 +206,7 @@ def check_files(
         path = inside(folder, name)
         if path is None:
             raise CheckFailedError(
-                f"the manifest of {folder} lists {shown(name)}, which leads out of it; {hint}"
+                f"the manifest of {folder} lists {shorten(name)}, which leads out of it; {hint}"
             )
         if not path.is_file():
             raise CheckFailedError(f"{folder} has no {name}; {hint}")

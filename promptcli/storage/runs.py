@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from promptcli.errors import UsageError, one_line
-from promptcli.storage.documents import convert, read_document, shown, to_json
+from promptcli.storage.documents import convert, read_document, shorten, to_json
 from promptcli.storage.files import atomic_path, remove_folder, write_text
 from promptcli.storage.locks import claim
 from promptcli.storage.tensors import save_tensors
@@ -111,8 +111,8 @@ class RunFolder:
         stored = self.identity
         for field in {**wanted, **stored}:
             if stored.get(field) != wanted.get(field):
-                was = f"{field.replace('_', '-')} {shown(stored.get(field))}"
-                now = shown(wanted.get(field))
+                was = f"{field.replace('_', '-')} {shorten(stored.get(field))}"
+                now = shorten(wanted.get(field))
                 raise UsageError(
                     f"the run in {name} was started with {was}, not {now}; give that, {elsewhere}"
                 )

@@ -8,7 +8,7 @@ from promptcli.errors import UsageError, counted
 from promptcli.models.entries import Entry
 from promptcli.models.registry import Registry
 from promptcli.notes import note
-from promptcli.storage.documents import shown, to_json
+from promptcli.storage.documents import shorten, to_json
 from promptcli.storage.runs import RunFolder
 
 _OTHERWISE = "give another `name`, or `force` trains it again"
@@ -51,9 +51,9 @@ def check_same(
     asked: dict[str, Any] = json.loads(to_json(wanted))
     for field in asked:
         if field in stored and stored[field] != asked[field]:
-            was = f"{field.replace('_', '-')} {shown(stored[field])}"
+            was = f"{field.replace('_', '-')} {shorten(stored[field])}"
             raise UsageError(
-                f"model {entry.name!r} was trained with {was}, not {shown(asked[field])}; give"
+                f"model {entry.name!r} was trained with {was}, not {shorten(asked[field])}; give"
                 f" that, {_OTHERWISE}"
             )
 
@@ -69,8 +69,8 @@ def check_same_runs(
     asked = json.loads(to_json(list(trials)))
     if had != asked:
         raise UsageError(
-            f"model {entry.name!r} is of {counted(len(had) or 1, 'run')}, {shown(had)}, not of"
-            f" {shown(asked)}; {_OTHERWISE}"
+            f"model {entry.name!r} is of {counted(len(had) or 1, 'run')}, {shorten(had)}, not of"
+            f" {shorten(asked)}; {_OTHERWISE}"
         )
     for run, of_run in zip(runs, wanted, strict=True):
         check_same(entry, of_run, run.get("settings"))

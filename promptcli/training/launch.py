@@ -14,7 +14,7 @@ from promptcli.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Family:
+class LaunchVariables:
     """The variables of one launcher."""
 
     size: str  #: number of processes
@@ -23,10 +23,10 @@ class Family:
 
 
 FAMILIES = (
-    Family("WORLD_SIZE", "RANK", "LOCAL_RANK"),
-    Family("PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"),
-    Family("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    Family("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK"),
+    LaunchVariables("WORLD_SIZE", "RANK", "LOCAL_RANK"),
+    LaunchVariables("PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"),
+    LaunchVariables("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    LaunchVariables("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK"),
 )
 _LOCAL_SIZES = (
     "LOCAL_WORLD_SIZE",

@@ -70,7 +70,7 @@ from promptcli.training.teacher import (
     SentenceVectors,
     check_minable,
     check_negatives,
-    mined,
+    mine_negatives,
     named_vectors,
 )
 from promptcli.training.trackers import TrackedRun, check_trackers, started_trackers
@@ -910,10 +910,8 @@ class TrainingRun:
         if isinstance(self.settings, ContrastiveSettings) and "mine" in self.models:
             vectors = self.models["mine"]
             guide = self.models.get("mine_guide", self.models["mine"])
-            examples = mined(examples, vectors, guide, self.settings.mine_margin)
-        trained = Trainer(learner, processes, self.watchers).train(
-            examples, self.development, folder
-        )
+            examples = mine_negatives(examples, vectors, guide, self.settings.mine_margin)
+        trained = Trainer(learner, processes, self.watchers).fit(examples, self.development, folder)
         learner.load(trained.tensors)
         learner.eval()
         return learner.encoder(), trained

@@ -215,7 +215,7 @@ def check_negatives(settings: ContrastiveSettings, examples: TrainingExamples, s
         )
 
 
-def mined(
+def mine_negatives(
     examples: TrainingExamples, vectors: SentenceVectors, guide: SentenceVectors, margin: float
 ) -> TrainingExamples:
     """Return the pairs with a hard negative each, if one exists; pairs that have some keep them.

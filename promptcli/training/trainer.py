@@ -228,9 +228,7 @@ class Trainer:
             )
         return optimizer
 
-    def train(
-        self, examples: TrainingExamples, development: STSTask, folder: Path
-    ) -> TrainedWeights:
+    def fit(self, examples: TrainingExamples, development: STSTask, folder: Path) -> TrainedWeights:
         """Train until the last step, or until ``patience`` is at its end, from the state in
         ``folder`` if there is one.
         """

@@ -112,7 +112,7 @@ def search_settings(job: TrainingJob, space: Space, count: int, name: str) -> Se
             _discard_trials(registry, name)
         elif not folder.begun:
             check_free(registry, _trial_models(registry, name), name)
-        written = {setting: _written(values) for setting, values in space.items()}
+        written = {setting: _space_document(values) for setting, values in space.items()}
         folder.open(
             {**described, **places(job, described), "space": written},
             resume=job.resume and folder.begun,
@@ -184,7 +184,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _written(values: "Range | Any") -> Any:
+def _space_document(values: "Range | Any") -> Any:
     return str(values) if isinstance(values, Range) else list(values)
 
 
@@ -342,13 +342,13 @@ def _recorded(best: Trained, trials: list[Trial], chosen: int, name: str) -> Ent
             runs.append({**record, "curve": trial.curve})
     all_trials = [trial.to_dict() for trial in trials]
     facts = {**best.facts, "runs": runs, "trials": all_trials}
-    note(f"{counted(len(trials), 'trial')}: {len(runs)} finished, {_told(trials)}")
+    note(f"{counted(len(trials), 'trial')}: {len(runs)} finished, {_count_ended(trials)}")
     return dataclasses.replace(
         best.entry, name=name, provenance={**best.entry.provenance, "trained": facts}
     )
 
 
-def _told(trials: list[Trial]) -> str:
+def _count_ended(trials: list[Trial]) -> str:
     pruned = sum(trial.state == PRUNED for trial in trials)
     failed = sum(trial.state == FAILED for trial in trials)
     return f"{pruned} pruned, {failed} failed"

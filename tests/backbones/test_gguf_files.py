@@ -93,7 +93,7 @@ def test_quantised_weights_are_dequantised_and_said(qwen, tmp_path, caplog):
 def test_the_file_is_read_once_and_its_model_can_be_saved(qwen, tmp_path, monkeypatch):
     write_gguf(qwen, tmp_path / "tiny.gguf")
     vectors = pc.load(recipe_on(tmp_path / "tiny.gguf")).encode(SENTENCES)
-    gguf_files._kept.cache_clear()
+    gguf_files._converted_folder.cache_clear()
     monkeypatch.setattr(gguf_files, "_convert", None)
     again = pc.load(recipe_on(tmp_path / "tiny.gguf"))
     np.testing.assert_array_equal(again.encode(SENTENCES), vectors)

@@ -22,7 +22,7 @@ from promptcli.pretraining.batches import (
 )
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import Plan
-from promptcli.pretraining.trainer import Trainer
+from promptcli.pretraining.trainer import Pretrainer
 from tests.pretraining.test_pretraining import tiny_model
 from tests.pretraining.test_pretraining_steps import take_step
 from tests.reference.losses import bag_of_words
@@ -137,7 +137,7 @@ def test_lines_without_content_have_the_plain_loss():
     step = next(steps(plan(), corpus))
     batch = predict_words(step, plan(), corpus)
     assert not len(batch.words) and len(batch.places) == len(batch.gold)
-    assert math.isfinite(take_step(Trainer(plan(), "cpu", dtype=torch.float32), step, batch)[0])
+    assert math.isfinite(take_step(Pretrainer(plan(), "cpu", dtype=torch.float32), step, batch)[0])
 
 
 @pytest.fixture

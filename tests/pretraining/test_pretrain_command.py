@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from promptcli.data.demo import SENTENCES
 from promptcli.pretraining import trainer
-from promptcli.pretraining.trainer import Trainer
+from promptcli.pretraining.trainer import Pretrainer
 from tests.embed_running import refused
 
 LINES = SENTENCES.read_text(encoding="utf-8").splitlines()
@@ -100,7 +100,8 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(run, model, text, tmp_path, m
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     with monkeypatch.context() as patched:
         saves = Mock(side_effect=[None, KeyboardInterrupt])
-        patched.setattr(Trainer, "save", lambda *given, save=Trainer.save: (save(*given), saves()))
+        save = Pretrainer.save
+        patched.setattr(Pretrainer, "save", lambda *given: (save(*given), saves()))
         ran = run("pretrain", text, *options, *begun, "-o", stopped)
     assert ran.code != 0 and "resume" in ran.err
     assert not (stopped / "model.safetensors").exists()
@@ -123,7 +124,7 @@ def test_a_run_keeps_others_from_its_folder_while_it_lasts(run, text, tmp_path, 
 
     In what it would begin again the first is at work.
     """
-    gradients, others = Trainer.gradients, []
+    gradients, others = Pretrainer.gradients, []
     words = ["pretrain", text, "-o", tmp_path / "model", *TINY, *SMALL, "--tokens", "4000", "-q"]
 
     def in_the_meantime(trainer, *given):
@@ -132,7 +133,7 @@ def test_a_run_keeps_others_from_its_folder_while_it_lasts(run, text, tmp_path, 
             others.extend([run(*words), run(*words, "--resume")])
         return gradients(trainer, *given)
 
-    monkeypatch.setattr(Trainer, "gradients", in_the_meantime)
+    monkeypatch.setattr(Pretrainer, "gradients", in_the_meantime)
     first = run(*words)
     assert first.code == 0, first.err
     for other in others[1:]:

@@ -13,7 +13,7 @@ from promptcli.errors import PromptcliError
 from promptcli.pretraining import trainer as training
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.start import sinusoids
-from promptcli.pretraining.trainer import Trainer
+from promptcli.pretraining.trainer import Pretrainer
 from tests.pretraining.test_pretraining_steps import random_corpus
 
 NO_WORDS = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), torch.zeros(0))
@@ -123,8 +123,8 @@ def test_the_position_table_starts_from_sinusoids(width):
             )
     shape = {"positions": 32, "vocab_size": 700, "width": width, "heads": 1, "layers": 1}
     plan = Plan(tokens=9, batch_tokens=99, **shape)
-    assert torch.equal(Trainer(plan, "cpu").model.position_rows, table)
-    begun = Trainer(replace(plan, begun_from="weights"), "cpu").model.position_rows
+    assert torch.equal(Pretrainer(plan, "cpu").model.position_rows, table)
+    begun = Pretrainer(replace(plan, begun_from="weights"), "cpu").model.position_rows
     assert (begun - table).abs().max() > 0.01
 
 
@@ -135,12 +135,12 @@ def test_a_run_stopped_in_any_phase_ends_at_the_same_numbers(tmp_path, monkeypat
     plan = Plan(batch_tokens=256, dropout_from=0.4, tokens=17_000, long_from=0.7, **small)
 
     def go(name):
-        trainer = Trainer(plan, "cpu", dtype=torch.float32)
+        trainer = Pretrainer(plan, "cpu", dtype=torch.float32)
         paths = (tmp_path / f"{name}.safetensors", tmp_path / f"{name}.jsonl")
         trainer.train(corpus, *paths, lambda done: None)
         return trainer.parameters
 
-    def stopping(trainer, state, position, whole=Trainer.save):
+    def stopping(trainer, state, position, whole=Pretrainer.save):
         whole(trainer, state, position)
         if position.step == stop:
             raise KeyboardInterrupt
@@ -149,7 +149,7 @@ def test_a_run_stopped_in_any_phase_ends_at_the_same_numbers(tmp_path, monkeypat
     monkeypatch.setattr(training, "_SAVE_SECONDS", 0.0)
     whole = go("whole")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, "save", stopping)
+        patch.setattr(Pretrainer, "save", stopping)
         go("cut")
     resumed = go("cut")
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
@@ -163,6 +163,6 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
     plan = Plan(
         tokens=600, batch_tokens=256, positions=128, vocab_size=500, width=16, heads=1, layers=1
     )
-    trainer = Trainer(plan, "cpu", start=torch.full((500, 16), float("nan")))
+    trainer = Pretrainer(plan, "cpu", start=torch.full((500, 16), float("nan")))
     with pytest.raises(PromptcliError, match="loss at step 1 is not a number"):
         trainer.train(random_corpus(), tmp_path / "state", tmp_path / "log", lambda done: None)

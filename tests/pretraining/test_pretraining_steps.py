@@ -28,7 +28,7 @@ from promptcli.pretraining.batches import mask, steps
 from promptcli.pretraining.corpus import Corpus, make_corpus
 from promptcli.pretraining.plan import LONG, SHORT, Plan
 from promptcli.pretraining.start import make_start, ppmi_svd
-from promptcli.pretraining.trainer import Trainer
+from promptcli.pretraining.trainer import Pretrainer
 
 
 def random_corpus(seed=0, lines=300, unrelated=60):
@@ -155,7 +155,8 @@ def test_chunks_begin_anywhere_in_the_position_table():
 
 
 def test_vectors_have_no_weight_decay():
-    trainer = Trainer(Plan(tokens=9, width=32, layers=1, vocab_size=700, weight_decay=0.1), "cpu")
+    plan = Plan(tokens=9, width=32, layers=1, vocab_size=700, weight_decay=0.1)
+    trainer = Pretrainer(plan, "cpu")
     matrices, vectors = trainer.optimizer.param_groups
     assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.1, 0.0)
     assert {one.dim() for one in matrices["params"]} == {2} and {
@@ -167,7 +168,7 @@ def test_vectors_have_no_weight_decay():
 def test_a_batch_that_memory_does_not_hold_is_one_line(monkeypatch):
     corpus = random_corpus()
     plan = Plan(tokens=600, batch_tokens=4096, positions=64, vocab_size=500, width=16, heads=1)
-    step, trainer = next(steps(plan, corpus)), Trainer(plan, "cpu")
+    step, trainer = next(steps(plan, corpus)), Pretrainer(plan, "cpu")
     monkeypatch.setattr(
         trainer.model, "loss", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
     )

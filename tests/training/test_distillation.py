@@ -17,7 +17,7 @@ from promptcli.models.loading import open_registry
 from promptcli.training import teacher
 from promptcli.training.batches import batch_lengths, batches
 from promptcli.training.methods import find_method
-from promptcli.training.objectives.distillation import turned
+from promptcli.training.objectives.distillation import rotation_between
 from promptcli.training.teacher import EncodedVectors, SentenceVectors, teacher_of
 from tests.learning import learner_of, stopped_at
 from tests.reference.losses import guided_infonce, similarities_distance, vectors_distance
@@ -129,7 +129,7 @@ def test_the_start_map_is_a_projection_and_a_procrustes_turn(theirs, own):
     padded = np.concatenate([vectors @ directions, np.zeros((300, own - k))], axis=1)
     projected = np.concatenate([directions, np.zeros((theirs, own - k))], axis=1)
     expected = projected @ orthogonal_procrustes(padded, student)[0]
-    start = turned(moment, vectors, student)
+    start = rotation_between(moment, vectors, student)
     assert start == pytest.approx(expected, abs=1e-4)
     kept = vectors @ start  # whose products are the projection's
     assert kept @ kept.T == pytest.approx(padded @ padded.T, abs=1e-2)

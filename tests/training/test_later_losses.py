@@ -18,7 +18,7 @@ from promptcli.errors import UsageError
 from promptcli.training.objectives.contrastive import contrastive_loss, list_mle, list_net
 from promptcli.training.objectives.pairs import angle_similarity
 from promptcli.training.objectives.similarity import Similarity
-from promptcli.training.teacher import SentenceVectors, mined
+from promptcli.training.teacher import SentenceVectors, mine_negatives
 from tests import learning
 from tests.reference import losses
 from tests.tiny import SENTENCES, save_tiny
@@ -233,7 +233,7 @@ def test_mined_negatives_are_those_a_loop_finds(margin, guided):
     guide = theirs if guided else ours
     examples = TrainingExamples((first, second), "", layout=("sent0", "sent1"))
     vectors = stored(ours)
-    got = mined(examples, vectors, stored(guide) if guided else vectors, margin)
+    got = mine_negatives(examples, vectors, stored(guide) if guided else vectors, margin)
     rows = [
         [model[text].tolist() for text in side]
         for model in (ours, guide)
@@ -245,7 +245,7 @@ def test_mined_negatives_are_those_a_loop_finds(margin, guided):
     given = TrainingExamples(
         (first, second, list(own.values())), "", layout=("sent0", "sent1", "hard_neg")
     )
-    assert mined(given, vectors, vectors, margin).columns[2][7] == "mine"
+    assert mine_negatives(given, vectors, vectors, margin).columns[2][7] == "mine"
 
 
 @pytest.mark.usefixtures("few_demo_pairs")

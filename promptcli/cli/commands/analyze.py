@@ -392,7 +392,7 @@ def _fields(*names: str, **renamed: str) -> Callable[[Any], dict[str, Any]]:
     return lambda result: {key: getattr(result, name) for key, name in keys.items()}
 
 
-def _drawn(paint: Callable[[Path, Any, str], None]) -> Callable[[Path, Shown], None]:
+def _drawing(paint: Callable[[Path, Any, str], None]) -> Callable[[Path, Shown], None]:
     """Return what draws the result of the first model, under the model's name."""
     return lambda path, shown: paint(path, shown.only, shown.model)
 
@@ -412,7 +412,7 @@ DISPLAYS: dict[str, Display] = {
         ),
         _ROWS,
     ),
-    "token-bias": Display(_token_bias_row, _token_bias, _drawn(pictures.draw_token_bias)),
+    "token-bias": Display(_token_bias_row, _token_bias, _drawing(pictures.draw_token_bias)),
     "map": Display(
         _fields("method", "trustworthiness", "truncated", "sentences", "values", "points"),
         _map,
@@ -422,13 +422,16 @@ DISPLAYS: dict[str, Display] = {
     ),
     "mask-tokens": Display(_mask_tokens_row, _mask_tokens, models=("prompt-denoised",)),
     "impact": Display(
-        _fields("tokens", "matrix", "means"), _impact, _drawn(pictures.draw_impact), token_map=True
+        _fields("tokens", "matrix", "means"),
+        _impact,
+        _drawing(pictures.draw_impact),
+        token_map=True,
     ),
-    "impact-tfidf": Display(_impact_study_row, _impact_study, _drawn(pictures.draw_impact_study)),
+    "impact-tfidf": Display(_impact_study_row, _impact_study, _drawing(pictures.draw_impact_study)),
     "attention": Display(
         _fields("head", "tokens", "diagonal", "matrix"),
         _attention,
-        _drawn(pictures.draw_attention),
+        _drawing(pictures.draw_attention),
         token_map=True,
     ),
 }

@@ -248,7 +248,7 @@ class Block(NamedTuple):
     blank: NDArray[np.bool_] | None = None
 
 
-class _Group(NamedTuple):
+class _RowGroup(NamedTuple):
     path: Path
     number: int
     start: int  #: its first row, over all files
@@ -269,7 +269,7 @@ class ParquetRows:
             self._files = files
         else:
             self._files = dict.fromkeys(files)
-        self._groups: list[_Group] = []
+        self._groups: list[_RowGroup] = []
         layouts: dict[Path, tuple[list[str], int]] = {}
         row = 0
         for path in self._files:
@@ -280,7 +280,7 @@ class ParquetRows:
                     layouts[path] = columns, rows_of(first, f"{path}: row 1").shape[1]
                 for number in range(file.num_row_groups):
                     self._groups.append(
-                        _Group(path, number, row, file.metadata.row_group(number).num_rows)
+                        _RowGroup(path, number, row, file.metadata.row_group(number).num_rows)
                     )
                     row += self._groups[-1].rows
         if not layouts:
@@ -309,7 +309,7 @@ class ParquetRows:
         """Return the numbers and vectors (m, d) of up to ``count`` random rows of random groups."""
         count = min(count, self.shape[0])
         random = np.random.default_rng(0)
-        groups: list[_Group] = []
+        groups: list[_RowGroup] = []
         for place in random.permutation(len(self._groups)).tolist():
             groups.append(self._groups[place])
             drawn_rows = sum(group.rows for group in groups)
@@ -332,7 +332,7 @@ class ParquetRows:
     def _open(self, path: Path) -> AbstractContextManager[Any]:
         return open_parquet(self._files[path] or path, path, hint="write it again", sums=True)
 
-    def _read(self, group: _Group, rows: int) -> Iterator[Block]:
+    def _read(self, group: _RowGroup, rows: int) -> Iterator[Block]:
         row = group.start
         with self._open(group.path) as file:
             for batch in read_batches(file, rows, row_groups=[group.number], columns=self._columns):

@@ -23,7 +23,7 @@ from promptcli.data.rows import InputFile, check_same, count_input, has_text_ids
 from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, names_apart
 from promptcli.data.vectors.formats import ABOUT, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.storage.documents import convert, parse_json, read_document, shown, to_json
+from promptcli.storage.documents import convert, parse_json, read_document, shorten, to_json
 from promptcli.storage.files import check_name, remove_folder, write_text
 from promptcli.storage.locks import hold_folder, is_in_use
 
@@ -80,7 +80,7 @@ class PartsManifest(Manifest):
         )
         for name, value in begun_options.items():
             if value != given_options[name]:
-                problem = f"`{name}` {shown(value)}, not {shown(given_options[name])}"
+                problem = f"`{name}` {shorten(value)}, not {shorten(given_options[name])}"
                 raise UsageError(
                     f"{folder} was started with {problem}; give that, or another folder"
                 )

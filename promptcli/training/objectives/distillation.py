@@ -138,12 +138,12 @@ def start_map(teacher: SentenceVectors, student: Encoder, seed: int) -> Floats:
     sentences = teacher.sentences
     drawn = np.random.default_rng(seed).permutation(len(sentences))[:_SAMPLE]
     sample = [sentences[row] for row in drawn]
-    return turned(
+    return rotation_between(
         teacher.second_moment(), unit(teacher.encode(sample)), unit(student.encode(sample))
     )
 
 
-def turned(moment: Floats, theirs: Floats, own: Floats) -> Floats:
+def rotation_between(moment: Floats, theirs: Floats, own: Floats) -> Floats:
     """Return W = V U (e, d), the k = min(d, e) leading directions V (e, k) of a moment (e, e),
     turned by U (k, d).
 
