@@ -21,7 +21,6 @@ from promptcli.recipe import RECIPES, Recipe
 from promptcli.reproducing.contexts import EXAMPLES, MeasurementContext
 from promptcli.reproducing.published import PublishedRow, short_name
 from promptcli.searching import search_heads
-from promptcli.storage.files import temporary_folder
 from promptcli.training.batches import steps_of
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import find_method
@@ -197,11 +196,11 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
             return Encoder(recipe, copy, tensors)
         objective = find_objective(method).choose(examples, settings, copy)
         run = TrainingRun(method, settings, objective, "corpus", development)
-        with temporary_folder() as folder:
+        with context.cache.unfinished(identity) as folder:
             processes = start_processes(str(copy.device), mixed=mixed)
             begun = run.begin(copy, folder, processes)
             encoder, trained = run.train(begun, folder, processes)
-        context.cache.put_tensors(identity, trained.tensors)
+            context.cache.put_tensors(identity, trained.tensors)
         return encoder
 
     then = FORMS[row.argument].then

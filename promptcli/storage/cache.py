@@ -4,7 +4,7 @@ import contextlib
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,8 +15,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import promptcli
+from promptcli.errors import UsageError
 from promptcli.notes import note
-from promptcli.storage.files import atomic_path, is_writable, write_text
+from promptcli.storage.files import (
+    atomic_path,
+    is_writable,
+    remove_folder,
+    temporary_folder,
+    write_text,
+)
+from promptcli.storage.locks import claim
 from promptcli.storage.tensors import save_tensors
 
 Value = TypeVar("Value")
@@ -57,6 +65,34 @@ class Cache:
         if self._is_kept:
             with atomic_path(self._new(key, ".safetensors")) as temporary:
                 save_tensors(tensors, temporary)
+
+    @contextlib.contextmanager
+    def unfinished(self, key: Mapping[str, Any]) -> Iterator[Path]:
+        """Yield the folder of long work on a key, as the work that was stopped has left it.
+
+        It is deleted once the block ends well. If nothing is kept, or another process works there,
+        it is an empty one.
+        """
+        with contextlib.ExitStack() as ended:
+            folder = self._path(key, ".run")
+            if not (self._is_kept and self._is_claimed(folder, ended)):
+                yield ended.enter_context(temporary_folder())
+                return
+            if self._fresh and folder.exists() and folder not in self._written:
+                remove_folder(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            self._written.add(folder)
+            yield folder
+            remove_folder(folder)
+
+    def _is_claimed(self, folder: Path, ended: contextlib.ExitStack) -> bool:
+        """Claim a folder until ``ended``; return False if another process has it."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            ended.enter_context(claim(folder.with_suffix(".lock"), "this work", "wait for its end"))
+        except UsageError:
+            return False
+        return True
 
     def table(self, key: Mapping[str, Any]) -> "CosineTable":
         """Return the table of cosines of a key: everything that determines a cosine but the

@@ -39,6 +39,7 @@ from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.run import TrainingRun
 from tests.embed_running import refused
+from tests.learning import stopped_at
 from tests.senteval import write_pairs, write_transfer
 
 ROOT = Path(__file__).parents[2]
@@ -526,6 +527,22 @@ def test_settings_of_trained_rows_are_refused_without_any(run, senteval):
     assert refused.code == 2 and "--train" in refused.err
     refused = run("reproduce", "promptbert/5", "--train", "--set", "decoder-layers=2")
     assert refused.code == 2 and "decoder-layers" in refused.err
+
+
+@pytest.mark.usefixtures("as_mini")
+def test_a_row_that_was_stopped_goes_on_inside(context, examples, tmp_path, monkeypatch, caplog):
+    quick = find_method("simcse", supervised=False)
+    quick = dataclasses.replace(quick, small=quick.small.replace(steps=4, eval_steps=100))
+    monkeypatch.setitem(METHODS, "simcse", (quick, None))
+    whole = measure_table(table("ditto/1"), context(corpus=examples, seeds=(42,)))
+    shutil.rmtree(tmp_path / "figures")
+    with stopped_at(monkeypatch, 2), pytest.raises(KeyboardInterrupt):
+        measure_table(table("ditto/1"), context(corpus=examples, seeds=(42,)))
+    with caplog.at_level("INFO", "promptcli"):
+        again = measure_table(table("ditto/1"), context(corpus=examples, seeds=(42,)))
+    assert "resumed after step 2 of 4" in caplog.messages
+    assert row_of(again, "SimCSE")["figures"] == row_of(whole, "SimCSE")["figures"]
+    assert not list((tmp_path / "figures").glob("*.run"))
 
 
 @pytest.mark.usefixtures("as_mini")
