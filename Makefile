@@ -22,7 +22,7 @@ lint: install
 test: install
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-# What is run at each save: rules between the rooms, rows, formulas, losses, conditions, statistics.
+# What is run at each save: rules between the packages, rows, formulas, losses, conditions, statistics.
 FAST := tests/test_architecture.py tests/test_errors.py tests/test_recipe.py tests/test_settings.py \
 	tests/backbones/test_kernels.py tests/cli/test_signatures.py tests/data/test_rows.py \
 	tests/data/test_tasks.py tests/data/test_precision.py tests/encoder/test_formulas.py \

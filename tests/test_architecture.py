@@ -1,4 +1,4 @@
-"""Imports go one way, foreign libraries stay behind their doors, and the entrance is light."""
+"""Imports go one way, foreign libraries stay in their packages, and the entrance is light."""
 
 import ast
 import functools
@@ -11,11 +11,11 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "promptcli"
 
-#: The rooms from the entrance down: a file imports from its own room and from those below it,
+#: The packages from the entrance down: a file imports from its own package and from those below it,
 #: type-checking imports included.
-ROOMS = """cli serving reproducing searching analysis pretraining training index embedding
+PACKAGES = """cli serving reproducing searching analysis pretraining training index embedding
     evaluation models encoder backbones data storage""".split()
-#: What stands at the top of the package; all but the first two serve every room.
+#: What stands at the top of the package; all but the first two serve every package.
 LOOSE = {
     "__init__",
     "__main__",
@@ -29,7 +29,7 @@ LOOSE = {
     "recipe",
     "settings",
 }
-#: Loose modules that every room may use -> what they may use themselves.
+#: Loose modules that every package may use -> what they may use themselves.
 LOWEST = {
     "children": (),
     "errors": ("errors",),
@@ -43,7 +43,7 @@ LOWEST = {
 }
 
 #: Library -> where it may be imported.
-DOORS = {
+HOMES = {
     "transformers": ("backbones",),
     "huggingface_hub": ("backbones", "data", "models"),
     "tokenizers": ("backbones",),
@@ -79,8 +79,8 @@ UPWARD = {
         "promptcli.models.loading.register",
     },
 }
-#: Rooms whose ``__init__.py`` holds their public functions.
-WITH_A_DOOR = """analysis embedding evaluation index models pretraining reproducing searching
+#: Packages whose ``__init__.py`` holds their public functions.
+PUBLIC = """analysis embedding evaluation index models pretraining reproducing searching
     serving training""".split()
 HEAVY = ["torch", "transformers", "datasets", "faiss", "pyarrow", "scipy", "numpy", "safetensors"]
 
@@ -123,25 +123,25 @@ def graph():
     }
 
 
-def room_of(relative):
+def package_of(relative):
     return relative.parts[0].removesuffix(".py")
 
 
-def test_the_top_of_the_package_is_rooms_and_loose_modules():
-    assert {room_of(relative) for relative, _ in modules()} == {*ROOMS, *LOOSE}
+def test_the_top_of_the_package_is_packages_and_loose_modules():
+    assert {package_of(relative) for relative, _ in modules()} == {*PACKAGES, *LOOSE}
 
 
 @pytest.mark.parametrize("relative", [relative for relative, _ in modules()], ids=str)
 def test_imports_go_one_way(relative):
-    room = room_of(relative)
+    package = package_of(relative)
     for name in imported(PACKAGE / relative):
         other = [*name.split("."), ""][1] if name.startswith("promptcli.") else ""
-        if room in ROOMS and other in ROOMS:
-            assert ROOMS.index(other) >= ROOMS.index(room), (
+        if package in PACKAGES and other in PACKAGES:
+            assert PACKAGES.index(other) >= PACKAGES.index(package), (
                 f"{relative} imports {name}, which is above it"
             )
-        elif room in LOWEST:
-            allowed = ("", *LOWEST[room])
+        elif package in LOWEST:
+            allowed = ("", *LOWEST[package])
             assert other in allowed, f"{relative} imports {name}"
 
 
@@ -163,18 +163,18 @@ def test_no_import_goes_in_a_circle():
 
 def test_no_file_reaches_up_through_the_package_itself():
     for relative, path in modules():
-        if room_of(relative) in ("cli", "__init__", "__main__"):
+        if package_of(relative) in ("cli", "__init__", "__main__"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "promptcli":
                 assert node.attr.startswith("__"), f"{relative} uses promptcli.{node.attr}"
 
 
-@pytest.mark.parametrize("library", DOORS)
+@pytest.mark.parametrize("library", HOMES)
 def test_foreign_libraries_stay_behind_their_door(library):
     for relative, path in modules():
         if any(name.split(".")[0] == library for name in imported(path)):
-            assert room_of(relative) in DOORS[library], f"{relative} imports {library}"
+            assert package_of(relative) in HOMES[library], f"{relative} imports {library}"
 
 
 #: What only the entrance may touch: a function elsewhere takes values and returns values.
@@ -210,7 +210,7 @@ def last_name(node):
 def test_below_the_entrance_nothing_prints_exits_or_reads_the_environment():
     ends = {name.rpartition(".")[2] for name in IMPURE}
     for relative, path in modules():
-        if room_of(relative) in ("cli", "__main__"):
+        if package_of(relative) in ("cli", "__main__"):
             continue
         allowed = ("os.environ",) if str(relative) in _READ_THE_ENVIRONMENT else ()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -270,7 +270,7 @@ def is_text(body):
 
 def test_below_the_entrance_messages_name_fields_not_options():
     for relative, path in modules():
-        if room_of(relative) not in ("cli", "__main__"):
+        if package_of(relative) not in ("cli", "__main__"):
             for message in messages(ast.parse(path.read_text(encoding="utf-8"))):
                 assert not re.search(r"(?<!layer)--[a-z{]", COMMAND.sub("", message)), (
                     f"{relative} says {message!r}"
@@ -300,7 +300,7 @@ def test_no_pickle_and_no_remote_code():
                 and last_name(node.func) == "load"
                 and ast.unparse(node.func) == "torch.load"
             ):
-                # one door: a process of its own that reads tensors and nothing else, and only when
+                # one place: a process of its own that reads tensors and nothing else, and only when
                 # asked to
                 assert str(
                     relative
@@ -312,15 +312,15 @@ def test_no_pickle_and_no_remote_code():
             assert given in ([], ["False"]), relative
 
 
-def test_a_door_imports_nothing_heavy():
-    doors = ", ".join(f"promptcli.{room}" for room in WITH_A_DOOR)
-    code = f"import sys, {doors}; print(sorted(sys.modules.keys() & set({HEAVY!r})))"
+def test_a_public_interface_imports_nothing_heavy():
+    named = ", ".join(f"promptcli.{package}" for package in PUBLIC)
+    code = f"import sys, {named}; print(sorted(sys.modules.keys() & set({HEAVY!r})))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("room", WITH_A_DOOR)
-def test_no_function_of_a_door_has_the_name_of_a_file_of_its_room(room):
-    tree = ast.parse((PACKAGE / room / "__init__.py").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("package", PUBLIC)
+def test_no_function_of_a_door_has_the_name_of_a_file_of_its_room(package):
+    tree = ast.parse((PACKAGE / package / "__init__.py").read_text(encoding="utf-8"))
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    assert functions & {path.stem for path in (PACKAGE / room).iterdir()} == set()
+    assert functions & {path.stem for path in (PACKAGE / package).iterdir()} == set()

@@ -1,4 +1,4 @@
-"""The door of analysis: the table of ways to look inside models, and the function that runs one.
+"""The public interface of analysis: ways to look inside models, and the function that runs one.
 
 It imports nothing heavy, since the command line reads the table; an analysis imports its module
 when it runs.

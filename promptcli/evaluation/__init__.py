@@ -1,4 +1,4 @@
-"""The door of evaluation: scoring models on tasks.
+"""The public interface of evaluation: scoring models on tasks.
 
 It imports nothing heavy, since the command line reads it: its functions import the work.
 """

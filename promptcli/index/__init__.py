@@ -1,8 +1,8 @@
-"""The door of the index: stored indexes of sentences, built, changed and searched by their folders.
+"""The public interface of the index: stored indexes, built, changed and searched by their folders.
 
 It imports nothing heavy, since the command line reads it: its functions import the work. An index
 in memory is a ``SentenceIndex``; ``sync`` and ``file_search`` have files of their own. This is the
-only room that imports FAISS.
+only package that imports FAISS.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The door of pre-training: pre-train a small BERT on plain text, or adapt one to it.
+"""The public interface of pre-training: pre-train a small BERT on plain text, or adapt one to it.
 
 It imports nothing heavy, since the command line reads it: its function imports the work.
 """

@@ -1,4 +1,4 @@
-"""The door of the papers' tables measured again.
+"""The public interface of the papers' tables measured again.
 
 It imports nothing heavy, since the command line reads it.
 """

@@ -1,4 +1,4 @@
-"""The door of searching: the best head, layer or template of a model, and templates token by token.
+"""The public interface of searching: the best head, layer or template, and templates by token.
 
 It imports nothing heavy, since the command line reads it: its functions import the work.
 """

@@ -1,4 +1,4 @@
-"""The door of training: train an encoder by a published method, or fit a recipe on sentences.
+"""The public interface of training: train an encoder by a method, or fit a recipe on sentences.
 
 It imports nothing heavy, since the command line reads it: its functions import the work.
 """
