@@ -118,6 +118,8 @@ class JobOptions:
         about = item.metadata
         if about.get("is_argument"):
             return str(about.get("metavar") or item.name.upper())
+        if item.default is True and "names" not in about:
+            return ""  # --name and --no-name
         names = str(about.get("names", written_name(item.name))).split()
         return " ".join(f"-{name}" if len(name) == 1 else f"--{name}" for name in names)
 
@@ -144,7 +146,7 @@ class JobOptions:
         text = " ".join(filter(None, texts))
         for other in fields_of(self.described):
             if not other.metadata.get("is_argument"):
-                name = self._names(other).split()[0].partition("/")[0]
+                name = (self._names(other) or f"--{written_name(other.name)}").split()[0]
                 text = text.replace(f"`{other.name}`", f"`{name}`")
         return text
 

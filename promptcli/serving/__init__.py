@@ -7,11 +7,12 @@ import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from promptcli.data.given import check_arguments
 from promptcli.errors import PromptcliError, UsageError, require
+from promptcli.jobs import Job, argument, function_of, option
 from promptcli.notes import note
 from promptcli.recipe import Choice
 from promptcli.serving.settings import ServeSettings
@@ -24,16 +25,13 @@ if TYPE_CHECKING:
     from promptcli.models.loading import Model
 
 
-@check_arguments
-def serve(
-    models: "Sequence[Model]" = (),
-    indexes: Sequence[str | Path] = (),
-    *,
-    settings: ServeSettings | None = None,
-    normalize: bool = True,
-    key: str | None = None,
-    threads: int | None = None,
-) -> None:
+#: Seconds in which a server of agents ends after its client's end.
+_PATIENCE = 3.0
+_INDEXES = "Index to search; repeatable. Its name is its folder's."
+
+
+@dataclass(frozen=True)
+class ServeJob(Job[None]):
     """Serve embeddings through an API compatible with OpenAI's, search and similarity, and a page
     at /.
 
@@ -41,101 +39,122 @@ def serve(
     After SIGTERM or Ctrl-C accepted requests are answered, for at most 50 seconds; a second signal
     ends at once.
 
-    Args:
-        models: Names of models and recipes, recipe files, folders or hub ids; requests name them as
-            they are written here. Default: mini.
-        indexes: Index to search; repeatable. Its name is its folder's.
-        settings: Where to listen, and limits.
-        normalize: Scale every embedding to length 1, as OpenAI's, so that a dot product is the
-            cosine.
-        key: Required of every request except the page and ``/health``.
-        threads: Processor threads of searches.
-
     Raises:
         UsageError: The extra ``serve`` is not installed, a name is given twice, or the key cannot
             be sent.
         NotFoundError: A model or an index does not exist.
         PromptcliError: The address cannot be listened on, or a second signal ended it.
     """
-    require("starlette", "uvicorn", "prometheus_client", extra="serve")
-    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-        raise UsageError("the API key must be ASCII characters without spaces")
-    _check_index_names(indexes)
-    from promptcli.serving.app import make_app
-    from promptcli.serving.connections import DRAIN_SECONDS, make_server
-    from promptcli.serving.service import Service
 
-    settings = settings or ServeSettings()
-    with _listen(settings) as listening:  # before the models are loaded
-        models = models or ("mini",)
-        opened = _models(models)
-        searched = _indexes(
-            indexes, opened, next((each for each in models if isinstance(each, Choice)), Choice())
-        )
-        if key is None and not settings.loopback_names():
-            note(
-                f"no API key: anyone who can reach {settings.host} can use it (set"
-                " PROMPTCLI_API_KEY)"
-            )
-        service = Service(opened, searched, settings, normalize=normalize, key=key, threads=threads)
-        server = make_server(make_app(service), service)
-        shown = ", ".join([*opened, *(f"index {name}" for name in searched)])
-        if ":" in settings.host:
-            host = f"[{settings.host}]"
-        else:
-            host = settings.host
-        note(f"serving {shown} at http://{host}:{listening.getsockname()[1]}")
-        server.run([listening])
-    if server.force_exit:
-        raise PromptcliError("ended at once; requests in work were dropped")
-    dropped = service.dropped
-    note(
-        f"stopped; requests not answered within {DRAIN_SECONDS} seconds: {dropped:,}"
-        if dropped
-        else "stopped"
+    models: "Sequence[Model]" = argument(
+        "Names of models and recipes, recipe files, folders or hub ids; requests name them as they"
+        " are written here. Default: mini.",
+        (),
+        metavar="MODEL",
+        typed=list[str],
     )
+    indexes: Sequence[str | Path] = option((), _INDEXES, names="index", metavar="DIR")
+    _: KW_ONLY
+    settings: ServeSettings = option(ServeSettings(), "Where to listen, and limits.")
+    normalize: bool = option(
+        True, "Scale every embedding to length 1, as OpenAI's, so that a dot product is the cosine."
+    )
+    key: str | None = option(
+        None, "Required of every request except the page and `/health`.", hidden=True
+    )
+    threads: int | None = option(None, "Processor threads of searches.", hidden=True)
+
+    def run(self) -> None:
+        require("starlette", "uvicorn", "prometheus_client", extra="serve")
+        key = self.key
+        if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+            raise UsageError("the API key must be ASCII characters without spaces")
+        _check_index_names(self.indexes)
+        from promptcli.serving.app import make_app
+        from promptcli.serving.connections import DRAIN_SECONDS, make_server
+        from promptcli.serving.service import Service
+
+        settings = self.settings
+        with _listen(settings) as listening:  # before the models are loaded
+            models = self.models or ("mini",)
+            where = next((each for each in models if isinstance(each, Choice)), Choice())
+            opened = _models(models)
+            searched = _indexes(self.indexes, opened, where)
+            if key is None and not settings.loopback_names():
+                note(
+                    f"no API key: anyone who can reach {settings.host} can use it (set"
+                    " PROMPTCLI_API_KEY)"
+                )
+            service = Service(
+                opened,
+                searched,
+                settings,
+                normalize=self.normalize,
+                key=key,
+                threads=self.threads,
+            )
+            server = make_server(make_app(service), service)
+            shown = ", ".join([*opened, *(f"index {name}" for name in searched)])
+            host = f"[{settings.host}]" if ":" in settings.host else settings.host
+            note(f"serving {shown} at http://{host}:{listening.getsockname()[1]}")
+            server.run([listening])
+        if server.force_exit:
+            raise PromptcliError("ended at once; requests in work were dropped")
+        dropped = service.dropped
+        note(
+            f"stopped; requests not answered within {DRAIN_SECONDS} seconds: {dropped:,}"
+            if dropped
+            else "stopped"
+        )
 
 
-@check_arguments
-def serve_agents(
-    indexes: Sequence[str | Path] = (),
-    *,
-    model: "Model | None" = None,
-) -> None:
+serve = function_of(ServeJob, "serve")
+
+
+@dataclass(frozen=True)
+class ServeAgentsJob(Job[None]):
     """Serve indexes to agents over stdin and stdout, by the Model Context Protocol.
 
     The tools are `search` (an index), `similar` (two sentences) and `indexes`. They only read. The
     server ends with its stdin.
-
-    Args:
-        indexes: Index to search; repeatable. Its name is its folder's.
-        model: The encoder of `similar`. Default: that of the first index, else mini.
 
     Raises:
         UsageError: The extra ``mcp`` is not installed, or two indexes have one name.
         NotFoundError: A model or an index does not exist.
         CheckFailedError: An index is damaged, or its model has changed.
     """
-    require("mcp", extra="mcp")
-    _check_index_names(indexes)
-    from promptcli.index.inputs import is_named
-    from promptcli.serving.agents import make_server
 
-    models = {}
-    if is_named(model) or not indexes:
-        models = _models([model or Choice("mini")])
-    searched = _indexes(indexes, models, model if isinstance(model, Choice) else Choice())
-    encoders = [*models.values(), *(index.encoder for index in searched.values())]
-    server = make_server(searched, encoders[0])
-    note(f"ready for an agent; indexes: {', '.join(searched) or 'none'}")
-    stdin = os.dup(0)  # the protocol's library puts another in its place
-    # The thread that reads stdin waits for a line, whatever happens; a signal leaves it behind.
-    context = contextvars.copy_context()
-    _until_client_leaves(Worker().submit(context.run, server.run, "stdio"), stdin)
+    indexes: Sequence[str | Path] = option((), _INDEXES, names="index", metavar="DIR")
+    _: KW_ONLY
+    model: "Model | None" = option(
+        None,
+        "The encoder of `similar`. Default: that of the first index, else mini.",
+        names="model m",
+        typed=str,
+        kind="named model",
+    )
+
+    def run(self) -> None:
+        require("mcp", extra="mcp")
+        _check_index_names(self.indexes)
+        from promptcli.index.inputs import is_named
+        from promptcli.serving.agents import make_server
+
+        model = self.model
+        models = {}
+        if is_named(model) or not self.indexes:
+            models = _models([model or Choice("mini")])
+        searched = _indexes(self.indexes, models, model if isinstance(model, Choice) else Choice())
+        encoders = [*models.values(), *(index.encoder for index in searched.values())]
+        server = make_server(searched, encoders[0])
+        note(f"ready for an agent; indexes: {', '.join(searched) or 'none'}")
+        stdin = os.dup(0)  # the protocol's library puts another in its place
+        # The thread that reads stdin waits for a line, whatever happens; a signal leaves it behind.
+        context = contextvars.copy_context()
+        _until_client_leaves(Worker().submit(context.run, server.run, "stdio"), stdin)
 
 
-#: Seconds in which a server of agents ends after its client's end.
-_PATIENCE = 3.0
+serve_agents = function_of(ServeAgentsJob, "serve_agents")
 
 
 def _until_client_leaves(running: Future[None], stdin: int) -> None:
