@@ -1,6 +1,7 @@
 """The model card: a README with the metadata that the hub reads, and how the model is loaded."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +13,10 @@ from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.names import words_only
 from promptcli.data.hub import FILES, TRAINING_FILES
 from promptcli.data.task_table import TASKS, TaskName
+from promptcli.models.citations import bibtex
 from promptcli.models.entries import CARD, Entry, with_backbone
 from promptcli.recipe import Recipe
+from promptcli.settings import value_typed
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,63 @@ def write_card(
         "A sentence encoder: vectors of sentences, compared by cosine.\n\n"
         f"```python\n{use}\n```\n\n| part | |\n|---|---|\n{parts}\n"
     )
+    trained = entry.provenance.get("trained")
+    if trained and "settings" in trained:
+        text += _training_section(without_paths(trained))
     (folder / CARD).write_text(text, encoding="utf-8")
+
+
+def _training_section(facts: Mapping[str, Any]) -> str:
+    """Return how a model was trained: enough to do it again, and what to cite for it."""
+    form = "supervised" if facts["supervised"] else "unsupervised"
+    source = Path(str(facts["source"])).name
+    rows = {
+        "method": f"{facts['method']}, {form}",
+        "data": f"{source}, {facts['examples']:,} examples, SHA-256 {facts['data']}",
+        "development pairs": f"{facts['chosen_by']}, SHA-256 {facts['development']}",
+        "seed": _choice_of_seed(facts),
+        "checkpoint": f"step {facts['best_step']}, the best on {facts['chosen_by']}",
+        "precision": facts["precision"],
+        "processes": facts["processes"],
+    }
+    versions = facts.get("versions", {})
+    if versions:
+        rows["versions"] = ", ".join(f"{name} {number}" for name, number in versions.items())
+    if facts.get("command"):
+        rows["command"] = facts["command"]
+    lines = ["", "## Training", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {_cell(value)} |" for name, value in rows.items()]
+    lines += ["", *_settings_table(facts), "", "## Citation", "", "```bibtex"]
+    lines += [bibtex(facts["method"]), "```", ""]
+    return "\n".join(lines)
+
+
+def _choice_of_seed(facts: Mapping[str, Any]) -> str:
+    """Return the seed of the run that became the model, and how the run was chosen."""
+    seed = facts.get("settings", facts)["seed"]
+    runs = facts.get("runs", [])
+    if len(runs) < 2:
+        return f"{seed}, the only run"
+    return f"{seed}, of the run that is the best of {len(runs)} on {facts['chosen_by']}"
+
+
+def _settings_table(facts: Mapping[str, Any]) -> list[str]:
+    """Return every setting, where it comes from, and the paper's where that is another."""
+    papers = {each["setting"]: each["paper"] for each in facts.get("differs_from_paper", [])}
+    sources = facts.get("settings_from", {})
+    lines = ["| setting | value | from | paper's, where it differs |", "|---|---|---|---|"]
+    for name, value in facts.get("settings", {}).items():
+        paper = ""
+        if name in papers:
+            paper = _cell(value_typed(papers[name]))
+        cells = (name.replace("_", "-"), _cell(value_typed(value)), sources.get(name, ""), paper)
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _cell(value: Any) -> str:
+    escaped = str(value).replace("|", "\\|")
+    return f"`{escaped}`"
 
 
 #: Split, in the hub's words, of a user's own pairs that chose the checkpoint.
@@ -135,7 +194,19 @@ def without_paths(value: Any) -> Any:
     folder.
     """
     if isinstance(value, dict):
-        return {key: without_paths(item) for key, item in value.items()}
+        named = {key: without_paths(item) for key, item in value.items()}
+        if isinstance(value.get("command"), str):
+            named["command"] = _command_without_paths(value["command"])
+        return named
     if isinstance(value, list | tuple):
         return [without_paths(item) for item in value]
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+
+
+def _command_without_paths(command: str) -> str:
+    """Return a command line in which a path of this machine is only the name of its file."""
+    words = []
+    for word in shlex.split(command):
+        option, equals, value = word.rpartition("=")
+        words.append(f"{option}{equals}{without_paths(value)}")
+    return shlex.join(words)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,16 +14,19 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
+import promptcli as pc
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models.card import write_card
+from promptcli.models.citations import PAPERS
 from promptcli.models.exporting import export_merged, export_peft, export_sentence_transformers
 from promptcli.models.foreign_formats import read_folder
-from promptcli.models.loading import open_model
+from promptcli.models.loading import open_model, open_registry
 from promptcli.models.registry import Entry, Registry
 from promptcli.models.sentence_transformers_format import PROBES, TYPED, check_parity, lowest_cosine
 from promptcli.recipe import RECIPES, Recipe
+from promptcli.training.methods import METHODS
 from tests.embed_running import refused
 from tests.making import random_encoder, random_numbers
 from tests.reference import sentence_transformers_folder
@@ -224,6 +228,39 @@ def test_a_card_says_which_own_pairs_chose_the_checkpoint(tmp_path):
         ("held-out.tsv", "test"),
     ]
     assert str(tmp_path) not in card.content
+
+
+def test_the_card_of_a_trained_model_is_enough_to_train_and_to_cite_it(
+    run, tmp_path, tiny_folder, few_demo_pairs
+):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(SENTENCES))
+    given = ("--backbone", tiny_folder("bert"), "--batch-size", "4", "--epochs", "1")
+    seeds = ("--seeds", "2", "--set", "temperature=0.07")
+    ran = run("train", "simcse", "--data", texts, *given, *seeds, "--name", "mine")
+    assert ran.code == 0, ran.err
+    entry = open_registry().load("mine")
+    facts = entry.provenance["trained"]
+    write_card(tmp_path, entry, entry.recipe, use="")
+    card = (tmp_path / "README.md").read_text()
+    for told in ("simcse, unsupervised", facts["data"], facts["development"], "best of 2"):
+        assert told in card
+    for setting in facts["settings"]:
+        assert f"| {setting.replace('_', '-')} |" in card
+    assert "| temperature | `0.07` | given | `0.05` |" in card
+    assert "@inproceedings{gao-etal-2021-simcse," in card and "@software{promptcli," in card
+    assert f"promptcli {pc.__version__}, python" in card
+    assert "| command | `" in card and str(tmp_path) not in card
+    assert str(tiny_folder("bert")) not in card
+    [row] = [row for row in run("models", "list", "--json").json if row["name"] == "mine"]
+    assert row["trained"] == "simcse"
+
+
+def test_every_method_of_a_paper_can_be_cited():
+    assert METHODS.own.keys() - PAPERS.keys() == {"distill"}
+    page = (Path(__file__).parents[2] / "docs" / "cite.md").read_text()
+    for method, paper in PAPERS.items():
+        assert f"`{method}`" in page and (paper.doi or paper.eprint) in page, method
 
 
 def test_bad_input_is_one_line_and_nothing_is_written(

@@ -74,7 +74,7 @@ def list_models(
     if json:
         console.result_json(rows)
         return
-    heads = ["name", "method", "score", "backbone", "width", "origin", "created"]
+    heads = ["name", "trained", "method", "score", "backbone", "width", "origin", "created"]
     cells = []
     for row in rows:
         cells.append([_listed(head, row[head]) for head in heads])
@@ -280,6 +280,7 @@ def _row(card: Entry) -> dict[str, Any]:
     return {
         "name": card.name,
         "origin": "shipped" if card.name in SHIPPED else "saved",
+        "trained": card.provenance.get("trained", {}).get("method"),
         "method": method_line(card.recipe),
         "score": score,
         "backbone": card.recipe.backbone,
