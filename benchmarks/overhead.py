@@ -32,9 +32,9 @@ def timed(name, function):
     return call
 
 def open_encoder(*given, **options):
-    from promptcli.encoder.encoder import Encoder
-    if Encoder.encode_report.__name__ != "call":
-        Encoder.encode_report = timed("encode", Encoder.encode_report)
+    from promptcli.encoder.encoder import TorchEncoder
+    if TorchEncoder.encode_report.__name__ != "call":
+        TorchEncoder.encode_report = timed("encode", TorchEncoder.encode_report)
     return opened(*given, **options)
 
 opened = encoders.open_encoder

@@ -38,7 +38,7 @@ class FakeEncoder:
         self.pause = pause
         self.most = most
         self.calls = []
-        self.members, self.tensors, self.leading = [], dict, LeadingTexts()
+        self.parts, self.tensors, self.leading = [self], dict, LeadingTexts()
 
     def in_role(self, role, *, report=False):
         return self
@@ -54,8 +54,11 @@ class FakeEncoder:
             vectors, np.array([len(sentence.split()) > self.max_length for sentence in sentences])
         )
 
-    def encode_windows(self, windows, *, fresh_biases=False, **options):
+    def encode_windows(self, windows, **options):
         return (self.encode_report(window, **options) for window in windows)
+
+    def fresh(self):
+        return self
 
     def encode(self, sentences, *, progress=lambda done: None):
         return self.encode_report(sentences, progress=progress).vectors

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from promptcli import extensions
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import make_encoder
 from promptcli.encoder.pooling import WEIGHTS
 from promptcli.encoder.prompts import PROMPTS
 from promptcli.encoder.transforms import TRANSFORMS
@@ -117,7 +117,7 @@ OWN = {
 def test_code_and_version_of_a_plugin_decide_the_fingerprint(recipe, package, tiny_backbone):
     def fingerprint(**changes):
         package.load(**changes)
-        return Encoder(recipe, tiny_backbone("bert"), {}).fingerprint
+        return make_encoder(recipe, tiny_backbone("bert"), {}).fingerprint
 
     first = fingerprint()
     assert fingerprint() == first
@@ -126,11 +126,11 @@ def test_code_and_version_of_a_plugin_decide_the_fingerprint(recipe, package, ti
 
 def test_an_encoder_without_plugins_keeps_its_fingerprint(package, tiny_backbone):
     package.load()
-    encoder = Encoder(RECIPES["last-avg"], tiny_backbone("bert"), {})
+    encoder = make_encoder(RECIPES["last-avg"], tiny_backbone("bert"), {})
     assert not encoder.extensions and "extensions" not in encoder.provenance
     before = encoder.fingerprint
     package.load(factor=3.0)
-    assert Encoder(RECIPES["last-avg"], tiny_backbone("bert"), {}).fingerprint == before
+    assert make_encoder(RECIPES["last-avg"], tiny_backbone("bert"), {}).fingerprint == before
 
 
 def test_eval_and_embed_notice_a_changed_formula(
@@ -160,5 +160,5 @@ def test_eval_and_embed_notice_a_changed_formula(
 
 def test_a_row_that_a_program_puts_in_itself_counts(tiny_backbone, monkeypatch):
     monkeypatch.setitem(WEIGHTS, "mine", WEIGHTS["avg"])
-    encoder = Encoder(Recipe(pooling="last/mine"), tiny_backbone("bert"), {})
+    encoder = make_encoder(Recipe(pooling="last/mine"), tiny_backbone("bert"), {})
     assert [extension.name for extension in encoder.extensions] == ["mine"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
     from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
-    from promptcli.encoder.encoder import Encoder
+    from promptcli.encoder.encoder import TorchEncoder
     from promptcli.evaluation.scores import Label
     from promptcli.models.loading import Model, Sentences
 
@@ -56,7 +56,7 @@ class Analysis:
     coloured: bool = False  #: takes a column beside the sentences
 
     def run_on(
-        self, encoders: "Sequence[Encoder]", content: Any, values: Mapping[str, Any]
+        self, encoders: "Sequence[TorchEncoder]", content: Any, values: Mapping[str, Any]
     ) -> "list[Found]":
         """Return the result for each encoder, of an input and the settings."""
         module, _, function = self.run.partition(":")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.encoding import encode_together
 from promptcli.errors import UsageError
 from promptcli.notes import stage
@@ -103,7 +103,9 @@ class Anisotropy:
     truncated: int = 0  #: sentences that lost tokens to the longest input
 
 
-def sentence_anisotropy(encoders: Sequence[Encoder], sentences: Sequence[str]) -> list[Anisotropy]:
+def sentence_anisotropy(
+    encoders: Sequence[TorchEncoder], sentences: Sequence[str]
+) -> list[Anisotropy]:
     """Return the anisotropy of each encoder's sentence vectors (PromptBERT, table 1; Ditto, table
     5).
 
@@ -125,7 +127,7 @@ def sentence_anisotropy(encoders: Sequence[Encoder], sentences: Sequence[str]) -
 
 
 def prepared_anisotropy(
-    encoders: Sequence[Encoder], sentences: Sequence[str], **preparation: Any
+    encoders: Sequence[TorchEncoder], sentences: Sequence[str], **preparation: Any
 ) -> list[Anisotropy]:
     """Return ``sentence_anisotropy`` of the sentences that the fields of a ``Preparation`` choose
     and treat.
@@ -163,7 +165,9 @@ class Uniformity:
     sentences: int  #: of ``uniformity``: both sides of every pair, repeated ones included
 
 
-def measure_uniformity(encoders: Sequence[Encoder], tasks: Sequence[STSTask]) -> list[Uniformity]:
+def measure_uniformity(
+    encoders: Sequence[TorchEncoder], tasks: Sequence[STSTask]
+) -> list[Uniformity]:
     """Return each encoder's alignment and uniformity on graded pairs.
 
     There is no official code. SimCSE's authors take all of STS-B and normalise the vectors first;

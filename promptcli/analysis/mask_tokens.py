@@ -10,7 +10,7 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.head import MLMHead
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.encoding import encode_together
 from promptcli.errors import UsageError, unknown
 from promptcli.recipe import Recipe
@@ -46,7 +46,7 @@ PLACES: dict[str, Callable[[MLMHead, Tensor, Tensor], Tensor]] = {
 
 
 def mask_tokens(
-    encoders: Sequence[Encoder], sentences: Sequence[str], *, top: int
+    encoders: Sequence[TorchEncoder], sentences: Sequence[str], *, top: int
 ) -> list[list[MaskTokens]]:
     """Return ``predict_mask_tokens`` for each encoder's backbone and recipe."""
     return [
@@ -70,11 +70,11 @@ def predict_mask_tokens(
             f"{count} tokens are not allowed; the vocabulary gives 1 to {len(backbone.token_rows)}"
         )
     head = backbone.head
-    plain = Encoder(
+    plain = make_encoder(
         recipe.replace(pooling="last/mask", transforms=(), denoise="none"), backbone, {}
     )
     at_hidden = replace(denoising, place="hidden")
-    denoised = Encoder(plain.recipe.replace(denoise=str(at_hidden)), backbone, {})
+    denoised = make_encoder(plain.recipe.replace(denoise=str(at_hidden)), backbone, {})
     of_plain, of_denoised = encode_together([plain, denoised], sentences)  # one pass serves both
     state = torch.from_numpy(of_plain.vectors).to(backbone.device)
     difference = torch.from_numpy(of_denoised.vectors).to(backbone.device)

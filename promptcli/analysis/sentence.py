@@ -18,7 +18,7 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.batching import TOKEN_BUDGET, make_batch
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.pooling.tfidf import fit_idf
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
@@ -67,12 +67,12 @@ def correlate(values: NDArray[np.floating], weights: NDArray[np.float64]) -> Cor
     return Correlation(pearson, statistics.spearman(values, weights))
 
 
-def plain_encoder(backbone: Backbone) -> Encoder:
+def plain_encoder(backbone: Backbone) -> TorchEncoder:
     """Return an encoder without a template, for its inputs."""
-    return Encoder(Recipe(backbone=backbone.name), backbone, {})
+    return make_encoder(Recipe(backbone=backbone.name), backbone, {})
 
 
-def corpus_idf(encoder: Encoder, corpus: Sequence[str]) -> NDArray[np.float32]:
+def corpus_idf(encoder: TorchEncoder, corpus: Sequence[str]) -> NDArray[np.float32]:
     """Return idf (v,), counted on the encoder's inputs of the sentences that are not empty."""
     texts = [sentence for sentence in corpus if sentence.strip()]
     if not texts:
@@ -83,7 +83,7 @@ def corpus_idf(encoder: Encoder, corpus: Sequence[str]) -> NDArray[np.float32]:
     return idf
 
 
-def tokenize(encoder: Encoder, sentence: str) -> list[int]:
+def tokenize(encoder: TorchEncoder, sentence: str) -> list[int]:
     """Return the t token ids of a sentence, the special token at either end included."""
     inputs = encoder.inputs([sentence])
     backbone = encoder.backbone
@@ -123,7 +123,7 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
         pooling = f"last/ditto:{head}"
     else:
         pooling = "last/ditto"
-    encoder = Encoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
+    encoder = make_encoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
     read = encoder.recipe.parts.pooling.head
     assert read is not None
     layer = read.layer - 1

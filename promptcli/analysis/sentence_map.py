@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.encoding import encode_together
 from promptcli.errors import UsageError, look_up, require
 from promptcli.notes import stage
@@ -37,7 +37,7 @@ class SentenceMap:
 
 
 def map_sentences(
-    encoders: Sequence[Encoder],
+    encoders: Sequence[TorchEncoder],
     sentences: Sequence[str],
     *,
     method: str,

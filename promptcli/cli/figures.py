@@ -8,7 +8,7 @@ from promptcli.analysis.geometry import measure_uniformity
 from promptcli.analysis.sentence import attention, impact
 from promptcli.analysis.token_bias import token_bias
 from promptcli.cli import pictures
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import make_encoder
 from promptcli.errors import NotFoundError, lacking
 from promptcli.recipe import RECIPES
 from promptcli.reproducing.contexts import Draw, MeasurementContext
@@ -66,7 +66,7 @@ def _uniformity(path: Path, context: MeasurementContext) -> None:
     encoders = []
     for name in _COMPARED:
         recipe = with_head(RECIPES[name], context).replace(backbone=context.backbone.name)
-        encoders.append(Encoder(recipe, context.backbone, {}))
+        encoders.append(make_encoder(recipe, context.backbone, {}))
     found = measure_uniformity(encoders, splits.content)
     title = f"{context.backbone_facts['name']}, {' + '.join(pictures.ALL_STS_B)}"
     pictures.draw_uniformity(path, dict(zip(_COMPARED, found, strict=True)), title)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from promptcli.data.vectors import EmbedReport, EmbedSettings
     from promptcli.data.vectors.part_folder import PartsManifest
     from promptcli.embedding.parts import PartJob
-    from promptcli.encoder.encoder import Encoder
-    from promptcli.encoder.sentence_encoder import SentenceEncoder
+    from promptcli.encoder.encoder import TorchEncoder
+    from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
 
 _PARTS = "Parts"
@@ -47,7 +47,7 @@ class Embedded:
     """The result of ``embed``."""
 
     output: Path | None  #: the vector file; None: a stream
-    encoder: "SentenceEncoder"
+    encoder: "Encoder"
     report: "EmbedReport"
     seconds: float | None  #: None: the same call had made the file before
 
@@ -195,7 +195,7 @@ class EmbedJob(Job[Embedded]):
 
     def _write(
         self,
-        encoder: "SentenceEncoder",
+        encoder: "Encoder",
         source: "Rows",
         target: Path | None,
         settings: "EmbedSettings",
@@ -427,7 +427,7 @@ class EmbedPartsJob(Job[EmbeddedParts]):
         with bad_rows(bad_lines) as bad:
             return settings, parts_of.counted_inputs(folder, names, settings, self.shards, bad)
 
-    def _open_encoder(self, inputs: "list[InputFile]") -> "Encoder":
+    def _open_encoder(self, inputs: "list[InputFile]") -> "TorchEncoder":
         """Return the encoder; texts of the inputs are at hand for its calibration."""
         from promptcli.data.dialect import TEXT
         from promptcli.data.rows import read_range

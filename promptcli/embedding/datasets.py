@@ -14,7 +14,8 @@ from promptcli.data.dialect import TEXT, ColumnChoice
 from promptcli.data.rows import column_texts, windows
 from promptcli.embedding.parts import wanted_device, with_absolute_backbone
 from promptcli.embedding.writing import WINDOW, WINDOW_CHARACTERS
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder
+from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import UsageError
 from promptcli.models import loading
 from promptcli.notes import is_offline, without_network
@@ -58,7 +59,7 @@ def _texts(values: Sequence[Any], column: str) -> list[str]:
         raise UsageError(f"the data set: {error}") from None
 
 
-def _with_vectors(table: Any, encoder: Encoder, work: _Addition) -> Any:
+def _with_vectors(table: Any, encoder: TorchEncoder, work: _Addition) -> Any:
     """Return an Arrow table or batch with one more column, ``fixed_size_list<float>[d]``."""
     texts = _texts(table.column(work.text).to_pylist(), work.text)
     numbers = pa.array(encoder.encode(texts).reshape(-1))
@@ -92,7 +93,7 @@ def _embed_arrow(dataset: Any, work: _Addition) -> Any:
     return made
 
 
-def _arrow_batches(reader: Iterable[Any], encoder: Encoder, work: _Addition) -> Iterator[Any]:
+def _arrow_batches(reader: Iterable[Any], encoder: TorchEncoder, work: _Addition) -> Iterator[Any]:
     for batch in windows(reader, WINDOW, WINDOW_CHARACTERS):
         yield _with_vectors(batch, encoder, work)
 

@@ -27,7 +27,7 @@ from promptcli.data.rows import InputFile, read_range
 from promptcli.data.vectors.formats import ParquetSink, opened
 from promptcli.data.vectors.part_folder import PartsManifest, about_part, part_name, parts_in
 from promptcli.embedding.writing import embed_stream
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import CheckFailedError, PromptcliError
 from promptcli.models import loading
 from promptcli.models.entries import Entry
@@ -59,7 +59,7 @@ class PartJob:
     entry: Entry
     device: str = "auto"
     offline: bool = False
-    encoder: Encoder | None = None
+    encoder: TorchEncoder | None = None
 
     def make(self, shard: int, progress: Advance = lambda done: None) -> int:
         """Encode the rows of a shard into its part, which takes its name when it is complete.
@@ -75,11 +75,10 @@ class PartJob:
         ):
             batches = read_range(self.inputs, start, stop, str(self.folder))
             report = embed_stream(
-                encoder,
+                encoder.fresh(),  # for the same bits, whatever this process has encoded before
                 batches,
                 sink,
                 self.manifest.settings,
-                fresh_biases=True,
                 first=start,
                 progress=progress,
             )
@@ -96,7 +95,7 @@ class PartJob:
         entry = with_absolute_backbone(self.entry)
         return replace(self, folder=self.folder.absolute(), inputs=inputs, entry=entry)
 
-    def _open(self) -> Encoder:
+    def _open(self) -> TorchEncoder:
         model = self.manifest.model
         with without_network(self.offline):
             backend = str(model.get("backend", "torch"))

@@ -19,7 +19,7 @@ from promptcli.embedding.markdown import Heading, outline, read_front_matter
 from promptcli.embedding.splitting import Splitter
 
 if TYPE_CHECKING:
-    from promptcli.encoder.sentence_encoder import SentenceEncoder
+    from promptcli.encoder.sentence_encoder import Encoder
 
 #: How the lines of a text become rows: by the look of each text, or all in one way.
 AUTO, PASSAGES, LINES = WAYS = ("auto", "passages", "lines")
@@ -115,7 +115,7 @@ def has_passages(head: Sequence[str], name: str | Path, way: str) -> bool:
 
 
 def passages_of(
-    lines: Iterable[str], head: Sequence[str], name: str | Path, encoder: "SentenceEncoder"
+    lines: Iterable[str], head: Sequence[str], name: str | Path, encoder: "Encoder"
 ) -> Iterator[Passage]:
     """Yield the passages of a text, which fit the window of an encoder.
 
@@ -220,7 +220,7 @@ class _Outline:
 class _Reader:
     """Reads the passages of a text."""
 
-    def __init__(self, encoder: "SentenceEncoder", *, markdown: bool, wrapped: bool) -> None:
+    def __init__(self, encoder: "Encoder", *, markdown: bool, wrapped: bool) -> None:
         self._markdown = markdown
         self._wrapped = wrapped
         # its Markdown splitter takes code in a sentence for a better place to split than the end of

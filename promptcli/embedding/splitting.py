@@ -10,7 +10,7 @@ from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
     from promptcli.data.rows import RecordBatch
-    from promptcli.encoder.sentence_encoder import SentenceEncoder
+    from promptcli.encoder.sentence_encoder import Encoder
 
 #: The end of the id of a part: ``7#2`` is the second part of row 7.
 PART = r"#[1-9]\d*$"
@@ -24,8 +24,8 @@ class Splitter:
     A text that fits is one part.
     """
 
-    def __init__(self, encoder: "SentenceEncoder") -> None:
-        self._encoders = encoder.members or [encoder]
+    def __init__(self, encoder: "Encoder") -> None:
+        self._encoders = encoder.parts
         self.window = min(each.max_length for each in self._encoders)  #: in tokens
 
     def parts(self, text: str) -> list[str]:

@@ -25,7 +25,7 @@ from promptcli.data.vectors import (
 )
 from promptcli.data.vectors.formats import Sink, open_sink
 from promptcli.data.vectors.precision import PRECISIONS, Measured, unit
-from promptcli.encoder.sentence_encoder import SentenceEncoder
+from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import PromptcliError
 from promptcli.notes import Advance
@@ -39,7 +39,7 @@ WINDOW_CHARACTERS = 8 << 20
 
 
 def embed_file(
-    encoder: SentenceEncoder,
+    encoder: Encoder,
     source: Rows,
     target: Path,
     settings: EmbedSettings = EmbedSettings(),  # noqa: B008 - it is frozen
@@ -77,7 +77,7 @@ def embed_file(
     return report
 
 
-def manifest_of(encoder: SentenceEncoder, settings: EmbedSettings) -> Manifest:
+def manifest_of(encoder: Encoder, settings: EmbedSettings) -> Manifest:
     """Return what every manifest of vectors says."""
     libraries = ("torch", "transformers", "tokenizers", "numpy", "pyarrow")
     return Manifest(
@@ -94,21 +94,18 @@ def manifest_of(encoder: SentenceEncoder, settings: EmbedSettings) -> Manifest:
 
 
 def embed_stream(
-    encoder: SentenceEncoder,
+    encoder: Encoder,
     batches: Iterable[RecordBatch],
     sink: Sink,
     settings: EmbedSettings = EmbedSettings(),  # noqa: B008 - it is frozen
     *,
     batch_size: int | None = None,
-    fresh_biases: bool = False,
     first: int = 0,
     progress: Advance = lambda done: None,
 ) -> EmbedReport:
     """Encode batches of sentences window by window into a sink.
 
     Row i is sentence i, ``first`` + i in messages.
-
-    ``fresh_biases``: for the same bits whatever this process has encoded before (see ``Encoding``).
 
     The ranges of int8 are those of the first window. ``progress`` is called with the number of
     sentences newly done.
@@ -120,9 +117,7 @@ def embed_stream(
         measured = Measured(settings.precision)
     read, held = itertools.tee(windows(batches, WINDOW, WINDOW_CHARACTERS))
     texts = (batch.column("text").to_pylist() for batch in read)
-    windows_encoded = encoder.encode_windows(
-        texts, progress=progress, most=batch_size, fresh_biases=fresh_biases
-    )
+    windows_encoded = encoder.encode_windows(texts, progress=progress, most=batch_size)
     for encoded, batch in zip(windows_encoded, held, strict=True):
         if first + rows == 0:
             note_unknown_letters(encoder, batch.column("text").to_pylist())

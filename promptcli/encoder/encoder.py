@@ -1,9 +1,15 @@
-"""Encoder: a recipe with its weights, sentences in and vectors out."""
+"""A recipe with its weights: sentences in, vectors out, in four steps.
 
-import abc
+``PromptEncoder.encode_batch`` has them: prompt, backbone, pooling, transforms. ``encoding.py``
+calls it with sentences sorted by length and in batches, and puts the vectors back in order.
+"""
+
+import copy
 import functools
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,6 +24,7 @@ from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.given import check_texts
+from promptcli.encoder.batching import make_batch
 from promptcli.encoder.denoising import Biases, bias_batch
 from promptcli.encoder.encoded import Encoded, Progress, silent
 from promptcli.encoder.encoding import encode_together, encode_windows
@@ -25,8 +32,8 @@ from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.encoder.prompts import build_prompt
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.sentence_encoder import SentenceEncoder, longest_input
-from promptcli.encoder.static_encoder import StaticEncoder, check_words_only
+from promptcli.encoder.sentence_encoder import Encoder, longest_input, no_text_in_front
+from promptcli.encoder.static_encoder import check_words_only
 from promptcli.encoder.streams import Graph
 from promptcli.encoder.template import Inputs, Template, text_rule
 from promptcli.encoder.tensor_names import TUNED
@@ -34,43 +41,26 @@ from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Stage, Transform
 from promptcli.errors import UsageError, WrongKindError
 from promptcli.extensions import Extension, used_extensions
-from promptcli.grammar import MeanSpec, PromptSpec, parse_prompt
+from promptcli.grammar import MeanSpec, parse_prompt
 from promptcli.recipe import MASK, SLOT, LeadingTexts, Recipe
 
 
-class Encoder(SentenceEncoder):
-    """h(s) = T(sum_t w_t x_t), (x, w) read from Backbone(Prompt(s)).
+class TorchEncoder(Encoder):
+    """h(s) = T(sum_t w_t x_t), (x, w) read from Backbone(Prompt(s)), computed by torch.
 
     T are the recipe's transforms. A recipe with denoising subtracts h_hat, the vector of the
-    template without a sentence, before T or after a stage of it. A recipe of several prompts
-    averages their sums, each denoised on its own, before T.
-
-    It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. Nothing
-    in it changes what it encodes, so several threads may call it.
+    template without a sentence, before T or after a stage of it. ``make_encoder`` makes a
+    ``PromptEncoder``, or a ``MeanEncoder`` of several prompts.
 
     A recipe's prompt, ``self.prompt``, is a template around the sentence, or learned vectors. What
     sentence-transformers calls prompts, the arguments ``prompt`` and ``prompt_name`` of ``encode``
     and the property ``prompts``, are ``self.leading``: texts in front of a sentence, for queries
     and for documents, say.
-
-    Example:
-        >>> import promptcli as pc
-        >>> encoder = pc.load(pc.RECIPES["prompt"], device="cpu")
-        >>> encoder.encode(["A cat sleeps.", "Two dogs play."]).shape
-        (2, 256)
-        >>> encoder.encode("A cat sleeps.").shape
-        (256,)
     """
 
     backbone: Backbone
-
-    def __new__(cls, *args: Any, **_: Any) -> "Encoder":
-        """Refuse anything but a recipe; ``promptcli.load`` opens a model by its name."""
-        if args and not isinstance(args[0], Recipe):
-            raise UsageError(
-                f"Encoder({args[0]!r:.60}) is not how a model is opened; call promptcli.load"
-            )
-        return super().__new__(cls)
+    prompt: Prompt  #: of several prompts, the first
+    pooling: Pooling
 
     def __init__(
         self,
@@ -83,28 +73,22 @@ class Encoder(SentenceEncoder):
     ) -> None:
         self.backbone = backbone
         self.leading = leading
-        parts = recipe.parts
-        self.denoising = parts.denoise
-        prompts: Sequence[PromptSpec] = ()
-        if isinstance(parts.prompt, MeanSpec):
-            prompts = parts.prompt.prompts
-        if prompts and self.denoising.place not in ("none", "hidden"):
-            raise UsageError(
-                f"denoise {recipe.denoise!r} comes after a transform, but the prompts of a mean are"
-                " denoised one by one, before it; give hidden"
-            )
+        self.denoising = recipe.parts.denoise
         with used_extensions() as used:
-            prompt_spec = self._build_parts(recipe, tensors, prompts, graphs)
+            prompt = self._build_prompt(recipe, tensors, graphs)
+            self.template = self.prompt.template
+            self.pooling = build_pooling(recipe.parts.pooling, backbone, tensors, self.template)
+            self.transforms: list[Transform] = build_transforms(
+                recipe.parts.transforms, backbone, tensors
+            )
         if backbone.extension is not None:
             used.add(backbone.extension)
         self._extensions = sorted(used)
-        if not self.members:  # which have checked their own prompts
-            _check_last_token(self.pooling, self.template, backbone)
         room = backbone.max_tokens - self.prompt.length
         self.max_length = longest_input(recipe.max_length, room, backbone.name)
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
         self.recipe = recipe.replace(
-            prompt=prompt_spec,
+            prompt=prompt,
             pooling=self.pooling.spec,
             transforms=tuple(transform.spec for transform in self.transforms),
         ).explicit()
@@ -114,50 +98,38 @@ class Encoder(SentenceEncoder):
         self.stages: list[Stage] = [("hidden", lambda vectors: vectors)]
         for transform in self.transforms:
             self.stages += transform.stages
-        #: h_hat, the template's vector without a sentence, by sentence length; kept between calls.
-        self.biases = Biases(
-            self.template, backbone, self.prompt, self.pooling, self.stages, self.denoising
-        )
-        #: An exported model that computes the vectors, pooling included, in the backbone's place;
-        #: None: torch computes them.
-        self.graph: Graph | None = None
-        if graphs and not self.members:
-            self.graph = graphs[0]
         self._check()
 
-    def _build_parts(
-        self,
-        recipe: Recipe,
-        tensors: Mapping[str, Tensor],
-        prompts: Sequence[PromptSpec],
-        graphs: Sequence[Graph],
+    @abstractmethod
+    def _build_prompt(
+        self, recipe: Recipe, tensors: Mapping[str, Tensor], graphs: Sequence[Graph]
     ) -> str:
-        """Make prompt, pooling and transforms; return the prompt with its arguments written out."""
-        parts = recipe.parts
-        # with members this encoder's own prompt and biases compute nothing
-        self.members: list[Encoder] = [
-            Encoder(
-                recipe.replace(prompt=str(prompt), transforms=()),
-                self.backbone,
-                tensors,
-                graphs=graphs[number : number + 1],
-            )
-            for number, prompt in enumerate(prompts)
-        ]
-        self.prompt: Prompt
-        if self.members:
-            self.prompt = self.members[0].prompt
-            members = [parse_prompt(member.prompt.spec) for member in self.members]
-            prompt_spec = str(MeanSpec(tuple(members)))
-        else:
-            self.prompt = build_prompt(parts.prompt, self.backbone, tensors)
-            prompt_spec = self.prompt.spec
-        self.template = self.prompt.template
-        self.pooling: Pooling = build_pooling(parts.pooling, self.backbone, tensors, self.template)
-        self.transforms: list[Transform] = build_transforms(
-            parts.transforms, self.backbone, tensors
-        )
-        return prompt_spec
+        """Make the prompt, or the prompts; return the recipe's with its arguments written out."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> "Sequence[PromptEncoder]":
+        """The encoders of single prompts whose vectors make its own."""
+
+    @abstractmethod
+    def combine(self, encoded: Sequence[Encoded]) -> Encoded:
+        """Return its own vectors from those of its parts."""
+
+    @abstractmethod
+    def prompted(self, text: str) -> "TorchEncoder": ...
+
+    def one_prompt(self) -> "PromptEncoder":
+        """Return the encoder itself; refuse the mean of several prompts."""
+        if len(self.parts) == 1:
+            return self.parts[0]
+        raise UsageError(f"this works with one template, not with the mean of {len(self.parts)}")
+
+    def inputs(self, sentences: Sequence[str]) -> Inputs:
+        """Return the model inputs of n sentences.
+
+        The mean of several prompts has an input for each, and is refused.
+        """
+        return self.one_prompt().inputs(sentences)
 
     def _check(self) -> None:
         text_rule(self.recipe.text_rule)
@@ -189,7 +161,7 @@ class Encoder(SentenceEncoder):
         if place != "none":  # refuses the template [X], which has no words to take the bias of
             bias_batch(self.template, [0], self.backbone, raw_positions=False)
 
-    def to(self, device: str | torch.device) -> "Encoder":
+    def to(self, device: str | torch.device) -> Self:
         """Return the encoder itself if it is on ``device``, else a copy there, computed by torch.
 
         ``device`` is a name that torch knows, such as cuda:0, or auto.
@@ -197,7 +169,9 @@ class Encoder(SentenceEncoder):
         target = torch.device(choose_device(str(device)))
         if target == self.device:
             return self
-        moved = Encoder(self.recipe, self.backbone.to(target), self.tensors(), leading=self.leading)
+        moved = type(self)(
+            self.recipe, self.backbone.to(target), self.tensors(), leading=self.leading
+        )
         moved.name = self.name
         return moved
 
@@ -207,7 +181,7 @@ class Encoder(SentenceEncoder):
         A graph stays behind, and torch computes in its place.
         """
         parts = (self.recipe, self.backbone, self.tensors())
-        return functools.partial(Encoder, leading=self.leading), parts, {"name": self.name}
+        return functools.partial(type(self), leading=self.leading), parts, {"name": self.name}
 
     def encode_report(
         self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
@@ -220,16 +194,17 @@ class Encoder(SentenceEncoder):
         *,
         progress: Progress = silent,
         most: int | None = None,
-        fresh_biases: bool = False,
     ) -> Iterator[Encoded]:
-        encoded = encode_windows(
-            [self], windows, progress=progress, most=most, fresh_biases=fresh_biases
-        )
+        encoded = encode_windows([self], windows, progress=progress, most=most)
         return (window for (window,) in encoded)
 
     @property
     def ordered(self) -> bool:
         return bool(self.transforms) and self.transforms[-1].ordered
+
+    @property
+    def loaded_backbone(self) -> Backbone | None:
+        return None if self._tuned else self.backbone
 
     @property
     def device(self) -> torch.device:
@@ -248,10 +223,7 @@ class Encoder(SentenceEncoder):
         return self.backbone.tokenizer
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return every learned or fitted tensor by name; the backbone's only if they were tuned.
-
-        Several prompts add none: they are words alone.
-        """
+        """Return every learned or fitted tensor by name; the backbone's only if they were tuned."""
         owners: list[Prompt | Weights | Transform] = [
             self.prompt,
             self.pooling.weights,
@@ -262,68 +234,12 @@ class Encoder(SentenceEncoder):
             tensors |= owner.tensors()
         return tensors | self._tuned
 
-    def prompted(self, text: str) -> "Encoder":
-        """Return the encoder that puts ``text`` in front of every sentence.
-
-        Only a prompt of words takes one: it goes directly before [X], in place of the model's
-        default text.
-        """
-        text, recipe = self._with_text(text)
-        if not self.leading.counted:
-            recipe = recipe.replace(pooling=self._pooling_without(text))
-        encoder = Encoder(
-            recipe,
-            self.backbone,
-            self.tensors(),
-            leading=self.leading.with_default(text),
-            graphs=[] if self.graph is None else [self.graph],
-        )
-        encoder.name = self.name
-        if self.graph is not None:
-            self._check_graph_fits(encoder, text)
-        return encoder
-
-    def _takes_text(self) -> bool:
-        return type(self.prompt) is Prompt and not self.members
-
     def _worded(self, sentences: Sequence[str]) -> list[str]:
         return self.prompt.sentences(sentences)
 
     def _bytes_of_tensors(self) -> Iterator[tuple[str, bytes]]:
         for name, tensor in sorted(self.tensors().items()):
             yield name, tensor.cpu().numpy().tobytes()
-
-    def _pooling_without(self, text: str) -> str:
-        """Return the pooling that leaves out the tokens of a text in front.
-
-        Models ask for it by ``include_prompt`` false. Each of its weights ``w`` becomes
-        ``from:k;w``, k the position of the first token after the text, which begins the template.
-        """
-        tokens = self.backbone.tokenizer
-        count = 0
-        if text:
-            blank = " " if tokens.start_blank else ""
-            count = len(tokens.start) + len(tokens.encode([blank + text])[0])
-        return str(self.recipe.parts.pooling.counted_from(count))
-
-    def _check_graph_fits(self, other: "Encoder", text: str) -> None:
-        """Refuse to let this encoder's graph compute another encoder that it does not fit.
-
-        A graph has fixed pooling and mask positions, and the bias of its own template.
-        """
-        assert self.graph is not None
-        backend = self.graph.provenance["backend"]
-        if self.denoising.place != "none":
-            raise UsageError(
-                f"the graph of backend {backend} computes no bias of another prompt than its own;"
-                " give torch"
-            )
-        exported = (self.pooling.spec, self.template.masks)
-        if exported != (other.pooling.spec, other.template.masks):
-            raise UsageError(
-                f"the graph of backend {backend} was made for another prompt than {text!r}; give"
-                " torch"
-            )
 
     @functools.cached_property
     def tokenizer(self) -> Any:
@@ -333,7 +249,7 @@ class Encoder(SentenceEncoder):
     @property
     def provenance(self) -> dict[str, Any]:
         """Where the backbone came from, and the precision it runs in; JSON-ready."""
-        graph = (self.members or [self])[0].graph
+        graph = self.parts[0].graph
         provenance = dict(vars(self.backbone.provenance))
         if self._extensions:
             provenance["extensions"] = [vars(extension) for extension in self._extensions]
@@ -343,6 +259,113 @@ class Encoder(SentenceEncoder):
         if self.backbone.tf32:
             dtype = TF32
         return {**provenance, "dtype": dtype}
+
+
+class PromptEncoder(TorchEncoder):
+    """The encoder of one prompt.
+
+    Example:
+        >>> import promptcli as pc
+        >>> encoder = pc.load(pc.RECIPES["prompt"], device="cpu")
+        >>> encoder.encode(["A cat sleeps.", "Two dogs play."]).shape
+        (2, 256)
+        >>> encoder.encode("A cat sleeps.").shape
+        (256,)
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        backbone: Backbone,
+        tensors: Mapping[str, Tensor],
+        *,
+        leading: LeadingTexts = LeadingTexts(),  # noqa: B008 - frozen
+        graphs: Sequence[Graph] = (),  # the exported model that computes it, if any
+    ) -> None:
+        super().__init__(recipe, backbone, tensors, leading=leading, graphs=graphs)
+        #: h_hat, the template's vector without a sentence, by sentence length; kept between calls.
+        self.biases = Biases(
+            self.template, backbone, self.prompt, self.pooling, self.stages, self.denoising
+        )
+
+    def _build_prompt(
+        self, recipe: Recipe, tensors: Mapping[str, Tensor], graphs: Sequence[Graph]
+    ) -> str:
+        self.prompt = build_prompt(recipe.parts.prompt, self.backbone, tensors)
+        #: An exported model that computes the vectors, pooling included, in the backbone's place;
+        #: None: torch computes them.
+        self.graph: Graph | None = graphs[0] if graphs else None
+        return self.prompt.spec
+
+    def _check(self) -> None:
+        _check_last_token(self.pooling, self.template, self.backbone)
+        super()._check()
+
+    @property
+    def parts(self) -> "Sequence[PromptEncoder]":
+        return [self]
+
+    def combine(self, encoded: Sequence[Encoded]) -> Encoded:
+        return encoded[0]
+
+    def fresh(self) -> "PromptEncoder":
+        encoder = copy.copy(self)
+        encoder.biases = self.biases.emptied()
+        return encoder
+
+    def encode_batch(
+        self,
+        rows: Sequence[Sequence[int]],
+        peers: Sequence["PromptEncoder"],
+        needs: Needs,
+        shared: SharedTokens | None = None,
+    ) -> list[Tensor]:
+        """Return the vectors (n, d) of a batch of rows of ids, of each of several encoders.
+
+        This is the path of a sentence: prompt, backbone, pooling, transforms. ``rows`` are of
+        ``inputs``. The ``peers`` have this encoder's ``input_key`` and share its pass, which
+        computes what all of them need.
+        """
+        batch = self.prompt.attach(self.batch(rows, shared))
+        states = self.backbone.run(batch, needs)
+        vectors = []
+        for peer in peers:
+            pooled = peer.pooling.pool(batch, states)
+            vectors.append(peer.apply_transforms(pooled, batch.host_lengths()))
+        return vectors
+
+    def inputs(self, sentences: Sequence[str]) -> Inputs:
+        """Return the ids of n sentences in the prompt's template."""
+        ids = self.pooling.weights.token_ids(self.prepared(sentences), self.backbone)
+        return self.template.splice(ids, self.max_length)
+
+    def batch(self, rows: Sequence[Sequence[int]], shared: SharedTokens | None = None) -> Batch:
+        """Return rows of ids as a batch on the backbone's device, padded.
+
+        ``shared``: the tokens that begin every row, if they are computed already.
+        """
+        slots = [self.template.mask_slots(len(row)) for row in rows]
+        pad = self.backbone.tokenizer.pad
+        batch = make_batch(rows, slots, pad, self.backbone.device, self.max_length)
+        return replace(batch, shared=shared)
+
+    def run(self, batch: Batch, needs: Needs) -> HiddenStates:
+        """Return what the backbone computes of a batch, with what the prompt has learned in it."""
+        return self.backbone.run(self.prompt.attach(batch), needs)
+
+    def apply_transforms(self, vectors: Tensor, lengths: np.ndarray) -> Tensor:
+        """Return pooled vectors (n, d) after transforms and denoising, of inputs of these lengths
+        (n,).
+        """
+        for name, step in self.stages:
+            vectors = step(vectors)
+            if name == self.denoising.place:
+                vectors = vectors - self.biases.at(self.sentence_lengths(lengths))
+        return vectors
+
+    def sentence_lengths(self, lengths: np.ndarray) -> np.ndarray:
+        """Return the tokens of the sentences in inputs of these lengths (n,)."""
+        return np.asarray((lengths - self.template.length).clip(min=0))
 
     @property
     def input_key(self) -> tuple[object, ...]:
@@ -355,22 +378,6 @@ class Encoder(SentenceEncoder):
             learned = id(self.prompt)
         text = (self.prompt.spec, self.recipe.period, self.recipe.text_rule)
         return (id(self.backbone), id(self.graph), *text, learned, self.max_length, rewriting)
-
-    def inputs(self, sentences: Sequence[str]) -> Inputs:
-        """Return the model inputs of n sentences.
-
-        The mean of several prompts has an input for each, and is refused.
-        """
-        if self.members:
-            raise UsageError(
-                f"this works with one template, not with the mean of {len(self.members)}"
-            )
-        ids = self.pooling.weights.token_ids(self.prepared(sentences), self.backbone)
-        return self.template.splice(ids, self.max_length)
-
-    def run(self, batch: Batch, needs: Needs) -> HiddenStates:
-        """Return what the backbone computes of a batch, with what the prompt has learned in it."""
-        return self.backbone.run(self.prompt.attach(batch), needs)
 
     def shared_tokens(self, needs: Needs, lengths: np.ndarray) -> SharedTokens | None:
         """Return the keys and values of the tokens that begin every input.
@@ -396,9 +403,126 @@ class Encoder(SentenceEncoder):
             return self.backbone.head.rows
         return None
 
+    def prompted(self, text: str) -> "PromptEncoder":
+        """Return the encoder that puts ``text`` in front of every sentence.
 
-#: What a static encoder lacks it has of an ``Encoder`` that it makes, so it passes for one.
-abc.ABCMeta.register(Encoder, StaticEncoder)
+        Only a prompt of words takes one: it goes directly before [X], in place of the model's
+        default text.
+        """
+        text, recipe = self._with_text(text)
+        if not self.leading.counted:
+            recipe = recipe.replace(pooling=self._pooling_without(text))
+        encoder = PromptEncoder(
+            recipe,
+            self.backbone,
+            self.tensors(),
+            leading=self.leading.with_default(text),
+            graphs=[] if self.graph is None else [self.graph],
+        )
+        encoder.name = self.name
+        if self.graph is not None:
+            self._check_graph_fits(encoder, text)
+        return encoder
+
+    def _takes_text(self) -> bool:
+        return type(self.prompt) is Prompt
+
+    def _pooling_without(self, text: str) -> str:
+        """Return the pooling that leaves out the tokens of a text in front.
+
+        Models ask for it by ``include_prompt`` false. Each of its weights ``w`` becomes
+        ``from:k;w``, k the position of the first token after the text, which begins the template.
+        """
+        tokens = self.backbone.tokenizer
+        count = 0
+        if text:
+            blank = " " if tokens.start_blank else ""
+            count = len(tokens.start) + len(tokens.encode([blank + text])[0])
+        return str(self.recipe.parts.pooling.counted_from(count))
+
+    def _check_graph_fits(self, other: "PromptEncoder", text: str) -> None:
+        """Refuse to let this encoder's graph compute another encoder that it does not fit.
+
+        A graph has fixed pooling and mask positions, and the bias of its own template.
+        """
+        assert self.graph is not None
+        backend = self.graph.provenance["backend"]
+        if self.denoising.place != "none":
+            raise UsageError(
+                f"the graph of backend {backend} computes no bias of another prompt than its own;"
+                " give torch"
+            )
+        exported = (self.pooling.spec, self.template.masks)
+        if exported != (other.pooling.spec, other.template.masks):
+            raise UsageError(
+                f"the graph of backend {backend} was made for another prompt than {text!r}; give"
+                " torch"
+            )
+
+
+class MeanEncoder(TorchEncoder):
+    """The mean of the vectors of several prompts, each denoised on its own, before the transforms.
+
+    ``mean:PROMPT || PROMPT`` (MetaEOL, ReverseEOL). The prompts are words: nothing is learned.
+    """
+
+    def _build_prompt(
+        self, recipe: Recipe, tensors: Mapping[str, Tensor], graphs: Sequence[Graph]
+    ) -> str:
+        spec = recipe.parts.prompt
+        assert isinstance(spec, MeanSpec)
+        if self.denoising.place not in ("none", "hidden"):
+            raise UsageError(
+                f"denoise {recipe.denoise!r} comes after a transform, but the prompts of a mean are"
+                " denoised one by one, before it; give hidden"
+            )
+        self._parts = []
+        for number, prompt in enumerate(spec.prompts):
+            single = recipe.replace(prompt=str(prompt), transforms=())
+            of_prompt = graphs[number : number + 1]
+            self._parts.append(PromptEncoder(single, self.backbone, tensors, graphs=of_prompt))
+        self.prompt = self._parts[0].prompt
+        return str(MeanSpec(tuple(parse_prompt(part.prompt.spec) for part in self._parts)))
+
+    @property
+    def parts(self) -> Sequence[PromptEncoder]:
+        return self._parts
+
+    def combine(self, encoded: Sequence[Encoded]) -> Encoded:
+        mean = np.mean([part.vectors for part in encoded], axis=0, dtype=np.float32)
+        vectors = torch.from_numpy(mean).to(self.device)
+        with torch.inference_mode():
+            for _, step in self.stages:
+                vectors = step(vectors)
+        truncated = np.any([part.truncated for part in encoded], axis=0)
+        tokens = np.sum([part.tokens for part in encoded], axis=0)
+        return Encoded(vectors.float().cpu().numpy(), truncated, tokens)
+
+    def fresh(self) -> "MeanEncoder":
+        encoder = copy.copy(self)
+        encoder._parts = [part.fresh() for part in self._parts]
+        return encoder
+
+    def prompted(self, text: str) -> TorchEncoder:
+        raise no_text_in_front(self.recipe.prompt)
+
+
+def make_encoder(
+    recipe: Recipe,
+    backbone: Backbone,
+    tensors: Mapping[str, Tensor],
+    *,
+    leading: LeadingTexts = LeadingTexts(),  # noqa: B008 - frozen
+    graphs: Sequence[Graph] = (),
+) -> TorchEncoder:
+    """Make the encoder of a recipe on a loaded backbone, as it is.
+
+    ``graphs`` are exported models, one for each prompt of the recipe.
+    """
+    kind: type[PromptEncoder] | type[MeanEncoder] = PromptEncoder
+    if isinstance(recipe.parts.prompt, MeanSpec):
+        kind = MeanEncoder
+    return kind(recipe, backbone, tensors, leading=leading, graphs=graphs)
 
 
 def build_encoder(
@@ -409,8 +533,8 @@ def build_encoder(
     tensors: Mapping[str, Tensor] | None = None,
     backbone: Backbone | None = None,
     leading: LeadingTexts = LeadingTexts(),  # noqa: B008 - frozen
-) -> Encoder:
-    """Make the encoder of a recipe.
+) -> TorchEncoder:
+    """Make the encoder of a recipe, with its backbone.
 
     For device and dtype see ``load``. ``backbone`` is a loaded one to share; tensors of a tuned
     backbone get a copy of their own.
@@ -429,7 +553,7 @@ def build_encoder(
         backbone.tf32 = dtype == TF32
         if tuned:
             backbone.tune(tuned)
-    return Encoder(recipe, backbone, tensors or {}, leading=leading)
+    return make_encoder(recipe, backbone, tensors or {}, leading=leading)
 
 
 def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

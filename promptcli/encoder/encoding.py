@@ -6,24 +6,23 @@ other encoders.
 """
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.states import Batch, HiddenStates, Needs, SharedTokens
+from promptcli.backbones.states import Batch, Needs, SharedTokens
 from promptcli.backbones.tokenizer import ID_BYTES, pack, unpack
 from promptcli.encoder.averaging import average_rows
 from promptcli.encoder.batching import (
     TOKEN_BUDGET,
     BatchSplitter,
     begin_fetch,
-    make_batch,
     plan_batches,
     to_device,
     token_budget,
@@ -39,8 +38,7 @@ from promptcli.encoder.streams import (
     check_not_forked,
     map_in_threads,
 )
-from promptcli.encoder.template import Inputs, Template
-from promptcli.encoder.transforms.transform import Stage
+from promptcli.encoder.template import Inputs
 from promptcli.grammar import DenoiseSpec
 from promptcli.notes import note
 
@@ -53,21 +51,14 @@ Fetch = Callable[[], dict[int, np.ndarray]]  #: waits for vectors from a device,
 Batches = Iterator[tuple[np.ndarray, list[tuple[np.ndarray, Fetch]]]]
 
 
-class Encodes(Protocol):
-    """An encoder, as the engine sees it."""
+class OnePrompt(Protocol):
+    """An encoder of one prompt, as the engine sees it."""
 
-    template: Template
     pooling: Pooling
     backbone: Backbone
     denoising: DenoiseSpec
-    stages: list[Stage]
     biases: Biases
     graph: Graph | None
-    max_length: int
-
-    @property
-    def members(self) -> "Sequence[Encodes]":
-        """The encoders of single prompts whose mean this one is; none if it has one prompt."""
 
     @property
     def width(self) -> int: ...
@@ -76,38 +67,53 @@ class Encodes(Protocol):
     @property
     def input_key(self) -> tuple[object, ...]: ...
     def inputs(self, sentences: Sequence[str]) -> Inputs: ...
+    def batch(self, rows: Sequence[Sequence[int]]) -> Batch: ...
     def averaged_rows(self) -> Tensor | None: ...
     def shared_tokens(self, needs: Needs, lengths: np.ndarray) -> SharedTokens | None: ...
-    def run(self, batch: Batch, needs: Needs) -> HiddenStates: ...
+    def sentence_lengths(self, lengths: np.ndarray) -> np.ndarray: ...
+    def apply_transforms(self, vectors: Tensor, lengths: np.ndarray) -> Tensor: ...
+    def encode_batch(
+        self,
+        rows: Sequence[Sequence[int]],
+        peers: Sequence[Any],
+        needs: Needs,
+        shared: SharedTokens | None = None,
+    ) -> list[Tensor]: ...
+
+
+class Encodes(Protocol):
+    """An encoder, as the engine sees it."""
+
+    @property
+    def parts(self) -> Sequence[OnePrompt]:
+        """The encoders of single prompts whose vectors make its own."""
+
+    def combine(self, encoded: Sequence[Encoded]) -> Encoded:
+        """Return its vectors from those of its parts."""
 
 
 class Encoding:
     """Encodes with several encoders, with one forward pass wherever the model input is the same.
 
-    An encoder of several prompts is computed prompt by prompt, and their mean is taken at the end.
+    An encoder of several prompts is computed prompt by prompt, and combines their vectors.
     """
 
-    def __init__(
-        self, encoders: Sequence[Encodes], *, most: int | None = None, fresh_biases: bool = False
-    ) -> None:
+    def __init__(self, encoders: Sequence[Encodes], *, most: int | None = None) -> None:
         """Plan the passes.
 
         Args:
             encoders: Each gets its own vectors.
             most: Most sentences in a forward pass; by default a budget of tokens decides.
-            fresh_biases: Compute the biases of denoising again. Those that an encoder keeps were
-                computed in batches of earlier calls, which may change their last bits.
         """
         check_not_forked()
         self._encoders = encoders
-        singles: list[Encodes] = []  # of one prompt each
+        self._parts: list[OnePrompt] = []
         for encoder in encoders:
-            singles += encoder.members or [encoder]
-        by_input: dict[tuple[object, ...], dict[int, Encodes]] = {}
-        for number, single in enumerate(singles):
-            by_input.setdefault(single.input_key, {})[number] = single
-        self._singles = singles
-        self._groups = [_Group(members, most, fresh_biases) for members in by_input.values()]
+            self._parts += encoder.parts
+        by_input: dict[tuple[object, ...], dict[int, OnePrompt]] = {}
+        for number, part in enumerate(self._parts):
+            by_input.setdefault(part.input_key, {})[number] = part
+        self._groups = [_Group(members, most) for members in by_input.values()]
 
     def windows(
         self, windows: Iterable[Sequence[str]], progress: Progress = silent
@@ -122,9 +128,14 @@ class Encoding:
             encoded: dict[int, Encoded] = {}
             for group, of_group in zip(self._groups, inputs, strict=True):
                 encoded |= group.encode(of_group, share)
-            yield [result.take(places) for result in self._means(encoded)]
-        for single in self._singles:
-            for line in single.pooling.weights.notes():
+            of_parts = iter([encoded[number] for number in range(len(self._parts))])
+            results = []
+            for encoder in self._encoders:
+                combined = encoder.combine(list(itertools.islice(of_parts, len(encoder.parts))))
+                results.append(combined.take(places))
+            yield results
+        for part in self._parts:
+            for line in part.pooling.weights.notes():
                 note(line)
 
     def _read(self, window: Sequence[str]) -> tuple[np.ndarray, list[Inputs]]:
@@ -134,20 +145,6 @@ class Encoding:
         distinct, places = distinct_texts(window)
         return places, [group.inputs(distinct) for group in self._groups]
 
-    def _means(self, encoded: Mapping[int, Encoded]) -> list[Encoded]:
-        """Return each encoder's vectors from those of the single prompts, by their number."""
-        results = []
-        number = 0
-        for encoder in self._encoders:
-            if encoder.members:
-                members = [encoded[number + offset] for offset in range(len(encoder.members))]
-                results.append(_mean(encoder, members))
-                number += len(members)
-            else:
-                results.append(encoded[number])
-                number += 1
-        return results
-
 
 def encode_windows(
     encoders: Sequence[Encodes],
@@ -155,10 +152,9 @@ def encode_windows(
     *,
     progress: Progress = silent,
     most: int | None = None,
-    fresh_biases: bool = False,
 ) -> Iterator[list[Encoded]]:
     """Yield each encoder's vectors of one window after the other; see ``Encoding``."""
-    return Encoding(encoders, most=most, fresh_biases=fresh_biases).windows(windows, progress)
+    return Encoding(encoders, most=most).windows(windows, progress)
 
 
 def encode_together(
@@ -188,40 +184,22 @@ def encode_together(
     return results
 
 
-def _mean(encoder: Encodes, members: Sequence[Encoded]) -> Encoded:
-    """Return the mean of an encoder's prompts, after its transforms."""
-    mean = np.mean([member.vectors for member in members], axis=0, dtype=np.float32)
-    vectors = torch.from_numpy(mean).to(encoder.device)
-    with torch.inference_mode():
-        for _, step in encoder.stages:
-            vectors = step(vectors)
-    truncated = np.any([member.truncated for member in members], axis=0)
-    tokens = np.sum([member.tokens for member in members], axis=0)
-    return Encoded(vectors.float().cpu().numpy(), truncated, tokens)
-
-
 class _Group:
     """Encoders of one prompt whose model input is the same: one forward pass serves them all."""
 
-    def __init__(
-        self, encoders: Mapping[int, Encodes], most: int | None, fresh_biases: bool
-    ) -> None:
+    def __init__(self, encoders: Mapping[int, OnePrompt], most: int | None) -> None:
         self._encoders = encoders
         self._most = most
         self._first = next(iter(encoders.values()))  # shared tokens are read from it
         self._averaging: dict[int, Tensor] = {}  # the tables whose rows are averaged: no layer runs
-        self._deep: dict[int, Encodes] = {}
+        self._deep: dict[int, OnePrompt] = {}
         self._needs = Needs()
-        self._biases: dict[int, Biases] = {}
         for number, encoder in encoders.items():
             table = encoder.averaged_rows()
             if table is not None:
                 self._averaging[number] = table
             else:
                 self._deep[number] = encoder
-            self._biases[number] = encoder.biases
-            if fresh_biases:
-                self._biases[number] = encoder.biases.emptied()
         if self._deep:
             needs = [encoder.pooling.needs for encoder in self._deep.values()]
             self._needs = functools.reduce(operator.or_, needs)
@@ -245,7 +223,7 @@ class _Group:
             for number, table in self._averaging.items():
                 vectors[number] = self._averages(number, inputs.packed, lengths, table)
             if self._deep:
-                vectors |= _gather(self._batches(inputs.rows, lengths), count, progress)
+                vectors |= self._in_batches(inputs.rows, lengths, progress)
             else:
                 progress(count)
         truncated = np.array(inputs.truncated, dtype=bool)
@@ -257,7 +235,8 @@ class _Group:
         """Return the vectors (n, d) float32 of an encoder that averages rows, without batches or
         padding.
         """
-        counted = self._encoders[number].pooling.weights.averaged or slice(None)
+        encoder = self._encoders[number]
+        counted = encoder.pooling.weights.averaged or slice(None)
         parts = []
         for start in range(0, len(packed), _AVERAGED_AT_ONCE):
             rows = packed[start : start + _AVERAGED_AT_ONCE]
@@ -265,13 +244,16 @@ class _Group:
             if counted != slice(None):
                 rows = [pack(unpack(row)[counted]) for row in rows]
             means = average_rows(rows, functools.partial(_rows_of, table), len(table))
-            pooled = to_device(means, table.device)
-            vectors = self._transformed(number, pooled, of_rows)
+            vectors = encoder.apply_transforms(to_device(means, table.device), of_rows)
             parts.append(vectors.cpu().numpy())
         return np.concatenate(parts)
 
-    def _batches(self, rows: list[list[int]], lengths: np.ndarray) -> Batches:
-        """Return the batches; they are computed as the result is iterated over."""
+    def _in_batches(
+        self, rows: list[list[int]], lengths: np.ndarray, progress: Progress
+    ) -> dict[int, np.ndarray]:
+        """Return the vectors (n, d) by encoder number: sort the rows by length, encode them in
+        batches, and put the vectors in the rows' order.
+        """
         first = self._first
         shared = None
         if first.graph is None:
@@ -284,7 +266,8 @@ class _Group:
         batches = list(plan_batches(computed_lengths, token_budget=budget, most=self._most))
         splitter = BatchSplitter(lengths, first.device)
         compute = functools.partial(self._compute, rows, shared)
-        return map_in_threads(functools.partial(splitter.run, compute), batches, most=streams)
+        computed = map_in_threads(functools.partial(splitter.run, compute), batches, most=streams)
+        return _gather(computed, len(rows), progress)
 
     def _streams_and_budget(self) -> tuple[int, int]:
         """Return how many batches are computed at a time, and the tokens of each."""
@@ -299,9 +282,9 @@ class _Group:
         """Compute the biases of all sentence lengths at once, so that no order of batches shows in
         them.
         """
-        for number, encoder in self._deep.items():
+        for encoder in self._deep.values():
             if encoder.denoising.place != "none":
-                self._biases[number].at(np.unique(_sentence_lengths(encoder, lengths)))
+                encoder.biases.at(np.unique(encoder.sentence_lengths(lengths)))
 
     def _compute(
         self, rows: list[list[int]], shared: SharedTokens | None, numbers: np.ndarray
@@ -309,41 +292,17 @@ class _Group:
         """Begin to compute the vectors of the rows of these numbers."""
         first = self._first
         ids = [rows[row] for row in numbers]
-        slots = [first.template.mask_slots(len(row)) for row in ids]
-        batch = make_batch(
-            ids, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length
-        )
         if first.graph is not None:
-            by_graph = dict.fromkeys(self._deep, first.graph.run(batch))
+            by_graph = dict.fromkeys(self._deep, first.graph.run(first.batch(ids)))
             return lambda: by_graph
-        hidden = first.run(replace(batch, shared=shared), self._needs)
-        results = {}
-        for number, encoder in self._deep.items():
-            pooled = encoder.pooling.pool(batch, hidden)
-            results[number] = self._transformed(number, pooled, batch.host_lengths()).float()
-        return begin_fetch(results)
-
-    def _transformed(self, number: int, vectors: Tensor, lengths: np.ndarray) -> Tensor:
-        """Return pooled vectors (n, d) after transforms and denoising.
-
-        ``lengths`` are those of the inputs, (n,).
-        """
-        encoder = self._encoders[number]
-        for name, step in encoder.stages:
-            vectors = step(vectors)
-            if name == encoder.denoising.place:
-                vectors = vectors - self._biases[number].at(_sentence_lengths(encoder, lengths))
-        return vectors
+        vectors = first.encode_batch(ids, list(self._deep.values()), self._needs, shared)
+        results = [of_one.float() for of_one in vectors]
+        return begin_fetch(dict(zip(self._deep, results, strict=True)))
 
 
 def _rows_of(table: Tensor, numbers: np.ndarray) -> np.ndarray:
     """Return some rows of a table as float32 in host memory."""
     return table[to_device(numbers, table.device)].float().cpu().numpy()
-
-
-def _sentence_lengths(encoder: Encodes, lengths: np.ndarray) -> np.ndarray:
-    """Return the tokens of the sentences in inputs of these lengths (n,)."""
-    return np.asarray((lengths - encoder.template.length).clip(min=0))
 
 
 def _gather(batches: Batches, count: int, progress: Progress) -> dict[int, np.ndarray]:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 
@@ -28,20 +28,39 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from promptcli.backbones.backbone import Backbone
+
 LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
 
 
-class SentenceEncoder(SentenceTransformerMethods, ScikitLearnMethods):
-    """Sentences in, vectors out: the base of ``Encoder`` and of ``StaticEncoder``."""
+class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
+    """Sentences in, vectors out; ``promptcli.load`` opens one.
+
+    It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. Nothing
+    in it changes what it encodes, so several threads may call it.
+    """
 
     recipe: Recipe  #: with its parts written out: template text, Ditto head, period
     leading: LeadingTexts  #: texts in front of a sentence, by name
     template: Template
     max_length: int  #: longest input in tokens, those of the template included
     name = ""  #: of the model that it was opened as, for messages and manifests
-    #: Encoders of the single prompts whose vectors are averaged before the transforms; empty for
-    #: one prompt.
-    members: "Sequence[SentenceEncoder]"
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Refuse to make what no one computes; ``promptcli.load`` opens a model by its name."""
+        if cls is Encoder:
+            raise UsageError("Encoder() is not how a model is opened; call promptcli.load")
+        return super().__new__(cls)
+
+    @property
+    def parts(self) -> "Sequence[Encoder]":
+        """The encoders of single prompts whose vectors make its own: itself, or several."""
+        return [self]
+
+    @property
+    def loaded_backbone(self) -> "Backbone | None":
+        """Its backbone, for others to share; None if it is tuned, or word vectors alone."""
+        return None
 
     @property
     def ordered(self) -> bool:
@@ -77,11 +96,11 @@ class SentenceEncoder(SentenceTransformerMethods, ScikitLearnMethods):
         """Yield the name and the numbers of each of its tensors, in the order of their names."""
 
     @abc.abstractmethod
-    def to(self, device: "str | torch.device") -> "SentenceEncoder":
+    def to(self, device: "str | torch.device") -> "Encoder":
         """Return a copy on ``device``, or the encoder itself if it is there."""
 
     @abc.abstractmethod
-    def prompted(self, text: str) -> "SentenceEncoder":
+    def prompted(self, text: str) -> "Encoder":
         """Return the encoder that puts ``text`` in front of every sentence."""
 
     @abc.abstractmethod
@@ -100,15 +119,18 @@ class SentenceEncoder(SentenceTransformerMethods, ScikitLearnMethods):
         *,
         progress: Progress = silent,
         most: int | None = None,
-        fresh_biases: bool = False,
     ) -> Iterator[Encoded]:
         """Yield ``encode_report`` of each window of sentences.
 
         The next window is read while one is computed.
-
-        ``fresh_biases``: the biases of denoising are computed again, so that the result does not
-        depend, even in the last bits, on earlier calls.
         """
+
+    def fresh(self) -> "Encoder":
+        """Return the encoder without what it keeps between calls, the biases of denoising.
+
+        Those were computed in batches of earlier calls, which may change their last bits.
+        """
+        return self
 
     @check_arguments
     def save(self, folder: str | Path, *, force: bool = False) -> None:
@@ -211,7 +233,7 @@ class SentenceEncoder(SentenceTransformerMethods, ScikitLearnMethods):
                 f"batch_size {batch_size} is not allowed; give at least 1, or leave it out"
             )
         texts = check_texts(sentences)
-        encoder: SentenceEncoder = self
+        encoder: Encoder = self
         if device is not None:
             encoder = self.to(device)
         if prompt is None and prompt_name is not None:
@@ -254,7 +276,7 @@ class SentenceEncoder(SentenceTransformerMethods, ScikitLearnMethods):
         """The name, in ``prompts``, of the text in front of every sentence by default."""
         return self.leading.default
 
-    def in_role(self, role: str, *, report: bool = False) -> "SentenceEncoder":
+    def in_role(self, role: str, *, report: bool = False) -> "Encoder":
         """Return the encoder for texts of a role: ``query``, ``document``, or a key of ``prompts``.
 
         It puts the text that the model has for the role in front of every sentence. It is this
@@ -282,9 +304,7 @@ class SentenceEncoder(SentenceTransformerMethods, ScikitLearnMethods):
             text = lower(text)
         before = self.leading.default_text + SLOT
         if not self._takes_text() or before not in self.recipe.prompt:
-            raise UsageError(
-                f"prompt {self.recipe.prompt!r} takes no text in front; write it into the sentences"
-            )
+            raise no_text_in_front(self.recipe.prompt)
         if SLOT in text or MASK in text:
             raise UsageError(f"prompt {text!r} holds {SLOT} or {MASK}; give the text alone")
         return text, self.recipe.replace(prompt=self.recipe.prompt.replace(before, text + SLOT))
@@ -344,6 +364,11 @@ class SentenceEncoder(SentenceTransformerMethods, ScikitLearnMethods):
     def _worded(self, sentences: Sequence[str]) -> list[str]:
         """Return n sentences as the prompt takes them."""
         return list(sentences)
+
+
+def no_text_in_front(prompt: str) -> UsageError:
+    """Return the error for a prompt that takes no text in front of a sentence."""
+    return UsageError(f"prompt {prompt!r} takes no text in front; write it into the sentences")
 
 
 def longest_input(wanted: int | None, room: int, backbone: str) -> int:

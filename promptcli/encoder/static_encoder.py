@@ -15,7 +15,7 @@ from promptcli.data.vectors.precision import unit
 from promptcli.encoder.averaging import average_rows
 from promptcli.encoder.encoded import Encoded, Progress, distinct_texts, silent
 from promptcli.encoder.prefetching import prefetch
-from promptcli.encoder.sentence_encoder import SentenceEncoder, longest_input
+from promptcli.encoder.sentence_encoder import Encoder, longest_input
 from promptcli.encoder.template import Inputs, Template, text_rule
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError
@@ -118,11 +118,11 @@ def check_words_only(recipe: Recipe, *, table: bool = False) -> None:
         )
 
 
-class StaticEncoder(SentenceEncoder):
+class StaticEncoder(Encoder):
     """The mean of the vectors of a sentence's words, and ``normalize`` or ``truncate`` after it.
 
-    What else an ``Encoder`` has (tensors of torch, another device, its backbone, pickling) it takes
-    from ``whole``, the same encoder on torch, which is made when it is first needed.
+    What else an encoder on torch has (its backbone, another device, pickling) it takes from
+    ``whole``, the same encoder on torch, which is made when it is first needed.
     """
 
     def __init__(
@@ -136,7 +136,6 @@ class StaticEncoder(SentenceEncoder):
         whole: Callable[[], Any],
     ) -> None:
         self.leading = leading
-        self.members = []
         self.template = Template(recipe.prompt, table.tokenizer)
         backbone = table.provenance.backbone
         self.max_length = longest_input(recipe.max_length, table.max_tokens, backbone)
@@ -150,11 +149,11 @@ class StaticEncoder(SentenceEncoder):
 
     @functools.cached_property
     def whole(self) -> Any:
-        """The same encoder on torch, an ``Encoder``."""
+        """The same encoder on torch."""
         return self._make_whole()
 
     def __getattr__(self, name: str) -> Any:
-        """Return what only an ``Encoder`` has."""
+        """Return what only an encoder on torch has."""
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.whole, name)
@@ -194,16 +193,16 @@ class StaticEncoder(SentenceEncoder):
             for name, array in sorted(self._tensors.arrays.items()):
                 yield name, array.tobytes()
 
-    def to(self, device: "str | torch.device") -> SentenceEncoder:
+    def to(self, device: "str | torch.device") -> Encoder:
         """Return the encoder itself for the CPU, else one on torch."""
         if str(device) == "cpu":
             return self
-        moved: SentenceEncoder = self.whole.to(device)
+        moved: Encoder = self.whole.to(device)
         return moved
 
-    def prompted(self, text: str) -> SentenceEncoder:
+    def prompted(self, text: str) -> Encoder:
         if not self.leading.counted:  # the weights leave the text out
-            on_torch: SentenceEncoder = self.whole.prompted(text)
+            on_torch: Encoder = self.whole.prompted(text)
             return on_torch
         text, recipe = self._with_text(text)
         encoder = StaticEncoder(
@@ -230,7 +229,6 @@ class StaticEncoder(SentenceEncoder):
         *,
         progress: Progress = silent,
         most: int | None = None,
-        fresh_biases: bool = False,
     ) -> Iterator[Encoded]:
         for window, (places, inputs) in prefetch(self._read, windows):
             yield self._encoded(inputs).take(places)

@@ -4,7 +4,7 @@ vocabulary.
 
 from collections.abc import Sequence
 
-from promptcli.encoder.sentence_encoder import SentenceEncoder
+from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.notes import note
 
 _TEXTS, _CHARACTERS = 200, 1000  #: that are looked at, and of each text
@@ -16,7 +16,7 @@ _MOST = 0.5
 _FEW = 40
 
 
-def note_unknown_letters(encoder: SentenceEncoder, texts: Sequence[str]) -> None:
+def note_unknown_letters(encoder: Encoder, texts: Sequence[str]) -> None:
     """Tell the user if most letters of the texts are unknown to the encoder's vocabulary."""
     step = max(1, len(texts) // _TEXTS)
     sample = [text[:_CHARACTERS] for text in texts[::step]]

@@ -11,7 +11,8 @@ from promptcli.data.dialect import split_columns
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import TEST_TASKS, graded_columns
 from promptcli.data.tasks import AnyTask, Loaded, TransferTask, any_task_names, load_any
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, WrongKindError, counted
 from promptcli.evaluation.evaluator import (
     EvalSettings,
@@ -55,7 +56,7 @@ class Candidate:
             model if isinstance(model, Choice) else Choice(),
         )
 
-    def open(self, peers: Sequence[Encoder]) -> Encoder:
+    def open(self, peers: Sequence[TorchEncoder]) -> TorchEncoder:
         """Return the encoder; it shares the backbone of a peer, unless that one tuned it."""
         return loading.open_model(
             self.model,
@@ -66,7 +67,7 @@ class Candidate:
         )
 
 
-Opened = tuple[Candidate, Encoder]  #: a candidate and its encoder
+Opened = tuple[Candidate, TorchEncoder]  #: a candidate and its encoder
 
 
 def name_given(model: Model) -> str | None:
@@ -179,7 +180,7 @@ def open_candidates(
 class _Scorer:
     row: Label  #: of the candidate
     label: Label  #: of the scores: transfer tasks may have another recipe
-    encoder: Encoder
+    encoder: TorchEncoder
     is_named: bool  #: opened by its name: the weights of an encoder in memory may have changed
 
 
@@ -265,12 +266,11 @@ def _groups(
         if candidate.transfer is not None and has_transfer:
             name = recipe_name(candidate.transfer)
             note(f"{label.model}: transfer tasks use its recipe for them, {name}")
-            other = Encoder(candidate.transfer, encoder.backbone, encoder.tensors())
+            other = make_encoder(candidate.transfer, encoder.backbone, encoder.tensors())
             of_transfer = replace(reader, label=replace(label, recipe=name), encoder=other)
         for number, task in enumerate(tasks):
             suited = of_transfer if isinstance(task, TransferTask) else reader
-            members = suited.encoder.members or [suited.encoder]
-            inputs = tuple(member.input_key for member in members)
+            inputs = tuple(part.input_key for part in suited.encoder.parts)
             groups.setdefault((number, inputs), []).append(suited)
     return [(number, readers) for (number, _), readers in groups.items()]
 

@@ -26,7 +26,7 @@ from promptcli.data.tasks import (
 )
 from promptcli.data.vectors import read_vectors
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.encoding import encode_together
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import classifier, statistics
@@ -58,7 +58,7 @@ class TaskVectors:
     recipe: dict[str, Any]  #: how they were made, JSON-ready
     fingerprint: str
     vectors: NDArray[Any]  #: (n, d), row i is sentence i of ``distinct_sentences``
-    encoder: Encoder | None = None  #: None if another program made them
+    encoder: TorchEncoder | None = None  #: None if another program made them
 
     @property
     def names(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def rows_of(tasks: Iterable[AnyTask]) -> RowOfSentence:
 
 
 def embed_tasks(
-    encoders: Sequence[Encoder],
+    encoders: Sequence[TorchEncoder],
     tasks: Sequence[AnyTask],
     labels: Sequence[Label] | None = None,
     advance: Advance | None = None,
@@ -107,7 +107,7 @@ def embed_tasks(
         labels = []
         for encoder in encoders:
             labels.append(Label(encoder.recipe.backbone, recipe_name(encoder.recipe)))
-    plain: list[Encoder] = []
+    plain: list[TorchEncoder] = []
     if sentences:
         # the metric of retrieval encodes by roles itself
         by_role = all(isinstance(task, RetrievalTask) for task in tasks)
@@ -115,7 +115,7 @@ def embed_tasks(
     shown: contextlib.AbstractContextManager[Advance] = stage("encode", len(sentences))
     if advance is not None:
         shown = contextlib.nullcontext(advance)
-    vectors_of: dict[Encoder, NDArray[Any]] = {}
+    vectors_of: dict[TorchEncoder, NDArray[Any]] = {}
     with shown as advance:
         if plain:
             encoded = encode_together(plain, sentences, progress=advance)
@@ -144,7 +144,7 @@ def _check_finite(vectors: NDArray[Any], sentences: Sequence[str]) -> None:
         )
 
 
-def _has_roles(encoder: Encoder | None) -> bool:
+def _has_roles(encoder: TorchEncoder | None) -> bool:
     """Whether an encoder embeds queries or documents with their own prompt."""
     if encoder is None:
         return False
@@ -185,7 +185,9 @@ def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> TaskVectors:
 
 
 def evaluate(
-    encoders: Sequence[Encoder], tasks: Sequence[STSTask], labels: Sequence[Label] | None = None
+    encoders: Sequence[TorchEncoder],
+    tasks: Sequence[STSTask],
+    labels: Sequence[Label] | None = None,
 ) -> list[SpearmanScore]:
     """Score encoders on graded pairs: ``embed_tasks``, then ``score_vectors``."""
     return score_vectors(embed_tasks(encoders, tasks, labels), tasks)
@@ -230,7 +232,7 @@ def kept_random_states() -> Iterator[None]:
         np.random.set_state(arrays)  # noqa: NPY002
 
 
-def spearman_on(encoder: Encoder, task: STSTask) -> float:
+def spearman_on(encoder: TorchEncoder, task: STSTask) -> float:
     """Return Spearman x 100 on a task without the rest of its score, as a training run needs it."""
     pairs = task.pairs()
     rows = rows_of([task])

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from promptcli.data.tasks import AnyTask, RetrievalTask, STSTask, TransferTask
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.evaluation.evaluator import EvalSettings
 from promptcli.evaluation.scores import AccuracyScore, Label, RetrievalScore, Score, SpearmanScore
 from promptcli.settings import home_folder
@@ -35,7 +35,7 @@ class KeptScores:
         self._settings = settings
         self._hashes: dict[int, str] = {}  # of each task's data, by the task's id
 
-    def get(self, encoder: Encoder, label: Label, task: AnyTask) -> Score | None:
+    def get(self, encoder: TorchEncoder, label: Label, task: AnyTask) -> Score | None:
         """Return the score of an encoder on a task under a label, or None."""
         if type(task) not in KINDS:
             return None
@@ -45,12 +45,12 @@ class KeptScores:
         score = msgspec.convert(values, KINDS[type(task)], dec_hook=_array)
         return replace(score, label=label, recipe=encoder.recipe.to_dict())
 
-    def put(self, encoder: Encoder, task: AnyTask, score: Score) -> None:
+    def put(self, encoder: TorchEncoder, task: AnyTask, score: Score) -> None:
         if type(task) in KINDS:
             values = msgspec.to_builtins(score, enc_hook=np.ndarray.tolist)
             self._cache.put(self._key(encoder, task), values)
 
-    def _key(self, encoder: Encoder, task: AnyTask) -> dict[str, Any]:
+    def _key(self, encoder: TorchEncoder, task: AnyTask) -> dict[str, Any]:
         computed_by = dict(encoder.provenance)  # dtype, or the exported model
         del computed_by["backbone"]  # its name: the fingerprint hashes its content
         key = {

@@ -16,8 +16,8 @@ from torch import Tensor
 import promptcli
 from promptcli.data.hub import as_hub_set
 from promptcli.data.tasks import MtebTask
-from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.sentence_encoder import SentenceEncoder
+from promptcli.encoder.encoder import TorchEncoder
+from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line, require
 from promptcli.evaluation.scores import Label, MtebScore
 from promptcli.evaluation.statistics import cosine
@@ -30,7 +30,7 @@ class MtebEncoder:
     Its name and content hash keep results apart in mteb's cache folder.
     """
 
-    def __init__(self, encoder: Encoder, fingerprint: str, label: Label) -> None:
+    def __init__(self, encoder: TorchEncoder, fingerprint: str, label: Label) -> None:
         self._encoder = encoder
         self.similarity = encoder.similarity
         parts = [Path(label.model).name, label.recipe]
@@ -55,7 +55,7 @@ class MtebEncoder:
         encoder = self._prompted(*task, str(getattr(prompt_type, "value", prompt_type) or ""))
         return encoder.encode([text for batch in inputs for text in batch["text"]])
 
-    def _prompt_for(self, task: str, kind: str, role: str) -> SentenceEncoder:
+    def _prompt_for(self, task: str, kind: str, role: str) -> Encoder:
         names = (f"{task}-{role}", task, f"{kind}-{role}", kind)
         return self._encoder.in_role(
             next((name for name in names if name in self._encoder.prompts), role), report=True

@@ -19,7 +19,7 @@ from promptcli.index.found_files import FoundFiles
 from promptcli.notes import note
 
 if TYPE_CHECKING:
-    from promptcli.encoder.sentence_encoder import SentenceEncoder
+    from promptcli.encoder.sentence_encoder import Encoder
 
 
 #: Columns of ours, whatever the front matter of a file says.
@@ -46,7 +46,7 @@ class Reader:
     def __init__(
         self,
         rows: str,
-        opener: "Callable[[], SentenceEncoder]",
+        opener: "Callable[[], Encoder]",
         fields: ColumnChoice,
         bad: BadRows = REFUSED,
     ) -> None:

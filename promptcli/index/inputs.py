@@ -56,14 +56,14 @@ from promptcli.recipe import Choice, Recipe
 from promptcli.storage.files import real_path
 
 if TYPE_CHECKING:
-    from promptcli.encoder.sentence_encoder import SentenceEncoder
+    from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
 
 #: Queries encoded and searched at once.
 _WINDOW = 1024
 
 #: Makes an encoder, after the input was checked.
-Opener = Callable[[], "SentenceEncoder"]
+Opener = Callable[[], "Encoder"]
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class RowFiles:
             rows = spooled(documents, check(batches), self.near, total)
             return rows, origin_of(encoder, documents, model), reading
 
-    def _of_text(self, source: FileOfRows, documents: "SentenceEncoder") -> Iterator[RecordBatch]:
+    def _of_text(self, source: FileOfRows, documents: "Encoder") -> Iterator[RecordBatch]:
         """Yield batches of the passages of a text, or of its lines."""
         first = next(source.batches)
         head = first.column(TEXT).to_pylist()
@@ -220,7 +220,7 @@ def _blank_rows(file: Path, manifest: VectorManifest | None) -> Sequence[Sequenc
 
 
 def spooled(
-    documents: "SentenceEncoder", batches: Iterable[RecordBatch], near: Path, total: int | None
+    documents: "Encoder", batches: Iterable[RecordBatch], near: Path, total: int | None
 ) -> ParquetRows:
     """Encode batches window by window into a nameless file on the disk of the index ``near``."""
     place = next((folder for folder in real_path(near).parents if folder.is_dir()), None)
@@ -316,9 +316,7 @@ def is_named(model: "Model | None") -> bool:
     return not (model is None or unchanged)
 
 
-def origin_of(
-    encoder: "SentenceEncoder", documents: "SentenceEncoder", model: "Model | None" = None
-) -> Origin:
+def origin_of(encoder: "Encoder", documents: "Encoder", model: "Model | None" = None) -> Origin:
     """Return what an index remembers of a model, which ``model`` named, and of its encoder in the
     role of the rows.
     """
@@ -341,7 +339,7 @@ def origin_of(
     )
 
 
-def documents_of(origin: Origin, encoder: "SentenceEncoder") -> "SentenceEncoder":
+def documents_of(origin: Origin, encoder: "Encoder") -> "Encoder":
     """Return a model in the role of the rows of an index."""
     if origin.prompt is None:
         return encoder
@@ -356,7 +354,7 @@ def missing_model(origin: Origin) -> str | None:
     return folder if os.path.isabs(folder) and not os.path.exists(folder) else None
 
 
-def encoder_of(origin: Origin, model: "Model | None" = None) -> "SentenceEncoder":
+def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
     """Return the model of an index: ``model``, if it is named, else made again from what the index
     remembers.
     """

@@ -21,7 +21,7 @@ from promptcli.models import loading as encoders
 from promptcli.models.entries import utc_now
 
 if TYPE_CHECKING:
-    from promptcli.encoder.sentence_encoder import SentenceEncoder
+    from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
 
 
@@ -34,7 +34,7 @@ class SentenceIndex:
         'A cat sleeps.'
     """
 
-    def __init__(self, stored: StoredIndex, encoder: "SentenceEncoder") -> None:
+    def __init__(self, stored: StoredIndex, encoder: "Encoder") -> None:
         self._stored = stored
         self.encoder = encoder
         self.vectors = stored.index  #: searched by vectors, without the encoder
@@ -203,7 +203,7 @@ class SentenceIndex:
         return cls(stored, encoder_of(stored.origin, encoder))
 
 
-def _rows(sentences: Sequence[str], encoder: "SentenceEncoder", ids: Any) -> ArrayRows:
+def _rows(sentences: Sequence[str], encoder: "Encoder", ids: Any) -> ArrayRows:
     if isinstance(sentences, str):
         raise UsageError("a single text is given, not a list of sentences; give [text]")
     texts = check_texts(sentences)

@@ -38,7 +38,7 @@ from promptcli.recipe import Choice
 from promptcli.storage.files import real_path
 
 if TYPE_CHECKING:  # these load torch
-    from promptcli.encoder.sentence_encoder import SentenceEncoder
+    from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
 
 
@@ -250,7 +250,7 @@ class _Difference:
             self.rows = self._in_parts()
 
     @functools.cached_property
-    def _encoder(self) -> "SentenceEncoder":
+    def _encoder(self) -> "Encoder":
         from promptcli.index import inputs
         from promptcli.models import loading
 
@@ -258,7 +258,7 @@ class _Difference:
             return loading.open_encoder(self.model, dtype="auto")
         return inputs.encoder_of(self.manifest, self.model)
 
-    def encoder(self) -> "SentenceEncoder":
+    def encoder(self) -> "Encoder":
         """Return the model, which is opened when it is needed."""
         return self._encoder
 
@@ -391,7 +391,7 @@ def _live(index: VectorIndex) -> dict[Row, int]:
 
 
 def _apply(
-    held: StoredIndex, rows: dict[Row, None], folder: Path, opener: "Callable[[], SentenceEncoder]"
+    held: StoredIndex, rows: dict[Row, None], folder: Path, opener: "Callable[[], Encoder]"
 ) -> None:
     """Change an index to these rows; a text that it has under another id is not encoded again."""
     from promptcli.index import inputs

@@ -10,7 +10,7 @@ from promptcli.jobs import REQUIRED, Job, argument, function_of, option
 from promptcli.notes import without_network
 
 if TYPE_CHECKING:
-    from promptcli.encoder.sentence_encoder import SentenceEncoder
+    from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.entries import Entry
     from promptcli.models.hub import Pushed
     from promptcli.models.loading import Model
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @check_arguments
-def save(encoder: "SentenceEncoder", folder: str | Path, *, force: bool = False) -> None:
+def save(encoder: "Encoder", folder: str | Path, *, force: bool = False) -> None:
     """Write an encoder into a folder that ``load`` and sentence-transformers open, completely or
     not at all.
 

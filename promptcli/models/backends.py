@@ -17,7 +17,7 @@ import torch
 import promptcli
 from promptcli.backbones.checking import opening
 from promptcli.backbones.devices import choose_device, choose_dtype, computes
-from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.encoder import PromptEncoder, TorchEncoder, build_encoder, make_encoder
 from promptcli.encoder.streams import Graph
 from promptcli.errors import (
     CheckFailedError,
@@ -51,7 +51,7 @@ class Backend:
     libraries: tuple[str, ...]  #: the modules it imports
     dtypes: tuple[str, ...]  #: its precisions, the one for ``stored`` first
     #: fills a folder, given sentences like the user's
-    write: Callable[[Encoder, Path, Sequence[str]], object]
+    write: Callable[[TorchEncoder, Path, Sequence[str]], object]
     load: Callable[[Path, str], Run]
 
 
@@ -82,7 +82,7 @@ def build_on(
     device: str = "auto",
     dtype: str = "auto",
     **options: Any,
-) -> Encoder:
+) -> TorchEncoder:
     """Make the encoder of a recipe, computed by a backend: a name of ``BACKENDS``, ``torch`` or
     ``auto``.
 
@@ -118,9 +118,9 @@ def build_on(
     lowest_mean = -1.0 if dtype == "int8" else LOWEST_MEAN
     graphs = [
         _graph_of(member, backend, folder, precisions, calibration, lowest_mean)
-        for member in encoder.members or [encoder]
+        for member in encoder.parts
     ]
-    return Encoder(
+    return make_encoder(
         encoder.recipe, encoder.backbone, encoder.tensors(), leading=encoder.leading, graphs=graphs
     )
 
@@ -142,7 +142,7 @@ def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
 
 
 def _graph_of(
-    encoder: Encoder,
+    encoder: PromptEncoder,
     backend: str,
     folder: Path,
     dtypes: tuple[str, ...],
@@ -200,13 +200,13 @@ def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray, lowest_mean: flo
     return None if close else fault
 
 
-def _write_onnx_int8(encoder: Encoder, folder: Path, _: Sequence[str]) -> None:
+def _write_onnx_int8(encoder: TorchEncoder, folder: Path, _: Sequence[str]) -> None:
     onnx.write_graph(encoder, folder)
     note(f"onnx-int8: {onnx.quantise(encoder, folder)}")
     (folder / onnx.MODEL).unlink()
 
 
-def _write_openvino_int8(encoder: Encoder, folder: Path, calibration: Sequence[str]) -> None:
+def _write_openvino_int8(encoder: TorchEncoder, folder: Path, calibration: Sequence[str]) -> None:
     source = f"{DEMO} of your sentences"
     if len(calibration) < DEMO:
         source = f"demo sentences ({len(calibration)} of yours are too few, give {DEMO})"

@@ -19,7 +19,7 @@ from promptcli.backbones.saving import (
     tokenizer_definition,
     vocabulary_of,
 )
-from promptcli.encoder.encoder import Encoder, tuned_weights
+from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.errors import UsageError, install_command, lacking, look_up
 from promptcli.models import sentence_transformers_format
@@ -44,7 +44,7 @@ from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
 
 
-def export_sentence_transformers(entry: Entry, encoder: Encoder, folder: Path) -> Exported:
+def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
     """Fill a folder that ``SentenceTransformer(folder)`` loads: a table of words, its modules, or
     our module.
     """
@@ -103,7 +103,7 @@ def _encode_with_st(folder: Path, probes: list[str]) -> np.ndarray:
     return vectors
 
 
-def export_model2vec(entry: Entry, encoder: Encoder, folder: Path) -> Exported:
+def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
     """Fill a folder that ``StaticModel.from_pretrained(folder)`` of model2vec loads."""
     table = sentence_transformers_format.static_table(encoder, "model2vec", same_length=True)
     tokens = vocabulary_of(table.definition)
@@ -144,7 +144,7 @@ def export_model2vec(entry: Entry, encoder: Encoder, folder: Path) -> Exported:
     return Exported(load, "model2vec", cosine, notes)
 
 
-def _known_probes(encoder: Encoder) -> list[str]:
+def _known_probes(encoder: TorchEncoder) -> list[str]:
     """Return the probes that are not cut and all of whose tokens the vocabulary knows."""
     probes = sentence_transformers_format.uncut(encoder)
     unknown = encoder.backbone.tokenizer.unk
@@ -164,7 +164,7 @@ def _encode_with_model2vec(folder: Path, probes: list[str]) -> np.ndarray:
     return vectors
 
 
-def export_merged(entry: Entry, encoder: Encoder, folder: Path) -> Exported:
+def export_merged(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
     """Fill a folder that ``AutoModel.from_pretrained(folder)`` loads, and ``--backbone folder``."""
     if not tuned_weights(encoder.tensors()):
         unchanged = f"the backbone of {entry.name!r} is {encoder.recipe.backbone!r}, unchanged"
@@ -190,7 +190,7 @@ def export_merged(entry: Entry, encoder: Encoder, folder: Path) -> Exported:
 
 
 def export_peft(
-    entry: Entry, encoder: Encoder, folder: Path, *, base: str | None = None
+    entry: Entry, encoder: TorchEncoder, folder: Path, *, base: str | None = None
 ) -> Exported:
     """Fill a folder that ``PeftModel.from_pretrained(base, folder)`` loads: the adapter, and the
     hub id of its base.
@@ -236,7 +236,7 @@ def export_peft(
     )
 
 
-def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _prefix(encoder: TorchEncoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return a deep prefix as peft's prefix tuning: keys and values (L, 2, h, p, d/h) as (p, 2 L
     d).
     """
@@ -271,7 +271,9 @@ def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return config, {"prompt_embeddings": numbers.reshape(len(numbers), -1).contiguous()}
 
 
-def _lora(encoder: Encoder, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _lora(
+    encoder: TorchEncoder, tensors: dict[str, Tensor]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     factors = {name: tensor for name, tensor in tensors.items() if name != ALPHA}
     modules = sorted({name.partition(".lora_")[0] for name in factors})
     alpha = float(tensors[ALPHA])
@@ -337,7 +339,7 @@ def export(
     return replace(exported, load=load, target=to, folder=folder, bytes=size)
 
 
-def open_whole(entry: Entry) -> Encoder:
+def open_whole(entry: Entry) -> TorchEncoder:
     """Return an entry's encoder in float32 on the CPU, on the backbone it was made with."""
     encoder = open_model(entry, device="cpu", dtype="float32")
     stored = entry.provenance.get("weights_sha256")

@@ -7,7 +7,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,8 @@ from promptcli.backbones.names import words_only
 from promptcli.data.given import check_arguments, check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoded import Progress, silent
-from promptcli.encoder.sentence_encoder import SentenceEncoder
+from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
-from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.grammar import parse_ditto, parse_prompt
 from promptcli.models.entries import Entry
@@ -34,10 +33,10 @@ if TYPE_CHECKING:
     import torch
 
     from promptcli.backbones.backbone import Backbone
-    from promptcli.encoder.encoder import Encoder
+    from promptcli.encoder.encoder import TorchEncoder
 
 #: An encoder, or what ``load`` takes.
-Model = SentenceEncoder | Entry | Recipe | Choice | str | Path
+Model = Encoder | Entry | Recipe | Choice | str | Path
 DEFAULT = "mini"  #: the entry if nothing is chosen
 #: likeness (difflib) from which a word is a known name, mistyped; the hub is not asked
 _MISTYPED = 0.75
@@ -73,7 +72,7 @@ def load(
     backend: str = "torch",
     rows: int | None = None,
     calibration: Iterable[str] = (),
-) -> "Encoder":
+) -> Encoder:
     """Return an encoder.
 
     Args:
@@ -138,8 +137,7 @@ def load(
         encoder = open_encoder(
             entry, device=device, dtype=dtype, backend=backend, rows=rows, calibration=calibration
         )
-        # a static encoder has all that an Encoder has
-        return cast("Encoder", encoder)
+        return encoder
 
 
 def as_list(models: Model | Sequence[Model]) -> list[Model]:
@@ -153,7 +151,7 @@ def entry_of(model: Model) -> Entry:
     """Return a model as an entry."""
     if isinstance(model, Entry):
         return model
-    if isinstance(model, SentenceEncoder):
+    if isinstance(model, Encoder):
         return entry_from(model)
     if isinstance(model, Recipe):
         return Entry("recipe", model)
@@ -392,7 +390,7 @@ class _Opening:
         rows: int | None = None,
         calibration: Iterable[str] = (),
         backbone: "Backbone | None" = None,
-    ) -> "Encoder":
+    ) -> "TorchEncoder":
         """Return the encoder, computed by torch or by a backend."""
         from promptcli.encoder.encoder import build_encoder
 
@@ -455,15 +453,15 @@ def open_encoder(
     backend: str = "torch",
     rows: int | None = None,
     calibration: Iterable[str] = (),
-) -> SentenceEncoder:
+) -> Encoder:
     """Return what encodes with a model: without torch if the model is static.
 
     See ``load``.
     """
-    if isinstance(model, SentenceEncoder):
+    if isinstance(model, Encoder):
         return model
     opening = _Opening.of(model, device=device, dtype=dtype, backend=backend)
-    encoder: SentenceEncoder | None = opening.static()
+    encoder: Encoder | None = opening.static()
     if encoder is None:
         encoder = opening.on_torch(rows, calibration)
     opening.note_choice()
@@ -479,38 +477,40 @@ def open_model(
     rows: int | None = None,
     calibration: Iterable[str] = (),
     backbone: "Backbone | None" = None,
-) -> "Encoder":
+) -> "TorchEncoder":
     """Return a model's encoder with all its parts, on torch; ``backbone``: a loaded one to share.
 
     See ``load``.
     """
+    from promptcli.encoder.encoder import TorchEncoder
+
     if isinstance(model, StaticEncoder):
-        return cast("Encoder", model.whole)
-    if isinstance(model, SentenceEncoder):
-        return cast("Encoder", model)
+        model = model.whole
+    if isinstance(model, TorchEncoder):
+        return model
     opening = _Opening.of(model, device=device, dtype=dtype, backend=backend)
     encoder = opening.on_torch(rows, calibration, backbone)
     opening.note_choice()
     return encoder
 
 
-def open_encoders(models: Sequence[Model], *, dtype: str = "stored") -> list[SentenceEncoder]:
+def open_encoders(models: Sequence[Model], *, dtype: str = "stored") -> list[Encoder]:
     """Return the encoders of several models, static ones without torch.
 
     Those on one backbone share it unless they tuned it.
     """
-    encoders: list[SentenceEncoder] = []
+    encoders: list[Encoder] = []
     for model in models:
         encoders.append(_next_to(encoders, model, dtype))
     return encoders
 
 
-def _next_to(peers: Iterable[SentenceEncoder], model: Model, dtype: str) -> SentenceEncoder:
+def _next_to(peers: Iterable[Encoder], model: Model, dtype: str) -> Encoder:
     """Return a model's encoder, which shares the backbone of a peer if it can."""
-    if isinstance(model, SentenceEncoder):
+    if isinstance(model, Encoder):
         return model
     opening = _Opening.of(model, device="auto", dtype=dtype, backend="torch")
-    encoder: SentenceEncoder | None = opening.static()
+    encoder: Encoder | None = opening.static()
     if encoder is None:
         backbone = shared_backbone(peers, opening.entry.recipe.backbone)
         encoder = opening.on_torch(backbone=backbone)
@@ -518,14 +518,11 @@ def _next_to(peers: Iterable[SentenceEncoder], model: Model, dtype: str) -> Sent
     return encoder
 
 
-def shared_backbone(encoders: Iterable[SentenceEncoder], name: str) -> "Backbone | None":
+def shared_backbone(encoders: Iterable[Encoder], name: str) -> "Backbone | None":
     """Return the backbone of that name of an encoder that did not tune it."""
     for encoder in encoders:
-        if isinstance(encoder, StaticEncoder) or encoder.origin.backbone != name:
-            continue
-        peer = cast("Encoder", encoder)
-        if not any(tensor.startswith(TUNED) for tensor in peer.tensors()):
-            return peer.backbone
+        if encoder.origin.backbone == name and encoder.loaded_backbone is not None:
+            return encoder.loaded_backbone
     return None
 
 
@@ -569,7 +566,7 @@ def similarity(
 
 
 def cosines_of_pairs(
-    encoder: SentenceEncoder,
+    encoder: Encoder,
     first: Sequence[str],
     second: Sequence[str],
     progress: Progress = silent,
@@ -602,7 +599,7 @@ def list_models() -> list[Entry]:
 
 
 @check_arguments
-def register(encoder: SentenceEncoder, name: str, *, force: bool = False, **about: object) -> None:
+def register(encoder: Encoder, name: str, *, force: bool = False, **about: object) -> None:
     """Save an encoder in the registry: from then on ``load(name)`` and ``--model name`` open it.
 
     Args:
@@ -617,7 +614,7 @@ def register(encoder: SentenceEncoder, name: str, *, force: bool = False, **abou
     )
 
 
-def entry_from(encoder: SentenceEncoder, name: str = "encoder") -> Entry:
+def entry_from(encoder: Encoder, name: str = "encoder") -> Entry:
     """Return an encoder as an entry of that name."""
     about = {**encoder.provenance, "width": encoder.width}
     return Entry(name, encoder.recipe, encoder.tensors(), about, prompts=encoder.leading)

@@ -25,7 +25,7 @@ from promptcli.backbones.saving import file_inputs, save_tokenizer
 from promptcli.backbones.states import Batch
 from promptcli.data.demo import SENTENCES
 from promptcli.encoder.batching import make_batch
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling.tfidf import WordTfIdf
 from promptcli.encoder.prompts.contrastive import Contrastive
 from promptcli.encoder.prompts.kv_embedding import KVEmbedding
@@ -66,7 +66,7 @@ class EncoderGraph(nn.Module):
     know; the biases of denoising are a table with a row per length.
     """
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: TorchEncoder) -> None:
         super().__init__()
         weights = encoder.pooling.weights
         if encoder.backbone.words_only:
@@ -92,7 +92,7 @@ class EncoderGraph(nn.Module):
                 " express"
             )
         self.model = encoder.backbone.model  # registered, so that its weights are the graph's
-        self.encoder = encoder
+        self.encoder = encoder.one_prompt()
         needs = encoder.pooling.needs
         self.needs = replace(
             needs, diagonals=frozenset(), matrices=needs.matrices | needs.diagonals, slot=None
@@ -101,7 +101,7 @@ class EncoderGraph(nn.Module):
         with torch.no_grad():
             self.biases = None
             if encoder.denoising.place != "none":
-                self.biases = encoder.biases.at(np.array(places))
+                self.biases = self.encoder.biases.at(np.array(places))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return (n, d) float32 from ids and mask, both (n, t) int64."""
@@ -138,7 +138,7 @@ _OUTPUT = "sentence_embedding"
 _ROWS = 32  # sentences of a batch
 
 
-def export_onnx(_: Entry, encoder: Encoder, folder: Path, *, int8: bool = False) -> Exported:
+def export_onnx(_: Entry, encoder: TorchEncoder, folder: Path, *, int8: bool = False) -> Exported:
     """Fill a folder with ``model.onnx`` and the tokenizer; with ``int8`` also a quantised model,
     its loss as a note.
     """
@@ -152,7 +152,7 @@ def export_onnx(_: Entry, encoder: Encoder, folder: Path, *, int8: bool = False)
     )
 
 
-def export_openvino(_: Entry, encoder: Encoder, folder: Path) -> Exported:
+def export_openvino(_: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
     """Fill a folder with OpenVINO's model of the ONNX graph, in float32, and the tokenizer."""
     require("onnx", "onnxscript", "openvino", extra="openvino")
     notes = write_openvino(encoder, folder)
@@ -166,7 +166,7 @@ def export_openvino(_: Entry, encoder: Encoder, folder: Path) -> Exported:
     )
 
 
-def write_graph(encoder: Encoder, folder: Path) -> list[str]:
+def write_graph(encoder: TorchEncoder, folder: Path) -> list[str]:
     """Write graph and tokenizer; return the differences from the encoder."""
     graph = EncoderGraph(encoder)
     definition = sentence_transformers_format.with_template(encoder)
@@ -207,7 +207,9 @@ def import_openvino() -> Any:
     return importlib.import_module("openvino")
 
 
-def write_openvino(encoder: Encoder, folder: Path, calibration: Sequence[str] = ()) -> list[str]:
+def write_openvino(
+    encoder: TorchEncoder, folder: Path, calibration: Sequence[str] = ()
+) -> list[str]:
     """Write OpenVINO's model of the graph and the tokenizer; return the differences.
 
     It is in float32, or, with sentences for calibration, quantised to 8 bits.
@@ -237,7 +239,7 @@ def _leave_out_nan_checks(model: Any) -> None:
                     use.replace_source_output(node.input_value(0))
 
 
-def _quantise_statically(model: Any, encoder: Encoder, calibration: Sequence[str]) -> Any:
+def _quantise_statically(model: Any, encoder: TorchEncoder, calibration: Sequence[str]) -> Any:
     rows = sorted(encoder.inputs(calibration).rows, key=len)
     batches = [
         _inputs(batch_of(rows[start : start + 8], encoder)) for start in range(0, len(rows), 8)
@@ -311,21 +313,21 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def encode_with(run: Run, folder: Path, sentences: list[str], encoder: Encoder) -> np.ndarray:
+def encode_with(run: Run, folder: Path, sentences: list[str], encoder: TorchEncoder) -> np.ndarray:
     """Return a graph's vectors (n, d) of n sentences, by the tokenizer in its folder."""
     rows = file_inputs(folder / "tokenizer.json", sentences)
     batches = (rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS))
     return np.concatenate([run(batch_of(batch, encoder)) for batch in batches])
 
 
-def batch_of(rows: Sequence[Sequence[int]], encoder: Encoder) -> Batch:
+def batch_of(rows: Sequence[Sequence[int]], encoder: TorchEncoder) -> Batch:
     """Return rows of ids as a batch on the CPU."""
     return make_batch(
         rows, None, encoder.backbone.tokenizer.pad, torch.device("cpu"), encoder.max_length
     )
 
 
-def _compare(encoder: Encoder, folder: Path, run: Run, tool: str) -> float:
+def _compare(encoder: TorchEncoder, folder: Path, run: Run, tool: str) -> float:
     """Return the lowest cosine over the probes in one batch, and over the first alone."""
     probes = sentence_transformers_format.uncut(encoder)
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
@@ -344,7 +346,7 @@ def demo_sentences() -> list[str]:
     return lines[:: len(lines) // DEMO]
 
 
-def quantise(encoder: Encoder, folder: Path) -> str:
+def quantise(encoder: TorchEncoder, folder: Path) -> str:
     """Write the weights as 8-bit integers; return their size and the loss, in words."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -354,7 +356,7 @@ def quantise(encoder: Encoder, folder: Path) -> str:
     return f"{SMALL}: {size:,.1f} MB; {loss_of(load_onnx(folder, file=SMALL), folder, encoder)}"
 
 
-def loss_of(run: Run, folder: Path, encoder: Encoder) -> str:
+def loss_of(run: Run, folder: Path, encoder: TorchEncoder) -> str:
     """Return what a graph loses on the demo sentences, in words."""
     sentences = demo_sentences()
     cosines = sentence_transformers_format.row_cosines(

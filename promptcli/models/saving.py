@@ -21,7 +21,7 @@ from promptcli.backbones.saving import (
     tokenizer_definition,
     whole_inputs,
 )
-from promptcli.encoder.encoder import Encoder, tuned_weights
+from promptcli.encoder.encoder import TorchEncoder, make_encoder, tuned_weights
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
@@ -56,7 +56,7 @@ _READ = "[promptcli-mask]"  #: read in place of the template's mask; a sentence 
 _FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}
 
 
-def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
+def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
     """Write Transformer, pooling and dense layers.
 
     Return the differences, and sentences without any.
@@ -109,7 +109,7 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
     return compared
 
 
-def _pooling_modules(encoder: Encoder) -> tuple[list[Module], str]:
+def _pooling_modules(encoder: TorchEncoder) -> tuple[list[Module], str]:
     pooling = encoder.recipe.parts.pooling
     width = encoder.backbone.width
     last = encoder.backbone.n_layers
@@ -133,7 +133,9 @@ def _pooling_modules(encoder: Encoder) -> tuple[list[Module], str]:
     return modules, "+".join(pooling.names)
 
 
-def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], dict[int, Tensor]]:
+def _template_tokens(
+    encoder: TorchEncoder, *, read: bool
+) -> tuple[dict[str, Any], dict[int, Tensor]]:
     backbone = encoder.backbone
     template = encoder.template
     prompt = encoder.prompt
@@ -169,7 +171,7 @@ def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], d
     ), rows
 
 
-def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
+def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
     probes = [
         *sentence_transformers_format.PROBES,
         sentence_transformers_format.TOO_LONG,
@@ -204,7 +206,7 @@ def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[
 
 def save_encoder(
     entry: Entry,
-    encoder: Encoder,
+    encoder: TorchEncoder,
     folder: Path,
     *,
     backbone: str | None = None,
@@ -253,7 +255,7 @@ def save_encoder(
         (folder / MODULES).write_text(OUR_MODULE, encoding="utf-8")
     if tensors:
         save_tensors(tensors, folder / TENSORS)
-    transfer = entry.transfer and Encoder(entry.transfer, own, encoder.tensors()).recipe
+    transfer = entry.transfer and make_encoder(entry.transfer, own, encoder.tensors()).recipe
     entry = replace(entry, recipe=encoder.recipe, transfer=transfer)  # every name written out
     placed = public(with_backbone(entry, backbone or ("." if reason is None else BACKBONE)))
     write_manifest(
@@ -262,7 +264,7 @@ def save_encoder(
     return reason, notes, probes
 
 
-def check_shareable(encoder: Encoder) -> None:
+def check_shareable(encoder: TorchEncoder) -> None:
     """Refuse to pass on weights that a link in the backbone's folder takes from elsewhere on this
     machine.
     """
@@ -271,7 +273,7 @@ def check_shareable(encoder: Encoder) -> None:
         check_links(f"backbone {own.name!r}", own.folder, own.folder.glob("*.safetensors"))
 
 
-def untuned(encoder: Encoder) -> dict[str, Tensor]:
+def untuned(encoder: TorchEncoder) -> dict[str, Tensor]:
     """Return an encoder's tensors outside the backbone."""
     return {
         name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from promptcli.backbones.saving import head_tensors, tokenizer_definition
 from promptcli.backbones.tokenizer import adding_no_blank
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import text_rule
 from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Dense, Normalize, Projection
@@ -53,7 +53,7 @@ PROBES = (
 )
 
 
-def uncut(encoder: Encoder) -> list[str]:
+def uncut(encoder: TorchEncoder) -> list[str]:
     """Return the probes that the encoder does not truncate."""
     return [
         text for text, cut in zip(PROBES, encoder.inputs(PROBES).truncated, strict=True) if not cut
@@ -126,7 +126,7 @@ def changes_ends(recipe: Recipe) -> bool:
 
 
 def with_template(
-    encoder: Encoder,
+    encoder: TorchEncoder,
     definition: Mapping[str, Any] | None = None,
     *,
     left: Sequence[int] | None = None,
@@ -258,7 +258,7 @@ def _dense(weight: Tensor, bias: Tensor, activation: str = IDENTITY) -> Module:
     )
 
 
-def layers_of(encoder: Encoder) -> list[Module]:
+def layers_of(encoder: TorchEncoder) -> list[Module]:
     """Return the transforms of an encoder as modules, in order.
 
     InexactError names one that is not.
@@ -359,7 +359,7 @@ class StaticTable:
     notes: tuple[str, ...]  #: differences in the program that reads it
 
 
-def static_table(encoder: Encoder, program: str, *, same_length: bool = False) -> StaticTable:
+def static_table(encoder: TorchEncoder, program: str, *, same_length: bool = False) -> StaticTable:
     """Return a static recipe as a table for ``program``.
 
     The template's tokens around a sentence become one mark in front of it, so that vectors have

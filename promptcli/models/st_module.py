@@ -8,7 +8,7 @@ from typing import Any, Self
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import InputModule
 
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.models.entries import Entry
 from promptcli.models.foreign_formats import read_folder
 from promptcli.models.loading import open_model
@@ -18,7 +18,7 @@ from promptcli.models.saving import save_encoder
 class PromptcliModule(InputModule):  # type: ignore[misc]
     """Texts in, ``sentence_embedding`` (n, d) out; the work is the encoder's."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: TorchEncoder) -> None:
         super().__init__()
         self.encoder = encoder
 
@@ -31,7 +31,9 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
     def max_seq_length(self, tokens: int) -> None:
         encoder = self.encoder
         recipe = self.encoder.recipe.replace(max_length=tokens)
-        self.encoder = Encoder(recipe, encoder.backbone, encoder.tensors(), leading=encoder.leading)
+        self.encoder = make_encoder(
+            recipe, encoder.backbone, encoder.tensors(), leading=encoder.leading
+        )
 
     @property
     def tokenizer(self) -> Any:
@@ -63,7 +65,7 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
         return cls(open_model(read_folder(str(path), path), dtype="stored"))
 
 
-def as_sentence_transformer(encoder: Encoder) -> SentenceTransformer:
+def as_sentence_transformer(encoder: TorchEncoder) -> SentenceTransformer:
     """Return a SentenceTransformer whose vectors are the encoder's.
 
     No ``trust_remote_code`` is needed.

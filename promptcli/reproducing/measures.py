@@ -18,7 +18,7 @@ from promptcli.analysis.mask_tokens import predict_mask_tokens
 from promptcli.analysis.sentence import check_mask, compare_with_tfidf
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS
 from promptcli.data.tasks import STSTask, TransferTask, load_transfer
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import make_encoder
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.errors import PromptcliError
 from promptcli.evaluation import evaluator, statistics
@@ -152,7 +152,7 @@ def measure_transfer(
     for system in systems:
         encoder = system.encoder
         if system.transfer is not None:
-            encoder = Encoder(system.transfer, encoder.backbone, encoder.tensors())
+            encoder = make_encoder(system.transfer, encoder.backbone, encoder.tensors())
         label = Label(context.backbone_name, system.row.label)
         embedded = evaluator.embed_tasks([encoder], tasks, [label])
         scores = evaluator.score_vectors(embedded, tasks)

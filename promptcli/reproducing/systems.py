@@ -13,7 +13,7 @@ import torch
 
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.pretrained import Shape
-from promptcli.encoder.encoder import Encoder, tuned_weights
+from promptcli.encoder.encoder import TorchEncoder, make_encoder, tuned_weights
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.grammar import parse_pooling, split_name
@@ -48,7 +48,7 @@ class MeasuredSystem:
     row: PublishedRow
     identity: dict[str, Any]  #: everything but the data that its scores depend on; JSON-ready
     recipe: Recipe | None = None  #: every name resolved; None if nothing is encoded
-    make: Callable[[], Encoder] | None = None  #: builds the encoder
+    make: Callable[[], TorchEncoder] | None = None  #: builds the encoder
     slow: bool = False  #: to build, so it is built when its turn comes
     transfer: Recipe | None = None  #: the recipe of transfer tasks, if it differs
     runs: "Sequence[MeasuredSystem]" = ()  #: one for each of several seeds; else itself
@@ -57,7 +57,7 @@ class MeasuredSystem:
         self.runs = self.runs or (self,)
 
     @functools.cached_property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> TorchEncoder:
         """The encoder; fitted or trained now if necessary."""
         assert self.make is not None, f"{self.row.run} encodes nothing"
         return self.make()
@@ -75,7 +75,7 @@ def grouped_by_input(systems: Iterable[MeasuredSystem]) -> list[list[MeasuredSys
     for system in systems:
         key: object = system
         if not system.slow:
-            key = system.make and system.encoder.input_key
+            key = system.make and tuple(part.input_key for part in system.encoder.parts)
         groups.setdefault(key, []).append(system)
     return sorted(groups.values(), key=lambda members: members[0].slow)
 
@@ -185,7 +185,7 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
         "development": development.sha256(),
     }
 
-    def make() -> Encoder:
+    def make() -> TorchEncoder:
         """Return the encoder of cached weights, or train it on a new copy of the backbone."""
         copy = context.open_backbone()
         tensors = context.cache.get_tensors(identity)
@@ -193,7 +193,7 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
             tuned = tuned_weights(tensors)
             if tuned:
                 copy.tune(tuned)
-            return Encoder(recipe, copy, tensors)
+            return make_encoder(recipe, copy, tensors)
         objective = find_objective(method).choose(examples, settings, copy)
         run = TrainingRun(method, settings, objective, "corpus", development)
         with context.cache.unfinished(identity) as folder:
@@ -212,7 +212,7 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
     for column in examples.columns[:2]:
         sentences += column
 
-    def train_and_fit() -> Encoder:
+    def train_and_fit() -> TorchEncoder:
         return fit_recipe(fitted, sentences, backbone=make().backbone).encoder
 
     identity_of_both = {**identity, "then": {**fitted.to_dict(), "backbone": None}}
@@ -333,7 +333,7 @@ def _encoding_with(recipe_of: Callable[[str], Recipe]) -> SystemFactory:
 
 
 def _encoding(recipe: Recipe, row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    encoder = Encoder(_on_backbone(recipe, context), context.backbone, {})
+    encoder = make_encoder(_on_backbone(recipe, context), context.backbone, {})
     identity = identity_of(encoder.recipe, context)
     return MeasuredSystem(row, identity, encoder.recipe, lambda: encoder)
 
@@ -349,7 +349,7 @@ def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
         source = {"corpus": context.corpus_facts["sha256"]}
     recipe = _on_backbone(RECIPES[row.argument], context)
 
-    def fit() -> Encoder:
+    def fit() -> TorchEncoder:
         return fit_recipe(recipe, sentences, backbone=context.backbone).encoder
 
     return MeasuredSystem(row, {**identity_of(recipe, context), **source}, recipe, fit)
@@ -387,7 +387,7 @@ def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
     if cached is not None:
         return list(cached["heads"])
     search = search_heads(
-        Encoder(Recipe(backbone=backbone.name), backbone, {}),
+        make_encoder(Recipe(backbone=backbone.name), backbone, {}),
         task,
         context.sentences,
         states=["first-last"],

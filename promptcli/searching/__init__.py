@@ -20,7 +20,7 @@ from promptcli.settings import BARE, PAPER
 
 if TYPE_CHECKING:
     from promptcli.data.tasks import STSTask
-    from promptcli.encoder.encoder import Encoder
+    from promptcli.encoder.encoder import TorchEncoder
     from promptcli.encoder.template import Template
     from promptcli.models.loading import Model
     from promptcli.named_templates import NamedTemplate
@@ -193,7 +193,7 @@ class TemplateSearchJob(Job["Search"]):
 search_templates = function_of(TemplateSearchJob, "search_templates")
 
 
-def _open_backbone(model: "Model") -> "Encoder":
+def _open_backbone(model: "Model") -> "TorchEncoder":
     from promptcli.models.loading import backbone_model, open_model
 
     return open_model(backbone_model(model))

@@ -19,8 +19,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.encoder.batching import make_batch, plan_batches
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.batching import plan_batches
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling import States, build_states
 from promptcli.encoder.pooling.slot_attention import ALPHA, kept_or_all, kept_tokens, slot_of
 from promptcli.notes import stage
@@ -82,7 +82,7 @@ HEAD_WEIGHTS = {
 
 
 def head_cosines(
-    encoder: Encoder,
+    encoder: TorchEncoder,
     first: Sequence[str],
     second: Sequence[str],
     states: Sequence[str],
@@ -128,14 +128,14 @@ class _Pass:
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: TorchEncoder,
         weights: HeadWeights,
         states: Sequence[str],
         pairs: list[tuple[int, int]],
         rows: int,
     ) -> None:
         backbone = encoder.backbone
-        self._encoder = encoder
+        self._encoder = encoder.one_prompt()
         self._weights = weights
         self._states: list[States] = [build_states(name, backbone) for name in states]
         self._needs = weights.needs(backbone)
@@ -157,9 +157,7 @@ class _Pass:
         """Encode one batch and score every pair whose two sentences are now encoded."""
         encoder = self._encoder
         backbone = encoder.backbone
-        template = encoder.template
-        slots = [template.mask_slots(len(row)) for row in ids]
-        batch = make_batch(ids, slots, backbone.tokenizer.pad, backbone.device, encoder.max_length)
+        batch = encoder.batch(ids)
         hidden = encoder.run(batch, self._needs)
         attention = self._weights.attention(hidden, backbone.n_layers)
         real = batch.real()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from promptcli.analysis.sentence import Correlation, corpus_idf, correlate, tfidf_weights
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.prompts.contrastive import Contrastive
 from promptcli.errors import UsageError, look_up, unknown
 from promptcli.evaluation import statistics
@@ -78,7 +78,7 @@ class CrossValidation:
 class Search:
     """The result of a search of heads, layers or templates."""
 
-    encoder: Encoder  #: of the best
+    encoder: TorchEncoder  #: of the best
     task: STSTask  #: the development set
     ranked: list[Ranked]  #: the reported choices, best first
     #: how the search was done, JSON-ready; ``compared`` is the number of choices
@@ -201,7 +201,7 @@ def correlations(
 
 
 def rank_heads(
-    encoder: Encoder,
+    encoder: TorchEncoder,
     task: STSTask,
     corpus: Sequence[str],
     states: Sequence[str],
@@ -220,7 +220,9 @@ def rank_heads(
     prompt = SLOT
     if weights == "slot-attention":
         prompt = _with_slot(encoder)
-    encoder = Encoder(Recipe(backbone=backbone.name, prompt=prompt), backbone, encoder.tensors())
+    encoder = make_encoder(
+        Recipe(backbone=backbone.name, prompt=prompt), backbone, encoder.tensors()
+    )
     idf = corpus_idf(encoder, corpus)
     cosines = head_cosines(encoder, pairs.first, pairs.second, states, weights)
     flat = cosines.heads.reshape(-1, len(pairs))
@@ -257,7 +259,7 @@ def rank_heads(
         compared = f"{len(values)} pairs of a head ({count}) and states ({len(states)})"
     maps = values.reshape(len(states), backbone.n_layers, backbone.n_heads)
     return Search(
-        encoder=Encoder(
+        encoder=make_encoder(
             encoder.recipe.replace(pooling=ranked[0].choice), backbone, encoder.tensors()
         ),
         task=task,
@@ -276,7 +278,7 @@ def rank_heads(
     )
 
 
-def _with_slot(encoder: Encoder) -> str:
+def _with_slot(encoder: TorchEncoder) -> str:
     """Return the prompt whose slot's attention is read: the recipe's own, or a well-known one."""
     if encoder.backbone.causal:
         return encoder.recipe.prompt if encoder.recipe.prompt != SLOT else "prompteol"
@@ -284,7 +286,7 @@ def _with_slot(encoder: Encoder) -> str:
 
 
 def _tfidf(
-    encoder: Encoder, cosines: HeadCosines, heads: NDArray[np.int64], idf: NDArray[np.float32]
+    encoder: TorchEncoder, cosines: HeadCosines, heads: NDArray[np.int64], idf: NDArray[np.float32]
 ) -> list[Correlation]:
     words = slice(len(encoder.template.left), -len(encoder.template.right) or None)
     attention = np.concatenate([rows[words, heads] for rows in cosines.attention])
@@ -292,7 +294,7 @@ def _tfidf(
     return [correlate(column, weights) for column in attention.T]
 
 
-def rank_layers(encoder: Encoder, task: STSTask, weights: Sequence[str]) -> Search:
+def rank_layers(encoder: TorchEncoder, task: STSTask, weights: Sequence[str]) -> Search:
     """Rank the states of every layer, with some weights, by Spearman's correlation.
 
     See ``search_layers``.
@@ -303,10 +305,10 @@ def rank_layers(encoder: Encoder, task: STSTask, weights: Sequence[str]) -> Sear
         raise UsageError(
             f"layers are compared without transforms; leave {given} out, and fit on the best layer"
         )
-    scored: list[tuple[Encoder, SpearmanScore]] = []
+    scored: list[tuple[TorchEncoder, SpearmanScore]] = []
     prompt = encoder.prompt
 
-    def rank(prompts: Iterable[str]) -> Encoder:
+    def rank(prompts: Iterable[str]) -> TorchEncoder:
         """Score every pooling under some prompts, one pass for each prompt.
 
         Return the best encoder of all so far.
@@ -316,7 +318,9 @@ def rank_layers(encoder: Encoder, task: STSTask, weights: Sequence[str]) -> Sear
                 encoder.recipe.replace(prompt=spec, pooling=pooling)
                 for pooling in _poolings(encoder, weights)
             ]
-            encoders = [Encoder(recipe, encoder.backbone, encoder.tensors()) for recipe in recipes]
+            encoders = [
+                make_encoder(recipe, encoder.backbone, encoder.tensors()) for recipe in recipes
+            ]
             scored.extend(zip(encoders, evaluate(encoders, [task]), strict=True))
         return max(scored, key=lambda pair: pair[1].value)[0]  # of equals the earlier
 
@@ -354,7 +358,7 @@ def rank_layers(encoder: Encoder, task: STSTask, weights: Sequence[str]) -> Sear
     )
 
 
-def _choice(encoder: Encoder) -> str:
+def _choice(encoder: TorchEncoder) -> str:
     prompt = encoder.prompt
     pooling = encoder.recipe.pooling
     if isinstance(prompt, Contrastive):
@@ -362,7 +366,7 @@ def _choice(encoder: Encoder) -> str:
     return pooling
 
 
-def _poolings(encoder: Encoder, weights: Sequence[str]) -> list[str]:
+def _poolings(encoder: TorchEncoder, weights: Sequence[str]) -> list[str]:
     """Return the poolings to try, the recipe's own first.
 
     For ``attention``, the first layers and the last.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import promptcli
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import PromptEncoder, TorchEncoder
 from promptcli.encoder.encoding import encode_together
 from promptcli.encoder.template import Inputs
 from promptcli.evaluation import statistics
@@ -78,7 +78,7 @@ class TemplateScorer:
         if cache is not None:
             self._cached = cache.table(context)
 
-    def encoder(self, template: str) -> Encoder:
+    def encoder(self, template: str) -> TorchEncoder:
         """Return the encoder of a template, sharing the sentences' tokens with every other one of
         this scorer.
         """
@@ -116,7 +116,7 @@ class TemplateScorer:
         return cosines
 
     def _encode(
-        self, encoder: Encoder, rows: NDArray[np.intp], *, complete: bool
+        self, encoder: TorchEncoder, rows: NDArray[np.intp], *, complete: bool
     ) -> NDArray[np.float32]:
         """Return the vectors (n, d) of sentences: of all in the same batches as ``eval``'s, of a
         subset in small ones.
@@ -165,7 +165,7 @@ class TemplateScorer:
         }
         return spearman_score(self.task, cosines, (low / 100, high / 100), names)
 
-    def ids(self, pieces: Sequence[str], encoder: Encoder) -> list[bytes]:
+    def ids(self, pieces: Sequence[str], encoder: TorchEncoder) -> list[bytes]:
         """Return the packed token ids of sentence pieces; each distinct one is tokenised once."""
         # such a tokenizer ignores spaces, so both forms share an entry
         if self.backbone.tokenizer.splits_punctuation:
@@ -176,7 +176,7 @@ class TemplateScorer:
         return [self._pieces[piece] for piece in pieces]
 
 
-class _SharedTokens(Encoder):
+class _SharedTokens(PromptEncoder):
     """An encoder whose sentences are tokenised by its scorer, which also counts what it encodes."""
 
     def __init__(self, recipe: Recipe, scorer: TemplateScorer) -> None:

@@ -17,7 +17,7 @@ from promptcli.data import demo
 from promptcli.data.dialect import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import make_encoder
 from promptcli.encoder.template import check_template, text_rule, with_period
 from promptcli.errors import UsageError, counted, unknown
 from promptcli.evaluation.evaluator import evaluate
@@ -188,7 +188,9 @@ def rank_templates(
         name: RECIPES[name].replace(backbone=backbone.name)
         for name in ("last-avg", "first-last-avg")
     }
-    scores = evaluate([Encoder(average, backbone, {}) for average in averages.values()], [task])
+    scores = evaluate(
+        [make_encoder(average, backbone, {}) for average in averages.values()], [task]
+    )
     return Search(
         encoder=scorer.encoder(ranked[0].choice),
         task=task,

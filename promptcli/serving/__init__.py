@@ -20,7 +20,7 @@ from promptcli.serving.worker import Worker
 from promptcli.storage.files import real_path
 
 if TYPE_CHECKING:
-    from promptcli.encoder.sentence_encoder import SentenceEncoder
+    from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.index.sentence_index import SentenceIndex
     from promptcli.models.loading import Model
 
@@ -201,7 +201,7 @@ def _listen(settings: ServeSettings) -> socket.socket:
         raise PromptcliError(f"{message}; give another `port` (0: a free one) or `host`") from None
 
 
-def _models(models: "Sequence[Model]") -> "dict[str, SentenceEncoder]":
+def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
     from promptcli.models.loading import entry_of, open_encoders
 
     def name(model: "Model") -> str:
@@ -220,7 +220,7 @@ def _models(models: "Sequence[Model]") -> "dict[str, SentenceEncoder]":
 
 
 def _indexes(
-    folders: Sequence[str | Path], models: "dict[str, SentenceEncoder]", where: Choice
+    folders: Sequence[str | Path], models: "dict[str, Encoder]", where: Choice
 ) -> "dict[str, SentenceIndex]":
     """Return the indexes by their folders' names.
 

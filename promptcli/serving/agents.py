@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 import promptcli
 from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.sentence_encoder import SentenceEncoder
+from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError, did_you_mean, one_line
 from promptcli.index.column_types import columns_of
 from promptcli.index.sentence_index import SentenceIndex
@@ -107,7 +107,7 @@ class Tools:
     One thread answers the calls, one after the other.
     """
 
-    def __init__(self, indexes: Mapping[str, SentenceIndex], encoder: SentenceEncoder) -> None:
+    def __init__(self, indexes: Mapping[str, SentenceIndex], encoder: Encoder) -> None:
         self._indexes = dict(indexes)
         self._encoder = encoder
         #: Stamps of indexes that could not be read anew.
@@ -248,7 +248,7 @@ def _refusal(wrong: ValidationError) -> str:
     return f"{name} takes {allowed}, not {shorten(first['input'])}"
 
 
-def make_server(indexes: Mapping[str, SentenceIndex], encoder: SentenceEncoder) -> MCPServer:
+def make_server(indexes: Mapping[str, SentenceIndex], encoder: Encoder) -> MCPServer:
     """Return the protocol's server with the tools; without an index there is nothing to search."""
     tools = Tools(indexes, encoder)
     offered: list[Callable[..., Awaitable[Any]]] = [tools.similar]

@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoded import Encoded
-from promptcli.encoder.sentence_encoder import SentenceEncoder
+from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError, short_line
 from promptcli.index.options import reaches
 from promptcli.index.rows import Mask
@@ -140,7 +140,7 @@ async def embeddings(service: Service, request: Request) -> Response:
     )
 
 
-def _width(encoder: SentenceEncoder, dimensions: int | None) -> int:
+def _width(encoder: Encoder, dimensions: int | None) -> int:
     """Return how many columns to send.
 
     Fewer than all only if they are ordered, or the model was trained for it.
@@ -164,7 +164,7 @@ def _width(encoder: SentenceEncoder, dimensions: int | None) -> int:
     return dimensions
 
 
-def _headers(encoder: SentenceEncoder, encoded: Encoded | None) -> dict[str, str]:
+def _headers(encoder: Encoder, encoded: Encoded | None) -> dict[str, str]:
     if encoded is None:
         cut = 0
     else:

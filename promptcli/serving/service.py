@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from promptcli.encoder.encoded import Encoded
-from promptcli.encoder.sentence_encoder import SentenceEncoder
+from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError, one_line
 from promptcli.index.factory import faiss
 from promptcli.index.sentence_index import SentenceIndex
@@ -70,7 +70,7 @@ class RequestError(HTTPException):
 class _Job:
     """The texts of one request."""
 
-    encoder: SentenceEncoder
+    encoder: Encoder
     texts: Sequence[str]
     result: "asyncio.Future[Encoded]"
     taken: int = 0  #: texts that a round has taken
@@ -97,7 +97,7 @@ class Batcher:
         self.waiting = 0  #: texts that no round has taken
         self.rounds = 0  #: so far
 
-    async def encode(self, encoder: SentenceEncoder, texts: Sequence[str]) -> Encoded:
+    async def encode(self, encoder: Encoder, texts: Sequence[str]) -> Encoded:
         """Return n texts encoded; if cancelled, those that no round has taken are dropped."""
         if self.waiting and self.waiting + len(texts) > self._settings.max_waiting:
             busy = f"the server is busy: {self.waiting:,} texts are waiting; try again"
@@ -125,7 +125,7 @@ class Batcher:
                     if error := await self._encode(encoder, alone):
                         _fail(job, error)
 
-    async def _encode(self, encoder: SentenceEncoder, turns: "list[_Turn]") -> Exception | None:
+    async def _encode(self, encoder: Encoder, turns: "list[_Turn]") -> Exception | None:
         """Encode texts and hand out their rows; return what was raised instead."""
         texts = [text for _, text in turns]
         jobs = [job for job, _ in turns]
@@ -143,12 +143,12 @@ class Batcher:
         _hand_out(encoded, jobs)
         return None
 
-    def _next_round(self) -> "dict[SentenceEncoder, list[_Turn]]":
+    def _next_round(self) -> "dict[Encoder, list[_Turn]]":
         """Take texts from the queue by encoder, one of each request in turn.
 
         Cancelled requests leave it.
         """
-        round_: dict[SentenceEncoder, list[_Turn]] = defaultdict(list)
+        round_: dict[Encoder, list[_Turn]] = defaultdict(list)
         room = ROUND
         while room > 0 and not self._queue.empty():
             job = self._queue.get_nowait()
@@ -198,7 +198,7 @@ class Service:
 
     def __init__(
         self,
-        models: Mapping[str, SentenceEncoder],
+        models: Mapping[str, Encoder],
         indexes: Mapping[str, SentenceIndex] | None = None,
         settings: ServeSettings | None = None,
         *,
@@ -242,7 +242,7 @@ class Service:
         #: one encoder for each role, so that requests share batches
         self.in_role = functools.cache(_in_role)
 
-    def model(self, name: str | None) -> SentenceEncoder:
+    def model(self, name: str | None) -> Encoder:
         """Return the encoder of that name; None: the default."""
         if name is None:
             return next(iter(self.models.values()))
@@ -364,9 +364,7 @@ class Service:
                 )
         return texts
 
-    async def encode(
-        self, request: Request, encoder: SentenceEncoder, texts: Sequence[str]
-    ) -> Encoded:
+    async def encode(self, request: Request, encoder: Encoder, texts: Sequence[str]) -> Encoded:
         return await _unless_left(request, self.batcher.encode(encoder, texts))
 
     async def work(
@@ -402,7 +400,7 @@ def _refusal_of(error: msgspec.ValidationError, path: str, kind: type[msgspec.St
     return f"{path}: {one_line(error, _MESSAGE)}"
 
 
-def _in_role(encoder: SentenceEncoder, role: str) -> SentenceEncoder:
+def _in_role(encoder: Encoder, role: str) -> Encoder:
     known = dict.fromkeys([*itertools.chain(*ROLES), *encoder.prompts])
     if role not in known:
         raise RequestError(

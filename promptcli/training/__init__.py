@@ -20,7 +20,7 @@ from promptcli.training.ranges import Range
 if TYPE_CHECKING:
     from promptcli.data.sources import TrainingData
     from promptcli.data.tasks import STSTask
-    from promptcli.encoder.encoder import Encoder
+    from promptcli.encoder.encoder import TorchEncoder
     from promptcli.models.loading import Model, Sentences
     from promptcli.training.run import Trained, TrainingJob
     from promptcli.training.trials import SettingsSearch
@@ -343,7 +343,7 @@ def training_settings(
 
 
 @dataclass(frozen=True)
-class FitJob(Job["Encoder"]):
+class FitJob(Job["TorchEncoder"]):
     """Fit a recipe's TF-IDF weights or transforms on sentences.
 
     A task names its test sentences, both sides of every pair; STS-B:all and SICK-R:all those of all
@@ -389,7 +389,7 @@ class FitJob(Job["Encoder"]):
     )
     force: bool = option(False, "Replace a model of that name.")
 
-    def run(self) -> "Encoder":
+    def run(self) -> "TorchEncoder":
         from promptcli.data.given import check_texts
         from promptcli.data.sources import development_task, fitting_sentences
         from promptcli.models.loading import entry_of, open_registry, register

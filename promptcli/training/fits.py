@@ -14,7 +14,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data.task_table import TASKS
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoded import Progress, silent
-from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf, fit_word_idf
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.flow import Glow
@@ -55,7 +55,7 @@ _CLIP = 1.0
 _SEED = 42  # of a flow's first weights and of the order; ours
 #: An encoder of all that comes before it, n sentences and a progress callback -> the fitted
 #: tensors.
-Fit = Callable[[Encoder, Sequence[str], Progress], dict[str, Tensor]]
+Fit = Callable[[TorchEncoder, Sequence[str], Progress], dict[str, Tensor]]
 _EXPONENTS = ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "1")
 
 
@@ -81,7 +81,7 @@ CANDIDATES: dict[str, Callable[[int], list[str]]] = {
 class FittedRecipe:
     """A recipe and the tensors fitted for it."""
 
-    encoder: Encoder  #: its ``tensors()`` are the fitted tensors
+    encoder: TorchEncoder  #: its ``tensors()`` are the fitted tensors
     #: ``fitted_on``, and ``selected_on``: how the last transform's parameter was chosen
     provenance: dict[str, Any]
 
@@ -156,7 +156,11 @@ def _check_selection(recipe: Recipe, task: STSTask) -> str:
 
 
 def _select(
-    before: Encoder, name: str, tensors: Mapping[str, Tensor], task: STSTask, progress: Progress
+    before: TorchEncoder,
+    name: str,
+    tensors: Mapping[str, Tensor],
+    task: STSTask,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Score every candidate of a transform on development pairs, Spearman x 100.
 
@@ -233,7 +237,9 @@ def _of_vectors(fit_tensors: Callable[[np.ndarray], dict[str, Tensor]]) -> Fit:
 
 
 def _of_tokens(fit_tensors: Callable[[list[list[int]], Backbone], dict[str, Tensor]]) -> Fit:
-    def fit(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
+    def fit(
+        encoder: TorchEncoder, sentences: Sequence[str], progress: Progress
+    ) -> dict[str, Tensor]:
         rows = encoder.inputs(sentences).rows
         progress(len(rows))
         return fit_tensors(rows, encoder.backbone)
@@ -241,7 +247,7 @@ def _of_tokens(fit_tensors: Callable[[list[list[int]], Backbone], dict[str, Tens
     return fit
 
 
-def _flow(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
+def _flow(encoder: TorchEncoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
     vectors = encoder.encode(sentences, progress=progress)
     return fit_flow(vectors, device=encoder.backbone.device, progress=progress)
 

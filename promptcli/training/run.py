@@ -37,7 +37,7 @@ from promptcli.data.sources import (
 )
 from promptcli.data.task_table import graded_columns
 from promptcli.data.tasks import AnyTask, STSTask, TransferTask
-from promptcli.encoder.encoder import Encoder, build_encoder, tuned_weights
+from promptcli.encoder.encoder import TorchEncoder, build_encoder, make_encoder, tuned_weights
 from promptcli.errors import NoColumnError, NotFoundError, UsageError, counted
 from promptcli.evaluation.candidates import load_named_tasks
 from promptcli.evaluation.classifier import FULL
@@ -93,7 +93,7 @@ class Trained:
     offline: bool = False  #: whether the encoder is loaded without the network
 
     @functools.cached_property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> TorchEncoder:
         with without_network(self.offline):
             return open_model(self.entry, device=self.device, dtype="stored")
 
@@ -901,7 +901,7 @@ class TrainingRun:
 
     def train(
         self, learner: Learner, folder: Path, processes: Processes
-    ) -> "tuple[Encoder, TrainedWeights]":
+    ) -> "tuple[TorchEncoder, TrainedWeights]":
         """Return the encoder of the best checkpoint, and how the run went.
 
         A tuned backbone is changed.
@@ -916,7 +916,7 @@ class TrainingRun:
         learner.eval()
         return learner.encoder(), trained
 
-    def _score_of_the_default(self, plain: Encoder) -> list[SpearmanScore]:
+    def _score_of_the_default(self, plain: TorchEncoder) -> list[SpearmanScore]:
         """Return the default model's score on the development set.
 
         Empty if the plain encoder is that model.
@@ -987,11 +987,13 @@ class TrainingRun:
             method.transfer_recipe(recipe),
         )
 
-    def _scores_by_dim(self, encoder: Encoder, recipe: Recipe) -> dict[str, float]:
+    def _scores_by_dim(self, encoder: TorchEncoder, recipe: Recipe) -> dict[str, float]:
         """Return the development score of the vectors cut to each width that was trained."""
         by_dim = {}
         for dim in recipe.dims:
-            shorter = Encoder(encoder.recipe.truncated(dim), encoder.backbone, encoder.tensors())
+            shorter = make_encoder(
+                encoder.recipe.truncated(dim), encoder.backbone, encoder.tensors()
+            )
             by_dim[str(dim)] = spearman_on(shorter, self.development)
         if by_dim:
             said = ", ".join(f"{dim} {value:.2f}" for dim, value in by_dim.items())
@@ -1030,7 +1032,7 @@ def _versions() -> dict[str, str]:
 
 
 def _scores_of(
-    encoder: Encoder, tasks: Sequence[AnyTask], label: Label, method: Method | None = None
+    encoder: TorchEncoder, tasks: Sequence[AnyTask], label: Label, method: Method | None = None
 ) -> list[Score]:
     """Return an encoder's scores on tasks of any kind, in their order.
 
@@ -1043,7 +1045,7 @@ def _scores_of(
     for task in tasks:
         reader = encoder
         if other is not None and isinstance(task, TransferTask):
-            reader = Encoder(other, encoder.backbone, encoder.tensors())
+            reader = make_encoder(other, encoder.backbone, encoder.tensors())
         scores += score_vectors(embed_tasks([reader], [task], [label]), [task])
     return scores
 
@@ -1052,7 +1054,7 @@ def _documents(scores: Sequence[Score]) -> list[dict[str, Any]]:
     return [score.to_dict() for score in scores]
 
 
-def _nearest_words(encoder: Encoder) -> list[dict[str, Any]]:
+def _nearest_words(encoder: TorchEncoder) -> list[dict[str, Any]]:
     """Return the tokens that are nearest to each learned vector of a soft template."""
     words = []
     for word, nearest in encoder.prompt.nearest_words(_NEAREST):

@@ -19,7 +19,7 @@ from promptcli.data.sources import TrainingExamples
 from promptcli.data.vectors import read_manifest
 from promptcli.data.vectors.formats import Floats, read_array
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.encoding import encode_windows
 from promptcli.errors import UsageError
 from promptcli.models.loading import open_model
@@ -77,7 +77,7 @@ class SentenceVectors:
 class EncodedVectors(SentenceVectors):
     """The vectors of an encoder, which is released when they are made."""
 
-    def __init__(self, name: str, encoder: Encoder, sentences: Sequence[str]) -> None:
+    def __init__(self, name: str, encoder: TorchEncoder, sentences: Sequence[str]) -> None:
         super().__init__(sentences, encoder.fingerprint, encoder.width)
         self.name = name
         self.encoder = encoder

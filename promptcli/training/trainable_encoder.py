@@ -20,7 +20,7 @@ from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.batching import make_batch, to_device
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.pooling import initial_weights
 from promptcli.encoder.prompts import initial_tensors
 from promptcli.encoder.template import Template
@@ -54,7 +54,7 @@ _RANDOM = 0.1
 class TokenizedView:
     """The spliced rows of some sentences as one view sees them."""
 
-    encoder: Encoder
+    encoder: TorchEncoder
     rows: list[list[int]]
 
     @property
@@ -134,8 +134,8 @@ class TrainableEncoder(nn.Module):
                 self.model, family, rank=rank, alpha=alpha, dropout=dropout, seed=settings.seed
             )
 
-    def _view(self, prompt: str) -> Encoder:
-        view = Encoder(
+    def _view(self, prompt: str) -> TorchEncoder:
+        view = make_encoder(
             Recipe(
                 self.backbone.name,
                 prompt=prompt,
@@ -174,7 +174,7 @@ class TrainableEncoder(nn.Module):
         """Return how many of some texts lose tokens in a view; a text of several views counts
         once.
         """
-        of_texts: dict[int, tuple[Encoder, Sequence[str]]] = {}
+        of_texts: dict[int, tuple[TorchEncoder, Sequence[str]]] = {}
         for view, texts in sides:
             encoder = self.view_encoders[view]
             before = of_texts.get(id(texts))
@@ -215,7 +215,7 @@ class TrainableEncoder(nn.Module):
 
     def _pass(
         self,
-        view: Encoder,
+        view: TorchEncoder,
         batch: Batch,
         augment: Augment | None = None,
         read: Reader | None = None,
@@ -275,11 +275,11 @@ class TrainableEncoder(nn.Module):
         One pass per template over its empty inputs: sentences of one length share their bias
         (published code).
         """
-        lengths: dict[Encoder, set[int]] = {}  # of each template's sentences
+        lengths: dict[TorchEncoder, set[int]] = {}  # of each template's sentences
         for side in sides:
             lengths.setdefault(side.encoder, set()).update(side.lengths)
         passes: list[Tensor] = []
-        row_of: dict[tuple[Encoder, int], int] = {}
+        row_of: dict[tuple[TorchEncoder, int], int] = {}
         for view, of_view in lengths.items():
             distinct = sorted(of_view)
             for length in distinct:
@@ -291,7 +291,7 @@ class TrainableEncoder(nn.Module):
         return torch.cat(passes)[to_device(np.array(rows), self.backbone.device)]
 
 
-def _room(view: Encoder) -> int:
+def _room(view: TorchEncoder) -> int:
     """Return the tokens of a sentence that a view reads."""
     return view.max_length - view.template.length
 

@@ -27,7 +27,7 @@ from promptcli.backbones.lora import ALPHA
 from promptcli.data.sources import TrainingExamples
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.batching import LateFigures
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.prefetching import prefetch
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
@@ -160,7 +160,7 @@ class Learner(TrainableEncoder):
                 tensors[f"projection.{name}"] = parameter.detach()
         return tensors
 
-    def encoder(self, *, selecting: bool = False) -> Encoder:
+    def encoder(self, *, selecting: bool = False) -> TorchEncoder:
         """Return the encoder of the present weights, which it shares.
 
         ``selecting``: the encoder that is scored on the development set. With the setting
@@ -171,7 +171,7 @@ class Learner(TrainableEncoder):
         recipe = self.method.recipe(self.backbone.name, family, self.settings)
         if selecting:
             recipe = self.method.selecting(recipe, self.settings, family)
-        return Encoder(recipe, self.backbone, self._outside_the_backbone())
+        return make_encoder(recipe, self.backbone, self._outside_the_backbone())
 
 
 @dataclass(frozen=True)

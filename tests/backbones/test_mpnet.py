@@ -20,7 +20,7 @@ from promptcli.backbones.relative_positions import buckets, relative_bias
 from promptcli.backbones.saving import save_weights
 from promptcli.backbones.seam import SeamCall
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.encoder import build_encoder, make_encoder
 from promptcli.encoder.prompts import deep_prefix
 from promptcli.errors import UsageError
 from promptcli.grammar import DeepPrefixSpec
@@ -260,6 +260,6 @@ def test_a_prefix_shortens_the_longest_input(folder):
     backbone = load_backbone(str(folder))
     shape = deep_prefix.prefix_shape(BuildContext(DeepPrefixSpec(5), backbone, {}))
     recipe = Recipe(str(folder), prompt="deep-prefix:5", pooling="first-last/ditto:2-3")
-    encoder = Encoder(recipe, backbone, {deep_prefix.TENSOR: torch.randn(shape)})
+    encoder = make_encoder(recipe, backbone, {deep_prefix.TENSOR: torch.randn(shape)})
     assert encoder.max_length == backbone.max_tokens - 5 == 64 - 5
     assert np.isfinite(encoder.encode([" ".join(SENTENCES), RECIPES["prompt"].prompt])).all()

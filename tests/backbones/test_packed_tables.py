@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 import promptcli as pc
 from promptcli.backbones.tokenizer import unpack
 from promptcli.backbones.word_tables import TableTokenizer
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.static_encoder import StaticEncoder
 from promptcli.errors import UsageError
 
@@ -111,7 +111,7 @@ def test_vectors_are_those_of_the_dequantized_rows(tmp_path):
 def test_torch_has_the_same_rows(tmp_path):
     rows = packed_folder(tmp_path)
     encoder = load(tmp_path)
-    assert isinstance(encoder.whole, Encoder)
+    assert isinstance(encoder.whole, TorchEncoder)
     np.testing.assert_array_equal(encoder.whole.backbone.token_rows[: len(rows)].numpy(), rows)
     np.testing.assert_allclose(encoder.whole.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
 

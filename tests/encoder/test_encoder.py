@@ -8,11 +8,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import promptcli as pc
 from promptcli.backbones.states import Needs
 from promptcli.encoder import batching
 from promptcli.encoder.batching import make_batch, padded_length, plan_batches, token_budget
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.encoder import MeanEncoder, build_encoder, make_encoder
 from promptcli.encoder.encoding import encode_together
 from promptcli.encoder.pooling import WEIGHTS, initial_weights
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
@@ -224,7 +225,9 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
     backbone = tiny_backbone(family)
     text = "[MASK] and [MASK] : [X] , [MASK] ."
     poolings = ["last/mask", "last/mask:1", "last/mask:2", "last/mask:3"]
-    encoders = [Encoder(Recipe(prompt=text, pooling=pooling), backbone, {}) for pooling in poolings]
+    encoders = [
+        make_encoder(Recipe(prompt=text, pooling=pooling), backbone, {}) for pooling in poolings
+    ]
     first = encoders[0]
     assert [encoder.recipe.pooling for encoder in encoders] == [
         poolings[0],
@@ -297,26 +300,59 @@ def test_what_does_not_fit_is_refused_in_one_line(changes, message, bert):
     assert "\n" not in str(caught.value)
 
 
+def test_the_mean_of_prompts_is_made_of_their_encoders(bert):
+    recipe = Recipe(pooling="last/mask", prompt="mean:a [X] [MASK] || [X] is [MASK]")
+    mean = make_encoder(recipe.replace(denoise="hidden"), bert, {})
+    assert isinstance(mean, MeanEncoder) and isinstance(mean, pc.Encoder)
+    assert [part.recipe.prompt for part in mean.parts] == ["a [X] [MASK]", "[X] is [MASK]"]
+    expected = np.mean([part.encode(SENTENCES) for part in mean.parts], axis=0, dtype=np.float32)
+    assert np.array_equal(mean.encode(SENTENCES), expected)
+    with pytest.raises(UsageError, match="one template, not with the mean of 2"):
+        mean.one_prompt()
+    with pytest.raises(UsageError, match="takes no text in front"):
+        mean.prompted("query: ")
+
+
+def test_a_fresh_encoder_has_computed_no_bias_yet(bert):
+    for prompt in ("[X] is [MASK]", "mean:a [X] [MASK] || [X] is [MASK]"):
+        recipe = Recipe(pooling="last/mask", prompt=prompt, denoise="hidden")
+        encoder = make_encoder(recipe, bert, {})
+        vectors = encoder.encode(SENTENCES)
+        fresh = encoder.fresh()
+        assert all(not part.biases._by_length for part in fresh.parts)
+        assert all(part.biases._by_length for part in encoder.parts)
+        assert np.allclose(fresh.encode(SENTENCES), vectors, atol=1e-6)
+
+
+def test_one_batch_goes_through_the_four_steps(bert):
+    recipe = Recipe(prompt=_TEMPLATE, pooling="last/mask", denoise="hidden")
+    encoder = make_encoder(recipe, bert, {}).one_prompt()
+    rows = encoder.inputs(SENTENCES).rows
+    with torch.inference_mode():
+        (vectors,) = encoder.encode_batch(rows, [encoder], encoder.pooling.needs)
+    assert np.allclose(vectors.numpy(), encoder.encode(SENTENCES), atol=1e-5)
+
+
 def test_each_prompt_of_a_mean_is_checked_on_its_own(bert):
     recipe = Recipe(pooling="last/last-token", prompt="mean:so [X] || a [X]")
     one, other, both = (
-        Encoder(recipe.replace(prompt=prompt), bert, {}).encode(SENTENCES)
+        make_encoder(recipe.replace(prompt=prompt), bert, {}).encode(SENTENCES)
         for prompt in ("so [X]", "a [X]", recipe.prompt)
     )
     assert np.allclose(both, (one + other) / 2, atol=1e-5)
     with pytest.raises(WrongKindError, match="last-token"):
-        Encoder(recipe.replace(prompt="mean:so [X] || a [X] ."), bert, {})
+        make_encoder(recipe.replace(prompt="mean:so [X] || a [X] ."), bert, {})
 
 
 def test_the_prompts_of_a_mean_are_not_denoised_after_a_transform(bert):
     recipe = Recipe(pooling="last/mask", prompt="mean:a [X] [MASK] || [X] is [MASK]")
     recipe = recipe.replace(denoise="logits", transforms=("topk-tokens:5",))
     with pytest.raises(UsageError, match=r"'logits' comes after a transform, .*; give hidden"):
-        Encoder(recipe, bert, {})
+        make_encoder(recipe, bert, {})
 
 
 def test_a_pickled_encoder_keeps_its_name(bert):
-    encoder = Encoder(Recipe(pooling="last/avg"), bert, {})
+    encoder = make_encoder(Recipe(pooling="last/avg"), bert, {})
     encoder.name = "mine"
     make, parts, state = encoder.__reduce__()
     copy = make(*parts)
@@ -417,12 +453,12 @@ def test_batches_that_memory_does_not_hold_are_halved(recipe, tiny_backbone, mon
             "'mini-bert' does not fit into the GPU's",
         ),
         (
-            "encoder.encoder.Encoder.__init__",
+            "encoder.encoder.TorchEncoder.__init__",
             "CUDA out of memory.",
             "out of memory; take a smaller",
         ),
         (
-            "encoder.encoder.Encoder.__init__",
+            "encoder.encoder.TorchEncoder.__init__",
             "CUDA error: assert\nmore",
             "the GPU stopped: CUDA error: assert",
         ),
@@ -490,7 +526,7 @@ def test_vectors_are_those_of_one_batch_after_the_other(
     denoise, two_threads, tiny_backbone, monkeypatch
 ):
     encoder = random_encoder(RECIPES["prompt"].replace(denoise=denoise), tiny_backbone("bert"))
-    again = Encoder(encoder.recipe, encoder.backbone, encoder.tensors())
+    again = make_encoder(encoder.recipe, encoder.backbone, encoder.tensors())
     sentences = [" ".join(["cat"] * (1 + number % 17)) + f" {number}" for number in range(300)]
     progress = []
     together = encoder.encode(sentences, progress=progress.append)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertModel, MPNetModel, RobertaModel
 
-from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
 from promptcli.encoder.transforms.principal_axes import fit_whitening
 from promptcli.errors import UsageError
@@ -33,7 +33,7 @@ def reference(family, tiny_folder):
 
 @pytest.fixture(scope="module")
 def encoder(family, tiny_backbone):
-    def make(tensors=None, **changes) -> Encoder:
+    def make(tensors=None, **changes) -> TorchEncoder:
         return build_encoder(Recipe(**changes), backbone=tiny_backbone(family), tensors=tensors)
 
     return make

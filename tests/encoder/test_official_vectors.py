@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from promptcli.backbones.loading import load_backbone
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import make_encoder
 from promptcli.encoder.prompts.token_prepending import TokenPrepending
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.methods import find_method
@@ -74,7 +74,7 @@ def backbone(name):
 
 
 def largest_difference(case, expected, model, recipe, tensors=None):
-    encoder = Encoder(recipe.replace(backbone=model), backbone(model), tensors or {})
+    encoder = make_encoder(recipe.replace(backbone=model), backbone(model), tensors or {})
     return np.abs(encoder.encode(SENTENCES) - expected).max() / np.abs(expected).max()
 
 

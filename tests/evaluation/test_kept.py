@@ -8,7 +8,7 @@ import pytest
 import promptcli as pc
 from promptcli.data.tasks import LabelledExamples, OwnTask, Pairs, RetrievalTask, STSTask
 from promptcli.data.tasks import TransferTask as Transfer
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import make_encoder
 from promptcli.evaluation import evaluator, kept
 from promptcli.evaluation.classifier import FAST
 from promptcli.evaluation.evaluator import EvalSettings, embed_tasks, score_vectors
@@ -25,7 +25,7 @@ TRANSFER = Transfer("CR", {"all": LabelledExamples(WORDS * 12, None, np.arange(9
 
 @pytest.fixture
 def encoder(tiny_backbone):
-    return Encoder(RECIPES["cls"], tiny_backbone("bert"), {})
+    return make_encoder(RECIPES["cls"], tiny_backbone("bert"), {})
 
 
 def measured(encoder, task, settings):
@@ -68,10 +68,10 @@ def test_what_decides_a_score_is_in_its_key(encoder, tiny_backbone, monkeypatch)
     assert not known(replace(RETRIEVAL, ranking="hybrid"))
     other_seed = replace(small, seed=7)
     assert known(STS, settings=other_seed) and not known(TRANSFER, settings=other_seed)
-    assert not known(STS, Encoder(RECIPES["last-avg"], tiny_backbone("bert"), {}))
-    assert not known(STS, Encoder(RECIPES["cls"], tiny_backbone("roberta"), {}))
+    assert not known(STS, make_encoder(RECIPES["last-avg"], tiny_backbone("bert"), {}))
+    assert not known(STS, make_encoder(RECIPES["cls"], tiny_backbone("roberta"), {}))
     leading = LeadingTexts({"query": "query: "})
-    with_prompts = Encoder(encoder.recipe, encoder.backbone, {}, leading=leading)
+    with_prompts = make_encoder(encoder.recipe, encoder.backbone, {}, leading=leading)
     assert not known(RETRIEVAL, with_prompts)
     monkeypatch.setattr(kept, "PROTOCOL_VERSION", kept.PROTOCOL_VERSION + 1)
     assert not known(STS)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import promptcli as pc
+from promptcli.encoder.encoder import make_encoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.models import hub, import_model
 from promptcli.models.entries import Entry
@@ -147,7 +148,7 @@ def test_a_stand_in_has_length_and_tokenizer():
     assert model.tokenizer("A cat.")["input_ids"] == encoder.tokenizer("A cat.")["input_ids"]
     before = model.encode([long])
     model.max_seq_length = 14
-    short = pc.Encoder(
+    short = make_encoder(
         encoder.recipe.replace(max_length=14), encoder.backbone, encoder.tensors()
     ).encode([long])
     np.testing.assert_allclose(model.encode([long]), short, atol=1e-6)

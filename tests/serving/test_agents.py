@@ -16,7 +16,7 @@ pytest.importorskip("mcp", reason="agents need mcp: pip install '.[mcp]'")
 from mcp import Client, StdioServerParameters
 
 from promptcli import serving
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import make_encoder
 from promptcli.index.options import MANIFEST
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.recipe import Recipe
@@ -30,7 +30,7 @@ from tests.tiny import SENTENCES
 @pytest.fixture(scope="module")
 def encoder(tiny_backbone):
     backbone = tiny_backbone("bert")
-    return Encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
+    return make_encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ pytest.importorskip(
 )
 import uvicorn
 
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.recipe import Recipe
 from promptcli.serving import connections as serving
 from promptcli.serving.app import make_app
@@ -31,7 +31,7 @@ GET = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 @pytest.fixture(scope="module")
 def encoder(tiny_backbone):
     backbone = tiny_backbone("bert")
-    return Encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
+    return make_encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
 
 
 class Clock:
@@ -230,7 +230,7 @@ def test_a_server_ends_whatever_its_threads_compute(encoder, monkeypatch):
                 await asyncio.sleep(0)
         writer.close()
 
-    monkeypatch.setattr(Encoder, "encode_report", lambda self, texts: go.wait())
+    monkeypatch.setattr(TorchEncoder, "encode_report", lambda self, texts: go.wait())
     asyncio.run(ask())
     assert service.dropped == 1 and computing()
     go.set()

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("uvicorn", reason="serve needs uvicorn: pip install '.[serve]'")
 import uvicorn
 
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import make_encoder
 from promptcli.index import build_index
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.recipe import Recipe
@@ -33,7 +33,7 @@ def address(tiny_backbone, tmp_path_factory):
     rows = "text,topic,year\nA cat sleeps.,animals,2021\nRain falls.,weather,\n"
     (folder / "notes.csv").write_text(rows)
     backbone = tiny_backbone("bert")
-    encoder = Encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
+    encoder = make_encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
     build_index(folder / "notes.csv", folder / "notes", encoder)
     service = Service({"tiny": encoder}, {"notes": SentenceIndex.load(folder / "notes", encoder)})
     server = uvicorn.Server(uvicorn.Config(make_app(service), port=0, log_level="error"))

@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
 
 from promptcli.data.rows import cells_array
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.errors import PromptcliError
 from promptcli.index.inputs import origin_of
 from promptcli.index.rows import ArrayRows
@@ -47,13 +47,15 @@ HALVES = {"first": SENTENCES[:6], "second": SENTENCES[6:]}
 @pytest.fixture(scope="module")
 def encoder(tiny_backbone):
     backbone = tiny_backbone("bert")
-    return Encoder(Recipe(backbone=backbone.name, pooling="first-last/ditto:1-2"), backbone, {})
+    return make_encoder(
+        Recipe(backbone=backbone.name, pooling="first-last/ditto:1-2"), backbone, {}
+    )
 
 
 @pytest.fixture(scope="module")
 def other(tiny_backbone):
     backbone = tiny_backbone("bert")
-    return Encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
+    return make_encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +162,7 @@ def test_dimensions_are_the_first_columns_of_vectors_that_are_whitened_or_traine
         for wrong in (0, white.width + 1):
             refused = error(client.post("/v1/embeddings", json={**body, "dimensions": wrong}), 400)
             assert refused["param"] == "dimensions"
-    nested = Encoder(encoder.recipe.replace(dims=(8, 4)), encoder.backbone, encoder.tensors())
+    nested = make_encoder(encoder.recipe.replace(dims=(8, 4)), encoder.backbone, encoder.tensors())
     with opened(Service({"nested": nested})) as client:
         body = {"model": "nested", "input": SENTENCES}
         assert (
@@ -451,7 +453,7 @@ def test_a_failure_of_ours_is_an_answer_and_a_line_in_the_log(client, monkeypatc
         raise RuntimeError("no memory")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Encoder, "encode_report", fail)
+        broken.setattr(TorchEncoder, "encode_report", fail)
         response = client.post("/v1/embeddings", json={"model": "tiny", "input": "x"})
     assert error(response, 500)["type"] == "server_error" and "no memory" not in response.text
     assert caplog.messages == ["/v1/embeddings failed: RuntimeError: no memory"]
@@ -459,7 +461,7 @@ def test_a_failure_of_ours_is_an_answer_and_a_line_in_the_log(client, monkeypatc
 
 
 def test_vectors_that_are_not_finite_fail_alone(served, encoder, monkeypatch):
-    real = Encoder.encode_report
+    real = TorchEncoder.encode_report
 
     def spoil(self, sentences, **options):
         encoded = real(self, sentences, **options)
@@ -470,7 +472,7 @@ def test_vectors_that_are_not_finite_fail_alone(served, encoder, monkeypatch):
         jobs = (service.batcher.encode(encoder, [text]) for text in ("good", "bad"))
         return await asyncio.gather(*jobs, return_exceptions=True)
 
-    monkeypatch.setattr(Encoder, "encode_report", spoil)
+    monkeypatch.setattr(TorchEncoder, "encode_report", spoil)
     good, bad = asyncio.run(ask(Service(*served)))
     assert np.isfinite(good.vectors).all()
     assert isinstance(bad, PromptcliError) and "not finite" in str(bad)
@@ -481,7 +483,7 @@ class PanicException(BaseException):
 
 
 def test_a_panic_costs_its_own_request_a_500_and_the_others_nothing(served, monkeypatch, caplog):
-    real = Encoder.encode_report
+    real = TorchEncoder.encode_report
 
     def panic(self, sentences, **options):
         if "bad" in sentences:
@@ -496,7 +498,7 @@ def test_a_panic_costs_its_own_request_a_500_and_the_others_nothing(served, monk
             return await asyncio.gather(*both)
 
     service = Service(*served)
-    monkeypatch.setattr(Encoder, "encode_report", panic)
+    monkeypatch.setattr(TorchEncoder, "encode_report", panic)
     good, bad = asyncio.run(ask(service))
     assert good.status_code == 200 and error(bad, 500)["type"] == "server_error"
     assert caplog.messages == ["/v1/embeddings failed: RuntimeError: PanicException: retry limit"]
@@ -764,7 +766,7 @@ def test_too_many_requests_in_work_are_429(served):
 
 
 def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
-    encoded, real = [], Encoder.encode_report
+    encoded, real = [], TorchEncoder.encode_report
     service = Service(*served)
 
     def keep(self, sentences, **options):
@@ -804,7 +806,7 @@ def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
             go()
             return (await stays).status_code
 
-    monkeypatch.setattr(Encoder, "encode_report", keep)
+    monkeypatch.setattr(TorchEncoder, "encode_report", keep)
     assert asyncio.run(ask()) == 200 and encoded == ["held", "stays"]
     assert service.in_work == 0
     values = values_of(service.metrics.text().decode())

@@ -14,7 +14,7 @@ from promptcli.backbones.states import Batch, Needs
 from promptcli.data.dialect import GRADED_PAIRS
 from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.denoising import padded_bias_batch
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import make_encoder
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
@@ -40,7 +40,7 @@ learner_of = functools.partial(learning.learner_of, max_length=60, dropout=0.0)
 
 def plain_vectors(learner, texts, pooling, prompt="[X]"):
     recipe = Recipe(learner.backbone.name, prompt=prompt, pooling=pooling, period=False)
-    return Encoder(recipe, learner.backbone, {}).encode(texts)
+    return make_encoder(recipe, learner.backbone, {}).encode(texts)
 
 
 def random_rows(count, width, seed):

@@ -13,7 +13,7 @@ import promptcli as pc
 from promptcli.data.dialect import PAIRS, TRIPLETS
 from promptcli.data.negation import negated
 from promptcli.data.sources import TrainingExamples
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import make_encoder
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.training.methods import find_method
@@ -293,7 +293,7 @@ def test_sncse_ends_a_sentence_as_its_authors_do_in_training_and_at_test(
     assert (at_test.recipe.period, at_test.recipe.prompt) == (False, SNCSE_VIEW)
     for view in [at_test, *learner.view_encoders]:
         plain = Recipe(prompt=view.recipe.prompt, period=False, pooling="last/mask")
-        as_written = Encoder(plain, learner.backbone, {})
+        as_written = make_encoder(plain, learner.backbone, {})
         as_written.max_length = view.max_length
         assert view.inputs([sentence]).rows == as_written.inputs([read]).rows
 

@@ -24,7 +24,7 @@ from promptcli.backbones.dropout import (
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch
 from promptcli.data.dialect import TRIPLETS
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import make_encoder
 from promptcli.encoder.prompts import soft_template
 from promptcli.errors import OutOfMemoryError, UsageError
 from promptcli.recipe import Recipe
@@ -263,7 +263,9 @@ def test_the_masked_lm_loss_is_the_pretrained_models(tiny_folder):
     learner = learner_of("simcse", tiny_folder("bert"), mlm_weight=0.1, dropout=0.0).eval()
     backbone = learner.backbone
     rows = (
-        Encoder(Recipe(backbone.name, pooling="last/cls"), backbone, {}).inputs(SENTENCES[:6]).rows
+        make_encoder(Recipe(backbone.name, pooling="last/cls"), backbone, {})
+        .inputs(SENTENCES[:6])
+        .rows
     )
     batch = batch_of(rows, backbone)
     torch.manual_seed(5)
@@ -342,7 +344,7 @@ def test_batches_smaller_than_the_processes_are_refused():
 def test_looked_up_slots_are_those_of_the_published_code(tiny_folder):
     backbone = load_backbone(str(tiny_folder("bert")))
     text = 'This sentence : "[X]" means [MASK] .'
-    hard = Encoder(
+    hard = make_encoder(
         Recipe(backbone.name, prompt=text, pooling="last/mask", period=False), backbone, {}
     )
     words = soft_template.word_ids(hard.template, backbone)
@@ -350,7 +352,7 @@ def test_looked_up_slots_are_those_of_the_published_code(tiny_folder):
     recipe = Recipe(
         backbone.name, prompt=f"soft-template-lookup:{text}", pooling="last/mask", period=False
     )
-    soft = Encoder(recipe, backbone, {soft_template.TENSOR: numbers})
+    soft = make_encoder(recipe, backbone, {soft_template.TENSOR: numbers})
     sentences = [*SENTENCES[:3], "this sentence means this"]
     for row in hard.inputs(sentences).rows:
         vectors = backbone.token_rows[torch.tensor(row)].clone()

@@ -16,7 +16,7 @@ from promptcli.data.sources import TrainingExamples
 from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import to_device
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
 from promptcli.training.methods.distill import DistillSettings
 from promptcli.training.objectives.contrastive import (
@@ -133,7 +133,7 @@ def similarity_distance(student: Tensor, teacher: Tensor) -> Tensor:
     return (h @ h.T - t @ t.T).fill_diagonal_(0).square().sum() / max(1, n * (n - 1))
 
 
-def start_map(teacher: SentenceVectors, student: Encoder, seed: int) -> Floats:
+def start_map(teacher: SentenceVectors, student: TorchEncoder, seed: int) -> Floats:
     """Return the map (e, d) from the teacher's vectors into the student's space before training."""
     sentences = teacher.sentences
     drawn = np.random.default_rng(seed).permutation(len(sentences))[:_SAMPLE]
