@@ -139,7 +139,7 @@ def test_every_family_gives_the_processors_vectors(family, cuda, tiny_folder):
     halved = build_encoder(recipe, device="cuda", dtype="bfloat16")
     assert cosines(cpu.encode(MANY), halved.encode(MANY)).min() > 0.99
     pair(MASKED_RECIPES["prompt-denoised"], tiny_folder(family))
-    if cpu.backbone.family.seam:
+    if cpu.backbone.family.hook:
         pair(Recipe(pooling="last/ditto:2-3"), tiny_folder(family))
 
 

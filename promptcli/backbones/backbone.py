@@ -11,6 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from promptcli.backbones.attention_hook import (
+    AttentionHook,
+    Injected,
+    Recorded,
+    Stopped,
+    allow_prepending,
+    hook_fault,
+    register,
+)
 from promptcli.backbones.bert import BertModel
 from promptcli.backbones.checking import load_tokenizer
 from promptcli.backbones.devices import tf32_products
@@ -19,7 +28,6 @@ from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
 from promptcli.backbones.lora import is_lora, merge_lora
 from promptcli.backbones.provenance import OWN_TOKENIZER, Provenance
-from promptcli.backbones.seam import SeamCall, Stopped, allow_prepending, register, seam_fault
 from promptcli.backbones.states import (
     LAST,
     Batch,
@@ -114,12 +122,12 @@ class Backbone:
         return {
             name: value
             for name, value in vars(self).items()
-            if name not in ("head", "pooler", "_seam_fault")
+            if name not in ("head", "pooler", "_hook_fault")
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        if self.family.seam and not isinstance(self.model, BertModel):
+        if self.family.hook and not isinstance(self.model, BertModel):
             register()
 
     def tokenizer_of_transformers(self) -> Any:
@@ -176,25 +184,19 @@ class Backbone:
             places = slot_positions(batch, needs.slot)
         if batch.prepending or batch.contrast or batch.rerouting:
             lasts = slot_positions(batch, LAST)
-        seam = SeamCall(
-            prefix=batch.prefix,
+        injected = Injected(batch.prefix, batch.prepending, batch.contrast, batch.rerouting, lasts)
+        recorded = Recorded(
             diagonal_layers=needs.diagonals,
             matrix_layers=needs.matrices,
             row_slots=row_slots,
             row_places={slot: slot_positions(batch, slot) for _, slot in needs.rows},
-            prepending=batch.prepending,
-            contrast=batch.contrast,
-            rerouting=batch.rerouting,
-            lasts=lasts,
             mixture_layers=needs.attended,
             slots=places,
             stop=None if needs.layers else max(attention),
         )
-        output = self._pass(batch, needs, seam)
-        read = seam.diagonals.keys() | seam.matrices.keys() | seam.mixtures.keys()
-        read |= {layer for layer, _ in seam.rows}
-        if attention - read:
-            self.require_seam("Ditto" if needs.diagonals else "an attention matrix")
+        output = self._pass(batch, needs, injected, recorded)
+        if attention - recorded.layers:
+            self.require_hook("Ditto" if needs.diagonals else "an attention matrix")
 
         layers = {}
         for layer in needs.layers:
@@ -208,15 +210,15 @@ class Backbone:
                 states = states[rows, places].unsqueeze(1)
             layers[layer] = states.float()
         attended = {}
-        for layer, mixed in seam.mixtures.items():
+        for layer, mixed in recorded.mixtures.items():
             attended[layer] = self.projection(layer)(mixed).float()
         return HiddenStates(
             layers,
             static,
             decoder,
-            seam.diagonals,
-            seam.matrices,
-            seam.rows,
+            recorded.diagonals,
+            recorded.matrices,
+            recorded.rows,
             attended,
             slot=needs.slot if places is not None else None,
         )
@@ -227,25 +229,19 @@ class Backbone:
         """
         batch = without_shared(batch)
         lasts = slot_positions(batch, LAST)
-        seam = SeamCall(
-            prefix=batch.prefix,
-            prepending=batch.prepending,
-            lasts=lasts,
-            mixture_layers=(layer,),
-            slots=lasts,
-            stop=layer,
-        )
-        self._pass(batch, Needs(), seam)
-        return seam.mixtures[layer].squeeze(1)
+        injected = Injected(batch.prefix, batch.prepending, lasts=lasts)
+        recorded = Recorded(mixture_layers=(layer,), slots=lasts, stop=layer)
+        self._pass(batch, Needs(), injected, recorded)
+        return recorded.mixtures[layer].squeeze(1)
 
-    def _pass(self, batch: Batch, needs: Needs, seam: SeamCall) -> Any:
-        """Run the model on a batch without shared tokens; None if the seam ended the pass early."""
+    def _pass(self, batch: Batch, needs: Needs, injected: Injected, recorded: Recorded) -> Any:
+        """Run the model on a batch without shared tokens; None if the hook ended the pass early."""
         options: dict[str, Any] = {}
         if self._opens:
-            options["seam"] = seam
+            options["hook"] = AttentionHook(injected, recorded)
         last_only = needs.layers == {self.n_layers} and not needs.attended
         if last_only and isinstance(self.model, BertModel):
-            options["slots"] = seam.slots
+            options["slots"] = recorded.slots
         # causal models take positions with gaps for several texts in a row, unless there is a mask;
         # on a GPU they would wait for it to look for gaps
         mask = None
@@ -289,10 +285,10 @@ class Backbone:
         last_only = self.causal and needs.slot == LAST and _reads_slot_only(needs)
         if not ids or not last_only or not self.sees_all(longest):
             return None
-        call = SeamCall(kept=[])
-        self.model(input_ids=torch.tensor([ids], device=self.device), seam=call)
-        assert call.kept is not None
-        return SharedTokens(len(ids), tuple(call.kept))
+        recorded = Recorded(keeps_all=True)
+        hook = AttentionHook(recorded=recorded)
+        self.model(input_ids=torch.tensor([ids], device=self.device), hook=hook)
+        return SharedTokens(len(ids), tuple(recorded.kept))
 
     def sees_all(self, longest: int) -> bool:
         """Return whether, of n tokens, the last attends to the first in every layer."""
@@ -359,11 +355,11 @@ class Backbone:
         vectors = batch.soft.vectors.to(rows.dtype).expand(len(lines), -1, -1)
         return rows.index_put((lines, batch.soft.slots), vectors)
 
-    def require_seam(self, wanted: str) -> None:
-        """Prove, at first need, that the attention seam computes what the model computes."""
-        if not self._opens or self._seam_fault:
+    def require_hook(self, wanted: str) -> None:
+        """Prove, at first need, that the attention hook computes what the model computes."""
+        if not self._opens or self._hook_fault:
             if self._opens:
-                reason = f": {self._seam_fault}"
+                reason = f": {self._hook_fault}"
             else:
                 reason = ""
             family = (
@@ -377,14 +373,14 @@ class Backbone:
 
     @property
     def _opens(self) -> bool:
-        """Whether the model takes a ``SeamCall``."""
-        return self.family.seam or isinstance(self.model, BertModel)
+        """Whether the model takes an ``AttentionHook``."""
+        return self.family.hook or isinstance(self.model, BertModel)
 
     @functools.cached_property
-    def _seam_fault(self) -> str | None:
-        if isinstance(self.model, BertModel):  # whose attention is the seam's own
+    def _hook_fault(self) -> str | None:
+        if isinstance(self.model, BertModel):  # whose attention is the hook's own
             return None
-        return seam_fault(self.model, self.n_layers)
+        return hook_fault(self.model, self.n_layers)
 
     @functools.cached_property
     def head(self) -> MLMHead:

@@ -2,7 +2,7 @@
 CamemBERT, ELECTRA, MPNet.
 
 Written here, since importing transformers' models takes several times as long as encoding a small
-file; tensors go by the checkpoints' own names, attention is the seam's, and the last layer can be
+file; tensors go by the checkpoints' own names, attention is the hook's, and the last layer can be
 computed at one position a sentence. What a configuration asks for beyond this is left to
 transformers.
 """
@@ -18,11 +18,12 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional
 
+from promptcli.backbones.attention_hook import NO_HOOK, NoHook, attend, attention, mask_at
 from promptcli.backbones.dropout import dropout
 from promptcli.backbones.families import FAMILIES, BertPlan, Family
 from promptcli.backbones.kernels import additive
 from promptcli.backbones.relative_positions import BUCKETS, relative_bias
-from promptcli.backbones.seam import SeamCall, attend, attention, mask_at, with_prefix
+from promptcli.backbones.sliding_masks import whole
 from promptcli.storage.documents import convert
 
 _TANH = functools.partial(functional.gelu, approximate="tanh")
@@ -159,7 +160,7 @@ class _SelfAttention(nn.Module):
         return states.view(*states.shape[:-1], self.n_heads, -1).transpose(1, 2)
 
     def forward(
-        self, hidden: Tensor, mask: Tensor | None, seam: SeamCall | None, slots: Tensor | None
+        self, hidden: Tensor, mask: Tensor | None, hook: NoHook, slots: Tensor | None
     ) -> Tensor:
         """Return the heads' mixtures, (n, t, d), or at the slots alone, (n, 1, d): one query, keys
         of every token.
@@ -170,14 +171,13 @@ class _SelfAttention(nn.Module):
         probability = self.dropout.p if self.training else 0.0
         if slots is None:
             queries = self.by_heads(to_queries(hidden))
-            mixed, _ = attention(self, queries, keys, values, mask, dropout=probability, seam=seam)
+            mixed, _ = attention(self, queries, keys, values, mask, dropout=probability, hook=hook)
             return mixed.flatten(2)
         queries = self.by_heads(to_queries(_at(hidden, slots)))
         mask = mask_at(mask, slots)
-        if seam is not None and seam.prefix is not None:
-            keys, values, mask = with_prefix(seam.prefix[-1], keys, values, mask)
+        keys, values, seen = hook.widen(-1, keys, values, mask)
         scale = queries.size(-1) ** -0.5
-        mixed = attend(queries, keys, values, mask, probability, scale)
+        mixed = attend(queries, keys, values, whole(seen), probability, scale)
         return mixed.transpose(1, 2).flatten(2)
 
 
@@ -204,9 +204,9 @@ class _Attention(nn.ModuleDict):
         super().__init__({"self": _SelfAttention(config), "output": output})
 
     def forward(
-        self, hidden: Tensor, mask: Tensor | None, seam: SeamCall | None, slots: Tensor | None
+        self, hidden: Tensor, mask: Tensor | None, hook: NoHook, slots: Tensor | None
     ) -> Tensor:
-        mixed = self["self"](hidden, mask, seam, slots)
+        mixed = self["self"](hidden, mask, hook, slots)
         if slots is not None:
             hidden = _at(hidden, slots)
         attended: Tensor = self["output"](mixed, hidden)
@@ -226,9 +226,9 @@ class _MPNetAttention(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
-        self, hidden: Tensor, mask: Tensor | None, seam: SeamCall | None, slots: Tensor | None
+        self, hidden: Tensor, mask: Tensor | None, hook: NoHook, slots: Tensor | None
     ) -> Tensor:
-        mixed = self.attn(hidden, mask, seam, slots)
+        mixed = self.attn(hidden, mask, hook, slots)
         if slots is not None:
             hidden = _at(hidden, slots)
         probability = self.dropout.p if self.training else 0.0
@@ -254,10 +254,10 @@ class _Layer(nn.Module):
         self,
         hidden: Tensor,
         mask: Tensor | None,
-        seam: SeamCall | None,
+        hook: NoHook,
         slots: Tensor | None = None,
     ) -> Tensor:
-        attended = self.attention(hidden, mask, seam, slots)
+        attended = self.attention(hidden, mask, hook, slots)
         inner = self.activation(self.intermediate["dense"](attended))
         output: Tensor = self.output(inner, attended)
         return output
@@ -303,7 +303,7 @@ class BertModel(nn.Module):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         output_hidden_states: bool = False,
-        seam: SeamCall | None = None,
+        hook: NoHook = NO_HOOK,
         slots: Tensor | None = None,
     ) -> BertOutput:
         """Return the last layer's states from ids (n, t), or embeddings (n, t, d).
@@ -325,10 +325,10 @@ class BertModel(nn.Module):
             outputs.append(hidden)
         *layers, last = self.encoder["layer"].children()
         for layer in layers:
-            hidden = layer(hidden, mask, seam)
+            hidden = layer(hidden, mask, hook)
             if output_hidden_states:
                 outputs.append(hidden)
-        hidden = last(hidden, mask, seam, slots)
+        hidden = last(hidden, mask, hook, slots)
         if not output_hidden_states:
             return BertOutput(hidden, ())
         return BertOutput(hidden, (*outputs, hidden))

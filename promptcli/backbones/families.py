@@ -35,7 +35,7 @@ class Family:
     transform: tuple[str, ...]
     decoder: str  #: its output projection, bias included
     pads_before_positions: bool = False  #: positions start after the padding id (RoBERTa: at 2)
-    seam: bool = True  #: the attention seam reaches transformers' model of it
+    hook: bool = True  #: the attention hook reaches transformers' model of it
     plan: BertPlan | None = None  #: if it has BERT's layout
     pooler: bool = False  #: checkpoints may have one
     causal: bool = False  #: a token sees those before it only; the sentence is read at its last one
@@ -48,14 +48,14 @@ class Family:
     @property
     def opens(self) -> bool:
         """Whether methods reach its attention: Ditto and deep prefixes work."""
-        return self.seam or self.plan is not None
+        return self.hook or self.plan is not None
 
 
 _BERT_PROJECTION = "encoder.layer.{}.attention.output.dense"
 _LLAMA_PROJECTION = "layers.{}.self_attn.o_proj"
 _LLAMA = Family((), "lm_head", causal=True, layers="layers", projection=_LLAMA_PROJECTION)
 _DEBERTA = Family(
-    ("cls.predictions.transform",), "cls.predictions.decoder", seam=False, takes_keys=False
+    ("cls.predictions.transform",), "cls.predictions.decoder", hook=False, takes_keys=False
 )
 _LM_HEAD = ("lm_head.dense", GELU, "lm_head.layer_norm")
 
@@ -105,7 +105,7 @@ FAMILIES: Table[Family] = Table(
             _LM_HEAD,
             "lm_head.decoder",
             pads_before_positions=True,
-            seam=False,
+            hook=False,
             plan=BertPlan("MPNetModel", "mpnet", pad=1, token_types=False, relative_positions=True),
             takes_keys=False,
             pooler=True,

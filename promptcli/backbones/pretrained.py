@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from promptcli.backbones import checking, seam
+from promptcli.backbones import attention_hook, checking
 from promptcli.backbones.adapter_files import CONFIG, WEIGHTS, base_of
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.bert import load_bert, read_bert_config
@@ -107,8 +107,8 @@ def load_pretrained(
             tensor_names=names,
         )
         check_probe(what, backbone)
-        if causal:  # its attention is always the seam's
-            backbone.require_seam("a causal model")
+        if causal:  # its attention is always the hook's
+            backbone.require_hook("a causal model")
         model.to(device=device, dtype=dtype or torch.float32)
     return backbone
 
@@ -208,8 +208,8 @@ def _load_body(
     A pooler only if it has weights.
     """
     options: dict[str, Any] = {"dtype": dtype}
-    if FAMILIES[family].seam:
-        options["attn_implementation"] = seam.register()
+    if FAMILIES[family].hook:
+        options["attn_implementation"] = attention_hook.register()
     if FAMILIES[family].pooler:
         options["add_pooling_layer"] = any(
             name.endswith(("pooler.dense.weight", "pooler.weight")) for name in names

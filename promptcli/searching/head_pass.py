@@ -96,7 +96,7 @@ def head_cosines(
     cosines are those of the recipe ``STATES/ditto:l-h``, with the ``weights`` of that name, up to
     the float32 rounding of its vectors (below 1e-6).
     """
-    encoder.backbone.require_seam("Ditto")
+    encoder.backbone.require_hook("Ditto")
     sentences = list(dict.fromkeys([*first, *second]))
     row_of = {sentence: row for row, sentence in enumerate(sentences)}
     pairs = [(row_of[one], row_of[other]) for one, other in zip(first, second, strict=True)]

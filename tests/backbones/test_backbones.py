@@ -1,4 +1,4 @@
-"""Every family: the eager path, the seam, spliced ids, and what a checkpoint without a part
+"""Every family: the eager path, the hook, spliced ids, and what a checkpoint without a part
 refuses.
 """
 
@@ -14,9 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, BertModel, ElectraForPreTraining, GptOssConfig, GptOssModel
 
+from promptcli.backbones.attention_hook import (
+    NAME,
+    AttentionHook,
+    Injected,
+    Recorded,
+    attention,
+    hook_fault,
+)
 from promptcli.backbones.families import FAMILIES as ROWS
 from promptcli.backbones.loading import load_backbone
-from promptcli.backbones.seam import NAME, SeamCall, attention, seam_fault
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.template import Template
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
@@ -69,14 +76,14 @@ def test_diagonals_equal_the_eager_attention(family, tiny_backbone, tiny_folder)
 
 @pytest.mark.parametrize("family", SEAM)
 def test_a_prefix_equals_keys_and_values_put_in_front(family, tiny_backbone):
-    """The seam's prefix against attention written out, on one layer's own q, k and v."""
+    """The hook's prefix against attention written out, on one layer's own q, k and v."""
     torch.manual_seed(1)
     q, k, v = (torch.randn(2, 4, 5, 4) for _ in range(3))
     pk, pv = torch.randn(4, 3, 4), torch.randn(4, 3, 4)
     keep = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()
-    call = SeamCall(prefix=[(pk, pv)], diagonal_layers={0})
+    call = AttentionHook(Injected([(pk, pv)]), Recorded(diagonal_layers={0}))
     out, _ = attention(
-        torch.nn.Identity(), q, k, v, keep[:, None, None, :].expand(2, 1, 5, 5), seam=call
+        torch.nn.Identity(), q, k, v, keep[:, None, None, :].expand(2, 1, 5, 5), hook=call
     )
     for i in range(2):
         for head in range(4):
@@ -87,12 +94,14 @@ def test_a_prefix_equals_keys_and_values_put_in_front(family, tiny_backbone):
             for t in range(int(keep[i].sum())):
                 weights = (keys @ q[i, head, t] / 2).softmax(0)
                 assert torch.allclose(out[i, t, head], weights @ values, atol=1e-5)
-                assert torch.allclose(call.diagonals[0][i, head, t], weights[3 + t], atol=1e-5)
-    tiny_backbone(family).require_seam("Ditto")
+                assert torch.allclose(
+                    call.recorded.diagonals[0][i, head, t], weights[3 + t], atol=1e-5
+                )
+    tiny_backbone(family).require_hook("Ditto")
 
 
 @pytest.mark.parametrize("family", NO_SEAM)
-def test_families_without_the_seam_keep_the_rest(family, tiny_backbone):
+def test_families_without_the_hook_keep_the_rest(family, tiny_backbone):
     backbone = tiny_backbone(family)
     with pytest.raises(UsageError, match=rf"Ditto needs .*'{family}'.*families that do: bert"):
         build_encoder(Recipe(pooling="last/ditto:1-1"), backbone=backbone)
@@ -272,8 +281,8 @@ def test_shipped_mini_loads_and_predicts():
     assert "france" in [backbone.tokenizer.text(int(token)) for token in best]
 
 
-def test_a_model_that_the_seam_would_compute_wrongly_is_refused(tiny_backbone, monkeypatch):
-    """GPT-OSS gives every head a sink that takes a share of the softmax: the seam does not know
+def test_a_model_that_the_hook_would_compute_wrongly_is_refused(tiny_backbone, monkeypatch):
+    """GPT-OSS gives every head a sink that takes a share of the softmax: the hook does not know
     it.
     """
     torch.manual_seed(0)
@@ -291,18 +300,18 @@ def test_a_model_that_the_seam_would_compute_wrongly_is_refused(tiny_backbone, m
         attn_implementation=NAME,
     )
     model = GptOssModel(config).eval()
-    fault = seam_fault(model, 2)
+    fault = hook_fault(model, 2)
     assert fault is not None and model.config._attn_implementation == NAME and not model.training
     backbone = tiny_backbone("bert")
-    monkeypatch.setattr(backbone, "_seam_fault", fault)
+    monkeypatch.setattr(backbone, "_hook_fault", fault)
     with pytest.raises(
         UsageError, match=r"Ditto needs .* family 'bert' .* does not open: (its own|it fails)"
     ):
-        backbone.require_seam("Ditto")
+        backbone.require_hook("Ditto")
 
 
 @pytest.mark.parametrize("family", [name for name in SEAM if ROWS[name].plan is None])
-def test_the_seam_computes_what_the_model_computes(family, tiny_backbone):
+def test_the_hook_computes_what_the_model_computes(family, tiny_backbone):
     backbone = tiny_backbone(family)
-    assert seam_fault(backbone.model, backbone.n_layers) is None
-    assert seam_fault(backbone.model, backbone.n_layers + 1) == "its layers do not call it"
+    assert hook_fault(backbone.model, backbone.n_layers) is None
+    assert hook_fault(backbone.model, backbone.n_layers + 1) == "its layers do not call it"

@@ -338,11 +338,11 @@ def test_a_folder_in_shards_keeps_its_precision_where_the_device_computes_in_it(
     assert np.abs(half - full).max() < 5e-2 * np.abs(full).max()
 
 
-def test_a_causal_model_that_the_seam_cannot_compute_is_refused_when_it_is_loaded(
+def test_a_causal_model_that_the_hook_cannot_compute_is_refused_when_it_is_loaded(
     tiny_folder, monkeypatch
 ):
     monkeypatch.setattr(
-        backbone_module, "seam_fault", lambda model, layers: "its own attention differs by 0.7"
+        backbone_module, "hook_fault", lambda model, layers: "its own attention differs by 0.7"
     )
     with pytest.raises(
         UsageError, match=r"a causal model needs the attention of the layers.*differs by 0.7"

@@ -4,8 +4,8 @@ import pytest
 import torch
 import transformers as hf
 
-from promptcli.backbones import seam, sliding_masks
-from promptcli.backbones.seam import SeamCall
+from promptcli.backbones import attention_hook, sliding_masks
+from promptcli.backbones.attention_hook import AttentionHook, Injected, Recorded
 from promptcli.backbones.sliding_masks import LONG, SlidingMask
 
 _SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 16}
@@ -43,7 +43,7 @@ def states(model, ids, mask, implementation, **options):
 @pytest.fixture(params=[modernbert, mistral], ids=["modernbert", "mistral"])
 def model(request):
     torch.manual_seed(0)
-    seam.register()
+    attention_hook.register()
     return request.param()
 
 
@@ -65,7 +65,7 @@ def test_a_long_input_under_a_window_is_as_in_transformers(model, padded):
     else:
         real = torch.ones_like(real)
     own = states(model, ids, mask, "eager")
-    ours = states(model, ids, mask, seam.NAME, seam=SeamCall())
+    ours = states(model, ids, mask, attention_hook.NAME, hook=AttentionHook())
     torch.testing.assert_close(ours[real], own[real], atol=1e-5, rtol=1e-5)
 
 
@@ -81,7 +81,7 @@ def test_no_block_of_a_mask_grows_with_the_square_of_the_length(model, monkeypat
 
     monkeypatch.setattr(SlidingMask, "_between", counted)
     ids, _ = inputs()
-    states(model, ids[:1], None, seam.NAME, seam=SeamCall())
+    states(model, ids[:1], None, attention_hook.NAME, hook=AttentionHook())
     window = model.config.sliding_window
     assert cells
     assert max(cells) <= sliding_masks._BLOCK * (sliding_masks._BLOCK + 2 * window)
@@ -89,15 +89,15 @@ def test_no_block_of_a_mask_grows_with_the_square_of_the_length(model, monkeypat
 
 def test_the_diagonal_of_a_long_input_is_that_of_the_matrix(model):
     ids, real = inputs()
-    call = SeamCall(diagonal_layers=[0, 1])
-    states(model, ids, real.long(), seam.NAME, seam=call)
-    matrices = SeamCall(matrix_layers=[0, 1])
-    states(model, ids, real.long(), seam.NAME, seam=matrices)
+    call = AttentionHook(recorded=Recorded(diagonal_layers=[0, 1]))
+    states(model, ids, real.long(), attention_hook.NAME, hook=call)
+    matrices = AttentionHook(recorded=Recorded(matrix_layers=[0, 1]))
+    states(model, ids, real.long(), attention_hook.NAME, hook=matrices)
     for layer in (0, 1):
-        expected = matrices.matrices[layer].diagonal(dim1=-2, dim2=-1)
+        expected = matrices.recorded.matrices[layer].diagonal(dim1=-2, dim2=-1)
         for row, length in enumerate(LENGTHS):
             torch.testing.assert_close(
-                call.diagonals[layer][row, :, :length], expected[row, :, :length]
+                call.recorded.diagonals[layer][row, :, :length], expected[row, :, :length]
             )
 
 
@@ -105,14 +105,18 @@ def test_a_prefix_over_a_long_input_is_the_same_under_the_whole_mask(model, monk
     heads = getattr(model.config, "num_key_value_heads", None) or 4
     ids, real = inputs()
     prefix = [tuple(torch.randn(2, heads, 3, 4)) for _ in range(2)]
-    ours = states(model, ids, real.long(), seam.NAME, seam=SeamCall(prefix=prefix))
-    monkeypatch.setattr(seam, "LONG", 10 * LONG)
-    expected = states(model, ids, real.long(), seam.NAME, seam=SeamCall(prefix=prefix))
+    ours = states(
+        model, ids, real.long(), attention_hook.NAME, hook=AttentionHook(Injected(prefix=prefix))
+    )
+    monkeypatch.setattr(attention_hook, "LONG", 10 * LONG)
+    expected = states(
+        model, ids, real.long(), attention_hook.NAME, hook=AttentionHook(Injected(prefix=prefix))
+    )
     torch.testing.assert_close(ours[real], expected[real])
 
 
 def test_below_the_limit_the_mask_is_transformers_own(model):
     ids, _ = inputs()
     own = states(model, ids[:, : LONG - 1], None, "eager")
-    ours = states(model, ids[:, : LONG - 1], None, seam.NAME, seam=SeamCall())
+    ours = states(model, ids[:, : LONG - 1], None, attention_hook.NAME, hook=AttentionHook())
     torch.testing.assert_close(ours, own, atol=1e-5, rtol=1e-5)

@@ -13,12 +13,12 @@ from transformers import AutoModel, MPNetModel
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from promptcli.backbones import kernels
+from promptcli.backbones.attention_hook import AttentionHook, Injected, Recorded
 from promptcli.backbones.bert import BertModel
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.lora import ALPHA
 from promptcli.backbones.relative_positions import buckets, relative_bias
 from promptcli.backbones.saving import save_weights
-from promptcli.backbones.seam import SeamCall
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import build_encoder, make_encoder
 from promptcli.encoder.prompts import deep_prefix
@@ -80,7 +80,7 @@ def test_the_bias_is_that_of_transformers(length, theirs):
 def test_states_and_attention_are_those_of_transformers(ours, theirs):
     layers = range(2)
     slots = torch.tensor([0, 16, 1])
-    call = SeamCall(
+    call = Recorded(
         diagonal_layers=layers,
         matrix_layers=layers,
         row_slots={0: [1], 1: [1]},
@@ -88,7 +88,7 @@ def test_states_and_attention_are_those_of_transformers(ours, theirs):
     )
     given = {"input_ids": IDS, "attention_mask": REAL.long()}
     with torch.inference_mode():
-        output = ours(**given, output_hidden_states=True, seam=call)
+        output = ours(**given, output_hidden_states=True, hook=AttentionHook(recorded=call))
         at_slots = ours(**given, slots=slots).last_hidden_state[:, 0]
         expected = theirs(**given, output_hidden_states=True, output_attentions=True)
     for one, other in zip(output.hidden_states, expected.hidden_states, strict=True):
@@ -145,8 +145,10 @@ def test_the_columns_of_a_deep_prefix_have_no_bias(ours, folder):
     given = {"input_ids": IDS, "attention_mask": REAL.long()}
     with torch.inference_mode():
         expected = plain(**given).last_hidden_state[REAL]
-        found = ours(**given, seam=SeamCall(prefix=list(prefix))).last_hidden_state[REAL]
-        slots = ours(**given, seam=SeamCall(prefix=list(prefix)), slots=LENGTHS - 1)
+        found = ours(**given, hook=AttentionHook(Injected(prefix=list(prefix)))).last_hidden_state[
+            REAL
+        ]
+        slots = ours(**given, hook=AttentionHook(Injected(prefix=list(prefix))), slots=LENGTHS - 1)
     assert (found - expected).abs().max() < 1e-5
     lasts = LENGTHS.cumsum(0) - 1
     assert (slots.last_hidden_state[:, 0] - expected[lasts]).abs().max() < 1e-5
@@ -155,7 +157,10 @@ def test_the_columns_of_a_deep_prefix_have_no_bias(ours, folder):
 @pytest.mark.parametrize("reads", [(), range(2)])
 def test_the_table_of_biases_is_learned_as_in_transformers(reads, ours, theirs):
     given = {"input_ids": IDS, "attention_mask": REAL.long()}
-    for model, options in ((ours, {"seam": SeamCall(diagonal_layers=reads)}), (theirs, {})):
+    for model, options in (
+        (ours, {"hook": AttentionHook(recorded=Recorded(diagonal_layers=reads))}),
+        (theirs, {}),
+    ):
         model.zero_grad()
         model(**given, **options).last_hidden_state[REAL].square()[:, :3].sum().backward()
     found, expected = (

@@ -114,7 +114,7 @@ def test_a_prefix_has_as_many_numbers_as_the_paper_says(
     layers, width, length, count, tiny_backbone, monkeypatch
 ):
     backbone = tiny_backbone("bert")
-    backbone.require_seam("the test")  # looked at once, before the shape is another's
+    backbone.require_hook("the test")  # looked at once, before the shape is another's
     shape = {
         "n_layers": layers,
         "width": width,

@@ -142,7 +142,7 @@ def _attention(context: BuildContext[AttentionSpec]) -> States:
         raise UsageError(
             f"states 'attention:{wanted}' do not exist in {backbone.name!r}, of {valid}"
         )
-    backbone.require_seam("the states 'attention'")
+    backbone.require_hook("the states 'attention'")
     backbone.projection(0)
     layers = range(wanted.first - 1, wanted.last)
     return States(

@@ -45,7 +45,7 @@ class Ditto(Weights):
                 " ditto:LAYER-HEAD"
             )
         check_head(backbone, head)
-        backbone.require_seam("Ditto")
+        backbone.require_hook("Ditto")
         self.spec = str(spec)
         self._layer = head.layer - 1
         self._head = head.head - 1

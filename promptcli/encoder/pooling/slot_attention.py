@@ -38,7 +38,7 @@ class SlotAttention(Weights):
             check_head(backbone, head)
             layers = range(head.layer - 1, head.layer)
             self._head = head.head - 1
-        backbone.require_seam("slot-attention")
+        backbone.require_hook("slot-attention")
         self.spec = str(SlotAttentionSpec(head, self._alpha))
         self.needs = Needs(rows=frozenset((layer, self.slot) for layer in layers))
         self._without = 0  #: sentences without a token above the threshold, since the last report

@@ -78,7 +78,7 @@ def prefix_shape(context: BuildContext[DeepPrefixSpec]) -> tuple[int, int, int, 
     """
     length = context.spec.length
     backbone = context.backbone
-    backbone.require_seam("a deep prefix")
+    backbone.require_hook("a deep prefix")
     most = backbone.max_tokens - 3  # a shortest input takes three: [CLS], a token, [SEP]
     if not 1 <= length <= most:
         raise UsageError(

@@ -24,7 +24,7 @@ class KVEmbedding(Prompt):
     def __init__(self, context: BuildContext[KVSpec]) -> None:
         backbone = context.backbone
         context.require_causal("prompt 'kv'")
-        backbone.require_seam("prompt 'kv'")
+        backbone.require_hook("prompt 'kv'")
         super().__init__(context)
         rerouted = context.spec.rerouted
         if rerouted is None:

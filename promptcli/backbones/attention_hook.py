@@ -1,14 +1,14 @@
-"""The one seam into transformers: our attention function, registered by name, serves every method.
+"""The attention hook: one function, registered by name in transformers, serves every method.
 
-A ``SeamCall`` travels with one forward pass as the keyword argument ``seam`` of the model: it
-carries deep prefixes in and attention diagonals, rows or whole matrices out. Layers are numbered by
-counting calls, because ALBERT shares one module among its layers and DistilBERT's modules carry no
-number. ``seam_fault`` compares it with transformers' eager path.
+An ``AttentionHook`` travels with one forward pass as the keyword argument ``hook`` of the model: it
+carries deep prefixes in, and attention diagonals, rows or whole matrices out. Layers are numbered
+by counting calls, because ALBERT shares one module among its layers and DistilBERT's modules carry
+no number. ``hook_fault`` compares it with transformers' eager path.
 """
 
 import functools
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,15 +23,27 @@ from promptcli.backbones.sliding_masks import LONG, Mask, SlidingMask, in_blocks
 from promptcli.backbones.states import Contrast, Prepending, Rerouting
 
 NAME = "promptcli"
+#: Rows of an attention matrix (n, h, q, t), post-softmax, at positions (n,); all for None.
+Score = Callable[[Tensor | None], Tensor]
+
+
+@dataclass(frozen=True)
+class Injected:
+    """What a forward pass puts into the attention of the layers."""
+
+    #: Per layer the prefix keys and values, each (h', p, d/h) or (n, h', p, d/h), as in DCPCSE.
+    prefix: Sequence[tuple[Tensor, Tensor]] | None = None
+    prepending: Prepending | None = None
+    contrast: Contrast | None = None
+    rerouting: Rerouting | None = None
+    #: (n,) positions of the last tokens, for ``prepending``, ``contrast`` and ``rerouting``
+    lasts: Tensor | None = None
 
 
 @dataclass
-class SeamCall:
-    """What one forward pass carries to and from the attention of every layer."""
+class Recorded:
+    """What a forward pass is to read of the attention of the layers, and what it has read."""
 
-    #: Per layer the prefix keys and values, each (h', p, d/h) or (n, h', p, d/h), as in DCPCSE;
-    #: None for none.
-    prefix: Sequence[tuple[Tensor, Tensor]] | None = None
     diagonal_layers: Collection[int] = ()  #: layers (0-based) whose diagonal is wanted
     #: Layer -> (n, h, t) float32, a_ii of the post-softmax attention matrix (Ditto); filled.
     diagonals: dict[int, Tensor] = field(default_factory=dict)
@@ -43,73 +55,158 @@ class SeamCall:
     row_places: Mapping[int, Tensor] = field(default_factory=dict)  #: slot -> (n,) its position
     #: Layer and slot -> (n, h, t) float32, post-softmax, without the columns of a prefix; filled.
     rows: dict[tuple[int, int], Tensor] = field(default_factory=dict)
-    calls: int = 0  #: layers that have come by
-    prepending: Prepending | None = None
-    contrast: Contrast | None = None
-    rerouting: Rerouting | None = None
-    #: The last tokens' key and value of the layer before, each (n, h', 1, d/h), for ``rerouting``.
-    rerouted: tuple[Tensor, Tensor] | None = None
-    #: (n,) positions of the last tokens, for ``prepending``, ``contrast`` and ``rerouting``
-    lasts: Tensor | None = None
     mixture_layers: Collection[int] = ()  #: layers (0-based) whose mixture of the heads is wanted
     #: Layer -> (n, t, h d/h), what goes into the output projection, or (n, 1, h d/h) at ``slots``;
     #: filled.
     mixtures: dict[int, Tensor] = field(default_factory=dict)
     slots: Tensor | None = None  #: (n,) the only positions whose mixtures are wanted; None for all
     stop: int | None = None  #: layer (0-based) after whose attention the pass ends with ``Stopped``
-    #: Per layer the keys and values of the input, each (n, h', t, d/h), h' of grouped queries; None
-    #: if they are not wanted; filled.
-    kept: list[tuple[Tensor, Tensor]] | None = None
+    keeps_all: bool = False  #: whether keys and values are kept
+    #: Per layer the keys and values of the input, each (n, h', t, d/h), h' of grouped queries;
+    #: filled.
+    kept: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    @property
+    def layers(self) -> set[int]:
+        """The layers (0-based) of which something was read."""
+        read = self.diagonals.keys() | self.matrices.keys() | self.mixtures.keys()
+        return read | {layer for layer, _ in self.rows}
+
+
+class NoHook:
+    """A pass into which nothing is put and of which nothing is read."""
 
     def next_layer(self) -> int:
         """Return the number (0-based) of the layer that is calling."""
-        self.calls += 1
-        return self.calls - 1
+        return 0
+
+    def is_plain(self, layer: int) -> bool:
+        """Return whether a layer's scores are neither changed nor read."""
+        return True
+
+    def widen(
+        self, layer: int, key: Tensor, value: Tensor, mask: Mask
+    ) -> tuple[Tensor, Tensor, Mask]:
+        """Return keys and values (n, h', t, d/h) with what is put in front of them, and the mask.
+
+        ``layer`` -1 is the last one.
+        """
+        return key, value, mask
+
+    def read_scores(self, layer: int, score: Score, length: int) -> None:
+        """Keep what is wanted of a layer's attention matrix over inputs of that length."""
+
+    def wants_diagonal(self, layer: int) -> bool:
+        """Return whether a layer's diagonal is to be kept by ``keep_diagonal``."""
+        return False
+
+    def keep_diagonal(self, layer: int, diagonal: Tensor) -> None:
+        """Keep a layer's diagonal (n, h, t)."""
 
     def pass_on(self, layer: int, mixed: Tensor) -> Tensor:
         """Return the heads' mixtures (n, t, h, d/h) with which a layer goes on.
 
         Keep those that are wanted.
         """
-        rows = torch.arange(mixed.size(0), device=mixed.device)
-        if self.contrast is not None and layer == self.contrast.layer:
-            assert self.lasts is not None
-            changed = self.contrast(mixed[rows, self.lasts].flatten(1))
-            mixed = mixed.index_put((rows, self.lasts), changed.view(-1, *mixed.shape[2:]))
-        if layer in self.mixture_layers:
-            wanted = mixed
-            if self.slots is not None:
-                wanted = mixed[rows, self.slots].unsqueeze(1)
-            self.mixtures[layer] = wanted.flatten(2)
-        if layer == self.stop:
-            raise Stopped
         return mixed
 
-    def reroute(
+
+NO_HOOK = NoHook()
+
+
+class AttentionHook(NoHook):
+    """Puts what is injected into one forward pass, and keeps what is recorded of it."""
+
+    def __init__(self, injected: Injected = Injected(), recorded: Recorded | None = None) -> None:
+        self.injected = injected
+        self.recorded = recorded or Recorded()
+        self.calls = 0  #: layers that have come by
+        #: The last tokens' key and value of the layer before, each (n, h', 1, d/h), for
+        #: ``rerouting``.
+        self._rerouted: tuple[Tensor, Tensor] | None = None
+
+    def next_layer(self) -> int:
+        self.calls += 1
+        return self.calls - 1
+
+    def is_plain(self, layer: int) -> bool:
+        wanted = self.recorded
+        is_read = (
+            layer in wanted.diagonal_layers
+            or layer in wanted.matrix_layers
+            or layer in wanted.row_slots
+        )
+        is_changed = self.injected.prefix is not None or self.injected.rerouting is not None
+        return not (is_read or is_changed)
+
+    def widen(
         self, layer: int, key: Tensor, value: Tensor, mask: Mask
+    ) -> tuple[Tensor, Tensor, Mask]:
+        if self.recorded.keeps_all:
+            self.recorded.kept.append((key, value))
+        if self.injected.rerouting is not None:
+            key, value, mask = self._reroute(layer, self.injected.rerouting, key, value, mask)
+        if self.injected.prefix is not None:
+            key, value, mask = with_prefix(self.injected.prefix[layer], key, value, mask)
+        return key, value, mask
+
+    def _reroute(
+        self, layer: int, rerouting: Rerouting, key: Tensor, value: Tensor, mask: Mask
     ) -> tuple[Tensor, Tensor, Mask]:
         """Put the last token of the layer before in front of keys and values (n, h', t, d/h).
 
         Keep this layer's for the next one. The mask gets a column for it, with the bias.
         """
-        assert self.rerouting is not None and self.lasts is not None
+        assert self.injected.lasts is not None
         rows = torch.arange(key.size(0), device=key.device)
-        before = self.rerouted
-        last_key = key[rows, :, self.lasts].unsqueeze(2)
-        last_value = value[rows, :, self.lasts].unsqueeze(2)
-        self.rerouted = last_key, last_value
-        if layer not in self.rerouting.layers:
+        before = self._rerouted
+        last_key = key[rows, :, self.injected.lasts].unsqueeze(2)
+        last_value = value[rows, :, self.injected.lasts].unsqueeze(2)
+        self._rerouted = last_key, last_value
+        if layer not in rerouting.layers:
             return key, value, mask
         assert before is not None
         mask = whole(mask)
         if mask is None:
             mask = torch.zeros(1, 1, 1, key.size(2), dtype=key.dtype, device=key.device)
-        mask = functional.pad(kernels.additive(mask, key.dtype), (1, 0), value=self.rerouting.bias)
+        mask = functional.pad(kernels.additive(mask, key.dtype), (1, 0), value=rerouting.bias)
         return torch.cat([before[0], key], 2), torch.cat([before[1], value], 2), mask
+
+    def read_scores(self, layer: int, score: Score, length: int) -> None:
+        recorded = self.recorded
+        if layer in recorded.matrix_layers:
+            recorded.matrices[layer] = score(None)
+        for slot in recorded.row_slots.get(layer, ()):
+            row = score(recorded.row_places[slot]).squeeze(2)
+            recorded.rows[layer, slot] = row[..., -length:]
+
+    def wants_diagonal(self, layer: int) -> bool:
+        return layer in self.recorded.diagonal_layers
+
+    def keep_diagonal(self, layer: int, diagonal: Tensor) -> None:
+        self.recorded.diagonals[layer] = diagonal
+
+    def pass_on(self, layer: int, mixed: Tensor) -> Tensor:
+        contrast = self.injected.contrast
+        recorded = self.recorded
+        rows = torch.arange(mixed.size(0), device=mixed.device)
+        if contrast is not None and layer == contrast.layer:
+            lasts = self.injected.lasts
+            assert lasts is not None
+            changed = contrast(mixed[rows, lasts].flatten(1))
+            mixed = mixed.index_put((rows, lasts), changed.view(-1, *mixed.shape[2:]))
+        if layer in recorded.mixture_layers:
+            wanted = mixed
+            if recorded.slots is not None:
+                wanted = mixed[rows, recorded.slots].unsqueeze(1)
+            recorded.mixtures[layer] = wanted.flatten(2)
+        if layer == recorded.stop:
+            raise Stopped
+        return mixed
 
 
 class Stopped(Exception):
-    """Ends a forward pass early: all that it was for is in its ``SeamCall``."""
+    """Ends a forward pass early: all that it was for is recorded."""
 
 
 def register() -> str:
@@ -146,9 +243,7 @@ def _mask(attention_mask: Tensor | None = None, **options: Any) -> Tensor | Slid
 
 
 def allow_prepending(layers: Iterable[torch.nn.Module]) -> None:
-    """Let layers (in order, causal ones) take the ``prepending`` of the call that passes through
-    them.
-    """
+    """Let layers (in order, causal ones) take the ``prepending`` of the pass that they are in."""
     for number, layer in enumerate(layers):
         layer.register_forward_pre_hook(functools.partial(_prepend, number), with_kwargs=True)
 
@@ -156,14 +251,18 @@ def allow_prepending(layers: Iterable[torch.nn.Module]) -> None:
 def _prepend(
     number: int, layer: torch.nn.Module, given: tuple[Tensor, ...], options: dict[str, Any]
 ) -> tuple[tuple[Tensor, ...], dict[str, Any]] | None:
-    seam: SeamCall | None = options.get("seam")
-    if seam is None or seam.prepending is None or number not in seam.prepending.layers:
+    hook = options.get("hook")
+    if not isinstance(hook, AttentionHook):
+        return None
+    prepending = hook.injected.prepending
+    if prepending is None or number not in prepending.layers:
         return None
     hidden, *rest = given
-    assert seam.lasts is not None
+    lasts = hook.injected.lasts
+    assert lasts is not None
     rows = torch.arange(hidden.size(0), device=hidden.device)
-    slots = torch.full_like(rows, seam.prepending.slot)
-    replaced = hidden.index_put((rows, slots), hidden[rows, seam.lasts])
+    slots = torch.full_like(rows, prepending.slot)
+    replaced = hidden.index_put((rows, slots), hidden[rows, lasts])
     return (replaced, *rest), options
 
 
@@ -175,7 +274,7 @@ def attention(
     attention_mask: Mask,
     scaling: float | None = None,
     dropout: float = 0.0,
-    seam: SeamCall | None = None,
+    hook: NoHook = NO_HOOK,
     is_causal: bool | None = None,
     softcap: float | None = None,
     **_: Any,
@@ -195,73 +294,51 @@ def attention(
             if nothing is masked, or only the tokens that follow (causal modules).
         scaling: Factor of the dot products; None means (d/h)^-1/2.
         dropout: Probability of attention dropout.
-        seam: The pass's own call; None for plain attention.
+        hook: What the pass carries in and out; by default nothing.
         is_causal: Stands in for the module's own word.
         softcap: Scores s become c tanh(s / c) (Gemma 2); no fused kernel knows it.
 
     Returns:
-        (n, t, h, d/h), and None instead of the attention matrix, which goes into the call if it is
+        (n, t, h, d/h), and None instead of the attention matrix, which the hook keeps if it is
         wanted.
     """
     scale = scaling
     if scale is None:
         scale = query.size(-1) ** -0.5
-    layer = 0
-    if seam is not None:
-        layer = seam.next_layer()
+    layer = hook.next_layer()
     length = query.size(2)
     query = query.to(value.dtype)  # under autocast rotary positions leave them in float32
     key = key.to(value.dtype)
     causal = is_causal
     if causal is None:
         causal = getattr(module, "is_causal", False)
-    wants_diagonal = seam is not None and layer in seam.diagonal_layers
-    plain = seam is None or not (
-        wants_diagonal
-        or seam.prefix is not None
-        or layer in seam.matrix_layers
-        or layer in seam.row_slots
-        or seam.rerouting is not None
-    )
-    if seam is not None and seam.kept is not None:
-        seam.kept.append((key, value))
-    if attention_mask is None and causal and length > 1 and (not plain or dropout or softcap):
+    needs_mask = dropout or softcap or not hook.is_plain(layer)
+    if attention_mask is None and causal and length > 1 and needs_mask:
         seen = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
         attention_mask = seen[None, None]
-    if seam is not None and seam.rerouting is not None:
-        key, value, attention_mask = seam.reroute(layer, key, value, attention_mask)
-    if seam is not None and seam.prefix is not None:
-        key, value, attention_mask = with_prefix(seam.prefix[layer], key, value, attention_mask)
+    key, value, attention_mask = hook.widen(layer, key, value, attention_mask)
     if key.size(1) < query.size(1):
         repeats = query.size(1) // key.size(1)
         key = key.repeat_interleave(repeats, dim=1)
         value = value.repeat_interleave(repeats, dim=1)
-    if seam is not None and layer in seam.matrix_layers:
-        scores = kernels.scores(query, key, whole(attention_mask), scale, softcap)
-        seam.matrices[layer] = scores.softmax(-1)
-    if seam is not None:
-        for slot in seam.row_slots.get(layer, ()):
-            places = seam.row_places[slot]
-            row = _row(query, key, whole(attention_mask), places, scale, softcap)
-            seam.rows[layer, slot] = row[..., -length:]
-    if seam is None or not wants_diagonal:
-        only_causal = attention_mask is None and causal and length > 1
-        dropped = functools.partial(
-            attend, probability=dropout, scale=scale, softcap=softcap, causal=only_causal
-        )
-        output = in_blocks(dropped, query, key, value, attention_mask)
-    else:
+    score = functools.partial(_scores_at, query, key, attention_mask, scale, softcap)
+    hook.read_scores(layer, score, length)
+    if hook.wants_diagonal(layer):
         own = _own_scores(query, key, attention_mask, scale, softcap)
         with_logsumexp = functools.partial(
             kernels.attention_with_logsumexp, scale=scale, softcap=softcap
         )
         output, logsumexp = in_blocks(with_logsumexp, query, key, value, attention_mask)
         # a_ii = exp(q_i . k_i * scale + m_ii) / sum_j exp(q_i . k_j * scale + m_ij)
-        seam.diagonals[layer] = (own - logsumexp).exp()
+        hook.keep_diagonal(layer, (own - logsumexp).exp())
+    else:
+        only_causal = attention_mask is None and causal and length > 1
+        dropped = functools.partial(
+            attend, probability=dropout, scale=scale, softcap=softcap, causal=only_causal
+        )
+        output = in_blocks(dropped, query, key, value, attention_mask)
     mixed = output.transpose(1, 2).contiguous()
-    if seam is not None:
-        mixed = seam.pass_on(layer, mixed)
-    return mixed, None
+    return hook.pass_on(layer, mixed), None
 
 
 def _own_scores(
@@ -278,19 +355,23 @@ def _own_scores(
     return own + mask[..., -length:].diagonal(dim1=-2, dim2=-1)
 
 
-def _row(
+def _scores_at(
     query: Tensor,
     key: Tensor,
-    mask: Tensor | None,
-    places: Tensor,
+    mask: Mask,
     scale: float,
     softcap: float | None,
+    places: Tensor | None,
 ) -> Tensor:
-    """Return the row of the attention matrix at one position (n,) of each input, (n, h, t)."""
-    inputs = torch.arange(query.size(0), device=query.device)
-    one = query[inputs, :, places].unsqueeze(2)
-    mask = mask_at(mask, places)
-    return kernels.scores(one, key, mask, scale, softcap).softmax(-1).squeeze(2)
+    """Return the rows (n, h, q, t) of the attention matrix at one position (n,) of each input, all
+    for None.
+    """
+    seen = whole(mask)
+    if places is not None:
+        inputs = torch.arange(query.size(0), device=query.device)
+        query = query[inputs, :, places].unsqueeze(2)
+        seen = mask_at(seen, places)
+    return kernels.scores(query, key, seen, scale, softcap).softmax(-1)
 
 
 def mask_at(mask: Tensor | None, places: Tensor) -> Tensor | None:
@@ -346,12 +427,12 @@ _LENGTHS = (24, 17)  # tokens of the probe's two rows, so that one is padded
 _lock = threading.Lock()  # the model's own path is switched on for a moment
 
 
-def seam_fault(model: Any, n_layers: int) -> str | None:
-    """Return why a model may not be used through the seam, or None.
+def hook_fault(model: Any, n_layers: int) -> str | None:
+    """Return why a model may not be used through the hook, or None.
 
     Whatever our attention function does not know makes another output than the model's own (causal
     attention, grouped queries, windows, capped scores and scalings it knows); a family that never
-    calls it makes the same one, but then nothing is counted: a pass must come by the seam
+    calls it makes the same one, but then nothing is counted: a pass must come by the hook
     ``n_layers`` times.
     """
     positions = getattr(model.config, "max_position_embeddings", None) or max(_LENGTHS)
@@ -364,21 +445,20 @@ def seam_fault(model: Any, n_layers: int) -> str | None:
         1
     )
 
-    def run(**options: Any) -> Tensor:
-        padded = model(input_ids=ids, attention_mask=real.long(), **options).last_hidden_state[real]
-        if "seam" in options:
-            options["seam"] = SeamCall()
-        whole = model(
-            input_ids=ids, **options
-        ).last_hidden_state  # a mask that is not needed is left out: causal shows
-        return torch.cat([padded, whole.flatten(0, 1)])
+    def run(*hooks: AttentionHook) -> Tensor:
+        """Return the states of padded inputs and of whole ones, through a hook each, or none."""
+        first, second = ({"hook": hook} for hook in hooks) if hooks else ({}, {})
+        padded = model(input_ids=ids, attention_mask=real.long(), **first).last_hidden_state[real]
+        # a mask that is not needed is left out: causal shows
+        unmasked = model(input_ids=ids, **second).last_hidden_state
+        return torch.cat([padded, unmasked.flatten(0, 1)])
 
-    call = SeamCall()
+    hook = AttentionHook()
     training = model.training
     with _lock, torch.inference_mode():
         model.eval()
         try:
-            ours = run(seam=call)
+            ours = run(hook, AttentionHook())
             model.set_attn_implementation("eager")
             own = run()
         except (
@@ -390,12 +470,12 @@ def seam_fault(model: Any, n_layers: int) -> str | None:
         finally:
             model.set_attn_implementation(NAME)
             model.train(training)
-    if call.calls != n_layers:
+    if hook.calls != n_layers:
         return "its layers do not call it"
     difference = float((ours - own).abs().max() / own.abs().max())
     if difference > _TOLERANCE.get(ours.dtype, _TOLERANCE_ELSE):
         return (
-            f"its own attention differs by {difference:.2g} (it is of a kind that the seam does not"
+            f"its own attention differs by {difference:.2g} (it is of a kind that the hook does not"
             " know)"
         )
     return None
