@@ -5,7 +5,6 @@ typed on the command line. The command line makes its options of the fields (``c
 library its function (``function_of``).
 """
 
-import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from promptcli.settings import check_bounds
 
 REQUIRED: Any = MISSING  #: the default of a field that must be given
 Result = TypeVar("Result", covariant=True)
+Done = TypeVar("Done")
 Parameters = ParamSpec("Parameters")
 
 
@@ -64,8 +64,8 @@ def option(default: Any, about: str, **metadata: Any) -> Any:
     and ``panel`` stand in the help; ``typed`` is the type on the command line if it is narrower
     than in the library, ``kind`` the row of ``cli/jobs.py: KINDS`` that reads it; ``settings_of``
     is the dataclass whose fields stand for a mapping, of which those of ``only`` have an option
-    each; ``required`` holds on the command line only; ``in_python`` and ``on_command_line`` add to
-    the help of the one; ``hidden`` keeps the field off the command line.
+    each; ``required`` holds on the command line only; ``in_python`` and ``on_command_line``, which
+    may be a function, add to the help of the one; ``hidden`` keeps the field off the command line.
     """
     return _field(about, default, metadata)
 
@@ -83,6 +83,20 @@ def function_of(job: Callable[Parameters, Job[Result]], name: str) -> Callable[P
     Its docstring is that of the job, with the help of the fields as ``Args:``. An unknown keyword
     is a ``UsageError``, unless the job takes further ones.
     """
+
+    def run(asked: Job[Result]) -> Result:
+        return asked.run()
+
+    run.__doc__ = job.__doc__
+    return function_with(job, name, run)
+
+
+def function_with(
+    job: Callable[Parameters, Job[Any]], name: str, work: Callable[[Any], Done]
+) -> Callable[Parameters, Done]:
+    """Return a function that does other work with a job, as ``function_of`` runs it; its docstring
+    is that of the work.
+    """
     assert isinstance(job, type) and issubclass(job, Job)
     named = [item.name for item in fields_of(job)]
 
@@ -93,18 +107,18 @@ def function_of(job: Callable[Parameters, Job[Result]], name: str) -> Callable[P
         asked = job(*args, **options)
         if others:
             asked = asked.with_further(others)
-        return asked.run()
+        return work(asked)
 
-    functools.update_wrapper(call, job, assigned=("__module__",), updated=())
+    call.__module__ = job.__module__
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = _docstring(job)
+    call.__doc__ = _docstring(work, job)
     call.__signature__ = inspect.signature(job)  # type: ignore[attr-defined]
     return call
 
 
-def _docstring(job: Any) -> str:
-    """Return the docstring of a job's class with ``Args:`` behind its prose."""
-    text = inspect.getdoc(job) or ""
+def _docstring(described: Any, job: type) -> str:
+    """Return a docstring with the help of a job's fields as ``Args:`` behind its prose."""
+    text = inspect.getdoc(described) or ""
     prose, *sections = re.split(r"\n(?=(?:Returns|Raises|Example):\n)", text, maxsplit=1)
     lines = [f"    {item.name}: {_help_in_python(item)}" for item in fields_of(job)]
     return "\n".join([prose.rstrip(), "", "Args:", *lines, "", *sections])

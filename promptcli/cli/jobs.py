@@ -92,6 +92,15 @@ class JobOptions:
             values[item.name] = reader(value) if callable(reader) else value
         return values
 
+    def written(self, job: Job[Any]) -> dict[str, Any]:
+        """Return the values of a job by the names of their options, without dashes."""
+        named = {}
+        for item in self._offered():
+            if not item.metadata.get("is_argument"):
+                name = (self._names(item) or f"--{written_name(item.name)}").split()[0]
+                named[name.removeprefix("--")] = getattr(job, item.name)
+        return named
+
     def _offered(self) -> list[Any]:
         fields = fields_of(self.described)
         if self.only:
@@ -142,8 +151,10 @@ class JobOptions:
 
     def _help(self, item: Any) -> str:
         """Return the help, in which other fields are called by their options."""
-        texts = [item.metadata["help"], item.metadata.get("on_command_line", "")]
-        text = " ".join(filter(None, texts))
+        more = item.metadata.get("on_command_line", "")
+        if callable(more):
+            more = more()
+        text = " ".join(filter(None, [item.metadata["help"], more]))
         for other in fields_of(self.described):
             if not other.metadata.get("is_argument"):
                 name = (self._names(other) or f"--{written_name(other.name)}").split()[0]

@@ -12,77 +12,22 @@ from typing import TYPE_CHECKING, Any
 from promptcli.data.given import check_arguments
 from promptcli.data.senteval import tasks_from
 from promptcli.errors import UsageError
-from promptcli.jobs import Job, argument, function_of, option
+from promptcli.jobs import Job, argument, function_of, function_with, option
 from promptcli.notes import without_network
 from promptcli.recipe import Choice
 from promptcli.training.ranges import Range
+from promptcli.training.train_arguments import Setting, TrainArguments
 
 if TYPE_CHECKING:
-    from promptcli.data.sources import TrainingData
-    from promptcli.data.tasks import STSTask
     from promptcli.encoder.encoder import TorchEncoder
     from promptcli.models.loading import Model, Sentences
-    from promptcli.training.run import Trained, TrainingJob
+    from promptcli.training.run import Trained, TrainingPlan
     from promptcli.training.trials import SettingsSearch
 
-Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 
-
-@check_arguments
-def train(
-    method: str | None = None,
-    data: "TrainingData | None" = None,
-    *,
-    backbone: str | Choice | None = None,
-    start: str | None = None,
-    name: str | None = None,
-    supervised: bool = False,
-    paper: bool = False,
-    on: "STSTask | str | Path | None" = None,
-    tests: Sequence[str] = (),
-    data_dir: str | Path | None = None,
-    resume: bool = False,
-    force: bool = False,
-    report_to: Sequence[str] = (),
-    bad_lines: str | Path | None = None,
-    offline: bool = False,
-    **settings: Setting,
-) -> "Trained":
+@dataclass(frozen=True)
+class TrainJob(TrainArguments, Job["Trained"]):
     """Train a sentence encoder; the checkpoint that is best on the development pairs is kept.
-
-    Args:
-        method: ``promptbert``, ``dcpcse``, ``simcse``, ``sbert``, ...: a name of
-            ``training.methods.METHODS``. Only a run that is resumed needs none.
-        data: Sentences, pairs or triplets (sent0, sent1, hard_neg), labelled pairs (premise,
-            hypothesis, label; sbert, consert), graded pairs (sentence1, sentence2, score;
-            sbert-regression), definitions (word, definition; defsent): a file, demo,
-            wiki1m_for_simcse, nli_for_simcse; repeatable, pairs and triplets may be mixed, and
-            hard_neg may be empty, or several columns (negative_1, negative_2). In Python also a
-            list or a ``datasets.Dataset``. Default: demo.
-        backbone: Pre-trained model: a shipped name, a folder, or a hub id. Matrix
-            products are in bfloat16 if the hardware computes in it; weights stay float32. Default:
-            mini-bert.
-        start: Model of the registry whose tuned backbone the run starts from.
-        name: Name of the model to save; such a run can be resumed. Default: it is not saved.
-        supervised: Refuse data other than pairs or triplets; their columns tell.
-        paper: The published settings, backbone and data, with the choices behind the printed
-            figures.
-        on: Graded pairs that choose the best checkpoint: a task, or a file. Default: demo:dev, or
-            STS-B:dev.
-        tests: Task to score at the end; repeatable. Default: the test split of the development
-            task.
-        data_dir: SentEval folder of the tasks.
-        resume: Resume the unfinished run of that name, which needs no other argument; it ends with
-            the weights of a run that was never killed. With a method, a run is begun if none is
-            there, and one that has ended is returned as it is.
-        force: Replace a model of that name.
-        report_to: Tracker that is told loss, learning rate, gradient norm, speed, development score
-            and settings: `tensorboard`, `wandb`, `mlflow`, `trackio`, or several.
-        bad_lines: File that gets the rows of the data that cannot be read, as JSON lines with
-            number, reason and line; they are left out. Default: the first one is refused.
-        offline: Never use the network.
-        settings: The method's own, by the names of its options: ``steps=100``,
-            ``learning_rate=1e-4``, ``seed=1``.
 
     Raises:
         UsageError: An unknown method or setting, data that cannot be learned from, or a name that
@@ -95,37 +40,26 @@ def train(
         >>> pc.train("dcpcse", steps=100).encoder.encode(["A cat sleeps."]).shape  # doctest: +SKIP
         (1, 256)
     """
-    from promptcli.training.finished import check_same
-    from promptcli.training.run import TrainingJob
 
-    with without_network(offline):
-        job = TrainingJob(
-            method=method or "",
-            data=data,
-            changes=settings,
-            backbone=backbone,
-            start=start,
-            supervised=supervised,
-            paper=paper,
-            on=on,
-            data_dir=data_dir,
-            name=name,
-            tests=tests,
-            resume=resume,
-            force=force,
-            report_to=report_to,
-            bad_lines=bad_lines,
-            offline=offline,
-        )
-        if not job.method and (ended := _ended(name, resume=resume)) is not None:
-            check_same(ended.entry, settings)
-            return ended
-        return _begun(job).train()
+    further = "changes"
+
+    def run(self) -> "Trained":
+        from promptcli.training.finished import check_same
+        from promptcli.training.run import TrainingPlan, ended_run
+
+        with without_network(self.offline):
+            if not self.method and (ended := ended_run(self.name, resume=self.resume)) is not None:
+                check_same(ended.entry, self.changes)
+                return ended
+            return TrainingPlan.of(self).begun().carry_out()
+
+
+train = function_of(TrainJob, "train")
 
 
 @check_arguments
 def train_sweep(
-    trials: Sequence[Mapping[str, Setting]], *, name: str, keep_runs: bool = False, **given: Any
+    trials: Sequence[Mapping[str, Setting]], *, name: str, **given: Any
 ) -> "list[Trained]":
     """Train with each of several changes of the settings; the best on the development pairs stays.
 
@@ -134,7 +68,6 @@ def train_sweep(
     Args:
         trials: Changes of the settings, one for each run: ``[{"seed": 0}, {"seed": 1}]``.
         name: Name of the model.
-        keep_runs: Keep every run as a model of its own, ``NAME.run-N``.
         given: The other arguments of ``train``. With ``resume`` they and the trials may be those of
             the stopped runs.
 
@@ -151,14 +84,15 @@ def train_sweep(
         >>> [run.chosen_by for run in runs]  # doctest: +SKIP
     """
     from promptcli.training.finished import check_same_runs
+    from promptcli.training.run import ended_run
     from promptcli.training.sweep import run_trials
 
     with without_network(bool(given.get("offline"))):
-        job = _job_of_several(name, {**given, "keep_runs": keep_runs})
-        if (ended := _ended(name, resume=job.resume)) is not None:
+        job = _plan_of_several(name, given)
+        if (ended := ended_run(name, resume=job.resume)) is not None:
             check_same_runs(ended.entry, trials, job.wanted(trials))
             return [ended]
-        return run_trials(_begun(job), trials, name)
+        return run_trials(job.begun(), trials, name)
 
 
 @check_arguments
@@ -194,6 +128,7 @@ def train_search(
         >>> found = pc.train_search(space, 20, method="simcse", name="mine")  # doctest: +SKIP
         >>> found.best.chosen_by, found.trials[0].changes  # doctest: +SKIP
     """
+    from promptcli.training.run import ended_run
     from promptcli.training.trials import ended_search, search_settings
 
     if trials < 1:
@@ -204,10 +139,10 @@ def train_search(
     for setting, values in space.items():
         drawn[setting] = Range.of(values) if isinstance(values, str) else values
     with without_network(bool(given.get("offline"))):
-        job = _job_of_several(name, given)
-        if (ended := _ended(name, resume=job.resume)) is not None:
+        job = _plan_of_several(name, given)
+        if (ended := ended_run(name, resume=job.resume)) is not None:
             return ended_search(ended)
-        return search_settings(_begun(job), drawn, trials, name)
+        return search_settings(job.begun(), drawn, trials, name)
 
 
 def begun_search(name: str) -> tuple[dict[str, Any], int] | None:
@@ -221,15 +156,15 @@ def begun_search(name: str) -> tuple[dict[str, Any], int] | None:
     return run.identity["space"], run.given["count"]
 
 
-def _job_of_several(name: str, given: Mapping[str, Any]) -> "TrainingJob":
-    """Return the job of several runs from the arguments of ``train``."""
-    from promptcli.training.run import TrainingJob
+def _plan_of_several(name: str, given: Mapping[str, Any]) -> "TrainingPlan":
+    """Return the plan of several runs from the arguments of ``train``."""
+    from promptcli.training.run import TrainingPlan
 
-    fields = {field.name for field in dataclasses.fields(TrainingJob)} - {"changes"}
-    arguments = {field: given[field] for field in fields & given.keys()}
-    arguments["method"] = given.get("method") or ""
+    fields = [item.name for item in dataclasses.fields(TrainingPlan) if item.name != "changes"]
+    arguments = {field: given[field] for field in fields if field in given}
     changes = {setting: value for setting, value in given.items() if setting not in fields}
-    return TrainingJob(**{**arguments, "name": f"{name}.sweep", "changes": changes})
+    changes |= changes.pop("changes", {})
+    return TrainingPlan(**{**arguments, "name": f"{name}.sweep", "changes": changes})
 
 
 def is_begun(name: str) -> bool:
@@ -251,21 +186,6 @@ def is_trained(name: str) -> bool:
     return name in registry.names() and "trained" in registry.card(name).provenance
 
 
-def _ended(name: str | None, *, resume: bool) -> "Trained | None":
-    """Return the result of a run, or of several, that is resumed after its end."""
-    from promptcli.models.loading import open_registry
-    from promptcli.training.finished import finished_model, note_done
-    from promptcli.training.run import Trained
-
-    if not resume or name is None:
-        return None
-    entry = finished_model(open_registry(), name)
-    if entry is None:
-        return None
-    note_done(entry)
-    return Trained(entry)
-
-
 def begun_trials(name: str) -> list[dict[str, Setting]]:
     """Return the trials of unfinished runs that ``train_sweep`` began under a name.
 
@@ -282,38 +202,7 @@ def begun_trials(name: str) -> list[dict[str, Setting]]:
     return trials
 
 
-def _begun(job: "TrainingJob") -> "TrainingJob":
-    """Return a job for a run that is resumed with all that the run was begun with."""
-    from promptcli.models.loading import open_registry
-
-    if job.resume and job.name is not None:
-        job = job.resumed(open_registry().run_folder(job.name))
-    if not job.method and job.resume and job.name is not None:
-        raise UsageError(
-            f"no unfinished run of {job.name.removesuffix('.sweep')!r}; leave out `resume` to"
-            " start one"
-        )
-    if not job.method:
-        raise UsageError(
-            "give a method, e.g. `promptcli train simcse`; only a run that is resumed needs none"
-        )
-    return job
-
-
-@check_arguments
-def training_settings(
-    method: str,
-    data: "TrainingData | None" = None,
-    *,
-    backbone: str | Choice | None = None,
-    start: str | None = None,
-    supervised: bool = False,
-    paper: bool = False,
-    on: "STSTask | str | Path | None" = None,
-    data_dir: str | Path | None = None,
-    bad_lines: str | Path | None = None,
-    **settings: Setting,
-) -> dict[str, object]:
+def describe_job(job: TrainJob) -> dict[str, object]:
     """Return what ``train`` would do with the same arguments, JSON-ready, without reading weights
     or using the network.
 
@@ -325,21 +214,12 @@ def training_settings(
         >>> pc.training_settings("dcpcse", batch_size=32)["batch_size"]
         32
     """
-    from promptcli.training.run import TrainingJob
+    from promptcli.training.run import TrainingPlan
 
-    job = TrainingJob(
-        method=method,
-        data=data,
-        changes=settings,
-        backbone=backbone,
-        start=start,
-        supervised=supervised,
-        paper=paper,
-        on=on,
-        data_dir=data_dir,
-        bad_lines=bad_lines,
-    )
-    return job.describe()
+    return TrainingPlan.of(job).describe()
+
+
+training_settings = function_with(TrainJob, "training_settings", describe_job)
 
 
 @dataclass(frozen=True)

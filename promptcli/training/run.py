@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -50,6 +50,7 @@ from promptcli.evaluation.evaluator import (
     spearman_on,
 )
 from promptcli.evaluation.scores import Label, Score, SpearmanScore
+from promptcli.jobs import fields_of
 from promptcli.models.entries import Entry
 from promptcli.models.loading import DEFAULT, open_model, open_registry
 from promptcli.models.registry import Registry, portable
@@ -74,10 +75,10 @@ from promptcli.training.teacher import (
     named_vectors,
 )
 from promptcli.training.trackers import TrackedRun, check_trackers, started_trackers
+from promptcli.training.train_arguments import Setting, TrainArguments
 from promptcli.training.trainer import Learner, TrainedWeights, Trainer
 from promptcli.training.watching import DevScore, Watcher
 
-Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 _TRIPLETS = "nli_for_simcse"
 _NAMED = 8  # words that a note names of those left out
 _NEAREST = 5  # tokens named for each word of a soft template
@@ -192,35 +193,29 @@ class Trained:
         return {**facts, "better": self.better, "below": list(self.below), "scores": scores}
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingJob:
-    """The arguments of ``train``."""
+def ended_run(name: str | None, *, resume: bool) -> Trained | None:
+    """Return the result of a run, or of several, that is resumed after its end."""
+    if not resume or name is None:
+        return None
+    entry = finished_model(open_registry(), name)
+    if entry is None:
+        return None
+    note_done(entry)
+    return Trained(entry)
 
-    method: str
-    data: TrainingData | None = None
-    #: the settings that are given
-    changes: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
-    backbone: str | Choice | None = None
-    start: str | None = None
-    supervised: bool = False
-    paper: bool = False
-    on: STSTask | str | Path | None = None
-    data_dir: str | Path | None = None
-    name: str | None = None
-    tests: Sequence[str] = ()
-    resume: bool = False
-    force: bool = False
-    offline: bool = False
-    #: names of trackers
-    report_to: Sequence[str] = ()
-    #: gets the rows of the data that cannot be read
-    bad_lines: str | Path | None = None
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan(TrainArguments):
+    """A job with what the run of several, or a search, adds to it."""
+
     #: of the trackers' group; None: the run is a group by itself
     group: str | None = None
-    #: of several: whether each stays a model of its own
-    keep_runs: bool = False
     watchers: Sequence[Watcher] = ()
     command: str = ""  #: with which a run that is resumed was begun
+
+    @classmethod
+    def of(cls, job: TrainArguments) -> Self:
+        return cls(**vars(job))
 
     @property
     def where(self) -> Choice:
@@ -349,43 +344,23 @@ class TrainingJob:
         return method.starting_as(self.start_reads, settings, family)
 
     def given(self) -> dict[str, Any]:
-        """Return the arguments as ``resumed`` takes them, JSON-ready.
+        """Return the job as ``resumed`` takes it, JSON-ready.
 
         Values in memory are left out.
         """
-        sources: Any
-        if is_sources(self.data):
-            sources = self.data
-        else:
-            sources = [self.data]
-        named: dict[str, Any] = {"data": None, "on": None}
-        if all(map(_is_name, sources)):
-            named["data"] = [str(source) for source in sources]
-        if _is_name(self.on):
-            named["on"] = str(self.on)
-        in_memory = []
-        for field, value in named.items():
-            if value is None and getattr(self, field) is not None:
-                in_memory.append(field)
-        return {
+        where = self.where
+        document: dict[str, Any] = {
             "command": self.command or typed_command(),
             "folder": os.getcwd(),
-            "method": self.method,
-            **named,
-            "in_memory": in_memory,
-            "tests": [str(test) for test in self.tests],
-            "data_dir": None if self.data_dir is None else str(self.data_dir),
-            "model": self.where.model,
-            "backbone": self.where.backbone,
-            "dtype": self.where.dtype,
-            "threads": self.where.threads,
-            "start": self.start,
-            "supervised": self.supervised,
-            "paper": self.paper,
-            "changes": dict(self.changes),
-            "report_to": list(self.report_to),
-            "keep_runs": self.keep_runs,
+            "in_memory": [],
         }
+        for item in _fields_of_run():
+            value = getattr(self, item.name)
+            document[item.name] = _sources_in(value) if item.name == "data" else _names_in(value)
+            if document[item.name] is None and value is not None:
+                document["in_memory"].append(item.name)
+        document |= {"model": where.model, "backbone": where.backbone}
+        return document | {"dtype": where.dtype, "threads": where.threads}
 
     def _asked_for(self) -> dict[str, Any]:
         """Return the command and the arguments of the run, for the record of its model."""
@@ -398,53 +373,52 @@ class TrainingJob:
             asked["group"] = self.group
         return asked
 
-    def resumed(self, folder: Path) -> "TrainingJob":
-        """Return the job, completed by the settings that the run in ``folder`` began with."""
-        given = RunFolder(folder).given
-        if not given:
+    def begun(self) -> Self:
+        """Return the plan of a run that is resumed with all that the run was begun with."""
+        plan = self
+        if self.resume and self.name is not None:
+            plan = self._resumed(open_registry().run_folder(self.name))
+        if plan.method:
+            return plan
+        if self.resume and self.name is not None:
+            raise UsageError(
+                f"no unfinished run of {self.name.removesuffix('.sweep')!r}; leave out `resume` to"
+                " start one"
+            )
+        raise UsageError(
+            "give a method, e.g. `promptcli train simcse`; only a run that is resumed needs none"
+        )
+
+    def _resumed(self, folder: Path) -> Self:
+        """Return the plan, completed by the job that the run in ``folder`` began with."""
+        stored = RunFolder(folder).given
+        if not stored:
             return self
-        for field in given["in_memory"]:
-            if getattr(self, field) is None:
+        for field in stored["in_memory"]:
+            if not getattr(self, field):
                 raise UsageError(
                     f"the `{field}` of this run were in memory, not in files; give them again"
                 )
-        begun = Path(given["folder"])
-        data: Any = self.data
-        if data is None and given["data"] is not None:
-            files = [_located(name, begun) for name in given["data"]]
-            if len(files) == 1:
-                data = files[0]
-            else:
-                data = [Path(file) for file in files]
+        begun = Path(stored["folder"])
         where = dataclasses.replace(
             self.where,
-            dtype=self.where.dtype or given["dtype"],
-            threads=self.where.threads or given.get("threads"),
+            dtype=self.where.dtype or stored["dtype"],
+            threads=self.where.threads or stored["threads"],
         )
         if where.model is None:
-            model = given["model"] and _located(given["model"], begun)
+            model = stored["model"] and _located(stored["model"], begun)
             where = dataclasses.replace(
-                where, model=model, backbone=_located(given["backbone"], begun)
+                where, model=model, backbone=_located(stored["backbone"], begun)
             )
-        return dataclasses.replace(
-            self,
-            method=self.method or given["method"],
-            data=data,
-            changes={
-                **{name: _setting(value) for name, value in given["changes"].items()},
-                **self.changes,
-            },
-            backbone=where,
-            start=self.start or given["start"],
-            supervised=self.supervised or given["supervised"],
-            paper=self.paper or given["paper"],
-            on=self.on or (given["on"] and _located(given["on"], begun)),
-            data_dir=self.data_dir or (given["data_dir"] and _located(given["data_dir"], begun)),
-            tests=self.tests or [_located(test, begun) for test in given["tests"]],
-            report_to=self.report_to or given.get("report_to", ()),  # older runs had none
-            keep_runs=self.keep_runs or given.get("keep_runs", False),
-            command=given.get("command", ""),
-        )
+        completed: dict[str, Any] = {"backbone": where, "command": stored["command"]}
+        for item in _fields_of_run():
+            value = getattr(self, item.name)
+            if item.name == "changes":
+                before = {name: _setting(kept) for name, kept in stored["changes"].items()}
+                completed["changes"] = {**before, **value}
+            elif not value:
+                completed[item.name] = _restored(item, stored[item.name], begun)
+        return dataclasses.replace(self, **completed)
 
     def describe(self) -> dict[str, Any]:
         form, base, data, on = self.resolve()
@@ -489,7 +463,7 @@ class TrainingJob:
         return start_processes(device, mixed=mixed)
 
     @kept_random_states()
-    def train(self, processes: Processes | None = None) -> Trained:
+    def carry_out(self, processes: Processes | None = None) -> Trained:
         """Train in these processes, or in those of this launch."""
         registry = open_registry()
         name = self.name
@@ -701,8 +675,49 @@ def _computing_with(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str | Path)
+def _fields_of_run() -> "list[dataclasses.Field[Any]]":
+    """Return the fields of a job that a run is made of, but for the backbone, which is where the
+    work is done, too.
+    """
+    fields = fields_of(TrainArguments)
+    return [
+        item for item in fields if item.metadata.get("of_run", True) and item.name != "backbone"
+    ]
+
+
+def _names_in(value: Any) -> Any:
+    """Return a value as JSON keeps it, paths as text; None: it is in memory."""
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, list | tuple) and all(isinstance(item, str | Path) for item in value):
+        return [str(item) for item in value]
+    return None
+
+
+def _sources_in(data: TrainingData | None) -> list[str] | None:
+    """Return the names of a run's data; None: its sentences are in memory."""
+    if isinstance(data, str | Path):
+        return [str(data)]
+    names: list[str] | None = None
+    if is_sources(data):
+        names = _names_in(data)
+    return names
+
+
+def _restored(item: "dataclasses.Field[Any]", stored: Any, folder: Path) -> Any:
+    """Return a field's value as a run in a folder had it; files are found from here, too."""
+    if stored is None or "locates" not in item.metadata:
+        return stored
+    if isinstance(stored, str):
+        return _located(stored, folder)
+    names = [_located(name, folder) for name in stored]
+    if item.name != "data":
+        return names
+    return names[0] if len(names) == 1 else [Path(name) for name in names]
 
 
 def _setting(value: Any) -> Setting:

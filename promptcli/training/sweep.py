@@ -19,13 +19,14 @@ from promptcli.notes import note
 from promptcli.settings import settings_typed
 from promptcli.storage.runs import RunFolder
 from promptcli.training.processes import Processes
-from promptcli.training.run import Setting, Trained, TrainingJob
+from promptcli.training.run import Trained, TrainingPlan
+from promptcli.training.train_arguments import Setting
 
 BEGIN_AGAIN = "`force` starts it again, or give another `name`"
 
 
 def run_trials(
-    job: TrainingJob, trials: Sequence[Mapping[str, Setting]], name: str
+    job: TrainingPlan, trials: Sequence[Mapping[str, Setting]], name: str
 ) -> list[Trained]:
     """Train every trial as a model ``NAME.run-N``.
 
@@ -80,7 +81,7 @@ def run_trials(
     return runs
 
 
-def places(job: TrainingJob, described: Mapping[str, Any]) -> dict[str, Any]:
+def places(job: TrainingPlan, described: Mapping[str, Any]) -> dict[str, Any]:
     """Return the files of a description by names that hold in every folder."""
     given = job.given()
     backbone = portable_name(described["backbone"])
@@ -132,7 +133,7 @@ def _discard(registry: Registry, trial_names: Sequence[str]) -> None:
 
 def _run_all(
     registry: Registry,
-    jobs: Sequence[TrainingJob],
+    jobs: Sequence[TrainingPlan],
     trials: Sequence[Mapping[str, Setting]],
     name: str,
     processes: Processes,
@@ -147,7 +148,9 @@ def _run_all(
                 runs.append(Trained(registry.load(job.name)))
             else:
                 begun = RunFolder(registry.run_folder(job.name)).begun
-                runs.append(dataclasses.replace(job, resume=job.resume and begun).train(processes))
+                runs.append(
+                    dataclasses.replace(job, resume=job.resume and begun).carry_out(processes)
+                )
     except KeyboardInterrupt as stopped:
         stopped.args = (
             f"`promptcli train --resume {name}` continues the runs, `force` starts them again",

@@ -22,8 +22,9 @@ from promptcli.settings import settings_typed
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training.processes import Processes
 from promptcli.training.ranges import Range, Space
-from promptcli.training.run import Setting, Trained, TrainingJob
+from promptcli.training.run import Trained, TrainingPlan
 from promptcli.training.sweep import BEGIN_AGAIN, check_free, places
+from promptcli.training.train_arguments import Setting
 from promptcli.training.watching import DevScore, Watcher
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class _Pruning(Watcher):
             raise _PrunedError
 
 
-def search_settings(job: TrainingJob, space: Space, count: int, name: str) -> SettingsSearch:
+def search_settings(job: TrainingPlan, space: Space, count: int, name: str) -> SettingsSearch:
     """Train ``count`` trials, each as ``NAME.run-N``; the best one becomes the model NAME.
 
     Only the best model so far is kept. With ``resume`` the trials that ended are not run again.
@@ -164,7 +165,7 @@ def ended_search(best: Trained) -> SettingsSearch:
     return SettingsSearch(best, trials, [trial.changes for trial in trials].index(chosen))
 
 
-def _check_space(job: TrainingJob, space: Space) -> dict[str, Any]:
+def _check_space(job: TrainingPlan, space: Space) -> dict[str, Any]:
     """Refuse values that the settings do not take; return the description of the job."""
     described = job.describe()
     for setting, values in space.items():
@@ -210,7 +211,7 @@ def _study(file: Path, name: str) -> "Iterator[optuna.Study]":
 
 def _run_next(
     study: "optuna.Study",
-    job: TrainingJob,
+    job: TrainingPlan,
     space: Space,
     name: str,
     seed: int,
@@ -248,7 +249,7 @@ def _run_next(
                 resume=job.resume and run.begun,
                 watchers=(*job.watchers, _Pruning(trial, reported)),
             )
-            trained = of_trial.train(processes)
+            trained = of_trial.carry_out(processes)
     except KeyboardInterrupt as stopped:
         stopped.args = (
             f"`promptcli train --resume {name}` continues the search, `force` starts it again",

@@ -11,7 +11,7 @@ from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.recipe import RECIPES
 from promptcli.training.ranges import Range
-from promptcli.training.run import Trained, TrainingJob
+from promptcli.training.run import Trained, TrainingPlan
 from promptcli.training.watching import DevScore
 from tests.embed_running import refused
 
@@ -46,7 +46,7 @@ def trainings(monkeypatch):
         registry.save(entry)
         return Trained(entry)
 
-    monkeypatch.setattr(TrainingJob, "train", train)
+    monkeypatch.setattr(TrainingPlan, "carry_out", train)
     return told
 
 
@@ -79,19 +79,19 @@ def test_a_trial_below_the_median_is_pruned(trainings):
 
 def test_a_search_that_is_resumed_draws_what_an_unbroken_one_draws(trainings, monkeypatch):
     whole = pc.train_search(SPACE, 5, **CHEAP).trials
-    real = TrainingJob.train
+    real = TrainingPlan.carry_out
 
     def stopped(job, processes):
         if len(trainings) == 5 + 3:
             raise KeyboardInterrupt
         return real(job, processes)
 
-    monkeypatch.setattr(TrainingJob, "train", stopped)
+    monkeypatch.setattr(TrainingPlan, "carry_out", stopped)
     with pytest.raises(KeyboardInterrupt, match="train --resume other` continues the search"):
         pc.train_search(SPACE, 5, **CHEAP | {"name": "other"})
     with pytest.raises(UsageError, match="unfinished run; `resume` it"):
         pc.train_search(SPACE, 5, **CHEAP | {"name": "other"})
-    monkeypatch.setattr(TrainingJob, "train", real)
+    monkeypatch.setattr(TrainingPlan, "carry_out", real)
     trainings.clear()
     resumed = pc.train_search(SPACE, 5, **CHEAP | {"name": "other"}, resume=True).trials
     assert len(trainings) == 2  # the one that was interrupted, and the rest
@@ -99,7 +99,7 @@ def test_a_search_that_is_resumed_draws_what_an_unbroken_one_draws(trainings, mo
 
 
 def test_a_trial_that_fails_does_not_end_the_search(trainings, monkeypatch):
-    real = TrainingJob.train
+    real = TrainingPlan.carry_out
 
     def train(job, processes):
         if job.name == "mine.run-1":
@@ -107,7 +107,7 @@ def test_a_trial_that_fails_does_not_end_the_search(trainings, monkeypatch):
             raise PromptcliError("the loss at step 3 is not a number")
         return real(job, processes)
 
-    monkeypatch.setattr(TrainingJob, "train", train)
+    monkeypatch.setattr(TrainingPlan, "carry_out", train)
     found = pc.train_search(SPACE, 3, **CHEAP)
     assert [trial.state for trial in found.trials] == ["failed", "finished", "finished"]
     assert found.trials[0].value is None
@@ -147,7 +147,7 @@ def test_the_command_prints_the_trials_and_resumes_by_name(run, trainings, monke
     assert len(rows) == 4 and sum("*" in row for row in rows) == 1
     assert "chosen: temperature" in ran.err and "saved as model 'mine'" in ran.err
     assert (tmp_path / "trials.png").exists()
-    real = TrainingJob.train
+    real = TrainingPlan.carry_out
     stops = iter([False, False, True])
 
     def stopped(job, processes):
@@ -155,9 +155,9 @@ def test_the_command_prints_the_trials_and_resumes_by_name(run, trainings, monke
             raise KeyboardInterrupt
         return real(job, processes)
 
-    monkeypatch.setattr(TrainingJob, "train", stopped)
+    monkeypatch.setattr(TrainingPlan, "carry_out", stopped)
     assert run(*words, "--force").code == 130
-    monkeypatch.setattr(TrainingJob, "train", real)
+    monkeypatch.setattr(TrainingPlan, "carry_out", real)
     document = run("train", "--resume", "mine", "--json").json
     assert len(document["trials"]) == 4 and document["chosen"]
 

@@ -1,5 +1,6 @@
 """`promptcli train`: train an encoder by a method and save it as a model."""
 
+import dataclasses
 import itertools
 import json
 import os
@@ -13,23 +14,25 @@ import typer
 
 from promptcli import training as library
 from promptcli.cli.console import note, result, result_json, result_table
+from promptcli.cli.jobs import JobOptions
 from promptcli.cli.options import (
+    Given,
     Json,
     Section,
     SettingOptions,
     choice_of,
-    data_folder,
     field_of,
-    field_option,
     kinds_of,
     parsed,
     set_help,
+    words_of,
 )
 from promptcli.cli.pictures import PictureOptions
 from promptcli.cli.run_files import as_toml, reads_run_file, settings_in_file
 from promptcli.cli.stopping import ended_by_signals
 from promptcli.errors import UsageError
 from promptcli.settings import settings_typed, value_typed
+from promptcli.training import TrainJob
 from promptcli.training.launch import launch
 from promptcli.training.methods import METHODS, all_settings, find_method
 from promptcli.training.ranges import Range
@@ -56,140 +59,15 @@ _OWN = (
 
 
 _PANEL = "Settings (all: train METHOD --help)"
-_SETTINGS = SettingOptions(_AllSettings, panel=_PANEL, only=_OWN)
-
-
-def _setting(name: str, *flags: str) -> Any:
-    """Return the option of a setting of many methods."""
-    return field_option(_AllSettings, name, *flags, panel=_PANEL)
+_SETTINGS = SettingOptions(_AllSettings, panel=_PANEL, flags={"template": "--prompt"}, only=_OWN)
 
 
 def train(
     ctx: typer.Context,
-    word: Annotated[
-        str | None, typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}.")
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=(
-                "Sentences, pairs or triplets (sent0, sent1, hard_neg), labelled pairs (premise,"
-                " hypothesis, label; sbert, consert), graded pairs (sentence1, sentence2, score;"
-                " sbert-regression), definitions (word, definition; defsent): a file, demo,"
-                " wiki1m_for_simcse, nli_for_simcse; repeatable, pairs and triplets may be mixed,"
-                " and hard_neg may be empty, or several columns (negative_1, negative_2). Default:"
-                " demo."
-            )
-        ),
-    ] = None,
-    backbone: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "Pre-trained model: a shipped name, a folder, or a hub id. Matrix"
-                " products are in bfloat16 if the hardware computes in it; weights stay float32."
-                " Default: mini-bert."
-            )
-        ),
-    ] = None,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="MODEL",
-            help="Model of the registry whose tuned backbone the run starts from.",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the model. Default: the method's.")
-    ] = None,
-    supervised: Annotated[
-        bool,
-        typer.Option(
-            "--supervised",
-            help="Refuse data other than pairs or triplets; their columns tell.",
-        ),
-    ] = False,
-    paper: Annotated[
-        bool,
-        typer.Option(
-            "--paper",
-            help=(
-                "The published settings, backbone and data, with the choices behind the printed"
-                " figures."
-            ),
-        ),
-    ] = False,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "Graded pairs that choose the best checkpoint: a task, or a file. Default:"
-                " demo:dev, or STS-B:dev."
-            )
-        ),
-    ] = None,
-    tests: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--test",
-            help=(
-                "Task to score at the end; repeatable. Default: the test split of the development"
-                " task."
-            ),
-        ),
-    ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="SentEval folder of the tasks.")] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help=(
-                "Resume the unfinished run of that name: `train --resume NAME` needs no more. It"
-                " ends with the weights of a run that was never killed. With a method and --name"
-                " it starts a run if none is there, and says done if one has ended."
-            ),
-        ),
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a model of that name.")] = False,
-    report_to: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TRACKER,...",
-            help=(
-                "Tracker that is told loss, learning rate, gradient norm, speed, development score"
-                " and settings: `tensorboard`, `wandb`, `mlflow`, `trackio`, or several."
-            ),
-        ),
-    ] = None,
-    bad_lines: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help=(
-                "File that gets the rows of the data that cannot be read, as JSON lines with"
-                " number, reason and line; they are left out. Default: the first one is refused."
-            ),
-        ),
-    ] = None,
-    batch_size: Annotated[int | None, _setting("batch_size")] = None,
-    learning_rate: Annotated[float | None, _setting("learning_rate")] = None,
-    epochs: Annotated[float | None, _setting("epochs")] = None,
-    steps: Annotated[int | None, _setting("steps")] = None,
-    max_length: Annotated[int | None, _setting("max_length")] = None,
-    seed: Annotated[int | None, _setting("seed")] = None,
-    temperature: Annotated[float | None, _setting("temperature")] = None,
-    template: Annotated[list[str] | None, _setting("template", "--prompt")] = None,
-    set: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FIELD=VALUE",
-            rich_help_panel=_PANEL,
-            help=f"Another setting; repeatable: {', '.join(_SETTINGS.others())}",
-        ),
-        _SETTINGS,
-    ] = None,
-    method: Annotated[str | None, typer.Option(help="The same as the argument.")] = None,
+    job: TrainJob,
+    picture: PictureOptions,
+    given: Annotated[Given, _SETTINGS],
+    named: Annotated[str | None, typer.Option("--method", help="The same as the argument.")] = None,
     seeds: Annotated[
         int | None,
         typer.Option(
@@ -223,15 +101,6 @@ def train(
             ),
         ),
     ] = None,
-    keep_runs: Annotated[
-        bool,
-        typer.Option(
-            "--keep-runs",
-            rich_help_panel="Several runs",
-            help="Keep every run as a model of its own, NAME.run-N, not the best alone.",
-        ),
-    ] = False,
-    plot: Annotated[Path | None, field_option(PictureOptions, "plot")] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -253,48 +122,12 @@ def train(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Train a sentence encoder; the checkpoint that is best on the development pairs is kept."""
-    _check_dry_run(dry_run=dry_run, resume=resume, format=format)
-    set = [*settings_in_file(ctx), *(set or [])]  # what is typed wins
-    if resume and name is None and word:
-        name = word
-        _check_begun(name)
-        word = None  # the record of the run tells the method
-    method_source = ctx.get_parameter_source("method")
-    if word and (method_source is None or method_source.name != "COMMANDLINE"):
-        method = word  # a method that is typed wins over that of a file
-    if not method and not (resume and name):
-        raise UsageError(
-            f"give a method, e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}"
-        )
-    name = name or method or ""
-    sources: str | list[Path] | None = None
-    if data:
-        sources = data[0] if len(data) == 1 else [Path(file) for file in data]
-    settings = {
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "epochs": epochs,
-        "steps": steps,
-        "max_length": max_length,
-        "seed": seed,
-        "temperature": temperature,
-        "template": template,
-        "set": set,
-    }
-    given: dict[str, Any] = {
-        "method": method,
-        "data": sources,
-        "backbone": choice_of(backbone),
-        "start": start,
-        "supervised": supervised,
-        "paper": paper,
-        "on": on,
-        "data_dir": data_folder(data_dir),
-        "bad_lines": bad_lines,
-        **_SETTINGS.changes(settings),
-    }
-    picture = PictureOptions(plot, force)
+    _check_dry_run(dry_run=dry_run, resume=job.resume, format=format)
+    job = _named_job(job, named, ctx)
+    pairs = [*settings_in_file(ctx), *given.pairs]  # what is typed wins
+    changes = Given(_SETTINGS, {**given.values, "set": pairs}).changes()
+    job = dataclasses.replace(job, changes=changes)
+    name = job.name or job.method
     picture.check()
     if count is None:
         trials = _trials(sweep or [], seeds)
@@ -303,57 +136,87 @@ def train(
         space = _space(sweep or [], seeds)
         trials = [{}]
     if dry_run:
-        shown = library.training_settings(**(given | trials[0]))
+        first = job.with_further(trials[0])
+        shown = library.describe_job(first)
         if format is None:
             _print_settings(shown, as_json=json)
             return
-        named: dict[str, Any] = {
-            "method": method,
-            "name": None if name == method else name,
-            "data": data or [shown["data"]],
-            "backbone": shown["backbone"],
-            "from": start,
-            "supervised": supervised,
-            "paper": paper,
-            "on": shown["chosen_by"],
-            "test": tests,
-            "dtype": choice_of(None).dtype,
-            "data-dir": data_dir,
-            "report-to": report_to,
-            "bad-lines": bad_lines,
-            "seeds": seeds,
-            "sweep": sweep,
-            "trials": count,
-            "keep-runs": keep_runs,
-        }
+        several = {"seeds": seeds, "sweep": sweep, "trials": count}
         swept = {*trials[0], *(space or {})}
-        result(as_toml(named | _settings_of(shown, swept)))
+        result(as_toml({**_options_of(job, shown), **several, **_settings_of(shown, swept)}))
         return
     begun_search = None
-    if resume and not (sweep or seeds):
+    if job.resume and not (sweep or seeds):
         trials = library.begun_trials(name) or trials
         begun_search = library.begun_search(name)
     if begun_search is not None:
         space, begun_count = begun_search
         count = count or begun_count
-    _check_kept(count, trials, keep_runs=keep_runs)
-    given |= {"name": name, "tests": tests or [], "resume": resume, "force": force}
-    given["report_to"] = ",".join(report_to or []).split(",") if report_to else []
+    _check_kept(count, trials, keep_runs=job.keep_runs)
+    job = dataclasses.replace(job, name=name)
     with ended_by_signals(launch(os.environ).number > 1):
         if space is not None and count is not None:
-            found = library.train_search(space, count, **given)
+            found = library.train_search(space, count, **vars(job))
             _print_search(found, name, as_json=json)
             _draw_records(found.records(), found.best, name, picture)
             return
         if len(trials) == 1:
-            runs = [library.train(**(given | trials[0]))]
+            runs = [job.with_further(trials[0]).run()]
         else:
-            runs = library.train_sweep(trials, keep_runs=keep_runs, **given)
+            runs = library.train_sweep(trials, **vars(job))
             if len(runs) < len(trials):  # they had ended before
                 trials = [{}]
     if runs[0].is_main:
         _print_results(runs, trials, name, as_json=json)
         _draw(runs, trials, name, picture)
+
+
+def _named_job(job: TrainJob, named: str | None, ctx: typer.Context) -> TrainJob:
+    """Return the job as the library takes it: its method, its name, and its sources.
+
+    ``train --resume NAME`` names a run, whose record tells the method. A method that is typed wins
+    over that of a file.
+    """
+    method = job.method
+    name = job.name
+    if job.resume and name is None and method:
+        name = method
+        _check_begun(name)
+        method = ""
+    source = ctx.get_parameter_source("named")
+    if named and (not method or (source is not None and source.name == "COMMANDLINE")):
+        method = named
+    if not method and not (job.resume and name):
+        raise UsageError(
+            f"give a method, e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}"
+        )
+    words = words_of(job.data or ())
+    data: Any = None
+    if words:
+        data = words[0] if len(words) == 1 else [Path(word) for word in words]
+    trackers = ",".join(job.report_to).split(",") if job.report_to else ()
+    return dataclasses.replace(job, method=method, name=name, data=data, report_to=trackers)
+
+
+def _options_of(job: TrainJob, shown: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a job for a file: those that are given, and what is in force."""
+    options = {
+        name: value
+        for name, value in JobOptions(TrainJob).written(job).items()
+        if value is not False and name not in ("resume", "force")
+    }
+    data = job.data if isinstance(job.data, list) else [job.data or shown["data"]]
+    name = None if job.name == job.method else job.name
+    in_force = {"backbone": shown["backbone"], "on": shown["chosen_by"]}
+    dtype = choice_of(None).dtype
+    return {
+        "method": job.method,
+        **options,
+        "name": name,
+        "data": [str(source) for source in data],
+        **in_force,
+        "dtype": dtype,
+    }
 
 
 def _check_begun(name: str) -> None:
