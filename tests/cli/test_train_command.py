@@ -534,7 +534,7 @@ REFUSALS = [
     (["simcse", "--set", "prefix-length=3"], 2, "method simcse has no setting prefix-length"),
     (["consert", "--set", "augment-second=adversarial"], 2, "unknown augment-second 'adversarial'"),
     (["sbert-regression", "--data", "graded.tsv", "--set", "loss=cosin"], 2, "did you mean cosent"),
-    (["dcpcse", "--set", "prefix-length=510"], 2, "prefix length '510' is not allowed"),
+    (["dcpcse", "--set", "prefix-length=510"], 2, "prefix length 510 is not allowed"),
     (["dcpcse", "--epochs", "0"], 2, "--epochs 0.0 is not allowed"),
     (["dcpcse", "--sweep", "prefix-length"], 2, "--sweep takes FIELD=VALUE"),
     (["dcpcse", "--sweep", "seed=1,2"], 2, "give --seeds N"),
