@@ -247,7 +247,7 @@ MANY = [f"line {number} of very many" for number in range(5000)]
 @pytest.mark.parametrize(
     ("words", "lines"),
     [
-        ("index build one -o index -q", ("rows      5,000 of 8 dimensions",)),
+        ("index build one -o index", ("rows      5,000 of 8 dimensions",)),
         ("embed one -q", [f'{{"id":{number},"text":"{line}"' for number, line in enumerate(MANY)]),
         ("similarity one two", ["1.0000"] * len(MANY)),
     ],
