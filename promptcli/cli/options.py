@@ -167,7 +167,8 @@ def parsed(
 ) -> dict[str, Any]:
     """Return the values of ``FIELD=VALUE`` by the fields' types.
 
-    With ``many`` each is a list, ``FIELD=V,V``.
+    With ``many`` each is a list, ``FIELD=V,V``: of a field that is given twice the values are
+    joined, and each counts once.
     """
     fields = dict[str, Any]()
     for pair in pairs:
@@ -185,7 +186,8 @@ def parsed(
         read, takes = _READERS[kind]
         try:
             if many:
-                fields[name] = [read(value) for value in text.split(",")]
+                values = [*fields.get(name, ()), *map(read, text.split(","))]
+                fields[name] = list(dict.fromkeys(values))
             else:
                 fields[name] = read(text)
         except (KeyError, ValueError):

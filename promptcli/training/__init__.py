@@ -135,14 +135,27 @@ def train_search(
         raise UsageError(f"`trials` {trials}: give 1 or more")
     if not space:
         raise UsageError("a search needs settings to draw; give `space`")
-    drawn = {}
-    for setting, values in space.items():
-        drawn[setting] = Range.of(values) if isinstance(values, str) else values
+    drawn = _drawn_from(space)
     with without_network(bool(given.get("offline"))):
         job = _plan_of_several(name, given)
         if (ended := ended_run(name, resume=job.resume)) is not None:
             return ended_search(ended)
         return search_settings(job.begun(), drawn, trials, name)
+
+
+def _drawn_from(
+    space: Mapping[str, "Range | str | Sequence[Setting]"],
+) -> "dict[str, Range | Sequence[Setting]]":
+    """Return a space with the ranges read, and each value of a list once."""
+    drawn: dict[str, Range | Sequence[Setting]] = {}
+    for setting, values in space.items():
+        if isinstance(values, str):
+            drawn[setting] = Range.of(values)
+        elif isinstance(values, Range):
+            drawn[setting] = values
+        else:
+            drawn[setting] = list(dict.fromkeys(values))
+    return drawn
 
 
 def begun_search(name: str) -> tuple[dict[str, Any], int] | None:
@@ -220,6 +233,23 @@ def describe_job(job: TrainJob) -> dict[str, object]:
 
 
 training_settings = function_with(TrainJob, "training_settings", describe_job)
+
+
+def describe_several(
+    jobs: Sequence[TrainJob], space: Mapping[str, "Range | Sequence[Setting]"] | None
+) -> dict[str, object]:
+    """Return what the first run of several, or a search in a space, would begin with.
+
+    Raises:
+        UsageError: As any of the runs.
+    """
+    from promptcli.training.run import TrainingPlan
+    from promptcli.training.trials import check_space
+
+    described, *_ = [describe_job(job) for job in jobs]
+    if space is not None:
+        check_space(TrainingPlan.of(jobs[0]), space)
+    return described
 
 
 @dataclass(frozen=True)

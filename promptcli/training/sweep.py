@@ -40,7 +40,9 @@ def run_trials(
         dataclasses.replace(job, name=trial_name, group=name, changes={**job.changes, **changes})
         for trial_name, changes in zip(trial_names, trials, strict=True)
     ]
-    described, *_ = [trial.describe() for trial in jobs]  # which refuses wrong values of all trials
+    descriptions = [trial.describe() for trial in jobs]  # which refuses wrong values of all trials
+    _check_different(descriptions)
+    described = descriptions[0]
     registry.check_free(name, force=job.force or job.resume)
     replaces = job.force or name in registry.names()
     sweep = RunFolder(registry.run_folder(f"{name}.sweep"))
@@ -79,6 +81,16 @@ def run_trials(
             sweep.discard()
         processes.wait()
     return runs
+
+
+def _check_different(descriptions: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse two trials of the same settings: their scores would count as those of two seeds."""
+    for number, description in enumerate(descriptions):
+        if (first := descriptions.index(description)) < number:
+            raise UsageError(
+                f"trials {first + 1} and {number + 1} have the same settings; leave out one, or"
+                " give it another seed"
+            )
 
 
 def places(job: TrainingPlan, described: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ that a search that was stopped is resumed.
 
 import contextlib
 import dataclasses
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +97,7 @@ def search_settings(job: TrainingPlan, space: Space, count: int, name: str) -> S
     """
     require("optuna", extra="trials")
     registry = open_registry()
-    described = _check_space(job, space)
+    described = check_space(job, space)
     registry.check_free(name, force=job.force or job.resume)
     replaces = job.force or name in registry.names()
     processes = job.start_processes()
@@ -165,7 +166,7 @@ def ended_search(best: Trained) -> SettingsSearch:
     return SettingsSearch(best, trials, [trial.changes for trial in trials].index(chosen))
 
 
-def _check_space(job: TrainingPlan, space: Space) -> dict[str, Any]:
+def check_space(job: TrainingPlan, space: Space) -> dict[str, Any]:
     """Refuse values that the settings do not take; return the description of the job."""
     described = job.describe()
     for setting, values in space.items():
@@ -193,9 +194,17 @@ def _space_document(values: "Range | Any") -> Any:
 def _study(file: Path, name: str) -> "Iterator[optuna.Study]":
     """Open the trials of a search, new or as they were left."""
     import optuna
+    from sqlalchemy.pool import NullPool
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
+    # by a function, because a path may hold signs that mean something in a URL
+    storage = optuna.storages.RDBStorage(
+        "sqlite://",
+        engine_kwargs={
+            "creator": lambda: sqlite3.connect(file, check_same_thread=False),
+            "poolclass": NullPool,
+        },
+    )
     try:
         yield optuna.create_study(
             storage=storage,

@@ -347,6 +347,23 @@ def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_
     assert [line.split()[0] for line in shown.out.splitlines()] == ["task", "demo:dev", "demo"]
 
 
+def test_a_setting_that_is_swept_twice_has_the_values_of_both():
+    sweep = ["warmup=0.1,0.2", "batch-size=8", "warmup=0.2,0.3,0.3"]
+    trials = command._trials(sweep, None)
+    assert [trial["warmup"] for trial in trials] == [0.1, 0.2, 0.3]
+    assert len(command._trials(["warmup=0.1,0.10"], 2)) == 2  # the seeds
+    for twice in (["warmup=0.1..0.2", "warmup=0.3"], ["warmup=0.1..0.2", "warmup=0.3..0.4"]):
+        with pytest.raises(UsageError, match="--sweep warmup is given twice"):
+            command._space(twice, None)
+
+
+def test_trials_of_the_same_settings_are_refused(registry):
+    trials = [{"seed": 1}, {"seed": 2}, {"seed": 1}]
+    with pytest.raises(UsageError, match="trials 1 and 3 have the same settings"):
+        pc.train_sweep(trials, method="simcse", name="mine")
+    assert not [*registry.run_folder("mine").parent.glob("*")]
+
+
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch):
     arguments = ["train", "--method", "dcpcse", *options, "--seeds", 3, "--set", "prefix-length=2"]
@@ -556,6 +573,8 @@ REFUSALS = [
     (["dcpcse", "--data", "pairs.tsv"], 2, "4 examples are less than one batch of 128; add"),
     (["dcpcse", "--data", "pairs.tsv", "--dry-run"], 2, "add --batch-size 4"),
     (["--resume", "dcpcse", "--dry-run"], 2, "give one of them"),
+    (["dcpcse", "--sweep", "prefix-length=2,0", "--dry-run"], 2, "prefix-length"),
+    (["dcpcse", "--sweep", "prefix-length=2,0", "--trials", "2", "--dry-run"], 2, "prefix-length"),
 ]
 
 

@@ -116,6 +116,19 @@ def test_runs_of_one_training_are_a_group(wandb, tmp_path):
     ]
 
 
+def test_what_a_tracker_prints_is_no_result(run, words, wandb):
+    begin = wandb.init
+
+    def init(**given):
+        print("* a tracker says hello")
+        return begin(**given)
+
+    wandb.init = init
+    ran = run(*words, "--report-to", "wandb", "--json")
+    assert ran.json
+    assert "* a tracker says hello" in ran.err
+
+
 def test_a_tracker_without_credentials_is_one_line_and_leaves_nothing(run, words, wandb, home):
     def init(**_):
         raise RuntimeError("No API key configured.\nUse `wandb login`")

@@ -6,6 +6,7 @@ import json
 import pytest
 
 import promptcli as pc
+from promptcli import training
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
@@ -66,6 +67,34 @@ def test_the_best_of_the_trials_becomes_the_model(trainings, registry):
     facts = registry.load("mine").provenance["trained"]
     assert [trial["state"] for trial in facts["trials"]] == [t.state for t in found.trials]
     assert sum(run["chosen"] for run in facts["runs"]) == 1
+
+
+@pytest.mark.parametrize("name", ["My%20Data", "a?b=c#d", "100%", "{x}", "a b'"])
+def test_the_trials_are_in_the_folder_whatever_its_name(name, trainings, tmp_path, monkeypatch):
+    monkeypatch.setenv("PROMPTCLI_HOME", str(tmp_path / name))
+    found = pc.train_search({"temperature": "0.01..0.2"}, 1, **CHEAP)
+    assert len(found.trials) == 1
+    assert [path.name for path in tmp_path.iterdir() if path.name != "home"] == [name]
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ({"temperature": "-1..0.1"}, "temperature"),
+        ({"batch_size": [32, 0]}, "batch_size"),
+        ({"objective": "1..2"}, "no range"),
+    ],
+)
+def test_what_a_search_begins_with_is_checked_in_the_whole_space(space, said):
+    job = training.TrainJob(method="simcse", on="demo:dev")
+    drawn_from = training._drawn_from(space)
+    with pytest.raises(UsageError, match=said):
+        training.describe_several([job], drawn_from)
+    assert training.describe_several([job], {"steps": [1, 2]})["method"] == "simcse"
+
+
+def test_a_value_that_is_given_twice_is_drawn_as_one():
+    assert training._drawn_from({"steps": [1, 1, 2]}) == {"steps": [1, 2]}
 
 
 def test_a_trial_below_the_median_is_pruned(trainings):

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from promptcli import training as library
-from promptcli.cli.console import note, result, result_json, result_table
+from promptcli.cli.console import (
+    note,
+    only_results_on_stdout,
+    result,
+    result_json,
+    result_table,
+)
 from promptcli.cli.jobs import JobOptions
 from promptcli.cli.options import (
     Given,
@@ -26,6 +32,7 @@ from promptcli.cli.options import (
     parsed,
     set_help,
     words_of,
+    written_name,
 )
 from promptcli.cli.pictures import PictureOptions
 from promptcli.cli.run_files import as_toml, reads_run_file, settings_in_file
@@ -129,15 +136,10 @@ def train(
     job = dataclasses.replace(job, changes=changes)
     name = job.name or job.method
     picture.check()
-    if count is None:
-        trials = _trials(sweep or [], seeds)
-        space = None
-    else:
-        space = _space(sweep or [], seeds)
-        trials = [{}]
+    trials, space = _swept(sweep or [], seeds, count)
     if dry_run:
-        first = job.with_further(trials[0])
-        shown = library.describe_job(first)
+        jobs = list(map(job.with_further, trials))
+        shown = library.describe_several(jobs, space)
         if format is None:
             _print_settings(shown, as_json=json)
             return
@@ -154,18 +156,20 @@ def train(
         count = count or begun_count
     _check_kept(count, trials, keep_runs=job.keep_runs)
     job = dataclasses.replace(job, name=name)
-    with ended_by_signals(launch(os.environ).number > 1):
+    found = None
+    with ended_by_signals(launch(os.environ).number > 1), only_results_on_stdout():
         if space is not None and count is not None:
             found = library.train_search(space, count, **vars(job))
-            _print_search(found, name, as_json=json)
-            _draw_records(found.records(), found.best, name, picture)
-            return
-        if len(trials) == 1:
+        elif len(trials) == 1:
             runs = [job.with_further(trials[0]).run()]
         else:
             runs = library.train_sweep(trials, **vars(job))
             if len(runs) < len(trials):  # they had ended before
                 trials = [{}]
+    if found is not None:
+        _print_search(found, name, as_json=json)
+        _draw_records(found.records(), found.best, name, picture)
+        return
     if runs[0].is_main:
         _print_results(runs, trials, name, as_json=json)
         _draw(runs, trials, name, picture)
@@ -245,6 +249,15 @@ def _check_dry_run(*, dry_run: bool, resume: bool, format: str | None) -> None:
         )
 
 
+def _swept(
+    sweep: Sequence[str], seeds: int | None, count: int | None
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Return the changes of each run, or one without any and what a search draws from."""
+    if count is None:
+        return _trials(sweep, seeds), None
+    return [{}], _space(sweep, seeds)
+
+
 def _trials(sweep: Sequence[str], seeds: int | None) -> list[dict[str, Any]]:
     """Return the changes of every combination of the swept settings with every seed."""
     ranges, values = _split_ranges(sweep)
@@ -280,6 +293,8 @@ def _split_ranges(sweep: Sequence[str]) -> tuple[dict[str, Range], list[str]]:
         written = pair.partition("=")[2]
         is_number = bool({int, float}.intersection(_types_of(kinds.get(setting))))
         if ".." in written and is_number:
+            if setting in ranges:
+                raise _swept_twice(setting)
             ranges[setting] = Range.of(written)
         else:
             others.append(pair)
@@ -294,11 +309,19 @@ def _space(sweep: Sequence[str], seeds: int | None) -> dict[str, Any]:
         raise UsageError(
             "--trials needs settings to draw, e.g. `--sweep learning-rate=1e-5..1e-4:log`"
         )
-    ranges, values = _split_ranges(sweep)
-    space: dict[str, Any] = {**ranges}
-    space |= parsed(kinds_of(_AllSettings), values, "--sweep", many=True)
+    ranges, written = _split_ranges(sweep)
+    values = parsed(kinds_of(_AllSettings), written, "--sweep", many=True)
+    for setting in ranges.keys() & values.keys():
+        raise _swept_twice(setting)
+    space = {**ranges, **values}
     _check_swept(space)
     return space
+
+
+def _swept_twice(setting: str) -> UsageError:
+    return UsageError(
+        f"--sweep {written_name(setting)} is given twice, with a range; give one range, or values"
+    )
 
 
 def settings_in_force(words: Sequence[str]) -> Section:
