@@ -2,9 +2,10 @@
 type.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from promptcli.errors import one_line
+from promptcli.errors import did_you_mean, one_line
 
 #: Type of an option -> what it takes, in words.
 _TAKES: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false"}
@@ -27,6 +28,8 @@ def usage_line(error: Any) -> str:
     command = "promptcli"
     if error.ctx:
         command = error.ctx.command_path
+    if hasattr(error, "possibilities"):
+        error.possibilities = _near(error.option_name, error.possibilities or ())
     message = _wrong_value(error) or _missing(error) or one_line(error.format_message())
     if not getattr(error, "option_name", "a").lstrip("-")[:1].isalpha():
         example = f'{command} -- "-5 degrees"'
@@ -34,6 +37,12 @@ def usage_line(error: Any) -> str:
     if message[:1].isalpha():
         message = f"{message[:1].lower()}{message[1:]}"
     return f"{message.rstrip('.')} (all options: {command} --help)"
+
+
+def _near(given: str, possible: Sequence[str]) -> list[str]:
+    """Return the options that may be meant: the dashes of all make short names alike."""
+    name = given.lstrip("-")
+    return [option for option in possible if did_you_mean(name, [option.lstrip("-")])]
 
 
 def _wrong_value(error: Any) -> str | None:

@@ -371,8 +371,7 @@ async def _error(request: Request, error: Exception) -> Response:
         message = error.detail
         headers = error.headers
         if not isinstance(error, RequestError):  # Starlette's: no such path or method
-            paths = ", ".join(path for _, path in ROUTES)
-            message = f"{request.method} {request.url.path[:80]} is not served; paths: {paths}"
+            message = _not_served(request.method, request.url.path)
     else:
         status = next(status for kind, status in _STATUSES.items() if isinstance(error, kind))
         message = "the server failed; its log has the error" if status == 500 else str(error)
@@ -384,6 +383,16 @@ async def _error(request: Request, error: Exception) -> Response:
         status=status,
         headers=headers,
     )
+
+
+def _not_served(method: str, path: str) -> str:
+    """Return what is served instead of a method or a path that is not."""
+    asked = f"{method} {path[:80]} is not served"
+    for taken, known in ROUTES:
+        if known == path:
+            body = ", with a body of JSON" if taken == "POST" else ""
+            return f"{asked}; send {taken} {path}{body}"
+    return f"{asked}; paths: {', '.join(path for _, path in ROUTES)}"
 
 
 def _counted_as(scope: Scope) -> str:

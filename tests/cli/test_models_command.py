@@ -62,6 +62,22 @@ def test_show(run, registry):
     assert run("models", "show", "mini", "--json").json["origin"] == "shipped"
 
 
+def test_show_fits_a_screen_and_all_shows_the_rest(run):
+    shown = run("models", "show", "mini")
+    assert len(shown.out.splitlines()) <= 24 and "--all" in shown.err
+    for text in ("mini-bert", "distill", "last/mask", "STS-B"):
+        assert text in shown.out
+    assert "sha256" not in shown.out and "learning_rate" not in shown.out
+    rest = run("models", "show", "mini", "--all").out
+    assert "sha256" in rest and "learning_rate" in rest
+
+
+def test_an_option_that_is_not_there_suggests_no_other_by_its_dashes(run, registry):
+    said = refused(run("models", "remove", "white", "--yes"), 2, "no such option: --yes")
+    assert "--dtype" not in said
+    assert "--json" in refused(run("models", "show", "white", "--jsn"), 2)
+
+
 def test_remove(run, registry):
     ran = run("models", "remove", "white")
     assert (ran.code, ran.out) == (0, "") and "white" in ran.err

@@ -393,6 +393,16 @@ def test_what_is_wrong_is_one_line_in_openais_shape(served, path, body, status, 
         )
 
 
+def test_a_route_asked_by_another_method_says_which_it_takes(served):
+    with opened(Service(*served)) as client:
+        for method, path in ROUTES:
+            other = "POST" if method == "GET" else "GET"
+            answered = client.request(other, path)
+            assert f"send {method} {path}" in error(answered, 405)["message"]
+            assert method in answered.headers["allow"].split(", ")
+        assert "paths: /" in error(client.get("/searches"), 404)["message"]
+
+
 def test_a_key_is_asked_for_if_there_is_one(served):
     wrong = [
         {},

@@ -18,6 +18,7 @@ from promptcli.cli.options import (
     choice_of,
     field_of,
     field_option,
+    kinds_of,
     parsed,
     words_of,
 )
@@ -130,8 +131,9 @@ def analyze(
     known = ANALYSES[name].settings
     if plot is not None and display.draw is None:
         raise UsageError(f"{name} has no picture; leave out --plot")
-    pairs = [pair for pair in recipe.pairs if field_of(pair) in known]
-    settings = parsed({key: type(default) for key, default in known.items()}, pairs)
+    kinds = {key: type(default) for key, default in known.items()}
+    parsed(kinds | kinds_of(recipe.group.described), recipe.pairs)  # a refusal names all
+    settings = parsed(kinds, [pair for pair in recipe.pairs if field_of(pair) in known])
     content: str | list[str] | None
     if job.on:
         content = _input(name, words_of(job.on))

@@ -1,6 +1,7 @@
 """The commands of ``promptcli models``; ``export``, ``push`` and ``pull``."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -104,6 +105,9 @@ def show(
     ] = False,
     plot: Annotated[Path | None, field_option(PictureOptions, "plot")] = None,
     force: Annotated[bool, field_option(PictureOptions, "force")] = False,
+    all: Annotated[
+        bool, typer.Option("--all", help="All that is known, not what fits a screen.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show a model: its recipe, where it came from, and its scores."""
@@ -127,10 +131,50 @@ def show(
     }
     if json:
         console.result_json(shown)
+    elif not all:
+        _print_fields(_in_short(shown))
+        console.note("the rest: --all, --runs, --curve or --json")
     else:
         prompts = {name: repr(text) for name, text in card.prompts.texts.items()}  # spaces count
         scores = {str(number): score for number, score in enumerate(card.scores, 1)}
         _print_fields(shown | {"prompts": prompts, "scores": scores})
+
+
+#: Ends of the names of hashes, which nobody reads.
+_HASHES = ("sha256", "fingerprint")
+
+
+def _in_short(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of a model's fields those that say what it is, in about twenty lines."""
+    row = {key: shown[key] for key in ("name", "origin", "method", "backbone", "width", "created")}
+    recipe = {
+        key: value
+        for key, value in shown["recipe"].items()
+        if value not in (None, [], "none") and key != "backbone"
+    }
+    came = {
+        key: value
+        for key, value in shown["provenance"].items()
+        if value is not None and key not in row and not isinstance(value, dict | list)
+    }
+    told = {key: value for key, value in came.items() if not key.endswith(_HASHES)}
+    if trained := shown["provenance"].get("trained"):
+        told["trained"] = _training_line(trained)
+    short = {**row, "recipe": recipe, "tensors": shown["tensors"]}
+    if shown["prompts"]:
+        short["prompts"] = ", ".join(shown["prompts"])
+    scores = ", ".join(map(_listed_score, shown["scores"]))
+    return {**short, "provenance": told, "scores": scores or None}
+
+
+def _training_line(facts: Mapping[str, Any]) -> str:
+    """Return how a model was trained."""
+    line = f"{facts['method']} on {facts.get('source') or 'data of its own'}"
+    if "best_step" in facts and "steps" in facts:
+        line += f", step {facts['best_step']:,} of {facts['steps']:,}"
+    if "chosen_by" in facts:
+        line += f", chosen by {facts['chosen_by']}"
+    return line
 
 
 def _show_curve(card: Entry, picture: PictureOptions, *, as_json: bool) -> None:
