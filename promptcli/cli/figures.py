@@ -12,6 +12,7 @@ from promptcli.encoder.encoder import make_encoder
 from promptcli.errors import NotFoundError, lacking
 from promptcli.recipe import RECIPES
 from promptcli.reproducing.contexts import Draw, MeasurementContext
+from promptcli.reproducing.measures import COLUMNS
 from promptcli.reproducing.report import backbone_stem, file_stem, heads, published_value
 from promptcli.reproducing.systems import with_head
 
@@ -26,8 +27,8 @@ _COMPARED = (
 )
 
 
-def painter(folder: Path) -> Draw | None:
-    """Return what draws a figure into a folder; None without matplotlib."""
+def painter(folder: Path, plot: Path | None = None) -> Draw | None:
+    """Return what draws a figure into a folder, and into ``plot``; None without matplotlib."""
     if lacking("matplotlib"):
         return None
 
@@ -35,6 +36,8 @@ def painter(folder: Path) -> Draw | None:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{what}.{backbone_stem(context.backbone_facts)}.png"
         _FIGURES[what](path, context)
+        if plot is not None:
+            _FIGURES[what](plot, context)
         return path.name
 
     return draw
@@ -87,19 +90,30 @@ def draw_numbers(folder: Path, document: Mapping[str, Any]) -> Path | None:
 
     None if the document is of a table, holds no number, or matplotlib is not installed.
     """
-    columns = [name for name in document["columns"] if name != "picture"]
-    if "/figure-" not in document["table"] or not columns or lacking("matplotlib"):
+    if "/figure-" not in document["table"] or lacking("matplotlib"):
         return None
     path = folder / f"{file_stem(document)}.png"
+    return path if draw_table(path, document) else None
+
+
+def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
+    """Draw the numbers of a table, measured beside published; return whether it has any."""
+    columns = []
+    for name in document["columns"]:
+        if COLUMNS[name].decimals is not None:
+            columns.append(name)
+    if not columns:
+        return False
+    shown = dict(zip(document["columns"], heads(document), strict=True))
     rows = document["rows"]
     with pictures.drawing(path, 4.0 + 3.0 * len(columns), 1.9 + 0.34 * len(rows)) as figure:
         panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
-        for panel, column, head in zip(panels, columns, heads(document), strict=True):
+        for panel, column in zip(panels, columns, strict=True):
             for place, row in enumerate(rows):
                 _draw_row(panel, place, row, column, document["backbone"])
             panel.set_yticks(range(len(rows)), [row["method"] for row in rows])
             panel.set_ylim(len(rows) - 0.5, -0.5)
-            panel.set_xlabel(head)
+            panel.set_xlabel(shown[column])
             panel.grid(axis="x", alpha=0.3)
         handles, names = panels[0].get_legend_handles_labels()
         kinds = dict(zip(names, handles, strict=True))
@@ -110,7 +124,7 @@ def draw_numbers(folder: Path, document: Mapping[str, Any]) -> Path | None:
         if any("other_tasks" in row["published"] for row in rows):
             title.append("The published average is of all tasks.")
         pictures.figure_title(figure, *title)
-    return path
+    return True
 
 
 def _draw_row(

@@ -1,5 +1,6 @@
 """Tables of scores."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from promptcli.evaluation.scores import (
     Score,
     SpearmanScore,
 )
+from promptcli.recipe import Recipe
 
 #: Tables and lines that are shown one below the other.
 Parts = list[str | Grid]
@@ -36,8 +38,8 @@ Columns = dict[Label, dict[str, Score]]
 def table_names(labels: Collection[Label]) -> dict[Label, str]:
     """Return a short name of each encoder that no other one has.
 
-    It is the model, the recipe, or both if they differ. A path is cut to its last part if that
-    tells the models apart.
+    It is the name of an encoder alone, or the recipe, or a model and its pooling or recipe. A path
+    is cut to its last part if that tells the models apart.
     """
     encoders_of = Counter(label.model for label in labels)
     models_of: dict[str, set[str]] = {}
@@ -47,14 +49,24 @@ def table_names(labels: Collection[Label]) -> dict[Label, str]:
     for label in labels:
         model = label.end if len(models_of[label.end]) == 1 else label.model
         recipe = label.recipe.removeprefix("pooling=")
-        is_plain = label.named or "=" in label.recipe or not label.recipe
-        if is_plain and encoders_of[label.model] == 1:
+        alone = encoders_of[label.model] == 1
+        if alone and (label.entry or not label.recipe):
             names[label] = model
+        elif alone and "=" in label.recipe:
+            names[label] = f"{model} {_pooling_in(label.recipe)}"
+        elif alone and label.named:
+            names[label] = f"{model} {recipe}"
         elif len(encoders_of) == 1:
             names[label] = recipe
         else:
             names[label] = f"{model} {recipe}"
     return names
+
+
+def _pooling_in(recipe: str) -> str:
+    """Return the pooling of a recipe that is named by its fields, see ``recipe_name``."""
+    given = re.search(r"(?:^| )pooling=(\S+)", recipe)
+    return given[1] if given else Recipe().explicit().pooling
 
 
 def evaluation_parts(

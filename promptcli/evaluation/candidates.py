@@ -47,9 +47,17 @@ class Candidate:
         """Return a candidate: a named model under its name, a recipe under its backbone's."""
         entry = entry_of(model)
         word = name_given(model)
-        named = word is not None and not is_recipe(loading.open_registry(), word)
+        registry = loading.open_registry()
+        named = word is not None and not is_recipe(registry, word)
+        changed = isinstance(model, Choice) and bool(model.changes)
+        label = Label(
+            str(word) if named else entry.recipe.backbone,
+            recipe_name(entry.recipe),
+            named,
+            entry=not changed and word in registry.names(),
+        )
         return cls(
-            Label(str(word) if named else entry.recipe.backbone, recipe_name(entry.recipe), named),
+            label,
             model if isinstance(model, Encoder) else entry,
             entry.transfer,
             word,

@@ -22,6 +22,8 @@ class Label:
     recipe: str
     #: whether the model is an encoder by name, not a backbone
     named: bool = field(default=False, compare=False)
+    #: whether that is a model as it was saved, whose name is enough to tell how it pools
+    entry: bool = field(default=False, compare=False)
 
     def to_dict(self) -> dict[str, str]:
         return {"model": self.model, "recipe": self.recipe}

@@ -21,8 +21,10 @@ from promptcli import __version__
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.lora import is_lora
 from promptcli.backbones.pretrained import shape_of
+from promptcli.backbones.published import published_name
 from promptcli.data.bad_lines import IGNORED, REFUSED_WITH_HINT, BadRows, bad_rows
 from promptcli.data.dialect import GRADED_PAIRS, PAIRS, split_columns
 from promptcli.data.senteval import tasks_from
@@ -934,8 +936,11 @@ class TrainingRun:
     def _score_of_the_default(self, plain: TorchEncoder) -> list[SpearmanScore]:
         """Return the default model's score on the development set.
 
-        Empty if the plain encoder is that model.
+        Empty if the plain encoder is that model, or if the backbone is not shipped: whoever brings
+        another one does not ask for the default model.
         """
+        if published_name(plain.backbone) not in SHIPPED:
+            return []
         entry = open_registry().load(DEFAULT)
         if (
             self.start is not None

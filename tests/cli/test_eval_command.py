@@ -176,15 +176,20 @@ def test_entries_and_recipes_stand_in_one_table(score, document, fake, entry):
     [
         (
             [("mini", "prompt=Say pooling=last/mask"), ("mini-bert", "last-avg")],
-            ["mini", "mini-bert last-avg"],
+            ["mini last/mask", "mini-bert last-avg"],
         ),
-        ([("/a/b/MiniLM/", "pooling=last/avg max_length=9"), ("x/y", "cls")], ["MiniLM", "y cls"]),
+        (
+            [("/a/b/MiniLM/", "pooling=last/max max_length=9"), ("x/y", "cls")],
+            ["MiniLM last/max", "y cls"],
+        ),
+        ([("/a/b/MiniLM/", "pooling=last/max")], ["MiniLM last/max"]),
         (
             [("/a/MiniLM", "pooling=last/avg"), ("/b/MiniLM", "pooling=last/avg")],
-            ["/a/MiniLM", "/b/MiniLM"],
+            ["/a/MiniLM last/avg", "/b/MiniLM last/avg"],
         ),
-        ([("mine", "cls", True)], ["mine"]),
-        ([("mine", "cls", True), ("mini-bert", "cls")], ["mine", "mini-bert cls"]),
+        ([("mine", "cls", True, True)], ["mine"]),
+        ([("mine", "cls", True, True), ("mini-bert", "cls")], ["mine", "mini-bert cls"]),
+        ([("/a/folder", "cls", True)], ["folder cls"]),
         (
             [("mini-bert", "last-avg"), ("mini-bert", "pooling=last/ditto:1-9")],
             ["last-avg", "last/ditto:1-9"],

@@ -16,7 +16,7 @@ from promptcli.analysis.sentence import compare_with_tfidf
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
 from promptcli.encoder.encoder import build_encoder
-from promptcli.errors import PromptcliError
+from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.evaluation.evaluator import average, evaluate
 from promptcli.models.entries import Entry
 from promptcli.recipe import RECIPES, Recipe
@@ -772,6 +772,40 @@ def test_the_command_keeps_results(run, senteval, tiny_folder, tmp_path, publish
     page = tmp_path / "docs" / "results.md"
     assert run("reproduce", "page", "-o", tmp_path / "results", "--page", page).code == 0
     assert page.read_text() == results_page(read_results(tmp_path / "results"))
+
+
+@pytest.mark.parametrize("suffix", [".pdf", ".svg", ".png"])
+def test_a_table_is_drawn_into_a_file_by_its_suffix(run, senteval, tiny_folder, tmp_path, suffix):
+    pytest.importorskip("matplotlib")
+    plot = tmp_path / f"figure{suffix}"
+    options = ("--backbone", tiny_folder("bert"), "--data-dir", senteval, "--offline", "--quiet")
+    written = ("-o", tmp_path / "results", "--plot", plot)
+    assert run("reproduce", "promptbert/4", *written, *options).code == 0
+    starts = {".pdf": b"%PDF", ".svg": b"<?xml", ".png": b"\x89PNG"}
+    assert plot.read_bytes().startswith(starts[suffix])
+    again = run("reproduce", "promptbert/4", "promptbert/5", *written, *options, "--force")
+    assert again.code == 2 and "one table" in again.err
+
+
+def test_the_head_that_is_given_is_in_dittos_figure(context, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from promptcli.cli import figures
+
+    read = []
+
+    def measured(encoders, tasks):
+        read.extend(encoder.recipe.pooling for encoder in encoders)
+        raise NotFoundError("enough")
+
+    monkeypatch.setattr(figures, "measure_uniformity", measured)
+    monkeypatch.setattr(figures.pictures, "ALL_STS_B", ("STS-B:dev",))
+    with pytest.raises(NotFoundError, match="enough"):
+        figures._uniformity(tmp_path / "figure.png", context(head="2-3"))
+    assert {pooling for pooling in read if "ditto" in pooling} == {
+        "last/ditto:2-3",
+        "first-last/ditto:2-3",
+        "static/ditto:2-3",
+    }
 
 
 def test_one_table_that_fails_does_not_end_the_others(run, senteval, tmp_path):

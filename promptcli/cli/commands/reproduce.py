@@ -12,11 +12,13 @@ from rich.console import RenderableType
 from promptcli import reproducing as library
 from promptcli.cli.console import note, result, result_json, show
 from promptcli.cli.grids import Grid, best_cells
-from promptcli.cli.options import Json, default_backbone, kinds_of, parsed
+from promptcli.cli.options import Json, default_backbone, field_option, kinds_of, parsed
+from promptcli.cli.pictures import PictureOptions
 from promptcli.cli.result_files import FormatOptions, Part, Report, print_report
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.data.senteval import tasks_from
-from promptcli.errors import PromptcliError, counted, if_interrupted
+from promptcli.errors import PromptcliError, UsageError, counted, if_interrupted
+from promptcli.reproducing.published import find_tables
 
 if TYPE_CHECKING:
     from promptcli.reproducing import Reproduction
@@ -57,6 +59,7 @@ def reproduce(
     reproduce: "partial[Iterator[Reproduction]]",
     formats: FormatOptions,
     page: Annotated[Path, typer.Option(help="The page of all results.")] = Path("docs/results.md"),
+    plot: Annotated[Path | None, field_option(PictureOptions, "plot")] = None,
     json: Json = False,
 ) -> None:
     """Measure the papers' tables again: measured, published, difference, 95% interval, into
@@ -68,6 +71,7 @@ def reproduce(
     tables = options["tables"]
     format = formats.name(json=json)
     folder = Path(options["output"])
+    _check_plot(plot, tables, force=options["force"])
     with tasks_from(options["data_dir"]):
         if tables == ["page"]:
             from promptcli.reproducing.report import write_page
@@ -93,16 +97,28 @@ def reproduce(
             from promptcli.cli.figures import painter
 
             with if_interrupted("finished rows are kept; run the same command to continue"):
-                _measure(reproduce(draw=painter(folder)), format, intervals=formats.intervals)
+                measured = reproduce(draw=painter(folder, plot))
+                _measure(measured, format, plot, intervals=formats.intervals)
 
 
 #: Formats that hold all tables in one; of the others each table is printed when it is measured.
 _WHOLE = ("csv", "json")
 
 
-def _measure(reproductions: "Iterator[Reproduction]", format: str, *, intervals: bool) -> None:
+def _check_plot(plot: Path | None, tables: Sequence[str], *, force: bool) -> None:
+    """Refuse a picture that could not be drawn: it is of one table."""
+    if plot is None:
+        return
+    PictureOptions(plot, force).check()
+    if tables in (["page"], ["list"]) or len(find_tables(tables)) > 1:
+        raise UsageError(f"--plot {plot} is of one table; give one, e.g. ditto/figure-2")
+
+
+def _measure(
+    reproductions: "Iterator[Reproduction]", format: str, plot: Path | None, *, intervals: bool
+) -> None:
     """Print each table when it is measured, or all in one; raise if none was measured."""
-    from promptcli.cli.figures import draw_numbers
+    from promptcli.cli.figures import draw_numbers, draw_table
     from promptcli.reproducing.report import records
 
     documents: list[dict[str, Any]] = []
@@ -115,6 +131,8 @@ def _measure(reproductions: "Iterator[Reproduction]", format: str, *, intervals:
             drawn = draw_numbers(each.file.parent, each.document)
             if drawn is not None:
                 note(f"drawn to {drawn}")
+            if plot is not None and draw_table(plot, each.document):
+                note(f"drawn to {plot}")
         if each.error is not None:
             failed[each.label] = each.error
         if each.document is not None:
