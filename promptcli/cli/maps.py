@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptcli.cli.console import note
 from promptcli.cli.pictures import BLUE, COLOURS, GREY, MARKERS, drawing
-from promptcli.data.given import finite_number
+from promptcli.data.column_forms import scale_value
 from promptcli.storage.files import write_text
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
     for row, value in enumerate(values):
         rows_of.setdefault(value.strip(), []).append(row)
     missing = rows_of.pop("", [])
-    numbers = {value: finite_number(value) for value in rows_of}
+    numbers = {value: scale_value(value) for value in rows_of}
     if len(rows_of) > MOST_CLASSES and None not in numbers.values():
         return _scale(rows_of, numbers, missing)
     coloured = _coloured({value: len(rows) for value, rows in rows_of.items()})
@@ -107,7 +107,7 @@ def _scale(
 def note_others(column: str, values: Sequence[str]) -> None:
     """Say that most classes have no colour of their own, if so."""
     found = Counter(value.strip() for value in values if value.strip())
-    numeric = all(finite_number(value) is not None for value in found)
+    numeric = all(scale_value(value) is not None for value in found)
     if len(found) <= MOST_CLASSES or numeric:
         return
     coloured = _coloured(found)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from promptcli.data.column_forms import finite_number
 from promptcli.data.files import COMPRESSED, STANDARD, Text, check_file, is_remote
-from promptcli.data.given import finite_number
 from promptcli.errors import NoColumnError, UsageError, did_you_mean
 from promptcli.notes import note
 

@@ -4,7 +4,6 @@ file.
 
 import functools
 import inspect
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -12,6 +11,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from promptcli.data.column_forms import ColumnForms, finite_number
 from promptcli.errors import UsageError, unknown
 from promptcli.notes import note
 from promptcli.settings import check_type
@@ -137,44 +137,23 @@ def check_encodable(sentence: str) -> None:
         raise UsageError(f"{sentence!r} is not UTF-8; set a UTF-8 locale, e.g. LC_ALL=C.UTF-8")
 
 
-_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
-
-
-def finite_number(text: str) -> float | None:
-    """Return the number that a text is, also with a decimal comma.
-
-    None if it is not one, infinite or NaN.
-    """
-    try:
-        number = float(text.replace(",", ".") if _DECIMAL_COMMA.fullmatch(text) else text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-#: A number whose thousands are parted by commas; one that begins with 0, such as 0,125, has a
-#: decimal comma.
-_THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*")
-
-
-def column_numbers(texts: Sequence[str], name: object) -> list[float | None]:
+def column_numbers(
+    texts: Sequence[str], name: object, forms: ColumnForms | None = None
+) -> list[float | None]:
     """Return the numbers of a column of scores; None for a cell that is not a number.
 
-    A note says how commas are read.
-
-    ``1,000`` is a thousand if all commas of the column may part thousands, and it has numbers
-    without a comma, or with two, or with a point. Else a comma is a decimal one.
+    A note says how commas are read. ``forms`` are those of the other columns of the file.
     """
-    with_comma = [text for text in texts if "," in text]
-    if not with_comma:
-        return [finite_number(text) for text in texts]
-    others = any(text.strip() and "," not in text for text in texts)
-    clear = any(text.count(",") > 1 or "." in text for text in with_comma)
-    if (others or clear) and all(map(_THOUSANDS.fullmatch, with_comma)):
-        note(
-            f"{name}: {len(with_comma):,} scores with commas between thousands are read, 1,000 as"
-            " 1000"
-        )
-        return [finite_number(text.replace(",", "")) for text in texts]
-    note(f"{name}: {len(with_comma):,} scores with a decimal comma are read, 3,8 as 3.8")
-    return [finite_number(text) for text in texts]
+    forms = forms or ColumnForms()
+    convert = forms.scores(texts)
+    plain = list(map(convert, texts))
+    changed = [
+        (text, read)
+        for text, read in zip(texts, plain, strict=True)
+        if text.strip() != read or "," in text
+    ]
+    if changed:
+        text, read = changed[0]
+        doubt = "".join(f"; {why}" for why in forms.doubts.values())
+        note(f"{name}: {len(changed):,} scores are read as {text.strip()} = {read}{doubt}")
+    return [finite_number(text) for text in plain]

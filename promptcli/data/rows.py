@@ -10,16 +10,18 @@ of the rows; and ``cells``, the file's other columns, if they are wanted. Batche
 import contextlib
 import csv
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from promptcli.data.bad_lines import IGNORED, REFUSED, BadRows
+from promptcli.data.column_forms import ColumnForms, Convert
 from promptcli.data.dialect import (
     CELLS,
     ID,
@@ -74,6 +76,9 @@ _UNPACK = "write it again, uncompressed and without a dictionary"
 #: place in Arrow's column and in Python's list.
 _VALUE = 16
 
+#: Columns of numbers, whose form the other columns of a file help to tell.
+_SCORES = frozenset(("score", "grade"))
+
 #: pyarrow has no types: this is its ``RecordBatch``.
 RecordBatch = Any
 #: The other columns of a row that are not empty: their names and cells.
@@ -92,6 +97,8 @@ class Rows:
     sha256: Callable[[], str]  #: hex SHA-256 of the bytes of the file; right after the last batch
     #: about how many rows there are; None if that is not cheap to know
     total: Callable[[], int | None]
+    #: what the cells of the other columns have shown, if these are read; whole after the last batch
+    forms: ColumnForms = field(default_factory=ColumnForms)
 
     def __iter__(self) -> Iterator[RecordBatch]:
         return self.batches
@@ -310,8 +317,14 @@ def _open(
                 if repeated is not None:
                     raise UsageError(f"{name}: several columns are named {repeated!r}; rename them")
                 columns = fields.choose(header, name, tell=tell)
-                batches = _parquet(parquet, columns, fields.cells, name, start, bad)
-                yield Rows(str(path), columns, batches, lambda: _sha256(path), lambda: count)
+                forms = ColumnForms()
+                others = None
+                if fields.cells:
+                    chosen = set(columns.values())
+                    others = [column for column in header if column not in chosen]
+                batches = _parquet(parquet, columns, others, name, start, bad, forms)
+                digest = functools.partial(_sha256, path)
+                yield Rows(str(path), columns, batches, digest, lambda: count, forms)
             return
         text = open_text(file, name, ending, tell, bad)
         if not text.head:
@@ -339,7 +352,8 @@ def _open(
         ):
             rows = _with_all_negatives(rows, header, name, bad)
         wanted = itertools.islice(rows, start, None)
-        batches = _batches(wanted, columns, fields.cells, name, bad)
+        forms = ColumnForms(dialect.delimiter if dialect.format == "table" else None)
+        batches = _batches(wanted, columns, fields.cells, name, bad, forms)
 
         def total() -> int | None:
             # counting would empty a pipe
@@ -349,7 +363,7 @@ def _open(
             above = dialect.skipped + (dialect.format == "table" and not dialect.header)
             return max(_count_rows(Path(path), dialect) - above, 0)
 
-        yield Rows(str(path), columns, batches, text.sha256, total)
+        yield Rows(str(path), columns, batches, text.sha256, total, forms)
 
 
 def _count_rows(path: Path, dialect: Dialect) -> int:
@@ -634,29 +648,35 @@ def _titled(row: dict[str, Any]) -> Any:
 
 
 def _parquet(
-    file: Any, columns: Columns, with_cells: bool, name: str, start: int, bad: BadRows
+    file: Any,
+    columns: Columns,
+    others: Sequence[str] | None,
+    name: str,
+    start: int,
+    bad: BadRows,
+    forms: ColumnForms,
 ) -> Iterator[RecordBatch]:
-    """Yield the rows of a Parquet file, column by column, from row ``start`` on."""
-    others: list[str] = []
-    if with_cells:
-        chosen = set(columns.values())
-        others = [column for column in file.schema_arrow.names if column not in chosen]
-    _check_types(file.schema_arrow, columns, others, name)
+    """Yield the rows of a Parquet file, column by column, from row ``start`` on.
+
+    The cells of the columns ``others`` come last, unless it is None.
+    """
+    _check_types(file.schema_arrow, columns, others or (), name)
     groups, row = _groups_from(file, start)
-    read = [*set(columns.values()), *others]
+    read = [*set(columns.values()), *(others or ())]
     few_rows = _few_rows(file, name, columns=read, row_groups=groups)
     for batch in windows(few_rows, BATCH, _CHARACTERS):
         wanted = batch.slice(max(start - row, 0))
         row += len(batch)
         values = [values_of(wanted, column, name) for column in columns.values()]
-        if with_cells:
+        if others is not None:
             values.append(_other_cells(wanted, others, name))
+            for cells in values[-1]:
+                forms.see(cells)
         numbers = range(row - len(wanted) + 1, row + 1)
         if bad.skips:
-            cells = zip(*values, strict=True)
             checked = [
                 _readable(columns, each, name, "row", number, bad)
-                for number, each in zip(numbers, cells, strict=True)
+                for number, each in zip(numbers, zip(*values, strict=True), strict=True)
             ]
             values = list(map(list, zip(*checked, strict=True)))
         yield _batch(columns, values, name, "row", numbers, bad)
@@ -729,10 +749,16 @@ def _without_dictionaries(batch: RecordBatch) -> RecordBatch:
 
 
 def _batches(
-    rows: _Numbered, columns: Columns, with_cells: bool, name: str, bad: BadRows
+    rows: _Numbered,
+    columns: Columns,
+    with_cells: bool,
+    name: str,
+    bad: BadRows,
+    forms: ColumnForms,
 ) -> Iterator[RecordBatch]:
     """Yield the chosen columns of rows, and the others as cells."""
     in_file = list(columns.values())  # one column may have two roles: id and text
+    sees_forms = with_cells or not _SCORES.isdisjoint(columns)
     numbers: list[int] = []
     cells: list[Sequence[Any]] = []
     size = 0
@@ -748,9 +774,12 @@ def _batches(
             values: list[Any] = [""] * len(in_file)
         else:
             values = [row.get(column) for column in in_file]
-        if with_cells:
+        if sees_forms:
             fields = row or {}
-            values.append({key: value for key, value in fields.items() if key not in in_file})
+            others = {key: value for key, value in fields.items() if key not in in_file}
+            forms.see(others)
+            if with_cells:
+                values.append(others)
         if bad.skips:
             values = _readable(columns, values, name, "line", number, bad, row)
         numbers.append(number)
@@ -905,6 +934,21 @@ def cells_array(rows: Sequence[Any]) -> Any:
     import pyarrow as pa
 
     return pa.array(rows, pa.map_(pa.string(), pa.large_string()))
+
+
+def converted_cells(cells: Any, converts: Mapping[str, Convert]) -> Any:
+    """Return an Arrow array of the cells of rows with those of some columns converted."""
+    if not converts:
+        return cells
+    rows = list[Cells]()
+    for row in cells.to_pylist():
+        rows.append(
+            tuple(
+                (name, converts[name](cell) if name in converts else cell)
+                for name, cell in row or ()
+            )
+        )
+    return cells_array(rows)
 
 
 def column_texts(

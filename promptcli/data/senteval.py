@@ -15,8 +15,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from promptcli.data.column_forms import finite_number
 from promptcli.data.files import read_lines
-from promptcli.data.given import finite_number
 from promptcli.errors import NotFoundError, UsageError
 
 #: A sentence, the other one of a pair, and the gold score or class number.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from promptcli.data import demo
 from promptcli.data.bad_lines import REFUSED, BadRows
+from promptcli.data.column_forms import ColumnForms
 from promptcli.data.dialect import (
     CELLS,
     DEFINITIONS,
@@ -39,6 +40,7 @@ from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import DEMO, TASKS, TaskName
 from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
+from promptcli.notes import note
 
 
 class ExampleTable(Protocol):
@@ -177,7 +179,7 @@ def read_examples(
     """
     with open_rows(path, ColumnChoice(layouts=tuple(layouts), remedy=""), bad=bad) as rows:
         layout = _layout_of(rows.columns)
-        return _examples(rows.tuples(), layout, str(path), rows.sha256, bad)
+        return _examples(rows.tuples(), layout, str(path), rows.sha256, bad, rows.forms)
 
 
 def examples_of(
@@ -262,12 +264,13 @@ def _examples(
     name: str,
     digest: Callable[[], str],
     bad: BadRows = REFUSED,
+    forms: ColumnForms | None = None,
 ) -> TrainingExamples:
     """Return the complete rows, in columns; triplets without a negative are pairs."""
     complete: list[tuple[str, ...]] = []
     blank = unlabelled = 0
     if layout in _JUDGEMENTS:
-        rows, unlabelled = _judged(list(rows), layout, name, bad)
+        rows, unlabelled = _judged(list(rows), layout, name, bad, forms)
     for row in rows:
         if all(map(str.strip, row[: 2 if layout == TRIPLETS else None])):
             complete.append(row)
@@ -290,11 +293,15 @@ def _examples(
 
 
 def _judged(
-    rows: Sequence[tuple[str, ...]], layout: tuple[str, ...], name: str, bad: BadRows
+    rows: Sequence[tuple[str, ...]],
+    layout: tuple[str, ...],
+    name: str,
+    bad: BadRows,
+    forms: ColumnForms | None,
 ) -> tuple[list[tuple[str, ...]], int]:
     """Return the rows that have a label or a score, read, and how many have none."""
     judgement = _JUDGEMENTS[layout]
-    read = judgement.read([row[-1] for row in rows], name)
+    read = judgement.read([row[-1] for row in rows], name, forms)
     judged = list[tuple[str, ...]]()
     without = 0
     for number, (row, value) in enumerate(zip(rows, read, strict=True), 1):
@@ -311,20 +318,21 @@ def _judged(
     return judged, without
 
 
-def _labels(texts: Sequence[str], name: str) -> list[str | None]:
+def _labels(texts: Sequence[str], name: str, forms: ColumnForms | None) -> list[str | None]:
     return [_LABELS.get(text.strip().lower()) for text in texts]
 
 
-def _scores(texts: Sequence[str], name: str) -> list[str | None]:
-    return [None if number is None else repr(number) for number in column_numbers(texts, name)]
+def _scores(texts: Sequence[str], name: str, forms: ColumnForms | None) -> list[str | None]:
+    numbers = column_numbers(texts, name, forms)
+    return [None if number is None else repr(number) for number in numbers]
 
 
 @dataclass(frozen=True)
 class _Judgement:
     """How the last column of a layout is read."""
 
-    #: the column, for the file of that name; None: not allowed
-    read: Callable[[Sequence[str], str], list[str | None]]
+    #: the column, for the file of that name and its other columns; None: not allowed
+    read: Callable[[Sequence[str], str, ColumnForms | None], list[str | None]]
     none: tuple[str, ...]  #: the value that means no judgement
     hint: str  #: what is allowed
 
@@ -384,6 +392,8 @@ def sentences_with_column(
                 named = dict(row)
                 others |= dict.fromkeys(named)
                 cells.append(named.get(column, ""))
+        convert = rows.forms.decide().get(column)
+        doubt = rows.forms.doubts.get(column)
     if not others:
         raise UsageError(f"{path} has no columns beside its sentences, and `color` names one")
     if column not in others:
@@ -391,6 +401,10 @@ def sentences_with_column(
             f"{path} has no column {column!r} beside its sentences; it has {', '.join(others)}"
             f"{did_you_mean(column, list(others))}"
         )
+    if doubt is not None:
+        note(f"{path}: {doubt}")
+    if convert is not None:
+        cells = list(map(convert, cells))
     return sentences, cells
 
 

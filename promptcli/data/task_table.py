@@ -85,9 +85,10 @@ def read_rows(path: str | Path, layout: tuple[str, ...]) -> list[GoldRow]:
     """Return the rows of a file as two texts and a number, without empty ones."""
     with open_rows(path, ColumnChoice(layouts=(layout,), remedy="")) as rows:
         numbered = [(number, row) for number, row in enumerate(rows.tuples(), 1) if any(row)]
+        forms = rows.forms
     if not numbered:
         raise UsageError(f"{path} holds no pairs; give rows of {', '.join(layout)}")
-    scores = column_numbers([score for _, (_, _, score) in numbered], path)
+    scores = column_numbers([score for _, (_, _, score) in numbered], path, forms)
     pairs = list[GoldRow]()
     for (number, (first, second, text)), score in zip(numbered, scores, strict=True):
         if score is None:

@@ -2,24 +2,22 @@
 made texts of one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from promptcli.data.column_forms import ISO_DATE, PLAIN_NUMBER
 from promptcli.data.dialect import CELLS
 
-#: A number that begins with 0, or has more digits than a float64, is a code.
-NUMBER = r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?([eE][+-]?\d{1,2})?$"
-_DECIMAL_COMMA = r"^-?(0|[1-9]\d{0,14}),\d{1,15}$"
-_THOUSANDS = r"^-?[1-9]\d{0,2}(,\d{3}){1,4}(\.\d{1,15})?$"
-#: Whole numbers, or with a decimal comma; points part thousands.
-_THOUSANDS_BY_POINTS = r"^-?(0|[1-9]\d{0,14}|[1-9]\d{0,2}(\.\d{3}){1,4})(,\d{1,15})?$"
+NUMBER = f"^{PLAIN_NUMBER}$"
+#: Numbers in forms that only a whole column of a file tells apart, see ``column_forms``.
+_OTHER_NUMBER = r"^-?\d{1,15}([.,]\d{1,15})*$"
 _FLAG = r"^(?i:true|false)$"
 _DAY = r"^(\d{4}-\d\d-\d\d)$"
-_DATE = r"^\d{4}-\d\d-\d\d([T ]\d\d(:[\d:.,]+)?(Z|[+-]\d\d:?\d\d)?)?$"
+_DATE = f"^{ISO_DATE}$"
 #: Dates in other orders, or without zeros: 31/5/2024, 5/31/24, 31.5.2024, 2024-5-1.
 _OTHER_DATE = r"^(\d{1,2}[-./]\d{1,2}[-./](\d{4}|\d\d)|\d{4}[-./]\d{1,2}[-./]\d{1,2})([T ].*)?$"
 #: A year, month or day in a condition, and the rest of its first day.
@@ -37,27 +35,9 @@ def _all(mask: Any) -> bool:
 
 
 def _numbers(cells: Any) -> Any:
-    """Return the cells as float64, or None if one is not a number.
-
-    Commas part thousands if every cell with a comma could be read so, and some cell shows it: it
-    has no comma, two commas, or a point after one (1,234 with 5). Otherwise a comma is the
-    decimal one (1,234 with 2,345 is 1.234 and 2.345).
-
-    Beside decimal commas a point parts thousands, if it can in all cells: 1.234 and 12,50.
-    """
-    plain = matches(cells, NUMBER)
-    if _all(plain):
+    """Return the cells as float64, or None if one is not a number."""
+    if _all(matches(cells, NUMBER)):
         return cells.cast(pa.float64())
-    with_comma = cells.filter(pc.invert(plain))
-    if _all(matches(with_comma, _THOUSANDS)):
-        clear = pc.any(matches(with_comma, r",.*[,.]")).as_py()
-        if clear or pc.any(plain).as_py():
-            return pc.replace_substring(cells, ",", "").cast(pa.float64())
-    if _all(matches(cells, _THOUSANDS_BY_POINTS)):
-        whole = pc.replace_substring(cells, ".", "")
-        return pc.replace_substring(whole, ",", ".").cast(pa.float64())
-    if _all(matches(with_comma, _DECIMAL_COMMA)):
-        return pc.replace_substring(cells, ",", ".").cast(pa.float64())
     return None
 
 
@@ -108,7 +88,7 @@ class ColumnType:
 #: values.
 TYPES = {
     "numbers": ColumnType(
-        _numbers, f"{NUMBER}|{_DECIMAL_COMMA}|{_THOUSANDS}", "a number", "a number, without quotes"
+        _numbers, f"{NUMBER}|{_OTHER_NUMBER}", "a number", "a number, without quotes"
     ),
     "true and false": ColumnType(_flags, _FLAG, "true or false", "true or false, without quotes"),
     "dates": ColumnType(
@@ -141,14 +121,17 @@ def columns_of(labels: pa.Table) -> list[str]:
     return sorted({name for chunk in chunks for name in pc.unique(chunk.keys).to_pylist()})
 
 
-def odd_columns(labels: pa.Table) -> dict[str, str]:
+def odd_columns(labels: pa.Table, names: Collection[str] | None = None) -> dict[str, str]:
     """Return the columns of texts most of whose cells are of another type, each with a line on the
     first that is not.
 
-    Dates in other orders than 2024-05-31, or without its zeros, are texts, too.
+    ``names`` are the columns to look at; None: all. Dates in other orders than 2024-05-31, or
+    without its zeros, are texts, too.
     """
     lines = dict[str, str]()
     for name in columns_of(labels):
+        if names is not None and name not in names:
+            continue
         cells = column_of(labels, name)
         if cells.null_count == len(cells) or typed(cells)[0] != "texts":
             continue
@@ -169,8 +152,11 @@ def _odd_cell(cells: Any) -> tuple[int, str] | None:
     filled = len(cells) - cells.null_count
     date = pc.fill_null(matches(cells, _DATE), False)
     other_date = pc.and_(pc.fill_null(matches(cells, _OTHER_DATE), False), pc.invert(date))
-    if pc.any(other_date).as_py() and 2 * pc.sum(pc.or_(date, other_date)).as_py() > filled:
-        return pc.index(other_date, True).as_py(), TYPES["dates"].one
+    any_date = pc.or_(date, other_date)
+    if pc.any(other_date).as_py() and 2 * pc.sum(any_date).as_py() > filled:
+        no_date = pc.and_(pc.is_valid(cells), pc.invert(any_date))
+        odd = no_date if pc.any(no_date).as_py() else other_date
+        return pc.index(odd, True).as_py(), TYPES["dates"].one
     for kind in TYPES.values():
         fits = matches(cells, kind.form)
         if 2 * (pc.sum(fits).as_py() or 0) > filled and not _all(fits):

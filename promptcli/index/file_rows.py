@@ -2,8 +2,8 @@
 tables.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow as pa
 from promptcli.data.bad_lines import REFUSED, BadRows
 from promptcli.data.dialect import CELLS, ID, TEXT, ColumnChoice, format_of, split_columns
 from promptcli.data.files import open_file, open_text
-from promptcli.data.rows import Cells, cells_array, open_rows
+from promptcli.data.rows import Cells, cells_array, converted_cells, open_rows
 from promptcli.data.vectors import readable
 from promptcli.embedding.passages import WAYS, Passage, has_passages, passages_of
 from promptcli.errors import NotFoundError, UsageError, one_line, unknown
@@ -34,6 +34,7 @@ class FileRows:
     rows: Sequence[Passage]
     cells: Any = None  #: the other columns of each row, an Arrow array of maps, see ``cells_array``
     ids: Sequence[str] | None = None  #: of the rows of a table, if they were asked for
+    doubts: Mapping[str, str] = field(default_factory=dict)  #: see ``ColumnForms``
 
 
 class Reader:
@@ -100,11 +101,11 @@ class Reader:
         table = table.filter(pa.array(filled, pa.bool_()))
         cells = None
         if CELLS in table.column_names:
-            cells = table.column(CELLS).combine_chunks()
+            cells = converted_cells(table.column(CELLS).combine_chunks(), source.forms.decide())
         ids = None
         if self._fields.id is not None:
             ids = [str(name) for name in table.column(ID).to_pylist()]
-        return FileRows(texts, rows, cells, ids)
+        return FileRows(texts, rows, cells, ids, source.forms.doubts)
 
     def _text(self, file: str, lines: list[str]) -> FileRows:
         if not has_passages(lines, file, self._rows):

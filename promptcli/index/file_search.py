@@ -193,14 +193,26 @@ def _candidates(
     for file, in_folder in found.files.items():
         read = reader.read(file, found if in_folder else None)
         if read is not None:
-            for row in _chosen(read, condition):
+            for row in _chosen(file, read, condition):
                 yield _Candidate(file, row, read.lines)
 
 
-def _chosen(read: FileRows, condition: "Condition | None") -> Sequence[Passage]:
+def _chosen(file: str, read: FileRows, condition: "Condition | None") -> Sequence[Passage]:
+    """Return the rows that fulfil a condition; say how columns of it are read in doubt."""
     if condition is None:
         return read.rows
-    columns = {TEXT: pa.array([row.text for row in read.rows], pa.string())}
+    from promptcli.index.column_types import odd_columns
+
+    columns = {
+        "id": pa.array([row.line for row in read.rows], pa.int64()),
+        TEXT: pa.array([row.text for row in read.rows], pa.string()),
+    }
     if read.cells is not None:
         columns[CELLS] = read.cells
-    return list(itertools.compress(read.rows, condition.rows(pa.table(columns))))
+    labels = pa.table(columns)
+    chosen = condition.rows(labels.drop_columns("id"))
+    doubts = odd_columns(labels, condition.asked) | dict(read.doubts)
+    for name, doubt in doubts.items():
+        if name in condition.asked:
+            note(f"{file}: {doubt}")
+    return list(itertools.compress(read.rows, chosen))

@@ -134,6 +134,9 @@ class RowFiles:
                 self.rows, source.columns[TEXT] or None, self.fields.id or source.columns.get(ID)
             )
             rows = spooled(documents, check(batches), self.near, total)
+            rows.converts = source.forms.decide()
+            for doubt in source.forms.doubts.values():
+                note(f"{source.name}: {doubt}")
             return rows, origin_of(encoder, documents, model), reading
 
     def _of_text(self, source: FileOfRows, documents: "Encoder") -> Iterator[RecordBatch]:

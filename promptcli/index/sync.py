@@ -312,6 +312,8 @@ class _Difference:
                 continue
             if state_of(path) != before:
                 raise UsageError(f"{file} is being written to; try again when it is complete")
+            for doubt in read.doubts.values():
+                note(f"{file}: {doubt}")
             self._read_files.append(file)
             for row in _rows_of(file, read):
                 self._file_of[row[0]] = file

@@ -2,6 +2,10 @@
 refused.
 """
 
+import json
+import threading
+
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +17,7 @@ import promptcli as pc
 from promptcli.data.dialect import ColumnChoice
 from promptcli.data.rows import cells_array, open_rows
 from promptcli.errors import UsageError
+from promptcli.index import where
 from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import StoredIndex, load, save
 from promptcli.index.vector_index import VectorIndex
@@ -172,16 +177,47 @@ def test_rows_are_chosen_before_the_search(factory):
         ("day > 2024-01-01", 'put dates and texts in quotes, e.g. day > "2024-01-01"'),
         ('day > "soon"', "'day' holds dates, e.g. '2024-.*a date in quotes"),
         ("lang = en", 'put dates and texts in quotes, e.g. lang = "en"'),
-        ("(year = 1", "at its end"),
-        ("year = 1) or ok = true", r"at '\) or ok = true'"),
-        ("year in ()", r"at '\)'"),
+        ("(year = 1", "cannot be read: syntax error"),
+        ("year = 1) or ok = true", r"syntax error at or near \"\)\""),
+        ("year in ()", "row is not allowed"),
         ("", "at its end"),
         ("(" * 9999, "too many parentheses"),
-        ("9" * 9999 + "x", "cannot be read at '9999"),
+        ("9" * 9999 + "x", "cannot be read"),
         ("year = 1 or " * 900, "10,800 characters; give at most 10,000"),
         ("year=1 or " * 500 + "year=1", "more than 500 comparisons"),
         (f"year in ({'1,' * 500}1)", "more than 500 comparisons"),
         (f'lang like "{"%a" * 101}"', "a pattern has 202 characters; give at most 200"),
+        ("lang like text", "a pattern is a text in quotes"),
+        ("lang = null", "'lang' holds texts"),
+        ("lang = year", "one type"),
+        ("lang > 'a' and lang", "BOOL"),
+        ("year", "is no comparison"),
+        ("not " * 400 + "ok", "too many parentheses"),
+        ("year = " + "- " * 900 + "1", "too many parentheses"),
+        ("lower(" * 60 + "lang" + ")" * 60 + " = 'en'", "too many parentheses"),
+        ("year = 1 " + "+ 1" * 900, "expression depth|too many parentheses"),
+        ("year = 1 -- or ok", "cannot be read at ' or ok'"),
+        ("year = 1 /* or ok */", "cannot be read"),
+        ("lang = 'x", "cannot be read"),
+        ("ok limit 1", "more than one condition"),
+        ("ok union all select true", "more than one condition"),
+        ("ok) union select (true", "cannot be read"),
+        ("ok; copy rows to 'x.csv'", "cannot be read"),
+        ("ok; select 1", "syntax error|more than one|cannot be read"),
+        ("exists (from 'x.csv')", "SUBQUERY is not allowed"),
+        ("lang = (select 'en')", "SUBQUERY is not allowed"),
+        ("lang in (select lang from rows)", "SUBQUERY is not allowed"),
+        ("lang = read_text('/etc/passwd')", "read_text is not allowed"),
+        ("getenv('HOME') = 'x'", "getenv is not allowed"),
+        ("current_setting('threads') = '1'", "current_setting is not allowed"),
+        ("lang = repeat('a', 1000000000)", "repeat is not allowed"),
+        ("row_number() over () = 1", "row_number is not allowed"),
+        ("count(*) > 1", "count_star is not allowed"),
+        ("columns('lang') = 'en'", "STAR is not allowed"),
+        ("lang = ?", "PARAMETER is not allowed"),
+        ("year = nextval('x')", "nextval is not allowed"),
+        ("list_filter([1], x -> x > 1) = [1]", "list_filter is not allowed"),
+        ("cast(lang as blob) = lang", "BLOB is not allowed"),
     ],
 )
 def test_a_condition_that_does_not_fit_is_refused_in_one_line(condition, said):
@@ -190,7 +226,8 @@ def test_a_condition_that_does_not_fit_is_refused_in_one_line(condition, said):
     assert "\n" not in str(refused.value) and len(str(refused.value)) < 300
 
 
-def test_a_condition_that_nobody_waits_for_ends_before_its_next_comparison():
+def test_a_condition_that_nobody_waits_for_ends_before_its_next_block(monkeypatch):
+    monkeypatch.setattr(where, "_BLOCK", 7)
     index, asked = started()[0], []
 
     def stop():
@@ -200,9 +237,102 @@ def test_a_condition_that_nobody_waits_for_ends_before_its_next_comparison():
 
     with pytest.raises(InterruptedError):
         index.allowed('year = 2020 or lang like "%e%" or ok = true', stop)
-    assert (
-        index.allowed("year = 2020", lambda: None).tolist() == index.allowed("year = 2020").tolist()
+    condition = "year = 2020"
+    in_blocks = index.allowed(condition, lambda: None).tolist()
+    monkeypatch.undo()
+    assert in_blocks == index.allowed(condition).tolist()
+
+
+class Hasty(threading.Thread):
+    """A clock that has run out at once, and says so until it is heard."""
+
+    def __init__(self, seconds, function):
+        super().__init__()
+        self.function, self.heard = function, threading.Event()
+
+    def run(self):
+        while not self.heard.wait(0.001):
+            self.function()
+
+    def cancel(self):
+        self.heard.set()
+
+
+def test_a_condition_has_a_limit_of_time(monkeypatch):
+    monkeypatch.setattr(where.threading, "Timer", Hasty)
+    labels = pa.table({"n": pa.array(range(50_000))})
+    with pytest.raises(UsageError, match="takes more than 60 seconds"):
+        Condition(" or ".join(["n % 7 = 8"] * 400)).rows(labels)
+
+
+#: Text of up to 30,000 characters on which patterns of other engines take years.
+CATASTROPHES = [
+    ("like '" + "%a" * 60 + "%b'", "a" * 30_000),
+    ("like '" + "%_a" * 40 + "b'", "a" * 30_000),
+    ("ilike '" + "%A" * 60 + "%b'", "a" * 30_000),
+    ("similar to '(a|a)*b'", "a" * 30_000),
+    ("similar to '((a+)+)+b'", "a" * 30_000),
+]
+
+
+@pytest.mark.parametrize(("pattern", "text"), CATASTROPHES)
+def test_no_pattern_takes_long(pattern, text):
+    assert chosen(of_cells({"n": text}, {"n": "ab"}), f"n {pattern}") in ([], [1])
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        ("n + 1 = 3", [1]),
+        ("n between 1 and 2", [0, 1]),
+        ("n % 2 = 1 and abs(0 - n) < 3", [0]),
+        ("n == 1", [0]),
+        ("n not between 2 and 9", [0]),
+        ("m ilike 'A%'", [0, 2]),
+        ("lower(m) = 'ab'", [0]),
+        ("m like 'a!%' escape '!'", [2]),
+        (r"m like 'a\%'", [2]),
+        ("starts_with(m, 'B')", [1]),
+        ("contains(m, 'b') or m = 'B'", [0, 1]),
+        ("length(m) = 2 and n is not null", [0]),
+        ("coalesce(n, 7) = 7", [2]),
+        ("n like '1%'", [0]),
+        ("d < date '2024-03-01'", [0]),
+        ("d between '2024-01' and '2024-06'", [0, 1]),
+        ("year(d) = 2024 and month(d) = 4", [1]),
+        ("extract(year from d) = 2025", [2]),
+        ("f", [1]),
+        ("not f", [0]),
+        ("f is true", [1]),
+        ("order = 5", [0]),
+        ("`group by` = 1", [2]),
+        ("a.b-c = 1", [1]),
+        ("ä = 'ö'", [2]),
+        ("true", [0, 1, 2]),
+    ],
+)
+def test_conditions_are_sql(condition, rows):
+    index = of_cells(
+        {"n": "1", "m": "Ab", "d": "2024-01-05", "f": "false", "order": "5"},
+        {"n": "2", "m": "B", "d": "2024-04-05", "f": "true", "a.b-c": "1"},
+        {"m": "a%", "d": "2025-01-01", "group by": "1", "ä": "ö"},
     )
+    assert chosen(index, condition) == rows
+
+
+def test_the_database_is_closed():
+    for statement in (
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "COPY (SELECT 1) TO '/tmp/x'",
+        "ATTACH '/tmp/x.db'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET enable_external_access = true",
+        "PRAGMA enable_profiling",
+        "SELECT * FROM CONDITIONS",
+    ):
+        with pytest.raises(duckdb.Error):
+            where._database().cursor().execute(statement).fetchall()
 
 
 def test_an_index_without_columns_has_those_of_its_ids_and_texts():
@@ -330,7 +460,7 @@ def test_dates_of_every_format_have_the_same_answers(name, tmp_path):
 @pytest.mark.parametrize(
     ("cells", "condition", "rows"),
     [
-        (["3,8", "1,25", "2", None], "n > 1.5", [0, 2]),
+        (["3,8", "1,25", "2", ""], "n > 1.5", [0, 2]),
         (["1,000", "100", "2,500.5"], "n > 500", [0, 2]),
         (["1,234,567", "2,000"], "n = 1234567", [0]),
         (["0,125", "1,000"], "n = 1", [1]),
@@ -339,13 +469,20 @@ def test_dates_of_every_format_have_the_same_answers(name, tmp_path):
         (["1,250", "2,500"], "n = 2.5", [1]),
         (["1,2", "3,4,5,6"], 'n = "1,2"', [0]),
         (["2024-02-31", "2024-02-01"], 'n = "2024-02-31"', [0]),
+        (["31.12.2024", "02.01.2026"], "n >= '2026-01-01'", [1]),
     ],
 )
-def test_numbers_with_commas_and_dates_that_are_none(cells, condition, rows):
-    assert (
-        chosen(of_cells(*({} if cell is None else {"n": cell} for cell in cells)), condition)
-        == rows
-    )
+def test_numbers_and_dates_of_a_file_are_read_by_its_form(cells, condition, rows, tmp_path):
+    lines = [json.dumps({"text": f"row {row}", "n": cell}) for row, cell in enumerate(cells)]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    encoder = pc.load("static-avg")
+    found = pc.search("row", [tmp_path / "t.jsonl"], model=encoder, where=condition)
+    assert sorted(line.line - 1 for line in found) == rows
+    pc.build_index(tmp_path / "t.jsonl", tmp_path / "idx", encoder)
+    pc.sync_index(tmp_path / "synced", [tmp_path / "t.jsonl"], encoder)
+    for folder in ("idx", "synced"):
+        [(_, hits)] = pc.search_index(tmp_path / folder, ["row"], model=encoder, where=condition)
+        assert sorted(int(hit.text.split()[1]) for hit in hits) == rows
 
 
 @pytest.mark.parametrize(

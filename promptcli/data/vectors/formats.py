@@ -16,9 +16,17 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.data.column_forms import Convert
 from promptcli.data.dialect import CELLS
 from promptcli.data.files import read_lines
-from promptcli.data.rows import RecordBatch, id_text, open_parquet, read_batches, values_of
+from promptcli.data.rows import (
+    RecordBatch,
+    converted_cells,
+    id_text,
+    open_parquet,
+    read_batches,
+    values_of,
+)
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.extensions import Table
 
@@ -298,6 +306,7 @@ class ParquetRows:
                 others = f"{first_path.name}: {', '.join(self._columns)}"
                 raise UsageError(f"{path} has the columns {', '.join(columns)}; {others}")
         self.shape = (row, width)  #: (n, d)
+        self.converts: Mapping[str, Convert] = {}  #: column of ``cells`` -> how they are read
         self.has_texts = "text" in self._columns
 
     def blocks(self, rows: int = BLOCK) -> Iterator[Block]:
@@ -355,7 +364,7 @@ class ParquetRows:
                     ids = numbers
                 cells = None
                 if CELLS in self._columns:
-                    cells = batch.column(CELLS)
+                    cells = converted_cells(batch.column(CELLS), self.converts)
                 yield Block(vectors, ids, values.get("text"), row, cells)
                 row += len(batch)
 
