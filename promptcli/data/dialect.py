@@ -85,7 +85,7 @@ _USUAL = {
 }
 
 #: Extension -> format; any other extension is plain text. An ending of ``COMPRESSED`` may follow
-#: all but ``.parquet``.
+#: all but ``.parquet`` and ``.xlsx``.
 FORMATS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -93,6 +93,7 @@ FORMATS = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".parquet": "parquet",
+    ".xlsx": "xlsx",
 }
 
 _LABELS = ("entailment", "neutral", "contradiction", "-")
@@ -217,6 +218,25 @@ class ColumnChoice:
                 f" {', '.join(renamed)}"
             )
         return columns
+
+    def of_sheet(self, sheets: Sequence[str]) -> tuple[str | None, "ColumnChoice"]:
+        """Return the sheet that stands before the first column, and the choice without it.
+
+        None: the first. A word that is a sheet's name alone chooses its usual columns.
+        """
+        given = self.named[0] if self.named else self.text
+        if given is None:
+            return None, self
+        sheet, colon, column = given.rpartition(":")
+        if not colon and given in sheets:
+            sheet = given
+            column = ""
+        elif not colon:
+            return None, self
+        if self.named:
+            rest = (column, *self.named[1:]) if column else self.named[1:]
+            return sheet, replace(self, named=rest)
+        return sheet, replace(self, text=column or None)
 
     def _check_repeated(
         self, header: Sequence[str], columns: Columns, name: str, dialect: Dialect
@@ -654,13 +674,23 @@ def _is_sentence(cell: str) -> bool:
     return " " in cell.strip() and not _is_figure(cell)
 
 
+_WORKBOOK = re.compile(r"(.*?\.xlsx):(.+)", re.IGNORECASE | re.DOTALL)
+
+
 def split_columns(word: str) -> tuple[str, tuple[str, ...]]:
     """Return the file and the columns of ``FILE`` or ``FILE:first,second,score``.
+
+    In ``FILE.xlsx:SHEET:first,second`` the sheet stands before the first column, with its colon.
 
     Example:
         >>> split_columns("pairs.csv:question,answer,gold")[1]
         ('question', 'answer', 'gold')
     """
+    workbook = _WORKBOOK.match(word)
+    if workbook is not None and os.path.exists(workbook[1]) and not os.path.exists(word):
+        sheet, colon, listed = workbook[2].rpartition(":")
+        first, *others = listed.split(",")
+        return workbook[1], (f"{sheet}{colon}{first.strip()}", *map(str.strip, others))
     name, colon, listed = word.rpartition(":")
     if (
         colon

@@ -54,7 +54,8 @@ _IMAGE = "an image, not text; give a text or a table"
 _OTHER_KINDS = {
     b"\x1f\x8b": "gzip data; name the file .gz, or pipe it through gunzip -c",
     b"PK\x03\x04": (
-        "an Office document or a zip archive, not text; save it as text or CSV, or unpack it"
+        "an Office document or a zip archive, not text; save it as text or CSV, unpack it, or end"
+        " the name of a workbook with .xlsx"
     ),
     b"\xd0\xcf\x11\xe0": "an old Office document, not text; save it as text or CSV",
     b"{\\rtf": "an RTF document; save it as plain text",

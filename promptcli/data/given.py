@@ -154,6 +154,12 @@ def column_numbers(
     ]
     if changed:
         text, read = changed[0]
+        written = ""
+        if text.strip().replace(",", ".") == read:
+            written = " with a decimal comma"
+        elif text.strip().replace(",", "") == read:
+            written = " with commas between thousands"
         doubt = "".join(f"; {why}" for why in forms.doubts.values())
-        note(f"{name}: {len(changed):,} scores are read as {text.strip()} = {read}{doubt}")
+        scores = f"{len(changed):,} scores{written}"
+        note(f"{name}: {scores} are read, {text.strip()} as {read}{doubt}")
     return [finite_number(text) for text in plain]

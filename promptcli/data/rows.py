@@ -306,9 +306,12 @@ def _open(
     ``tell`` gets what is guessed.
     """
     name, (form, ending) = _called(path), format_of(path)
-    if form == "parquet" and not is_remote(path):
+    if form in ("parquet", "xlsx") and not is_remote(path):
         check_file(Path(path), regular=True)
     with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
+        if form == "xlsx":
+            yield _of_workbook(path, file, fields, start, tell, bad)
+            return
         if form == "parquet":
             with open_parquet(file, name, hint="give another file", error=UsageError) as parquet:
                 header = parquet.schema_arrow.names
@@ -364,6 +367,39 @@ def _open(
             return max(_count_rows(Path(path), dialect) - above, 0)
 
         yield Rows(str(path), columns, batches, text.sha256, total, forms)
+
+
+def _of_workbook(
+    path: str | Path, file: BinaryIO, fields: ColumnChoice, start: int, tell: Tell, bad: BadRows
+) -> Rows:
+    """Return the rows of a sheet, whose first row that is not empty is its header."""
+    from promptcli.data.xlsx import Workbook
+
+    name = str(path)
+    workbook = Workbook(file, name)
+    sheet, fields = fields.of_sheet(workbook.sheets)
+    rows = workbook.rows(sheet)
+    first = next((row for row in rows if any(cell is not None for cell in row)), None)
+    digest = functools.partial(_sha256, path)
+    if first is None:
+        return Rows(name, {}, iter(()), digest, lambda: 0)
+    header = [
+        str(number) if cell is None else str(cell).strip() for number, cell in enumerate(first, 1)
+    ]
+    names = unique_names(header)
+    columns = fields.choose(header, name, tell=tell)
+    numbered = enumerate(map(functools.partial(_object, names), rows), 1)
+    forms = ColumnForms()
+    wanted = itertools.islice(numbered, start, None)
+    batches = _batches(wanted, columns, fields.cells, name, bad, forms)
+    return Rows(name, columns, batches, digest, lambda: None, forms)
+
+
+def _object(names: Sequence[str], cells: Sequence[Any]) -> dict[str, Any] | None:
+    """Return the cells of a row by their columns; None if all are empty."""
+    if all(cell is None for cell in cells):
+        return None
+    return dict(zip(names, cells, strict=False))
 
 
 def _count_rows(path: Path, dialect: Dialect) -> int:
