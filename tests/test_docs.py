@@ -20,6 +20,7 @@ import threading
 import tomllib
 import urllib.error
 import urllib.request
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from promptcli.data.demo import SENTENCES
 from promptcli.models.entries import Entry, write_entry
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training.methods import METHODS
+from tests.data.test_xlsx import write_workbook
 from tests.senteval import write_pairs
 from tests.tiny_causal import save_tiny_causal
 
@@ -248,10 +250,19 @@ def rows_of(*columns, sign=",", ends="\n"):
     )
 
 
+def workbook(sentences):
+    """Return a workbook whose second sheet has sentences in its second column."""
+    rows = [["Day", "Comment"], *([date(2024, 1, 1), sentence] for sentence in sentences)]
+    content = io.BytesIO()
+    write_workbook(content, **{"2023": [["Comment"], ["Nothing."]], "2024": rows})
+    return content.getvalue()
+
+
 def your_files():
     """Return the files of the table of ``getting-started.md``: as programs and data sets have
     them.
     """
+    sentences = SENTENCES.read_text(encoding="utf-8").splitlines()
     sts_b = rows_of("main-news", "headlines", "2015", "000%", "#.000", "{}", "{}", sign="\t")
     judged = "query-id\tcorpus-id\tscore\n" + "".join(f"q{n}\td{n}\t1\n" for n in range(40))
     return {
@@ -263,6 +274,7 @@ def your_files():
         ),
         "survey.csv": "Date;Comment\r\n" + rows_of("01.02.2026", "{}", sign=";", ends="\r\n"),
         "plain.csv": rows_of("%", "2015", "{}"),
+        "sales.xlsx": workbook(sentences[:40]),
         "records.json": (
             "[" + rows_of('{"n": %, "text": "{}"}', sign="", ends=",\n").removesuffix(",\n") + "]"
         ),
@@ -313,7 +325,7 @@ def test_every_row_of_the_table_of_files_runs(run):
         assert ran.code == 0, f"{words}: {ran.err}"
         assert name in words, words
         assert "40 vectors" in ran.err or not words.startswith("embed"), ran.err
-        untold = ("corpus.jsonl.zst", "broken.jsonl")
+        untold = ("sales.xlsx", "corpus.jsonl.zst", "broken.jsonl")
         assert name in ran.err.split("vectors of")[0] or name in untold, words
 
 

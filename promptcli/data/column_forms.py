@@ -94,6 +94,9 @@ _STYLES = [
     if group != decimal
 ]
 _FORMS = [style.form for style in _STYLES]
+#: Styles with a decimal point, and a number that can have no other.
+_POINTS = frozenset(number for number, style in enumerate(_STYLES) if style.decimal == ".")
+_CLEAR_DECIMAL = re.compile(r"-?(0|[1-9]\d{0,14})\.(\d\d?|\d{4,15})")
 #: A number that has a decimal sign, of either kind.
 _EITHER = _Style("", _POINT_OR_COMMA)
 
@@ -132,6 +135,14 @@ class _Column:
             self._see_date(cell)
 
     def _see_number(self, cell: str) -> None:
+        if cell.isdecimal() and cell[0] != "0" and len(cell) <= 15:  # as most cells are
+            self.units.add("")
+            self.long = self.long or len(cell) > 3
+            self.short = self.short or len(cell) <= 3
+            return
+        if _CLEAR_DECIMAL.fullmatch(cell) and self.styles and self.styles <= _POINTS:
+            self.units.add("")
+            return
         amount = _AMOUNT.fullmatch(cell)
         if amount is None or (amount["sign"] and amount["inner"]):
             self.styles = None
@@ -160,6 +171,8 @@ class _Column:
             self.doubtful = self.doubtful or cell
 
     def _see_date(self, cell: str) -> None:
+        if self.orders == {"Ymd"} and self.marks == {"-True"} and _is_iso_day(cell):
+            return
         orders = dict[str, str]()
         date = _DATE.fullmatch(cell)
         if date is not None:
@@ -214,6 +227,17 @@ _ORDERS = {
 }
 
 
+def _is_iso_day(cell: str) -> bool:
+    """Return whether a cell is a day such as 2024-12-31."""
+    if len(cell) != 10 or cell[4] != "-" or cell[7] != "-":
+        return False
+    try:
+        datetime.date.fromisoformat(cell)
+    except ValueError:
+        return False
+    return True
+
+
 def _iso_day(date: re.Match[str], order: str) -> str | None:
     """Return a day as 2024-12-31; None if it is none in that order."""
     if date.re is _NAMED_DATE:
@@ -265,23 +289,27 @@ class ColumnForms:
     def __init__(self, separator: str | None = None) -> None:
         self._separator = separator
         self._columns = dict[str, _Column]()
+        self._done = set[str]()  #: columns whose further cells change nothing
         #: Column -> what is not certain about how it is read.
         self.doubts = dict[str, str]()
 
     def see(self, cells: Mapping[str, object]) -> None:
         """Take the cells of a row."""
         for name, cell in cells.items():
+            if name in self._done or cell is None:
+                continue
             column = self._columns.get(name)
             if column is None:
                 column = self._columns[name] = _Column()
-            if column.is_text or column.typed or cell is None:
-                continue
             if not isinstance(cell, str):
                 column.typed = True
+                self._done.add(name)
                 continue
             text = cell.strip()
             if text and text != "nan":
                 column.see(text)
+                if column.is_text:
+                    self._done.add(name)
 
     def decide(self) -> dict[str, Convert]:
         """Return the columns whose cells are converted, and how; fill ``doubts``."""

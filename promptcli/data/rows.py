@@ -76,6 +76,8 @@ _UNPACK = "write it again, uncompressed and without a dictionary"
 #: place in Arrow's column and in Python's list.
 _VALUE = 16
 
+#: What is in a cell without a value: pandas writes the names.
+_MISSING = ("", "nan", "NaT", "<NA>")
 #: Columns of numbers, whose form the other columns of a file help to tell.
 _SCORES = frozenset(("score", "grade"))
 
@@ -972,6 +974,30 @@ def cells_array(rows: Sequence[Any]) -> Any:
     return pa.array(rows, pa.map_(pa.string(), pa.large_string()))
 
 
+def cells_of_columns(columns: Any, count: int) -> tuple[Any, ColumnForms]:
+    """Return an Arrow array of the cells of ``count`` rows, and the forms by which they were read.
+
+    ``columns`` hold the values of each row by their name: a mapping, or a DataFrame.
+    """
+    by_name = dict[str, list[Any]]()
+    for name in columns:
+        values = [getattr(value, "item", lambda value=value: value)() for value in columns[name]]
+        if len(values) != count:
+            raise UsageError(
+                f"column {name!r} has {len(values):,} values for {count:,} sentences; give one for"
+                " each"
+            )
+        by_name[str(name)] = values
+    forms = ColumnForms()
+    rows = [
+        dict(zip(by_name, values, strict=True)) for values in zip(*by_name.values(), strict=True)
+    ]
+    for row in rows:
+        forms.see(row)
+    cells = cells_array([_cells_of(row) for row in rows])
+    return converted_cells(cells, forms.decide()), forms
+
+
 def converted_cells(cells: Any, converts: Mapping[str, Convert]) -> Any:
     """Return an Arrow array of the cells of rows with those of some columns converted."""
     if not converts:
@@ -1086,13 +1112,15 @@ def _cells_of(row: Mapping[str, Any]) -> Cells:
             text = json.dumps(value, ensure_ascii=False, default=str)
         else:
             text = str(value).strip()
-        if value is not None and text not in ("", "nan"):  # pandas writes nan
+        if value is not None and text not in _MISSING:
             cells.append((_encodable(name), _encodable(text)))
     return tuple(cells)
 
 
 def _encodable(text: str) -> str:
     """Return a text with ``?`` for halves of surrogate pairs."""
+    if text.isascii():
+        return text
     return text.encode("utf-8", "replace").decode()
 
 

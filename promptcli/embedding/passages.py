@@ -46,6 +46,8 @@ _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 #: table, a directive.
 _OWN_LINE = re.compile(r"\s*([-*+>|#]\s|\d+[.)]\s|\.\. |\||```|~~~)")
 _INDENTED = ("    ", "\t")
+#: The end of a sentence inside a line.
+_STOP = re.compile(r"[.!?…][\"'”’»)\]]*(?=\s)|[。！？]")  # noqa: RUF001
 _SENTENCE_END = re.compile(r"[.!?:;…。！？][\"'”’»)\]]*\s*$")  # noqa: RUF001
 
 #: Widths at which people wrap lines.
@@ -257,11 +259,7 @@ class _Reader:
         while start < len(text):
             end = len(text)
             if end - start > 2 * _BLOCK:  # one long line
-                blank = text.rfind(" ", start + 1, start + _BLOCK)
-                if blank > 0:
-                    end = blank
-                else:
-                    end = start + _BLOCK
+                end = _end_of_block(text, start)
             for place, chunk in self._chunks.chunk_indices(text[start:end]):
                 for inside, part in self._splitter.parts_at(chunk, begin):
                     yield start + place + inside, part
@@ -368,3 +366,12 @@ class _Reader:
         hard = line.endswith(("  ", "\\")) and self._markdown
         code = line.startswith(_INDENTED) and following.startswith(_INDENTED)
         return not (hard or code or line.startswith("|") or _OWN_LINE.match(following))
+
+
+def _end_of_block(text: str, start: int) -> int:
+    """Return where a long line is cut: behind the last sentence of a block, else behind a word."""
+    limit = start + _BLOCK
+    end = 0
+    for stop in _STOP.finditer(text, start + 1, limit):
+        end = stop.end()
+    return end or max(text.rfind(" ", start + 1, limit), 0) or limit

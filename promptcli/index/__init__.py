@@ -283,8 +283,8 @@ def search_index(
         min_score: Leave out answers below this score, as it is printed: 1 finds exact copies of the
             query.
         where: Condition on the other columns of the indexed table, e.g. 'year > 2020 and lang =
-            "en"'; also on id and text. =, !=, <, <=, >, >=, in (...), like "%part%", is null; and,
-            or, not, parentheses.
+            "en"'; also on id and text. It is SQL: =, !=, <, <=, >, >=, between, in (...), like
+            "%part%", is null; and, or, not, parentheses.
         text_field: Column of the sentence in the file.
 
     Raises:

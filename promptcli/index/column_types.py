@@ -121,6 +121,16 @@ def columns_of(labels: pa.Table) -> list[str]:
     return sorted({name for chunk in chunks for name in pc.unique(chunk.keys).to_pylist()})
 
 
+def column_kinds(labels: pa.Table) -> dict[str, str]:
+    """Return the types of the columns in the cells of rows."""
+    kinds = dict[str, str]()
+    for name in columns_of(labels):
+        cells = column_of(labels, name)
+        if cells.null_count < len(cells):
+            kinds[name] = typed(cells)[0]
+    return kinds
+
+
 def odd_columns(labels: pa.Table, names: Collection[str] | None = None) -> dict[str, str]:
     """Return the columns of texts most of whose cells are of another type, each with a line on the
     first that is not.

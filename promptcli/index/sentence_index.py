@@ -2,13 +2,14 @@
 from Python.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import numpy as np
 
 from promptcli.data.given import check_arguments, check_ids, check_texts
+from promptcli.data.rows import cells_of_columns
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, counted
 from promptcli.index.inputs import documents_of, encoder_of, origin_of
@@ -19,10 +20,14 @@ from promptcli.index.stored import Reading, Stamp, StoredIndex, load, save, stam
 from promptcli.index.vector_index import VectorIndex
 from promptcli.models import loading as encoders
 from promptcli.models.entries import utc_now
+from promptcli.notes import note
 
 if TYPE_CHECKING:
+    from promptcli.data.sources import ExampleTable
     from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
+
+    Columns: TypeAlias = Mapping[str, Sequence[object]] | ExampleTable
 
 
 class SentenceIndex:
@@ -49,6 +54,7 @@ class SentenceIndex:
         encoder: "Model",
         ids: Sequence[int] | Sequence[str] | None = None,
         *,
+        columns: "Columns | None" = None,
         factory: str | None = None,
         target_recall: float = TARGET,
     ) -> "SentenceIndex":
@@ -59,6 +65,8 @@ class SentenceIndex:
             encoder: Makes their vectors, and those of the queries, with its prompts for documents
                 and queries if it has them; an encoder, or what ``load`` takes.
             ids: n, one for each sentence; None: their numbers from 0.
+            columns: Further columns for conditions, n values each by their name: a dictionary, or a
+                DataFrame such as ``frame[["year", "lang"]]``.
             factory: FAISS factory string, e.g. ``HNSW32``; ``Flat`` is exact. None: chosen from n,
                 d and the recall.
             target_recall: recall@10 to tune an approximate index for.
@@ -68,7 +76,9 @@ class SentenceIndex:
         """
         opened = encoders.open_encoder(encoder, dtype="auto")
         documents = opened.in_role("document", report=True)
-        index = VectorIndex.build(_rows(sentences, documents, ids), factory, target=target_recall)
+        index = VectorIndex.build(
+            _rows(sentences, documents, ids, columns), factory, target=target_recall
+        )
         origin = origin_of(opened, documents, encoder)
         return cls(StoredIndex(index, origin, utc_now(), reading=Reading(AUTO)), opened)
 
@@ -81,13 +91,23 @@ class SentenceIndex:
 
     @check_arguments
     def add(
-        self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str] | None = None
+        self,
+        sentences: Sequence[str],
+        ids: Sequence[int] | Sequence[str] | None = None,
+        *,
+        columns: "Columns | None" = None,
     ) -> None:
         """Append sentences; without ids their numbers go on from the last row."""
-        self.vectors.add(_rows(sentences, self._documents, ids))
+        self.vectors.add(_rows(sentences, self._documents, ids, columns))
 
     @check_arguments
-    def upsert(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str]) -> int:
+    def upsert(
+        self,
+        sentences: Sequence[str],
+        ids: Sequence[int] | Sequence[str],
+        *,
+        columns: "Columns | None" = None,
+    ) -> int:
         """Replace the sentences that have these ids, append those whose id is new.
 
         Return how many were replaced.
@@ -95,7 +115,7 @@ class SentenceIndex:
         Raises:
             UsageError: Another number of ids, or an id given twice.
         """
-        return self.vectors.upsert(_rows(sentences, self._documents, ids))
+        return self.vectors.upsert(_rows(sentences, self._documents, ids, columns))
 
     def delete(self, ids: Collection[int | str]) -> int:
         """Delete the sentences with these ids and return how many they were.
@@ -203,7 +223,9 @@ class SentenceIndex:
         return cls(stored, encoder_of(stored.origin, encoder))
 
 
-def _rows(sentences: Sequence[str], encoder: "Encoder", ids: Any) -> ArrayRows:
+def _rows(
+    sentences: Sequence[str], encoder: "Encoder", ids: Any, columns: Any = None
+) -> ArrayRows:
     if isinstance(sentences, str):
         raise UsageError("a single text is given, not a list of sentences; give [text]")
     texts = check_texts(sentences)
@@ -212,4 +234,9 @@ def _rows(sentences: Sequence[str], encoder: "Encoder", ids: Any) -> ArrayRows:
     numbers: Sequence[Any] = range(len(texts))
     if ids is not None:
         numbers = list(check_ids(ids))
-    return ArrayRows(encoder.encode(texts), numbers, texts)
+    cells = None
+    if columns is not None:
+        cells, forms = cells_of_columns(columns, len(texts))
+        for doubt in forms.doubts.values():
+            note(doubt)
+    return ArrayRows(encoder.encode(texts), numbers, texts, cells)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 import promptcli
 from promptcli.data.given import is_unicode
@@ -132,6 +131,8 @@ class IndexManifest(Origin):
     word_rule: int = 1  #: The version of the rule for words that it was counted by.
     #: Names of the further columns, for conditions.
     columns: list[str] = field(default_factory=list)
+    #: Their types.
+    kinds: dict[str, str] | None = None
     #: Those that a note has named, see ``odd_columns``.
     odd: list[str] = field(default_factory=list)
     synced: bool = False
@@ -190,6 +191,7 @@ class Writer:
             dim=index.width,
             texts=index.has_texts,
             columns=columns_of(index.labels),
+            kinds=index.kinds,
             odd=_note_odd(stored),
             word_rule=WORD_RULE,
             created=stored.created,
@@ -206,11 +208,8 @@ class Writer:
 def _note_odd(stored: StoredIndex) -> list[str]:
     """Say which columns are texts for few of their cells, each once, and return their names."""
     index = stored.index
-    if index.masked.any():
-        live = index.labels.filter(pa.array(~index.masked))
-    else:
-        live = index.labels
-    lines = odd_columns(live)
+    texts = [name for name, kind in index.kinds.items() if kind == "texts"]
+    lines = odd_columns(index.live_labels, texts)
     for name, line in lines.items():
         if name not in stored.odd:
             note(line)
@@ -332,6 +331,7 @@ def _load(folder: Path) -> StoredIndex:
         )
     except (RuntimeError, ValueError, OSError, LookupError, TypeError) as error:
         raise CheckFailedError(f"{folder} is damaged: {one_line(error)}; {_HINT}") from None
+    index.known_kinds = manifest.kinds
     if manifest.lexical and manifest.word_rule != WORD_RULE:
         index.outdated_words = (
             f"{folder} has the words of an earlier version; they are counted again for each"

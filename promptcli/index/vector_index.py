@@ -21,6 +21,7 @@ from promptcli.data.vectors.formats import BLOCK, Floats
 from promptcli.embedding.splitting import PART
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation.lexical import DEPTH, Lexical, joined
+from promptcli.index.column_types import column_kinds
 from promptcli.index.factory import (
     Effort,
     Recall,
@@ -208,7 +209,22 @@ class VectorIndex:
             self.labels = label_table([], None, 0)
         self._set_masked(masked)
 
+    @property
+    def live_labels(self) -> pa.Table:
+        """The labels of the rows that are not deleted."""
+        if self.masked.any():
+            return self.labels.filter(pa.array(~self.masked))
+        return self.labels
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The types of the further columns."""
+        if self.known_kinds is None:
+            self.known_kinds = column_kinds(self.live_labels)
+        return self.known_kinds
+
     def _set_masked(self, masked: Mask) -> None:
+        self.known_kinds: dict[str, str] | None = None  #: ``kinds``, if they were looked for
         self.counted: Lexical | None = None  #: ``words``, if they have been counted.
         self.masked = masked  #: Over all rows, whether each is deleted.
         #: Number of rows that are not deleted, n.
@@ -495,7 +511,7 @@ class VectorIndex:
                 text = texts[row].as_py()
             columns = None
             if cells is not None:
-                columns = shown_cells(cells[row].as_py() or ())
+                columns = shown_cells(cells[row].as_py() or (), self.kinds)
             yield Hit(rank, ids[row].as_py(), text, score, columns)
 
     def vectors(self, rows: RowNumbers) -> Floats:

@@ -10,7 +10,7 @@ import functools
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -537,12 +537,15 @@ def _blocks(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(start, rows)
 
 
-def shown_cells(cells: Iterable[tuple[str, str]]) -> dict[str, Value]:
-    """Return the cells of a row; numbers, and true and false, have their own types."""
+def shown_cells(cells: Iterable[tuple[str, str]], kinds: Mapping[str, str]) -> dict[str, Value]:
+    """Return the cells of a row as values of the types of their columns; dates are texts."""
     shown: dict[str, Value] = {}
     for name, cell in cells:
-        if re.fullmatch(PLAIN_NUMBER, cell):
+        kind = kinds.get(name)
+        if kind == "numbers":
             shown[name] = int(cell) if cell.lstrip("-").isdecimal() else float(cell)
+        elif kind == "true and false":
+            shown[name] = cell.lower() == "true"
         else:
-            shown[name] = cell == "true" if cell in ("true", "false") else cell
+            shown[name] = cell
     return shown

@@ -51,7 +51,7 @@ Condition = Annotated[
     str | None,
     Field(
         description="Condition on the index's columns, on id and on text, e.g. year > 2020 and lang"
-        ' = "en". =, !=, <, <=, >, >=, in (...), like "%part%", is null; and, or, not.'
+        ' = "en". SQL: =, !=, <, <=, >, >=, in (...), like "%part%", is null; and, or, not.'
     ),
 ]
 Hybrid = Annotated[

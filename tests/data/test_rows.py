@@ -106,7 +106,7 @@ def test_missing_files_and_folders(tmp_path):
         ("a.txt", "é\n".encode() + b"caf\xe9 au lait\n", ["a.txt: line 2: not UTF-8"]),
         ("a.txt", b"caf\xe9 au lait\n" * 6000 + b"\x81\n", ["a.txt: line 6001: not CP1252"]),
         ("a.txt", "one\ntwo\n".encode("utf-16")[:-1], ["not UTF-16"]),
-        ("a.xlsx", b"PK\x03\x04", ["an Office document", "CSV"]),
+        ("a.docx", b"PK\x03\x04", ["an Office document", "CSV"]),
         ("a.doc", b"\xd0\xcf\x11\xe0", ["an old Office document", "CSV"]),
         ("a.rtf", "{\\rtf1 Hello}", ["an RTF document", "plain text"]),
         ("a.pdf", "%PDF-1.4\n1 0 obj\n", ["a PDF", "pdftotext"]),

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import promptcli as pc
+from promptcli.embedding.passages import passages_of
 from promptcli.errors import UsageError
 from promptcli.index.options import MANIFEST
 from promptcli.index.stored import load, read_manifest
@@ -168,3 +169,12 @@ def test_lines_of_a_synced_text_say_where_they_stand(encoder, tmp_path):
         tmp_path / "idx", ["a cat"], model=encoder, where='file like "%.log" and line = 1'
     )
     assert [hit.text for hit in hits] == ["a cat"]
+
+
+def test_a_very_long_line_is_cut_at_ends_of_sentences(encoder):
+    words = ["rain", "falls", "on", "the", "harbour", "while", "boats", "wait"]
+    sentences = [" ".join(words[: 3 + number % 6]) + "." for number in range(1500)]
+    text = " ".join(sentences)
+    found = list(passages_of([text], [text], "a.txt", encoder))
+    assert len(text) > 34_000
+    assert all(passage.body.rstrip().endswith(".") for passage in found)

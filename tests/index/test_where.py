@@ -19,6 +19,7 @@ from promptcli.data.rows import cells_array, open_rows
 from promptcli.errors import UsageError
 from promptcli.index import where
 from promptcli.index.rows import ArrayRows
+from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.stored import StoredIndex, load, save
 from promptcli.index.vector_index import VectorIndex
 from promptcli.index.where import Condition
@@ -154,7 +155,7 @@ def test_any_sequence_of_changes_is_that_of_a_dictionary_of_rows(tmp_path_factor
                 if cell is not None and cell == cell
             }
             assert hit.columns.keys() == row.keys()
-            assert all(hit.columns[name] == cell for name, cell in row.items() if name != "code")
+            assert all(hit.columns[name] == cell for name, cell in row.items())
 
 
 @pytest.mark.parametrize("factory", ["HNSW8", "IVF2,SQ4,Refine(SQfp16)"])
@@ -536,3 +537,38 @@ def test_an_odd_cell_that_is_added_is_named(tmp_path, caplog):
     )
     save(folder, stored, force=True)
     assert "column 'n': 'n/a' of row 2 is not a number" in caplog.text
+
+
+def test_a_column_has_one_type_in_all_answers(tmp_path):
+    index = of_cells({"n": "7", "m": "1.5"}, {"n": "007", "m": "3"}, {"n": "true"})
+    save(tmp_path / "idx", StoredIndex(index, ORIGIN, "now"))
+    for each in (index, load(tmp_path / "idx").index):
+        [hits] = each.search(vectors(1), 3)
+        assert sorted(hit.columns["n"] for hit in hits) == ["007", "7", "true"]
+        assert sorted(hit.columns["m"] for hit in hits if "m" in hit.columns) == [1.5, 3]
+    index.delete([1, 2])
+    assert index.search(vectors(1))[0][0].columns == {"n": 7, "m": 1.5}
+
+
+class Frame(dict):
+    """What a DataFrame is here: columns by name, of values with an ``item``."""
+
+
+def test_columns_of_a_frame_are_those_of_an_index():
+    encoder = pc.load("static-avg")
+    frame = Frame(
+        year=np.array([2020, 2021]),
+        day=["31.12.2024", "01.02.2025"],
+        price=["3,50", None],
+        ok=np.array([True, False]),
+    )
+    index = SentenceIndex.build(["A cat", "A dog"], encoder, columns=frame)
+    assert [hit.id for hit in index.search("cat", where="day < '2025' and price = 3.5 and ok")] == [
+        0
+    ]
+    index.add(["A ship"], columns={"year": [1999]})
+    assert [hit.columns for hit in index.search("cat", where="year < 2000")] == [{"year": 1999}]
+    with pytest.raises(UsageError, match="'year' has 1 values for 2"):
+        SentenceIndex.build(["a", "b"], encoder, columns={"year": [1]})
+    with pytest.raises(UsageError, match="valid: sentences, encoder"):
+        SentenceIndex.build(["a"], encoder, colums={})
