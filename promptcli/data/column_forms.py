@@ -101,6 +101,9 @@ _CLEAR_DECIMAL = re.compile(r"-?(0|[1-9]\d{0,14})\.(\d\d?|\d{4,15})")
 _EITHER = _Style("", _POINT_OR_COMMA)
 
 
+_YEAR_FIRST = frozenset(("Ymd",))
+
+
 @dataclass
 class _Column:
     """What the cells of a column have shown so far."""
@@ -171,7 +174,7 @@ class _Column:
             self.doubtful = self.doubtful or cell
 
     def _see_date(self, cell: str) -> None:
-        if self.orders == {"Ymd"} and self.marks == {"-True"} and _is_iso_day(cell):
+        if self.orders == _YEAR_FIRST and self.marks == {"-True"} and _is_iso_day(cell):
             return
         orders = dict[str, str]()
         date = _DATE.fullmatch(cell)

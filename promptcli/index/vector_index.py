@@ -132,6 +132,7 @@ class VectorIndex:
         self.lexical = lexical  #: Whether BM25 is stored with the index.
         #: Whether long rows are in parts with the ids ROW#PART; answers have the best of each row.
         self.split = split
+        self.known_kinds: dict[str, str] | None = None  #: ``kinds``, if they were looked for
         masked = np.zeros(sum(map(len, segments)), bool)
         masked[[] if deleted is None else deleted] = True
         self._set_segments(segments, masked)
@@ -224,7 +225,7 @@ class VectorIndex:
         return self.known_kinds
 
     def _set_masked(self, masked: Mask) -> None:
-        self.known_kinds: dict[str, str] | None = None  #: ``kinds``, if they were looked for
+        self.known_kinds = None
         self.counted: Lexical | None = None  #: ``words``, if they have been counted.
         self.masked = masked  #: Over all rows, whether each is deleted.
         #: Number of rows that are not deleted, n.

@@ -173,7 +173,7 @@ def test_lines_of_a_synced_text_say_where_they_stand(encoder, tmp_path):
 
 def test_a_very_long_line_is_cut_at_ends_of_sentences(encoder):
     words = ["rain", "falls", "on", "the", "harbour", "while", "boats", "wait"]
-    sentences = [" ".join(words[: 3 + number % 6]) + "." for number in range(1500)]
+    sentences = [" ".join(words[: 3 + number % 6]).capitalize() + "." for number in range(1500)]
     text = " ".join(sentences)
     found = list(passages_of([text], [text], "a.txt", encoder))
     assert len(text) > 34_000
