@@ -223,9 +223,7 @@ class SentenceIndex:
         return cls(stored, encoder_of(stored.origin, encoder))
 
 
-def _rows(
-    sentences: Sequence[str], encoder: "Encoder", ids: Any, columns: Any = None
-) -> ArrayRows:
+def _rows(sentences: Sequence[str], encoder: "Encoder", ids: Any, columns: Any = None) -> ArrayRows:
     if isinstance(sentences, str):
         raise UsageError("a single text is given, not a list of sentences; give [text]")
     texts = check_texts(sentences)
