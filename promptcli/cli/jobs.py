@@ -17,6 +17,8 @@ from promptcli.cli.options import (
     choice_of,
     data_folder,
     default_backbone,
+    kinds_of,
+    parsed,
     written_name,
 )
 from promptcli.jobs import Job, fields_of
@@ -31,6 +33,17 @@ def _choices(names: Sequence[str]) -> list[Choice]:
     return [choice_of(name) for name in names]
 
 
+def _settings_of_trained_rows(pairs: Sequence[str] | None) -> dict[str, Any]:
+    if not pairs:
+        return {}
+    from promptcli.training.methods import all_settings
+
+    kinds = kinds_of(all_settings())
+    for name in ("seed", "template"):  # `seeds` decides, and the row
+        del kinds[name]
+    return parsed(kinds, pairs)
+
+
 #: Kind of a field (its metadata's ``kind``) -> how a value is read, or the options that stand for
 #: the field.
 KINDS: dict[str, Callable[[Any], Any] | SettingOptions] = {
@@ -40,6 +53,7 @@ KINDS: dict[str, Callable[[Any], Any] | SettingOptions] = {
     "models": _choices,
     "backbone": _backbone_choice,
     "data folder": data_folder,
+    "settings of trained rows": _settings_of_trained_rows,
 }
 
 

@@ -5,12 +5,13 @@ It imports nothing heavy, since the command line reads it.
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.data.given import check_arguments
 from promptcli.data.senteval import tasks_from
 from promptcli.errors import PromptcliError, UsageError
+from promptcli.jobs import Job, argument, function_of, option
 from promptcli.notes import without_network
 from promptcli.recipe import Choice
 from promptcli.reproducing.published import Texts, published_tables
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from promptcli.reproducing.published import PublishedTable
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Reproduction:
     """One table on one backbone."""
 
@@ -40,88 +41,120 @@ class Reproduction:
         return f"{self.label}: written to {self.file}"
 
 
-@check_arguments
-def reproduce(
-    tables: str | Sequence[str],
-    backbone: str | Choice | None = None,
-    *,
-    paper: bool = False,
-    train: bool = False,
-    seeds: int = 1,
-    head: str | None = None,
-    texts: Texts = Texts(),  # noqa: B008 - frozen
-    data_dir: str | Path | None = None,
-    output: str | Path = "results",
-    force: bool = False,
-    draw: "Draw | None" = None,
-    settings: Mapping[str, Any] | None = None,
-) -> Iterator[Reproduction]:
+@dataclass(frozen=True)
+class ReproduceJob(Job[Iterator[Reproduction]]):
     """Measure tables of the papers and write the results; earlier figures come from the cache.
 
-    Args:
-        tables: ``promptbert/5``, ``ditto`` (all of a paper), ``all``, or several.
-        backbone: A shipped name, a folder, a hub id, or glove:FILE. Default: mini-bert.
-        paper: Measure every row on the backbone that it was published for, unless one is given, and
-            train with the settings that were published for it.
-        train: Train the rows that need it.
-        seeds: Runs of each of them; one run has seed 42, several 0, 1, ...
-        head: Of Ditto's rows, e.g. 1-9, or a model that `ditto-search --name` saved. Default: the
-            published one, which only published backbones and mini-bert have.
-        texts: The data that rows are fitted, counted and trained on.
-        data_dir: SentEval folder of the tasks; without it they come from the hub.
-        output: Folder of the result files.
-        force: Measure again what is cached.
-        draw: Draws the papers' figures that have no numbers; without it they are left out.
-        settings: Changes of the settings of the rows that are trained, of methods that have them.
-
-    Yields:
+    Returns:
         The tables on their backbones, each as soon as it is measured; one failure ends no others.
     """
-    from promptcli.encoder.pooling import build_pooling
-    from promptcli.grammar import parse_pooling
-    from promptcli.reproducing.contexts import head_of, open_context
-    from promptcli.reproducing.documents import measure_table, wanted_tables
-    from promptcli.reproducing.report import write_result
 
-    if seeds > 1 and not train:
-        raise UsageError(f"`seeds` {seeds} is for rows that are trained; give `train`, too")
-    if settings and not train:
-        raise UsageError("`settings` are of rows that are trained; give `train`, too")
-    choice = _choice(backbone)
-    if head is not None and paper and choice.model is None:
-        raise UsageError(
-            "`head` is of one backbone, and `paper` measures several; give `backbone`, too"
+    tables: str | Sequence[str] = argument(
+        "`promptbert/5`, `ditto` (all of a paper), `all`, or several.",
+        on_command_line="`list` shows them, `page` makes the page of all results.",
+        metavar="TABLE...",
+        typed=list[str],
+    )
+    backbone: str | Choice | None = option(
+        None,
+        "A shipped name, a folder, a hub id, or glove:FILE. Default: mini-bert.",
+        names="model m backbone",
+        typed=str,
+        kind="named model",
+    )
+    _: KW_ONLY
+    paper: bool = option(
+        False,
+        "Measure every row on the backbone that it was published for, unless one is given, and"
+        " train with the settings that were published for it.",
+    )
+    train: bool = option(False, "Train the rows that need it.")
+    seeds: int = option(1, "Runs of each of them; one run has seed 42, several 0, 1, ...", min=1)
+    head: str | None = option(
+        None,
+        "Of Ditto's rows, e.g. 1-9, or a model that `promptcli ditto-search --name` saved. Default:"
+        " the published one, which only published backbones and mini-bert have.",
+    )
+    texts: Texts = option(Texts(), "The data that rows are fitted, counted and trained on.")
+    data_dir: str | Path | None = option(
+        None,
+        "SentEval folder of the tasks; without it they come from the hub.",
+        typed=Path,
+        kind="data folder",
+    )
+    output: str | Path = option("results", "Folder of the result files.", names="output o")
+    force: bool = option(False, "Measure again what is cached.")
+    draw: "Draw | None" = option(
+        None,
+        "Draws the papers' figures that have no numbers; without it they are left out.",
+        hidden=True,
+    )
+    settings: Mapping[str, Any] = option(
+        {},
+        "Changes of the settings of the rows that are trained, of methods that have them.",
+        names="set",
+        metavar="FIELD=VALUE",
+        typed=list[str],
+        kind="settings of trained rows",
+    )
+
+    def run(self) -> Iterator[Reproduction]:
+        from promptcli.reproducing.contexts import head_of
+        from promptcli.reproducing.documents import wanted_tables
+
+        if self.seeds > 1 and not self.train:
+            raise UsageError(
+                f"`seeds` {self.seeds} is for rows that are trained; give `train`, too"
+            )
+        if self.settings and not self.train:
+            raise UsageError("`settings` are of rows that are trained; give `train`, too")
+        choice = _choice(self.backbone)
+        if self.head is not None and self.paper and choice.model is None:
+            raise UsageError(
+                "`head` is of one backbone, and `paper` measures several; give `backbone`, too"
+            )
+        known_head = None
+        if self.head is not None:
+            known_head = head_of(self.head, choice.model or choice.backbone)
+        wanted = wanted_tables(
+            self.tables, choice.model, choice.backbone, paper=self.paper, train=self.train
         )
-    known_head = None
-    if head is not None:
-        known_head = head_of(head, choice.model or choice.backbone)
-    wanted = wanted_tables(tables, choice.model, choice.backbone, paper=paper, train=train)
-    if settings:
-        _check_settings(settings, [table for table, _ in wanted])
-    training_seeds: Sequence[int] = ()
-    if train:
-        training_seeds = (42,) if seeds == 1 else range(seeds)
+        if self.settings:
+            _check_settings(self.settings, [table for table, _ in wanted])
+        return self._measure(wanted, choice, known_head)
 
-    def measured() -> Iterator[Reproduction]:
+    def _measure(
+        self, wanted: "Sequence[tuple[PublishedTable, str]]", choice: Choice, head: str | None
+    ) -> Iterator[Reproduction]:
+        """Yield each table on its backbone."""
+        from promptcli.encoder.pooling import build_pooling
+        from promptcli.grammar import parse_pooling
+        from promptcli.reproducing.contexts import open_context
+        from promptcli.reproducing.documents import measure_table
+        from promptcli.reproducing.report import write_result
+
+        seeds: Sequence[int] = ()
+        if self.train:
+            seeds = (42,) if self.seeds == 1 else range(self.seeds)
         contexts: dict[str, MeasurementContext] = {}
         for table, name in wanted:
             if name not in contexts:
                 on = dataclasses.replace(choice, model=name)
-                with tasks_from(data_dir):
+                with tasks_from(self.data_dir):
                     contexts[name] = open_context(
                         on,
-                        texts,
-                        seeds=training_seeds,
-                        head=known_head,
-                        draw=draw,
-                        fresh=force,
-                        paper=paper,
-                        changes=settings,
+                        self.texts,
+                        seeds=seeds,
+                        head=head,
+                        draw=self.draw,
+                        fresh=self.force,
+                        paper=self.paper,
+                        changes=self.settings,
                     )
             context = contexts[name]
-            if known_head is not None:
+            if head is not None:
                 # refuses a head that does not exist
-                build_pooling(parse_pooling(f"last/ditto:{known_head}"), context.backbone, {})
+                build_pooling(parse_pooling(f"last/ditto:{head}"), context.backbone, {})
             try:
                 document = measure_table(table, context)
             except PromptcliError as error:
@@ -129,10 +162,11 @@ def reproduce(
                 continue
             file = None
             if any(row["figures"] for row in document["rows"]):
-                file = write_result(Path(output), document)
+                file = write_result(Path(self.output), document)
             yield Reproduction(table.name, document, file, missing=context.missing)
 
-    return measured()
+
+reproduce = function_of(ReproduceJob, "reproduce")
 
 
 def overviews(

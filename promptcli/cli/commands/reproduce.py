@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,51 +11,21 @@ from rich.console import RenderableType
 from promptcli import reproducing as library
 from promptcli.cli.console import note, result, result_json, show
 from promptcli.cli.grids import Grid, best_cells
-from promptcli.cli.options import Json, default_backbone, field_option, kinds_of, parsed
+from promptcli.cli.options import Json, default_backbone, field_option, words_of
 from promptcli.cli.pictures import PictureOptions
 from promptcli.cli.result_files import FormatOptions, Part, Report, print_report
-from promptcli.cli.signatures import Flag, command_of
 from promptcli.data.senteval import tasks_from
 from promptcli.errors import PromptcliError, UsageError, counted, if_interrupted
+from promptcli.recipe import Choice
+from promptcli.reproducing import ReproduceJob
 from promptcli.reproducing.published import find_tables
 
 if TYPE_CHECKING:
     from promptcli.reproducing import Reproduction
 
 
-def _read_settings(pairs: list[str] | None) -> dict[str, Any]:
-    """Return the settings of trained rows that were typed."""
-    if not pairs:
-        return {}
-    from promptcli.training.methods import all_settings
-
-    kinds = kinds_of(all_settings())
-    for name in ("seed", "template"):  # --seeds decides, and the row
-        del kinds[name]
-    return parsed(kinds, pairs)
-
-
-@command_of(
-    library.reproduce,
-    flags={
-        "tables": Flag(
-            "TABLE...",
-            type=list[str],
-            help=(
-                "promptbert/5, ditto (all of a paper), all; list shows them, page makes the page of"
-                " all results."
-            ),
-        ),
-        "backbone": "--model -m --backbone",
-        "seeds": Flag(min=1),
-        "draw": None,
-        "settings": Flag(
-            "--set", metavar="FIELD=VALUE", type=list[str] | None, read=_read_settings
-        ),
-    },
-)
 def reproduce(
-    reproduce: "partial[Iterator[Reproduction]]",
+    job: ReproduceJob,
     formats: FormatOptions,
     page: Annotated[Path, typer.Option(help="The page of all results.")] = Path("docs/results.md"),
     plot: Annotated[Path | None, field_option(PictureOptions, "plot")] = None,
@@ -67,12 +36,11 @@ def reproduce(
 
     What cannot be measured is listed with the reason. The same command resumes a killed run.
     """
-    options = reproduce.keywords
-    tables = options["tables"]
+    tables = words_of(job.tables)
     format = formats.name(json=json)
-    folder = Path(options["output"])
-    _check_plot(plot, tables, force=options["force"])
-    with tasks_from(options["data_dir"]):
+    folder = Path(job.output)
+    _check_plot(plot, tables, force=job.force)
+    with tasks_from(job.data_dir):
         if tables == ["page"]:
             from promptcli.reproducing.report import write_page
 
@@ -82,11 +50,11 @@ def reproduce(
             from promptcli.cli.figures import painter
 
             as_json = formats.lines_or_json("the list of tables", json=json)
-            choice = options["backbone"]
-            name = choice.model or default_backbone(paper=options["paper"])
+            assert isinstance(job.backbone, Choice)
+            name = job.backbone.model or default_backbone(paper=job.paper)
             overviews = library.overviews(
-                dataclasses.replace(choice, model=name),
-                texts=options["texts"],
+                dataclasses.replace(job.backbone, model=name),
+                texts=job.texts,
                 draw=painter(folder),
             )
             if as_json:
@@ -97,7 +65,7 @@ def reproduce(
             from promptcli.cli.figures import painter
 
             with if_interrupted("finished rows are kept; run the same command to continue"):
-                measured = reproduce(draw=painter(folder, plot))
+                measured = dataclasses.replace(job, tables=tables, draw=painter(folder, plot)).run()
                 _measure(measured, format, plot, intervals=formats.intervals)
 
 
