@@ -127,6 +127,26 @@ def package_of(relative):
     return relative.parts[0].removesuffix(".py")
 
 
+def test_the_walk_of_a_sentence_has_names_that_exist():
+    page = (PACKAGE.parent / "docs/architecture.md").read_text(encoding="utf-8")
+    walk = page.partition("## How a sentence becomes a vector")[2].partition("\n## ")[0]
+    assert len(re.findall(r"^\d+\. ", walk, re.MULTILINE)) == 10
+    defined = set()
+    for relative, path in modules():
+        module = dotted(relative).removeprefix("promptcli.")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                members = {getattr(member, "name", "") for member in node.body}
+                defined |= {f"{module}.{node.name}"}
+                defined |= {f"{module}.{node.name}.{member}" for member in members if member}
+            elif isinstance(node, ast.FunctionDef):
+                defined.add(f"{module}.{node.name}")
+    names = set(re.findall(r"`([A-Za-z_.]+)`", walk)) - {"max_length"}
+    assert len(names) > 20
+    for name in names:
+        assert any(f".{known}".endswith(f".{name}") for known in defined), name
+
+
 def test_the_top_of_the_package_is_packages_and_loose_modules():
     assert {package_of(relative) for relative, _ in modules()} == {*PACKAGES, *LOOSE}
 

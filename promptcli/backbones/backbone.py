@@ -7,20 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from promptcli.backbones.attention_hook import (
-    AttentionHook,
-    Injected,
-    Recorded,
-    Stopped,
-    allow_prepending,
-    hook_fault,
-    register,
-)
-from promptcli.backbones.bert import BertModel
+from promptcli.backbones.adapters import Sizes, adapter_of
+from promptcli.backbones.attention_hook import AttentionHook, Injected, Recorded, Stopped
 from promptcli.backbones.checking import load_tokenizer
 from promptcli.backbones.devices import tf32_products
 from promptcli.backbones.dropout import install_fast_dropout
@@ -58,35 +49,31 @@ class Backbone:
         folder: Path,
         tensor_names: frozenset[str],
     ) -> None:
-        self.model = model
         self.tokenizer = tokenizer
         self.provenance = provenance
         self.family: Family = FAMILIES[provenance.family]
-        self.width: int = model.config.hidden_size  #: d
-        #: Width of the last hidden states; differs in OPT-350M, which projects them.
-        self.last_width: int = getattr(model.config, "word_embed_proj_dim", self.width)
-        self.n_layers: int = model.config.num_hidden_layers  #: L
-        self.n_heads: int = model.config.num_attention_heads  #: h
-        #: h', heads of keys and values: fewer than h where queries share them.
-        self.n_key_heads: int = getattr(model.config, "num_key_value_heads", None) or self.n_heads
-        #: d/h, the width of a head (set separately in Qwen3 and Gemma).
-        self.head_width: int = getattr(model.config, "head_dim", None) or self.width // self.n_heads
+        sizes = Sizes.of(model.config)
+        self.width = sizes.width  #: d
+        self.last_width = sizes.last_width  #: of the last hidden states
+        self.n_layers = sizes.n_layers  #: L
+        self.n_heads = sizes.n_heads  #: h
+        self.n_key_heads = sizes.n_key_heads  #: h'
+        self.head_width = sizes.head_width  #: d/h
         self.causal: bool = self.family.causal  #: a token sees those before it only
         self.folder = folder  #: where its files are
         self._tensor_names = tensor_names
-        self._padding: int = model.config.pad_token_id or 0  #: id, by the configuration
-        self._position_offset = 0
-        if self.family.pads_before_positions:
-            self._position_offset = self._padding + 1
-        #: Longest input in tokens, specials included.
-        self.max_tokens: int = model.config.max_position_embeddings - self._position_offset
-        if self.causal:
-            allow_prepending(model.get_submodule(self.family.layers))
+        self._adapter = adapter_of(model, self.family)
+        self.max_tokens = self._adapter.max_tokens  #: longest input in tokens, specials included
 
     @property
     def extension(self) -> Extension | None:
         """Where the code of its family came from; None if it is promptcli's own."""
         return FAMILIES.extension(self.provenance.family)
+
+    @property
+    def model(self) -> Any:
+        """The model, transformers' or our own BERT."""
+        return self._adapter.model
 
     @property
     def name(self) -> str:
@@ -103,19 +90,18 @@ class Backbone:
     @property
     def reentrant(self) -> bool:
         """Whether several threads may compute at once and gain by it: our own BERT on a CPU."""
-        return isinstance(self.model, BertModel) and self.device.type == "cpu"
+        return self._adapter.reentrant
 
     @property
     def token_rows(self) -> Tensor:
         """The word-embedding matrix, (v, d) (d may be smaller than the width: ALBERT, small
         ELECTRA).
         """
-        rows: Tensor = self.model.get_input_embeddings().weight
-        return rows
+        return self._adapter.token_rows
 
     def to(self, device: torch.device) -> "Backbone":
         copied = copy.copy(self)
-        copied.model = copy.deepcopy(self.model).to(device)
+        copied._adapter = self._adapter.on(copy.deepcopy(self.model).to(device))
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
@@ -127,8 +113,7 @@ class Backbone:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        if self.family.hook and not isinstance(self.model, BertModel):
-            register()
+        self._adapter.register_hook()
 
     def tokenizer_of_transformers(self) -> Any:
         folder = self.folder / OWN_TOKENIZER
@@ -170,7 +155,7 @@ class Backbone:
         batch = without_shared(batch)
         static = decoder = None
         if needs.static:
-            static = self._embeddings(batch).float()
+            static = self._adapter.embeddings(batch).float()
         if needs.decoder:
             decoder = self.head.rows[batch.ids].float()
         row_slots: dict[int, list[int]] = {}
@@ -237,18 +222,11 @@ class Backbone:
     def _pass(self, batch: Batch, needs: Needs, injected: Injected, recorded: Recorded) -> Any:
         """Run the model on a batch without shared tokens; None if the hook ended the pass early."""
         options: dict[str, Any] = {}
-        if self._opens:
+        if self._adapter.takes_hook:
             options["hook"] = AttentionHook(injected, recorded)
         last_only = needs.layers == {self.n_layers} and not needs.attended
-        if last_only and isinstance(self.model, BertModel):
+        if last_only and self._adapter.computes_slots:
             options["slots"] = recorded.slots
-        # causal models take positions with gaps for several texts in a row, unless there is a mask;
-        # on a GPU they would wait for it to look for gaps
-        mask = None
-        if batch.padded or (
-            self.causal and (batch.positions is not None or self.device.type == "cuda")
-        ):
-            mask = batch.real().long()
         with contextlib.ExitStack() as stack, contextlib.suppress(Stopped):
             change = batch.augment
             if change is not None:
@@ -258,9 +236,7 @@ class Backbone:
             if self.tf32:
                 stack.enter_context(tf32_products())
             return self.model(
-                **self._tokens_of(batch),
-                attention_mask=mask,
-                position_ids=self._positions(batch),
+                **self._adapter.arguments(batch),
                 output_hidden_states=not needs.layers <= {self.n_layers},
                 **options,
             )
@@ -298,7 +274,7 @@ class Backbone:
     @property
     def _embedding_layer(self) -> nn.Module:
         """Words, positions and types together, LayerNorm included."""
-        layer: nn.Module | None = getattr(self.model, "embeddings", None)
+        layer = self._adapter.embedding_layer
         if layer is None:
             raise UsageError(
                 f"family {self.provenance.family!r} has no complete embedding layer; take e.g."
@@ -309,59 +285,13 @@ class Backbone:
     def freeze_embeddings(self) -> None:
         self._embedding_layer.requires_grad_(False)
 
-    def _positions(self, batch: Batch) -> Tensor:
-        positions = batch.positions
-        if (
-            positions is None
-            and self._position_offset
-            and batch.soft is None
-            and _holds(batch, self._padding)
-        ):
-            return self._positions_of_others(batch)
-        if positions is None:
-            positions = torch.arange(batch.ids.size(1), device=batch.ids.device).unsqueeze(0)
-        if batch.prefix is not None:
-            # as the code of DCPCSE, and peft, count them
-            positions = positions + batch.prefix[0][0].size(-2)
-        if batch.raw_positions:
-            return positions
-        return positions + self._position_offset
-
-    def _positions_of_others(self, batch: Batch) -> Tensor:
-        """Return the positions of tokens among which padding was typed, which RoBERTa does not
-        count (n, t).
-        """
-        others = (batch.ids != self._padding).long()
-        before = 0
-        if batch.prefix is not None:
-            before = batch.prefix[0][0].size(-2)
-        return (others.cumsum(dim=1) + before) * others + self._padding
-
-    def _tokens_of(self, batch: Batch) -> dict[str, Tensor]:
-        if batch.soft is None:
-            return {"input_ids": batch.ids}
-        embedded = self._embeddings(batch)
-        # Gemma's own look-up multiplies by it
-        scale = getattr(self.model.get_input_embeddings(), "embed_scale", None)
-        if scale is not None:
-            embedded = embedded * scale.to(embedded.dtype)
-        return {"inputs_embeds": embedded}
-
-    def _embeddings(self, batch: Batch) -> Tensor:
-        rows = self.token_rows[batch.ids]
-        if batch.soft is None:
-            return rows
-        lines = torch.arange(batch.ids.size(0), device=batch.ids.device).unsqueeze(1)
-        vectors = batch.soft.vectors.to(rows.dtype).expand(len(lines), -1, -1)
-        return rows.index_put((lines, batch.soft.slots), vectors)
-
     def require_hook(self, wanted: str) -> None:
         """Prove, at first need, that the attention hook computes what the model computes."""
-        if not self._opens or self._hook_fault:
-            if self._opens:
+        opens = self._adapter.takes_hook
+        if not opens or self._hook_fault:
+            reason = ""
+            if opens:
                 reason = f": {self._hook_fault}"
-            else:
-                reason = ""
             family = (
                 f"family {self.provenance.family!r} of backbone {self.name!r} does not open{reason}"
             )
@@ -371,16 +301,9 @@ class Backbone:
                 f" {others}"
             )
 
-    @property
-    def _opens(self) -> bool:
-        """Whether the model takes an ``AttentionHook``."""
-        return self.family.hook or isinstance(self.model, BertModel)
-
     @functools.cached_property
     def _hook_fault(self) -> str | None:
-        if isinstance(self.model, BertModel):  # whose attention is the hook's own
-            return None
-        return hook_fault(self.model, self.n_layers)
+        return self._adapter.hook_fault(self.n_layers)
 
     @functools.cached_property
     def head(self) -> MLMHead:
@@ -416,17 +339,6 @@ class Backbone:
             )
         dense: nn.Module = getattr(pooler, "dense", pooler)
         return lambda vectors: torch.tanh(dense(vectors.to(self.dtype))).float()
-
-
-def _holds(batch: Batch, padding: int) -> bool:
-    """Return whether an input may have a token of padding, typed by a user, beside those that fill
-    it up.
-    """
-    if batch.rows is None:
-        return True
-    return int(np.count_nonzero(batch.rows == padding)) > batch.rows.size - int(
-        batch.host_lengths().sum()
-    )
 
 
 def _reads_slot_only(needs: Needs) -> bool:

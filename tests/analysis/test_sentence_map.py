@@ -15,6 +15,7 @@ from promptcli.analysis.sentence_map import METHODS
 from promptcli.cli import maps
 from promptcli.cli.maps import MOST_CLASSES, groups_of
 from promptcli.cli.pictures import GREY
+from promptcli.encoder.encoder import make_encoder
 from promptcli.errors import UsageError
 from tests.embed_running import refused
 
@@ -195,7 +196,7 @@ def test_a_page_shows_sentences_and_needs_no_network(analyze, tmp_path):
 
 def test_two_models_are_two_panels(tiny_backbone, table, tmp_path):
     encoders = [
-        pc.Encoder(pc.Recipe(backbone="tiny", pooling=pooling), tiny_backbone("bert"), {})
+        make_encoder(pc.Recipe(backbone="tiny", pooling=pooling), tiny_backbone("bert"), {})
         for pooling in ("last/avg", "last/cls")
     ]
     found = pc.analyze("map", encoders, str(table), color="topic", method="pca")
@@ -224,7 +225,7 @@ def test_many_classes_are_said(classes, said, analyze, tmp_path):
 
 
 def test_values_may_be_given_in_python(tiny_backbone):
-    encoder = pc.Encoder(pc.Recipe(backbone="tiny"), tiny_backbone("bert"), {})
+    encoder = make_encoder(pc.Recipe(backbone="tiny"), tiny_backbone("bert"), {})
     sentences = ["One.", "Two words.", " ", "Three small words."]
     found = pc.analyze("map", encoder, sentences, color=[1, None, 2, 3], method="pca")
     assert found.values == ["1", "", "3"] and found.sentences == sentences[:2] + sentences[3:]

@@ -125,7 +125,7 @@ def test_repeated_texts_are_not_encoded(table, encoder, monkeypatch):
     pc.build_index(table, "idx", encoder, text_field="body", id_field="key")
     (table.parent / "again.txt").write_text("\n".join(TEXTS))
     monkeypatch.setattr(
-        pc.Encoder, "encode_windows", lambda self, windows, **options: (1 / 0 for _ in windows)
+        type(encoder), "encode_windows", lambda self, windows, **options: (1 / 0 for _ in windows)
     )
     with pytest.raises(UsageError, match="4 of 4 texts"):
         pc.add_to_index("idx", "again.txt", encoder)

@@ -14,7 +14,7 @@ from promptcli.analysis.sentence import correlate, tfidf_weights
 from promptcli.backbones.backbone import Backbone
 from promptcli.cli import pictures
 from promptcli.encoder.batching import plan_batches
-from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.encoder import build_encoder, make_encoder
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import distinct_sentences, evaluate
 from promptcli.recipe import RECIPES, Choice, Recipe
@@ -39,7 +39,7 @@ TASK = make_task(
 
 def search_heads(backbone, task=TASK, corpus=SENTENCES, **options):
     return pc.search_heads(
-        pc.Encoder(Recipe(backbone=backbone.name), backbone, {}), task, corpus, **options
+        make_encoder(Recipe(backbone=backbone.name), backbone, {}), task, corpus, **options
     )
 
 
@@ -90,11 +90,11 @@ def test_batches_do_not_matter_and_every_sentence_is_encoded_once(tiny_backbone,
     encoder = build_encoder(Recipe(), backbone=tiny_backbone("bert"))
     pairs = TASK.pairs()
     whole = head_cosines(encoder, pairs.first, pairs.second, SEARCHED)
-    sizes, made = [], head_pass.make_batch
+    sizes, made = [], type(encoder).batch
     monkeypatch.setattr(head_pass, "plan_batches", lambda lengths: plan_batches(lengths, 32))
     monkeypatch.setattr(head_pass, "_PAIRS_AT_ONCE", 5)
     monkeypatch.setattr(
-        head_pass, "make_batch", lambda rows, *rest: sizes.append(len(rows)) or made(rows, *rest)
+        type(encoder), "batch", lambda self, rows: sizes.append(len(rows)) or made(self, rows)
     )
     small = head_cosines(encoder, pairs.first, pairs.second, SEARCHED)
     assert len(sizes) > 3 and sum(sizes) == len(distinct_sentences([TASK]))
