@@ -45,13 +45,23 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 @contextlib.contextmanager
-def if_interrupted(left: str) -> Iterator[None]:
-    """Say of an interrupted block what it leaves, instead of that nothing was changed."""
+def if_stopped(left: str, *, instead: bool = False) -> Iterator[None]:
+    """Say of a block that is interrupted, or whose disk is full or fails, what it leaves, instead
+    of that nothing was changed.
+
+    What a block inside says stays, unless this is to be said ``instead``.
+    """
     try:
         yield
-    except KeyboardInterrupt as stopped:
-        stopped.args = stopped.args or (left,)
+    except (KeyboardInterrupt, OSError) as stopped:
+        if instead or not left_by(stopped):
+            stopped.__notes__ = [left]
         raise
+
+
+def left_by(stopped: BaseException) -> str:
+    """Return what ``if_stopped`` said of an error; nothing if it said nothing."""
+    return "; ".join(getattr(stopped, "__notes__", ()))
 
 
 class PromptcliError(Exception):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.errors import if_interrupted, install_command, unknown
+from promptcli.errors import if_stopped, install_command, left_by, unknown
 from promptcli.recipe import RECIPES
 from promptcli.training.methods import METHODS
 
@@ -60,10 +60,11 @@ def test_a_copy_without_metadata_names_the_distribution(tmp_path, monkeypatch):
     assert install_command("serve") == "pip install 'promptcli-encoders[serve]'"
 
 
-def test_an_interrupted_block_says_what_it_leaves_and_the_inner_one_wins():
-    with (
-        pytest.raises(KeyboardInterrupt, match=r"^parts are kept$"),
-        if_interrupted("nothing is kept"),
-    ):
-        with if_interrupted("parts are kept"):
-            raise KeyboardInterrupt
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+@pytest.mark.parametrize(("instead", "said"), [(False, "parts are kept"), (True, "all is kept")])
+def test_a_stopped_block_says_what_it_leaves_and_the_inner_one_wins(error, instead, said):
+    vars(error).pop("__notes__", None)
+    with pytest.raises(type(error)), if_stopped("all is kept", instead=instead):
+        with if_stopped("parts are kept"):
+            raise error
+    assert left_by(error) == said

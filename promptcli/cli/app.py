@@ -34,7 +34,7 @@ from promptcli.cli.options import RUNTIME, Runtime, written_name
 from promptcli.cli.signatures import expand, fields_by_set, is_expanded, prose
 from promptcli.cli.stopping import Terminated, interruptible
 from promptcli.cli.usage_lines import source, typed, usage_line
-from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
+from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, left_by, one_line
 from promptcli.notes import command_typed, stages_shown, without_network
 from promptcli.serving.worker import computing
 from promptcli.settings import ANOTHER_HOME, program_folder
@@ -508,7 +508,7 @@ def _ending(error: Any) -> tuple[int, str] | None:
         return error.exit_code, str(error)
     if isinstance(error, KeyboardInterrupt):
         code = 143 if isinstance(error, Terminated) else 130
-        return code, f"interrupted; {str(error) or _UNCHANGED}"
+        return code, f"interrupted; {left_by(error) or _UNCHANGED}"
     if isinstance(error, BrokenPipeError):
         return 1, ""
     if isinstance(error, OSError):
@@ -545,8 +545,8 @@ def _ending_of_file_error(error: OSError) -> tuple[int, str]:
         return 2, f"{why}; {_elsewhere(error)}"
     if error.errno in _DISK_FULL:
         output = error.filename or "the output"
-        return 1, f"disk full: {output} could not be written; {_UNCHANGED}"
-    return 1, f"{error}; {_UNCHANGED}"
+        return 1, f"disk full: {output} could not be written; {left_by(error) or _UNCHANGED}"
+    return 1, f"{error}; {left_by(error) or _UNCHANGED}"
 
 
 def _elsewhere(error: OSError) -> str:

@@ -3,14 +3,15 @@
 They are not a benchmark, and figures say so.
 """
 
+import contextlib
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from promptcli.data.senteval import Parts
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, if_stopped
 from promptcli.jobs import Job, argument, function_of, option
 from promptcli.storage.files import check_output, write_text
 
@@ -62,6 +63,7 @@ class ExamplesJob(Job[dict[str, str]]):
 
     def run(self) -> dict[str, str]:
         folder = self.folder
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
@@ -105,9 +107,29 @@ class ExamplesJob(Job[dict[str, str]]):
                     " (promptcli examples FOLDER), or replace it by `force`"
                 )
             check_output(folder / name, force=True, option="examples")
-        for name, (_, text) in tables.items():
-            write_text(folder / name, text)
+        with _all_or_none(folder, made):
+            for name, (_, text) in tables.items():
+                write_text(folder / name, text)
         return {name: content for name, (content, _) in tables.items()}
+
+
+@contextlib.contextmanager
+def _all_or_none(folder: Path, made: Sequence[Path]) -> Iterator[None]:
+    """Write files into a folder; if that fails, remove those that were not there before, and the
+    folders ``made`` for them.
+    """
+    before = set(folder.iterdir())
+    replaced = "files of the examples that were there may have been replaced"
+    try:
+        with if_stopped(replaced) if before else contextlib.nullcontext():
+            yield
+    except BaseException:
+        for path in set(folder.iterdir()) - before:
+            path.unlink()
+        with contextlib.suppress(OSError):  # not empty
+            for path in made:
+                path.rmdir()
+        raise
 
 
 write_examples = function_of(ExamplesJob, "write_examples")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from promptcli.data.given import check_arguments
-from promptcli.errors import UsageError, if_interrupted, look_up, require, unknown
+from promptcli.errors import UsageError, if_stopped, look_up, require, unknown
 from promptcli.jobs import REQUIRED, Job, argument, function_of, option
 from promptcli.notes import Advance, is_offline, note, stage
 
@@ -450,7 +450,7 @@ class EmbedPartsJob(Job[EmbeddedParts]):
         rows = sum(stop - first for first, stop in map(job.manifest.bounds, missing))
         with (
             in_use(job.folder / MANIFEST),
-            if_interrupted("finished parts are kept; run the same command to continue"),
+            if_stopped("finished parts are kept; run the same command to continue"),
             stage("embed", rows) as advance,
         ):
             if job.encoder is not None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from promptcli import __version__
 from promptcli.backbones.devices import choose_device
 from promptcli.backbones.vocabulary import save_tokenizer
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, if_stopped
 from promptcli.notes import note, stage
 from promptcli.pretraining.batches import LONGEST_LINE, read_templates
 from promptcli.pretraining.corpus import Corpus, CorpusFile, make_corpus, make_vocabulary
@@ -61,12 +61,11 @@ class PretrainingRun:
         trainer = Pretrainer(self.plan, device, vectors)
         if self.start:
             self.start.load(trainer.parameters)
-        try:
-            with stage("pretrain", self.plan.tokens) as advance:
-                position = trainer.train(corpus, work / "state.safetensors", log, advance)
-        except KeyboardInterrupt as stopped:
-            stopped.args = ("`resume` continues the run from its last checkpoint",)
-            raise
+        with (
+            if_stopped("`resume` continues the run from its last checkpoint"),
+            stage("pretrain", self.plan.tokens) as advance,
+        ):
+            position = trainer.train(corpus, work / "state.safetensors", log, advance)
         return self._finish(trainer, position, command)
 
     def _check_output(self, work: RunFolder, resume: bool) -> None:

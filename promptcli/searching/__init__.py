@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from promptcli.data.given import check_arguments
 from promptcli.data.senteval import senteval_folder, tasks_from
-from promptcli.errors import UsageError, if_interrupted
+from promptcli.errors import UsageError, if_stopped
 from promptcli.jobs import Job, argument, function_of, option
 from promptcli.notes import note
 from promptcli.recipe import MASK
@@ -186,7 +186,7 @@ class TemplateSearchJob(Job["Search"]):
                 candidates = template_search.read_candidates(settings.candidates)
             task = _development(self.on)
             backbone = _open_backbone(self.model or BARE.backbone).backbone
-            with if_interrupted("scored templates are kept; run the same command to continue"):
+            with if_stopped("scored templates are kept; run the same command to continue"):
                 return save(template_search.rank_templates(backbone, task, settings, candidates))
 
 

@@ -20,7 +20,7 @@ from promptcli.errors import UsageError, one_line
 from promptcli.storage.documents import convert, read_document, shorten, to_json
 from promptcli.storage.files import atomic_path, remove_folder, write_text
 from promptcli.storage.locks import claim
-from promptcli.storage.tensors import save_tensors
+from promptcli.storage.tensors import check_seal, save_tensors
 
 Report = TypeVar("Report")
 
@@ -102,9 +102,13 @@ class RunFolder:
                 raise UsageError(f"no unfinished run in {name}; leave out `resume` to start one")
             self.discard()  # a run that was killed while it began
             self.folder.mkdir(parents=True)
-            if given is not None:
-                write_text(self._given, to_json(given, indent=1))
-            write_text(self._identity, to_json(wanted, indent=1))
+            try:
+                if given is not None:
+                    write_text(self._given, to_json(given, indent=1))
+                write_text(self._identity, to_json(wanted, indent=1))
+            except BaseException:  # a full disk: nothing has begun
+                self.discard()
+                raise
             return
         if not resume:
             raise UsageError(f"{name} holds an unfinished run; `resume` it, {elsewhere}")
@@ -154,13 +158,14 @@ def save_state(
         "losses": json.dumps(position.losses),
     }
     with atomic_path(path) as temporary:
-        save_tensors(tensors, temporary, metadata)
+        save_tensors(tensors, temporary, metadata, sealed=True)
 
 
 def load_state(
     path: Path, parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer
 ) -> Position:
     """Read the state into parameters and optimiser; return the position."""
+    check_seal(path, hint=f"delete {path.parent} and start again", error=UsageError)
     fused = {
         parameter
         for group in optimizer.param_groups

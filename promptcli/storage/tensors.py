@@ -6,10 +6,11 @@ numbers alone does not wait for torch.
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,19 +47,52 @@ class StoredTensors(Mapping[str, "Tensor"]):
         return len(self.arrays)
 
 
+#: The metadata of a sealed file that holds the checksum of its tensors.
+_SEAL = "sha256"
+
+
 def save_tensors(
-    tensors: "Mapping[str, Tensor]", path: Path, metadata: Mapping[str, str] | None = None
+    tensors: "Mapping[str, Tensor]",
+    path: Path,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    sealed: bool = False,
 ) -> None:
-    """Write tensors of any device and layout."""
+    """Write tensors of any device and layout; ``sealed``: with a checksum, see ``check_seal``."""
     from safetensors.torch import save_file
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    if sealed:
+        metadata = {**(metadata or {}), _SEAL: _checksum(sorted(plain), plain.__getitem__)}
     path.touch()
     mode = path.stat().st_mode
     with disk_errors(path):
         save_file(plain, path, metadata=None if metadata is None else dict(metadata))
     # safetensors lets only the owner read its files, whatever the umask
     path.chmod(stat.S_IMODE(mode))
+
+
+def _checksum(names: Iterable[str], tensor: "Callable[[str], Tensor]") -> str:
+    import torch
+
+    digest = hashlib.sha256()
+    for name in names:
+        values = tensor(name)
+        digest.update(f"{name} {values.dtype} {tuple(values.shape)}\n".encode())
+        digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def check_seal(path: Path, *, hint: str, error: type[PromptcliError] = CheckFailedError) -> None:
+    """Refuse a file that was written ``sealed`` and has changed since.
+
+    See ``documents.read_document`` for ``hint`` and ``error``.
+    """
+    with _readable(path, hint, error), safe_open(path, framework="pt") as file:
+        seal = (file.metadata() or {}).get(_SEAL)
+        is_whole = seal is None or seal == _checksum(sorted(file.keys()), file.get_tensor)
+    if not is_whole:
+        raise error(f"{path} is damaged (its checksum differs); {hint}")
 
 
 def load_tensors(

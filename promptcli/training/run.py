@@ -40,7 +40,7 @@ from promptcli.data.sources import (
 from promptcli.data.task_table import graded_columns
 from promptcli.data.tasks import AnyTask, STSTask, TransferTask
 from promptcli.encoder.encoder import TorchEncoder, build_encoder, make_encoder, tuned_weights
-from promptcli.errors import NoColumnError, NotFoundError, UsageError, counted
+from promptcli.errors import NoColumnError, NotFoundError, UsageError, counted, if_stopped
 from promptcli.evaluation.candidates import load_named_tasks
 from promptcli.evaluation.classifier import FULL
 from promptcli.evaluation.evaluator import (
@@ -629,7 +629,8 @@ class TrainingPlan(TrainArguments):
                 f"model {entry.name!r} appeared during the training, whose run is kept: `resume`"
                 " replaces that model"
             )
-        registry.save(entry, force=replaces)
+        with if_stopped(_continued(entry.name)):
+            registry.save(entry, force=replaces)
         RunFolder(folder).discard()
 
     def _run_in_folder(
@@ -638,10 +639,9 @@ class TrainingPlan(TrainArguments):
         """Return the entry; the run's folder is kept for ``resume`` if the run is stopped."""
         run_folder = RunFolder(folder)
         processes.wait()  # until all have found the name free
-        again = "`force` starts it again"
         if processes.is_main:
             identity = run.identity(backbone)
-            elsewhere = f"{again}, or take another `name`"
+            elsewhere = f"{_AGAIN}, or take another `name`"
             run_folder.open(
                 identity,
                 resume=self.resume and run_folder.begun,
@@ -651,18 +651,24 @@ class TrainingPlan(TrainArguments):
                 given=self.given(),
             )
         processes.wait()
+        kept: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if self.name:
+            kept = if_stopped(_continued(name))
         try:
-            return run.train_and_score(backbone, name, folder, processes)
-        except KeyboardInterrupt as stopped:
-            if self.name:
-                stopped.args = (f"`promptcli train --resume {name}` continues the run, {again}",)
-            else:
-                stopped.args = ()
-            raise
+            with kept:
+                return run.train_and_score(backbone, name, folder, processes)
         except UsageError:  # the run cannot begin: its name is free for the next try
             if processes.is_main and not self.resume:
                 run_folder.discard()
             raise
+
+
+_AGAIN = "`force` starts it again"
+
+
+def _continued(name: str) -> str:
+    """Return how a run that was stopped goes on."""
+    return f"`promptcli train --resume {name}` continues the run, {_AGAIN}"
 
 
 @contextlib.contextmanager

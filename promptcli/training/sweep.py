@@ -11,7 +11,7 @@ from typing import Any
 
 from promptcli.backbones.names import portable_name
 from promptcli.data.dialect import split_columns
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, if_stopped
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.models.registry import Registry
@@ -152,7 +152,8 @@ def _run_all(
 ) -> list[Trained]:
     finished = set(registry.names())
     runs: list[Trained] = []
-    try:
+    left = f"`promptcli train --resume {name}` continues the runs, `force` starts them again"
+    with if_stopped(left, instead=True):
         for job, changes in zip(jobs, trials, strict=True):
             assert job.name is not None
             note(f"run {len(runs) + 1} of {len(trials)}: {', '.join(settings_typed(changes))}")
@@ -163,11 +164,6 @@ def _run_all(
                 runs.append(
                     dataclasses.replace(job, resume=job.resume and begun).carry_out(processes)
                 )
-    except KeyboardInterrupt as stopped:
-        stopped.args = (
-            f"`promptcli train --resume {name}` continues the runs, `force` starts them again",
-        )
-        raise
     return runs
 
 

@@ -36,7 +36,7 @@ from promptcli.notes import Advance, describe, note, note_counts, stage
 from promptcli.storage.files import atomic_path
 from promptcli.storage.interrupts import interrupts_wait
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
-from promptcli.storage.tensors import load_tensors, save_tensors
+from promptcli.storage.tensors import check_seal, load_tensors, save_tensors
 from promptcli.training.batches import batch_lengths, batches, steps_of
 from promptcli.training.methods.method import Method, keeps_head
 from promptcli.training.methods.training_settings import (
@@ -277,9 +277,8 @@ class Trainer:
                     began = saved = time.perf_counter()
             figures.read()
         processes.wait()
-        best = load_tensors(
-            folder / "best.safetensors", hint=f"delete {folder} and start again", error=UsageError
-        )
+        self._check_best()
+        best = load_tensors(self._best, hint=self._start_again, error=UsageError)
         return TrainedWeights(best, self.dev_scores, position.step, position.seconds)
 
     def _note_cut(self) -> None:
@@ -296,6 +295,18 @@ class Trainer:
             cut += self.learner.cut_texts(sides)
         limit = f"{self.settings.max_length} tokens (`max_length`)"
         note_counts(texts, blank=0, truncated=cut, limit=limit)
+
+    @property
+    def _best(self) -> Path:
+        return self.folder / "best.safetensors"
+
+    @property
+    def _start_again(self) -> str:
+        return f"delete {self.folder} and start again"
+
+    def _check_best(self) -> None:
+        """Refuse weights of the best score that a failing disk has changed."""
+        check_seal(self._best, hint=self._start_again, error=UsageError)
 
     @property
     def _state(self) -> Path:
@@ -332,6 +343,8 @@ class Trainer:
         if begun:
             position = load_state(self._state, self.parameters, self.optimizer)
             self.dev_scores = read_log(log, DevScore, until=position.step)
+            if any(score.best for score in self.dev_scores):
+                self._check_best()  # at once, not after the last step
             note(f"resumed after step {position.step} of {self.steps}")
         self._position = position
         self._resumed_at = position.step
@@ -506,8 +519,8 @@ class Trainer:
         if not self.processes.is_main:
             return
         if score.best:
-            with atomic_path(self.folder / "best.safetensors") as temporary:
-                save_tensors(self.learner.tensors(), temporary)
+            with atomic_path(self._best) as temporary:
+                save_tensors(self.learner.tensors(), temporary, sealed=True)
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(dataclasses.asdict(score)) + "\n")
         note(self._score_line(score))

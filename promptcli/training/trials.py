@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted, require
+from promptcli.errors import (
+    NotFoundError,
+    PromptcliError,
+    UsageError,
+    counted,
+    if_stopped,
+    require,
+)
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.models.registry import Registry
@@ -258,12 +265,11 @@ def _run_next(
                 resume=job.resume and run.begun,
                 watchers=(*job.watchers, _Pruning(trial, reported)),
             )
-            trained = of_trial.carry_out(processes)
-    except KeyboardInterrupt as stopped:
-        stopped.args = (
-            f"`promptcli train --resume {name}` continues the search, `force` starts it again",
-        )
-        raise
+            left = (
+                f"`promptcli train --resume {name}` continues the search, `force` starts it again"
+            )
+            with if_stopped(left, instead=True):
+                trained = of_trial.carry_out(processes)
     except _PrunedError:
         curve = read_log(run.folder / "log.jsonl", DevScore)
         trial.set_user_attr("curve", [dataclasses.asdict(score) for score in curve])

@@ -347,6 +347,23 @@ def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_
     assert [line.split()[0] for line in shown.out.splitlines()] == ["task", "demo:dev", "demo"]
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_a_damaged_best_checkpoint_is_told_before_the_next_step(
+    run, options, monkeypatch, registry
+):
+    words = ["train", "dcpcse", *options, "--set", "eval-steps=1"]
+    with stopped_at(monkeypatch, 2):
+        run(*words)
+    best = registry.run_folder("dcpcse") / "best.safetensors"
+    content = bytearray(best.read_bytes())
+    content[-1] ^= 1
+    best.write_bytes(content)
+    monkeypatch.setattr(Trainer, "gradients", None)  # no step is done
+    said = run("train", "--resume", "dcpcse").err
+    assert "best.safetensors is damaged" in said and "start again" in said
+    assert "dcpcse" not in registry.names()
+
+
 def test_a_setting_that_is_swept_twice_has_the_values_of_both():
     sweep = ["warmup=0.1,0.2", "batch-size=8", "warmup=0.2,0.3,0.3"]
     trials = command._trials(sweep, None)

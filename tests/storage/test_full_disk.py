@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from tests.tiny import SENTENCES
 
 TINY = "--backbone bert --offline -q"
+SHORT = "--name short --batch-size 32 --steps 2"
 PLAN = (
     "--layers 1 --width 16 --heads 2 --vocab-size 120 --tokens 700 --batch-tokens 128 --positions"
     " 64 -q"
@@ -105,6 +106,37 @@ def test_a_device_that_fails(name, number, copied, run, monkeypatch):
     fails_well(
         run(*shlex.split(COMMANDS[name])), copied, before, "disk full: ", os.strerror(number)
     )
+
+
+#: A command that makes a folder, how many files it can write, and what it says is left.
+FOLDERS = {
+    "no part": (f"embed text.txt --shards 2 -o new {TINY}", 0, "nothing was changed"),
+    "one part": (f"embed text.txt --shards 2 -o new {TINY}", 4, "finished parts are kept"),
+    "examples": ("examples new -q", 4, "nothing was changed"),
+    "train": (f"train dcpcse --data text.txt --on pairs.tsv {SHORT} {TINY}", 0, "nothing was"),
+    "trained": (f"train dcpcse --data text.txt --on pairs.tsv {SHORT} {TINY}", 8, "--resume"),
+}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_what_a_full_disk_leaves_is_said(name, copied, run, monkeypatch):
+    command, writes, said = FOLDERS[name]
+    before = {path for path in copied.rglob("*") if path.suffix != ".lock"}
+    synced = []
+    sync = os.fsync
+
+    def fail(descriptor):
+        synced.append(descriptor)
+        if len(synced) > writes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    ran = run(*shlex.split(command))
+    assert ran.code == 1 and ran.err.startswith("promptcli: disk full: "), ran.err
+    assert said in ran.err
+    after = {path for path in copied.rglob("*") if path.suffix != ".lock"}
+    assert (after == before) == ("nothing" in said), after - before
 
 
 @pytest.fixture(scope="module")

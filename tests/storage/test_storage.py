@@ -36,7 +36,7 @@ from promptcli.storage.files import (
 )
 from promptcli.storage.locks import claim, hold, hold_folder, try_lock
 from promptcli.storage.runs import RunFolder, load_state, read_log, truncate_log
-from promptcli.storage.tensors import save_tensors
+from promptcli.storage.tensors import check_seal, save_tensors
 from tests import processes
 
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -423,3 +423,19 @@ def test_a_cache_that_may_not_be_written_keeps_nothing_and_says_so_once(
     assert cache.get({"a": 1}) is None and len(table) == 1 and not os.listdir(tmp_path)
     [said] = caplog.messages
     assert said.startswith(f"{tmp_path / 'cache'} may not be written: what is computed is not kept")
+
+
+def test_a_sealed_file_that_has_changed_is_refused(tmp_path):
+    path = tmp_path / "best.safetensors"
+    tensors = {"w": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2, dtype=torch.bfloat16)}
+    save_tensors({**tensors, "one": torch.tensor(3)}, path, sealed=True)
+    check_seal(path, hint="start again")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckFailedError, match=r"best.safetensors is damaged .*; start again"):
+        check_seal(path, hint="start again")
+    save_tensors(tensors, path)  # not sealed, as those of older versions
+    check_seal(path, hint="start again")
+    with pytest.raises(UsageError, match="is damaged"):
+        check_seal(tmp_path / "none", hint="start again", error=UsageError)

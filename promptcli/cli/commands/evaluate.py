@@ -18,7 +18,7 @@ from promptcli.cli.result_files import (
     print_report,
     write_results,
 )
-from promptcli.errors import counted, if_interrupted
+from promptcli.errors import counted, if_stopped
 from promptcli.evaluation import EXTERNAL, EvaluateJob
 from promptcli.recipe import RECIPES, Choice
 from promptcli.settings import PAPER
@@ -93,7 +93,7 @@ def evaluate_command(
     if job.compare is not None:
         baseline = choice_of(str(job.compare), neutral, paper=paper)
     job = dataclasses.replace(job, models=chosen, tasks=tasks, compare=baseline, skip_missing=True)
-    with if_interrupted("the same command measures only the tasks that had not ended"):
+    with if_stopped("the same command measures only the tasks that had not ended"):
         evaluation = job.run()
     if is_bare:  # recipes that do not fit the backbone were not asked for
         for label in evaluation.refused:

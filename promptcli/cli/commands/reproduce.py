@@ -15,7 +15,7 @@ from promptcli.cli.options import Json, default_backbone, field_option, words_of
 from promptcli.cli.pictures import PictureOptions
 from promptcli.cli.result_files import FormatOptions, Part, Report, print_report
 from promptcli.data.senteval import tasks_from
-from promptcli.errors import PromptcliError, UsageError, counted, if_interrupted
+from promptcli.errors import PromptcliError, UsageError, counted, if_stopped
 from promptcli.recipe import Choice
 from promptcli.reproducing import ReproduceJob
 from promptcli.reproducing.published import find_tables
@@ -64,7 +64,7 @@ def reproduce(
         else:
             from promptcli.cli.figures import painter
 
-            with if_interrupted("finished rows are kept; run the same command to continue"):
+            with if_stopped("finished rows are kept; run the same command to continue"):
                 measured = dataclasses.replace(job, tables=tables, draw=painter(folder, plot)).run()
                 _measure(measured, format, plot, intervals=formats.intervals)
 

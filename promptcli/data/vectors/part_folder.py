@@ -8,6 +8,7 @@ Programs that read Parquet data sets skip names that begin with an underscore. D
 encoders.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -172,10 +173,17 @@ def counted_inputs(
 
 def begin_folder(folder: Path, manifest: PartsManifest) -> PartsManifest:
     """Write the manifest, unless the folder has one; return the folder's."""
+    is_new = not folder.exists()
     folder.mkdir(exist_ok=True)
-    with hold_folder(folder):
-        if not is_part_folder(folder):
-            write_text(folder / MANIFEST, to_json(manifest, indent=1))
+    try:
+        with hold_folder(folder):
+            if not is_part_folder(folder):
+                write_text(folder / MANIFEST, to_json(manifest, indent=1))
+    except BaseException:  # a full disk: nothing was begun
+        with contextlib.suppress(OSError):  # not empty: another process has begun it
+            if is_new:
+                folder.rmdir()
+        raise
     begun = read_parts_manifest(folder)
     begun.check_same(manifest, folder)
     return begun
