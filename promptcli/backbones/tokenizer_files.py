@@ -6,6 +6,7 @@ know. So it is given a copy without such fields.
 
 import contextlib
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -92,11 +93,17 @@ def composed_words(definition: bytes) -> bool:
     )
 
 
+#: A pattern of one character: a class of such without another inside.
+_CLASS_OF_CHARACTERS = re.compile(r"\[\^?(?:[^\[\]\\&]|\\.)+\]", re.DOTALL)
+
+
 def _is_of_characters(part: _Part) -> bool:
-    """Return whether a normalizer changes letters one by one."""
+    """Return whether a normalizer changes characters one by one."""
     if part.type == "Replace":
-        old = (part.pattern or {}).get("String", "")
-        return len(old) == 1 and old.isalpha()
+        old = part.pattern or {}
+        return len(old.get("String", "")) == 1 or bool(
+            _CLASS_OF_CHARACTERS.fullmatch(old.get("Regex", ""))
+        )
     return part.type == "Lowercase"
 
 

@@ -6,10 +6,11 @@ import sys
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 import promptcli as pc
 from promptcli.backbones.tokenizer import unpack
+from promptcli.backbones.tokenizer_files import composed_words
 from promptcli.backbones.word_tables import TableTokenizer
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.static_encoder import StaticEncoder
@@ -71,9 +72,16 @@ MARKED = [
 def test_tokens_are_those_of_the_definition_though_words_are_read_once(tmp_path, model):
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace("ß", "ss")]
+        [
+            normalizers.NFKC(),
+            normalizers.Lowercase(),
+            normalizers.Replace("ß", "ss"),
+            normalizers.Replace(Regex(r"[^\sa-eñno-sx\]猫家☂|~=≠_()!,.2]"), " "),
+        ]
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    definition = tokenizer.to_str().encode()
+    assert composed_words(definition)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     rows = tokenizer.get_vocab_size()
     read = TableTokenizer(tmp_path / "tokenizer.json", rows, unknown=True, longest=None)
@@ -81,6 +89,28 @@ def test_tokens_are_those_of_the_definition_though_words_are_read_once(tmp_path,
         for text, ids in zip(MARKED, read.packed(MARKED), strict=True):
             whole = tokenizer.encode(text, add_special_tokens=False).ids
             assert unpack(ids) == (whole or [rows]), text
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "splitting"),
+    [
+        (normalizers.Lowercase(), pre_tokenizers.BertPreTokenizer()),
+        (normalizers.NFKC(), pre_tokenizers.Whitespace()),
+        (
+            normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("a b", "c")]),
+            pre_tokenizers.BertPreTokenizer(),
+        ),
+        (
+            normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex("[a-c]+ ?"), "")]),
+            pre_tokenizers.BertPreTokenizer(),
+        ),
+    ],
+)
+def test_a_tokenizer_that_may_look_further_than_a_word_reads_whole_texts(normalizer, splitting):
+    tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = splitting
+    assert not composed_words(tokenizer.to_str().encode())
 
 
 def load(folder):
