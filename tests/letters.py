@@ -17,6 +17,7 @@ class LetterEncoder:
     def __init__(self, power=1.0, recipe=RECIPES["first-last-avg"]):
         self.recipe, self.power, self.fingerprint = recipe, power, f"letters-{power}"
         self.backbone, self.tensors = SimpleNamespace(name=recipe.backbone, dtype="float32"), dict
+        self.loaded_backbone = self.backbone
         self.origin = SimpleNamespace(backbone=recipe.backbone)
         self.input_key, self.parts = (), [self]
         self.provenance = {"backbone": recipe.backbone, "dtype": "float32"}
