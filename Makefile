@@ -24,7 +24,7 @@ test: install
 
 # What is run at each save: rules between the packages, rows, formulas, losses, conditions, statistics.
 FAST := tests/test_architecture.py tests/test_errors.py tests/test_recipe.py tests/test_settings.py \
-	tests/backbones/test_kernels.py tests/cli/test_signatures.py tests/data/test_rows.py \
+	tests/backbones/test_kernels.py tests/cli/test_options.py tests/data/test_rows.py \
 	tests/data/test_tasks.py tests/data/test_precision.py tests/encoder/test_formulas.py \
 	tests/evaluation/test_statistics.py tests/index/test_where.py tests/training/test_later_losses.py
 test-fast: install

@@ -1,8 +1,8 @@
 """A job is what a command or a function of the library is asked for, as one frozen dataclass.
 
 A field says all there is to say about one argument: its type, default, help, bounds, and how it is
-typed on the command line. The command line makes its options of the fields (``cli/jobs.py``), the
-library its function (``function_of``).
+typed on the command line. The command line makes its options of the fields
+(``cli/job_options.py``), the library its function (``function_of``).
 """
 
 import inspect
@@ -62,10 +62,11 @@ def option(default: Any, about: str, **metadata: Any) -> Any:
     Metadata, all optional: ``min``, ``max``, ``above``, ``below`` and ``choices`` bound its values;
     ``names`` are what is typed if not the field's own, without dashes: ``output o``; ``metavar``
     and ``panel`` stand in the help; ``typed`` is the type on the command line if it is narrower
-    than in the library, ``kind`` the row of ``cli/jobs.py: KINDS`` that reads it; ``settings_of``
-    is the dataclass whose fields stand for a mapping, of which those of ``only`` have an option
-    each; ``required`` holds on the command line only; ``in_python`` and ``on_command_line``, which
-    may be a function, add to the help of the one; ``hidden`` keeps the field off the command line.
+    than in the library, ``kind`` the row of ``KINDS`` (``cli/job_options.py``) that reads it;
+    ``settings_of`` is the dataclass whose fields stand for a mapping, of which those of ``only``
+    have an option each; ``required`` holds on the command line only; ``in_python`` and
+    ``on_command_line``, which may be a function, add to the help of the one; ``hidden`` keeps the
+    field off the command line.
     """
     return _field(about, default, metadata)
 

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from typer import Typer
 from typer.main import get_command
 
-from promptcli.cli.jobs import JobOptions
-from promptcli.cli.signatures import expand
+from promptcli.cli.job_options import JobOptions
+from promptcli.cli.typer_commands import typer_command
 from promptcli.errors import UsageError
 from promptcli.jobs import Job, argument, function_of, option
 
@@ -45,7 +45,7 @@ def command(job: CountJob) -> None:
 
 def typed(*words):
     app = Typer(add_completion=False)
-    app.command()(expand(command))
+    app.command()(typer_command(command))
     return CliRunner().invoke(get_command(app), words)
 
 

@@ -18,7 +18,7 @@ from tests.regex_steps import Steps
 INPUTS = int(os.environ.get("PROMPTCLI_FUZZ", "0"))
 ROOT = Path(promptcli.__file__).parent
 #: Reads our own docstrings only.
-OURS = ("cli/signatures.py",)
+OURS = ("cli/typer_commands.py",)
 #: Files with patterns that are made when they run: words of ours or of a model, which repeat
 #: nothing.
 OF_WORDS = {"backbones/tokenizer.py", "data/senteval.py", "serving/app.py"}

@@ -31,8 +31,8 @@ import promptcli
 from promptcli.cli.completing import answer_shell, offer_names
 from promptcli.cli.console import TYPED, note, progress, say, set_up_streams
 from promptcli.cli.options import RUNTIME, Runtime, written_name
-from promptcli.cli.signatures import expand, fields_by_set, is_expanded, prose
 from promptcli.cli.stopping import Terminated, interruptible
+from promptcli.cli.typer_commands import fields_by_set, prose, typer_command
 from promptcli.cli.usage_lines import source, typed, usage_line
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, left_by, one_line
 from promptcli.notes import command_typed, stages_shown, without_network
@@ -87,9 +87,7 @@ class Command(TyperCommand):
         """Import the module and take the options of its function; return the module."""
         file, _, function = self.target.partition(".")
         module = importlib.import_module(f"promptcli.cli.commands.{file}")
-        called = getattr(module, function)
-        if is_expanded(called):
-            called = expand(called)
+        called = typer_command(getattr(module, function))
         self.by_set = fields_by_set(called)
         offer_names(str(self.name), called)
         app = typer.Typer(add_completion=False)
@@ -438,7 +436,7 @@ def command() -> Commands:
         context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode="rich",
     )
-    app.callback()(expand(_root))
+    app.callback()(typer_command(_root))
     program = typer.main.get_command(app)
     assert isinstance(program, Commands)
     options = [each for each in program.params if each.name in Runtime.__dataclass_fields__]

@@ -674,7 +674,7 @@ def _is_sentence(cell: str) -> bool:
     return " " in cell.strip() and not _is_figure(cell)
 
 
-_WORKBOOK = re.compile(r"(.*?\.xlsx):(.+)", re.IGNORECASE | re.DOTALL)
+_WORKBOOK = re.compile(r"(?s)(.*?\.xlsx):(.+)", re.IGNORECASE)
 
 
 def split_columns(word: str) -> tuple[str, tuple[str, ...]]:

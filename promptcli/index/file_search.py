@@ -6,7 +6,7 @@ import glob
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from promptcli.data.bad_lines import bad_rows
 from promptcli.data.dialect import CELLS, TEXT, ColumnChoice, split_columns
-from promptcli.data.given import check_arguments
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding.passages import Passage
 from promptcli.embedding.splitting import Splitter
@@ -24,6 +23,7 @@ from promptcli.errors import UsageError, counted
 from promptcli.index.file_rows import FileRows, Reader
 from promptcli.index.found_files import FoundFiles, find_files, list_of_names
 from promptcli.index.options import reaches
+from promptcli.jobs import Job, argument, function_of, option
 from promptcli.notes import note, stage
 
 if TYPE_CHECKING:
@@ -55,104 +55,133 @@ class _Candidate(NamedTuple):
     lines: Sequence[str]  #: of the file
 
 
-@check_arguments
-def search(
-    query: str,
-    files: Sequence[str | Path],
-    k: int = 10,
-    *,
-    model: "Model" = "mini-static",
-    context: int = 0,
-    min_score: float | None = None,
-    rows: Literal["auto", "passages", "lines"] = "auto",
-    split: bool = False,
-    where: str | None = None,
-    bad_lines: str | Path | None = None,
-    verbose: bool = False,
-) -> list[Line]:
+@dataclass(frozen=True)
+class SearchFilesJob(Job[list[Line]]):
     """Return the passages of files that are nearest to a query, best first.
 
     No index is needed, and none is made.
-
-    Args:
-        query: What to look for.
-        files: Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden files
-            in a folder, and those that are not text, are left out.
-        k: Maximum number of answers.
-        model: Encoder.
-        context: Neighbouring lines to return on each side.
-        min_score: Leave out answers below this cosine, as it is printed: 1 finds exact copies of
-            the query.
-        rows: What is compared in a text: passages, lines, or by its look (auto: lines if it has a
-            sentence a line). Of a table it is the rows.
-        split: Split lines, and rows of tables, longer than the model's window at sentence ends, and
-            show the best part of each.
-        where: Condition on the other columns of tables, e.g. 'year > 2020 and lang = "en"'; see
-            ``search_index``.
-        bad_lines: File that gets the rows that cannot be read, as JSON lines with number, reason
-            and line; they are left out. Default: the first one is refused.
-        verbose: Name every file that is left out, with the reason.
 
     Raises:
         NotFoundError: No such file.
         UsageError: An empty query, a file that is not text, or no line to search.
     """
-    from promptcli.models.loading import open_encoder
 
-    if not query.strip():
-        raise UsageError("the query is empty; give a few words, or a sentence")
-    names = list_of_names(files)
-    _check_order(query, names)
-    found = find_files(names)
-    condition = None
-    if where is not None:
-        from promptcli.index.where import Condition  # Arrow's functions
+    query: str = argument("What to look for.", metavar="QUERY")
+    files: Sequence[str | Path] = argument(
+        "Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden files in"
+        " a folder, and those that are not text, are left out.",
+        metavar="FILE...",
+        typed=list[str],
+    )
+    k: int = option(
+        10,
+        "Maximum number of answers.",
+        names="k",
+        min=1,
+    )
+    _: KW_ONLY
+    model: "Model" = option(
+        "mini-static",
+        "Encoder.",
+        names="model m",
+        typed=str,
+        kind="named model",
+    )
+    context: int = option(
+        0,
+        "Neighbouring lines to return on each side.",
+        min=0,
+    )
+    min_score: float | None = option(
+        None,
+        "Leave out answers below this cosine, as it is printed: 1 finds exact copies of the query.",
+    )
+    rows: Literal["auto", "passages", "lines"] = option(
+        "auto",
+        "What is compared in a text: passages, lines, or by its look (auto: lines if it has a"
+        " sentence a line). Of a table it is the rows.",
+    )
+    split: bool = option(
+        False,
+        "Split lines, and rows of tables, longer than the model's window at sentence ends, and"
+        " show the best part of each.",
+    )
+    where: str | None = option(
+        None,
+        "Condition on the other columns of tables, e.g. 'year > 2020 and lang = \"en\"'; see"
+        " `promptcli index search`.",
+    )
+    bad_lines: str | Path | None = option(
+        None,
+        "File that gets the rows that cannot be read, as JSON lines with number, reason and line;"
+        " they are left out. Default: the first one is refused.",
+        metavar="FILE",
+        typed=str,
+    )
+    verbose: bool = option(False, "Name every file that is left out, with the reason.")
 
-        condition = Condition(where)
-    encoder = open_encoder(model, dtype="auto", rows=_WINDOW)
-    documents = encoder.in_role("document", report=True)
-    asked = unit(encoder.in_role("query", report=True).encode([query]))[0]
-    splitter = None
-    if split:
-        splitter = Splitter(documents)
-    best = list[Line]()
-    count = 0
-    fields = ColumnChoice(remedy="", cells=condition is not None)
-    with bad_rows(bad_lines) as bad, stage("search", None) as advance:
-        reader = Reader(rows, lambda: documents, fields, bad)
-        candidates = _candidates(reader, found, condition)
-        while window := list(itertools.islice(candidates, _WINDOW)):
-            texts = [candidate.row.text for candidate in window]
-            places = list(range(len(window)))
-            if splitter is not None:
-                _, texts, places = splitter.rows(places, texts)
-            if not count:
-                note_unknown_letters(documents, [query, *texts])
-            scores = unit(documents.encode(texts, progress=advance)) @ asked
-            nearest = dict[int, int]()  # number of a row in the window -> its best text
-            for place in np.argsort(-scores, kind="stable").tolist():
-                nearest.setdefault(places[place], place)
-                if len(nearest) == k:
-                    break
-            for number, place in nearest.items():
-                candidate = window[number]
-                part = texts[place]
-                whole = splitter is None or part == candidate.row.text
-                text = candidate.row.body if whole else part
-                best.append(_line(candidate, text, float(scores[place]), context))
-            best = sorted(best, key=lambda line: -line.score)[:k]
-            count += len(window)
-    if condition is not None:
-        condition.check()
-    skipped = found.note(verbose=verbose)
-    if skipped:
-        skipped = f"; {skipped}"
-    if not count and condition is None:
-        raise UsageError(f"no line to search in {', '.join(names)}{skipped}")
-    by = f" with {encoder.name}" if encoder.name else ""
-    read = counted(len(found.files) - len(found.unreadable), "file")
-    note(f"searched {counted(count, reader.unit)} of {read}{by}{skipped}")
-    return [line for line in best if min_score is None or reaches(line.score, min_score)]
+    def run(self) -> list[Line]:
+        from promptcli.models.loading import open_encoder
+
+        if not self.query.strip():
+            raise UsageError("the query is empty; give a few words, or a sentence")
+        names = list_of_names(self.files)
+        _check_order(self.query, names)
+        found = find_files(names)
+        condition = None
+        if self.where is not None:
+            from promptcli.index.where import Condition  # Arrow's functions
+
+            condition = Condition(self.where)
+        encoder = open_encoder(self.model, dtype="auto", rows=_WINDOW)
+        documents = encoder.in_role("document", report=True)
+        asked = unit(encoder.in_role("query", report=True).encode([self.query]))[0]
+        splitter = None
+        if self.split:
+            splitter = Splitter(documents)
+        best = list[Line]()
+        count = 0
+        fields = ColumnChoice(remedy="", cells=condition is not None)
+        with bad_rows(self.bad_lines) as bad, stage("search", None) as advance:
+            reader = Reader(self.rows, lambda: documents, fields, bad)
+            candidates = _candidates(reader, found, condition)
+            while window := list(itertools.islice(candidates, _WINDOW)):
+                texts = [candidate.row.text for candidate in window]
+                places = list(range(len(window)))
+                if splitter is not None:
+                    _, texts, places = splitter.rows(places, texts)
+                if not count:
+                    note_unknown_letters(documents, [self.query, *texts])
+                scores = unit(documents.encode(texts, progress=advance)) @ asked
+                nearest = dict[int, int]()  # number of a row in the window -> its best text
+                for place in np.argsort(-scores, kind="stable").tolist():
+                    nearest.setdefault(places[place], place)
+                    if len(nearest) == self.k:
+                        break
+                for number, place in nearest.items():
+                    candidate = window[number]
+                    part = texts[place]
+                    whole = splitter is None or part == candidate.row.text
+                    text = candidate.row.body if whole else part
+                    best.append(_line(candidate, text, float(scores[place]), self.context))
+                best = sorted(best, key=lambda line: -line.score)[: self.k]
+                count += len(window)
+        if condition is not None:
+            condition.check()
+        skipped = found.note(verbose=self.verbose)
+        if skipped:
+            skipped = f"; {skipped}"
+        if not count and condition is None:
+            raise UsageError(f"no line to search in {', '.join(names)}{skipped}")
+        by = f" with {encoder.name}" if encoder.name else ""
+        read = counted(len(found.files) - len(found.unreadable), "file")
+        note(f"searched {counted(count, reader.unit)} of {read}{by}{skipped}")
+        return [
+            line for line in best if self.min_score is None or reaches(line.score, self.min_score)
+        ]
+
+
+search = function_of(SearchFilesJob, "search")
 
 
 def _check_order(query: str, files: Sequence[str]) -> None:

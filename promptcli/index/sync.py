@@ -6,7 +6,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,7 +17,7 @@ import pyarrow as pa
 from promptcli.data.bad_lines import BadRows, bad_rows
 from promptcli.data.dialect import CELLS, ID, NONE, TEXT, ColumnChoice, split_columns
 from promptcli.data.files import state_of
-from promptcli.data.given import check_arguments, is_unicode
+from promptcli.data.given import is_unicode
 from promptcli.data.rows import BATCH, Cells, RecordBatch, cells_array
 from promptcli.data.vectors import readable
 from promptcli.embedding.passages import AUTO, LINES
@@ -32,6 +32,7 @@ from promptcli.index.options import MANIFEST, size_of
 from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import IndexManifest, Reading, StoredIndex
 from promptcli.index.vector_index import VectorIndex
+from promptcli.jobs import Job, argument, function_of, function_with, option
 from promptcli.models.entries import utc_now
 from promptcli.notes import note
 from promptcli.recipe import Choice
@@ -59,127 +60,149 @@ class SyncChanges:
     kept: int  #: rows of the files whose text the index has, under the same id or another
 
 
-@check_arguments
-def sync_index(
-    folder: str | Path,
-    files: Sequence[str | Path],
-    model: "Model | None" = None,
-    *,
-    rows: Literal["auto", "passages", "lines"] | None = None,
-    text_field: str | None = None,
-    id_field: str | None = None,
-    split: bool = False,
-    lexical: bool = False,
-    memory: str | int = "4GB",
-    yes: bool = False,
-    bad_lines: str | Path | None = None,
-    verbose: bool = False,
-) -> Synced:
+@dataclass(frozen=True)
+class SyncIndexJob(Job[Synced]):
     """Make an index equal to files: passages of texts and rows of tables, and no others, under the
     ids FILE:LINES.
 
     Only new and changed texts are encoded. If nothing has changed, the index stays unchanged; with
     another model all is encoded again.
 
-    Args:
-        folder: Folder of the index, which is made if it is missing.
-        files: Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden files
-            in a folder, and those that are not text, are left out.
-        model: An encoder, or what ``load`` takes. Default: that of the index; ``mini`` for a new
-            one.
-        rows: What a row of a text is, see ``build_index``. Default: as in the index; auto for a new
-            one.
-        text_field: Column of the sentence in tables. Default: that of the index; ``text`` or
-            ``sentence`` in a new one.
-        id_field: Column of the id in tables, or - for FILE:ROW. Default: that of the index;
-            FILE:ROW in a new one.
-        split: Split lines, and rows of tables, that are longer than the model's window, see
-            ``build_index``; an index of parts stays one.
-        lexical: Also count words (BM25), see ``build_index``; an index that has them keeps them.
-        memory: Memory that the process may take, e.g. 4GB or 800MB.
-        yes: Remove rows even if they are more than half of the index.
-        bad_lines: File that gets the rows that cannot be read, as JSON lines with number, reason
-            and line; they are left out. Default: the first one is refused.
-        verbose: Name every file that is left out, with the reason.
-
     Raises:
         NotFoundError: No such file.
         UsageError: A file that is being written to, no line to index, an index of other rows, or
             more than half of the index going without ``yes``.
     """
-    from promptcli.index import inputs
 
-    folder = Path(folder)
-    room = size_of(memory)
-    with bad_rows(bad_lines) as bad:
-        work = _Difference(
-            folder, files, model, rows, text_field, id_field, bad, split=split, lexical=lexical
-        )
-    work.note_left_out(verbose=verbose)
-    manifest = work.manifest
-    if manifest is not None and not work.read_otherwise and not yes:
-        _check_going(work.before, work.rows, folder)
-    if manifest is None or work.begins_again:
-        documents = work.encoder().in_role("document", report=True)
-        encoded = inputs.spooled(documents, _batches(list(work.rows)), folder, len(work.rows))
-        stored.check_unchanged(folder, manifest)
-        with stored.create(folder, instead=manifest) as writer:
-            index = VectorIndex.build(
-                encoded, memory=room, store=writer.segment, split=work.split, lexical=work.lexical
-            )
-            origin = inputs.origin_of(work.encoder(), documents, work.model)
-            note(f"{counted(len(work.rows), 'row')} added")
-            manifest = writer.finish(
-                StoredIndex(index, origin, utc_now(), synced=True, reading=work.reading)
-            )
-        return work.synced(manifest)
-    reads_alike = (manifest.reading or Reading(LINES)) == work.reading
-    same = reads_alike and (manifest.split, manifest.lexical) == (work.split, work.lexical)
-    if same and work.before.keys() == work.rows.keys():
-        note(f"{counted(len(work.rows), 'row')}, unchanged")
-        return work.synced(manifest)
-    with stored.change(folder, memory=room, begun=manifest) as held:
-        held.index.split = work.split
-        held.index.lexical = work.lexical
-        held.reading = work.reading
-        _apply(held, work.rows, folder, work.encoder)
-    return work.synced(stored.read_manifest(folder))
+    folder: str | Path = argument(
+        "Folder of the index, which is made if it is missing.",
+        metavar="DIR",
+        typed=str,
+    )
+    files: Sequence[str | Path] = argument(
+        "Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden files in"
+        " a folder, and those that are not text, are left out.",
+        metavar="FILE...",
+        typed=list[str],
+    )
+    model: "Model | None" = option(
+        None,
+        "An encoder, or what `load` takes. Default: that of the index; `mini` for a new one.",
+        kind="model",
+    )
+    _: KW_ONLY
+    rows: Literal["auto", "passages", "lines"] | None = option(
+        None,
+        "What a row of a text is, see `promptcli index build`. Default: as in the index; auto for a"
+        " new one.",
+    )
+    text_field: str | None = option(
+        None,
+        "Column of the sentence in tables. Default: that of the index; `text` or `sentence` in a"
+        " new one.",
+    )
+    id_field: str | None = option(
+        None,
+        "Column of the id in tables, or - for FILE:ROW. Default: that of the index; FILE:ROW in a"
+        " new one.",
+    )
+    split: bool = option(
+        False,
+        "Split lines, and rows of tables, that are longer than the model's window, see"
+        " `promptcli index build`; an index of parts stays one.",
+    )
+    lexical: bool = option(
+        False,
+        "Also count words (BM25), see `promptcli index build`; an index that has them keeps them.",
+    )
+    memory: str | int = option(
+        "4GB",
+        "Memory that the process may take, e.g. 4GB or 800MB.",
+        metavar="SIZE",
+        typed=str,
+    )
+    yes: bool = option(False, "Remove rows even if they are more than half of the index.")
+    bad_lines: str | Path | None = option(
+        None,
+        "File that gets the rows that cannot be read, as JSON lines with number, reason and line;"
+        " they are left out. Default: the first one is refused.",
+        metavar="FILE",
+        typed=str,
+    )
+    verbose: bool = option(False, "Name every file that is left out, with the reason.")
+
+    def run(self) -> Synced:
+        from promptcli.index import inputs
+
+        folder = Path(self.folder)
+        room = size_of(self.memory)
+        work = _difference(self)
+        manifest = work.manifest
+        if manifest is not None and not work.read_otherwise and not self.yes:
+            _check_going(work.before, work.rows, folder)
+        if manifest is None or work.begins_again:
+            documents = work.encoder().in_role("document", report=True)
+            encoded = inputs.spooled(documents, _batches(list(work.rows)), folder, len(work.rows))
+            stored.check_unchanged(folder, manifest)
+            with stored.create(folder, instead=manifest) as writer:
+                index = VectorIndex.build(
+                    encoded,
+                    memory=room,
+                    store=writer.segment,
+                    split=work.split,
+                    lexical=work.lexical,
+                )
+                origin = inputs.origin_of(work.encoder(), documents, work.model)
+                note(f"{counted(len(work.rows), 'row')} added")
+                manifest = writer.finish(
+                    StoredIndex(index, origin, utc_now(), synced=True, reading=work.reading)
+                )
+            return work.synced(manifest)
+        reads_alike = (manifest.reading or Reading(LINES)) == work.reading
+        same = reads_alike and (manifest.split, manifest.lexical) == (work.split, work.lexical)
+        if same and work.before.keys() == work.rows.keys():
+            note(f"{counted(len(work.rows), 'row')}, unchanged")
+            return work.synced(manifest)
+        with stored.change(folder, memory=room, begun=manifest) as held:
+            held.index.split = work.split
+            held.index.lexical = work.lexical
+            held.reading = work.reading
+            _apply(held, work.rows, folder, work.encoder)
+        return work.synced(stored.read_manifest(folder))
 
 
-@check_arguments
-def sync_changes(
-    folder: str | Path,
-    files: Sequence[str | Path],
-    model: "Model | None" = None,
-    *,
-    rows: Literal["auto", "passages", "lines"] | None = None,
-    text_field: str | None = None,
-    id_field: str | None = None,
-    split: bool = False,
-    bad_lines: str | Path | None = None,
-) -> SyncChanges:
-    """Return what ``sync_index`` would change, and change nothing.
+sync_index = function_of(SyncIndexJob, "sync_index")
 
-    Args:
-        folder: See ``sync_index``.
-        files: See ``sync_index``.
-        model: See ``sync_index``.
-        rows: See ``sync_index``.
-        text_field: See ``sync_index``.
-        id_field: See ``sync_index``.
-        split: See ``sync_index``.
-        bad_lines: See ``sync_index``.
-    """
-    with bad_rows(bad_lines) as bad:
-        work = _Difference(
-            Path(folder), files, model, rows, text_field, id_field, bad, split=split, lexical=False
-        )
-    work.note_left_out(verbose=False)
+
+def changes_of(job: SyncIndexJob) -> SyncChanges:
+    """Return what ``sync_index`` would change, and change nothing."""
+    work = _difference(job)
     old = _texts(work.before)
     new = _texts(work.rows)
     added = [(name, text) for name, text, _ in work.rows if text not in old]
     removed = [(name, text) for name, text, _ in work.before if text not in new]
     return SyncChanges(added, removed, len(work.rows) - len(added))
+
+
+sync_changes = function_with(SyncIndexJob, "sync_changes", changes_of)
+
+
+def _difference(job: SyncIndexJob) -> "_Difference":
+    """Return the rows of a job's files beside those of its index."""
+    with bad_rows(job.bad_lines) as bad:
+        work = _Difference(
+            Path(job.folder),
+            job.files,
+            job.model,
+            job.rows,
+            job.text_field,
+            job.id_field,
+            bad,
+            split=job.split,
+            lexical=job.lexical,
+        )
+    work.note_left_out(verbose=job.verbose)
+    return work
 
 
 class _Difference:

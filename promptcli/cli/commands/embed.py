@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 from promptcli.cli.console import note, result, result_json
-from promptcli.cli.jobs import JobOptions
+from promptcli.cli.job_options import JobOptions
 from promptcli.cli.options import Json, words_of
 from promptcli.embedding import (
     Embedded,

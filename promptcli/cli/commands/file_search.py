@@ -3,48 +3,31 @@
 It imports nothing of an index (FAISS, Arrow's functions): it answers at once.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from promptcli.cli import console
 from promptcli.cli.options import Json
-from promptcli.cli.signatures import Flag, command_of
-from promptcli.index import file_search
+from promptcli.index.file_search import Line, SearchFilesJob
 from promptcli.index.options import reaches
-
-if TYPE_CHECKING:
-    from promptcli.index.file_search import Line
 
 _BELOW_ONE = 0.9999
 _LONGEST = 1000  # characters of a text that are printed; `--json` prints all
 
 
-@command_of(
-    file_search.search,
-    flags={
-        "files": "FILE...",
-        "k": Flag("-k", min=1),
-        "model": "--model -m",
-        "context": Flag(min=0),
-        "bad_lines": Flag(metavar="FILE"),
-    },
-)
-def search_files(search: "partial[list[Line]]", json: Json = False) -> None:
-    lines = search()
+def search_files(job: SearchFilesJob, json: Json = False) -> None:
+    lines = job.run()
     for line in lines:
         if json:
             console.result_json({**asdict(line), "score": round(line.score, 6)})
         else:
             _print_line(line)
-            if search.keywords["context"]:
+            if job.context:
                 console.result("")
     if not lines:
-        console.note(nothing_found(search.keywords["query"], search.keywords))
+        console.note(nothing_found(job.query, job.min_score, job.where))
 
 
-def _print_line(line: "Line") -> None:
+def _print_line(line: Line) -> None:
     """Print a line that was found between those around it, as grep does."""
     for number, text in enumerate(line.before, line.line - len(line.before)):
         console.result(f"        {line.file}-{number}- {one_line(text)}")
@@ -57,10 +40,8 @@ def _print_line(line: "Line") -> None:
         console.result(f"        {line.file}-{number}- {one_line(text)}")
 
 
-def nothing_found(query: str, conditions: Mapping[str, Any]) -> str:
+def nothing_found(query: str, least: float | None, where: str | None) -> str:
     """Return why a search has no hit: only its conditions can leave out every row."""
-    least = conditions["min_score"]
-    where = conditions["where"]
     if least is not None:
         reason = f"no row scores at least {least} for {query!r}"
         return reason if where is None else f"{reason} among those that meet the condition"

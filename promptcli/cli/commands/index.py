@@ -1,67 +1,53 @@
 """The commands of ``promptcli index``."""
 
-import inspect
-import sys
-from collections.abc import Callable
+import dataclasses
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli import index as library
 from promptcli.cli import console
 from promptcli.cli.commands.file_search import nothing_found, one_line, score_text
 from promptcli.cli.commands.models import method_line
-from promptcli.cli.options import MODEL, RUNTIME, Json
-from promptcli.cli.signatures import Flag, FlagRow, command_of
+from promptcli.cli.options import RUNTIME, Json
 from promptcli.errors import UsageError, counted
-from promptcli.index import sync as mirroring
+from promptcli.index import (
+    AddToIndexJob,
+    BuildIndexJob,
+    CompactIndexJob,
+    DeleteFromIndexJob,
+    FindDupsJob,
+    IndexInfoJob,
+    SearchIndexJob,
+    is_query_file,
+)
+from promptcli.index.sync import MostRowsError, SyncIndexJob, changes_of
 from promptcli.recipe import Recipe
 
 if TYPE_CHECKING:
-    from promptcli.index.changes import Synced
-    from promptcli.index.neighbours import Group
     from promptcli.index.rows import Hit
     from promptcli.index.stored import IndexManifest
 
 
-def _source(file: str) -> Any:
-    return sys.stdin.buffer if file == "-" else file
+def build(job: BuildIndexJob, json: Json = False) -> None:
+    _show_unless_quiet(job.folder, job.run(), as_json=json)
 
 
-_INDEX: dict[str, FlagRow] = {
-    "folder": "DIR",
-    "file": Flag("FILE", read=_source),
-    "memory": Flag(metavar="SIZE"),
-    "bad_lines": Flag(metavar="FILE"),
-    "model": "--model -m",
-}
+def add(job: AddToIndexJob, json: Json = False) -> None:
+    _show_unless_quiet(job.folder, job.run(), as_json=json)
 
 
-def _showing_the_index(function: Callable[..., Any], **flags: FlagRow) -> Callable[..., None]:
-    """Make the command of a function that returns the index's manifest."""
-
-    @command_of(function, flags=_INDEX | flags)
-    def command(change: "partial[IndexManifest]", json: Json = False) -> None:
-        manifest = change()
-        is_asked_for = function is library.index_info or not RUNTIME.get().quiet
-        if json or is_asked_for:
-            _show(change.keywords["folder"], manifest, as_json=json)
-
-    return command
+def delete(job: DeleteFromIndexJob, json: Json = False) -> None:
+    _show_unless_quiet(job.folder, job.run(), as_json=json)
 
 
-build = _showing_the_index(
-    library.build_index, folder=Flag("--output -o", metavar="DIR"), model=MODEL
-)
-add = _showing_the_index(library.add_to_index)
-delete = _showing_the_index(
-    library.delete_from_index, ids="[ID]...", file=Flag("--ids", metavar="FILE")
-)
-compact = _showing_the_index(library.compact_index)
-info = _showing_the_index(library.index_info)
+def compact(job: CompactIndexJob, json: Json = False) -> None:
+    _show_unless_quiet(job.folder, job.run(), as_json=json)
+
+
+def info(job: IndexInfoJob, json: Json = False) -> None:
+    _show(job.folder, job.run(), as_json=json)
 
 
 _DryRun = Annotated[
@@ -69,28 +55,26 @@ _DryRun = Annotated[
 ]
 
 
-@command_of(mirroring.sync_index, flags=_INDEX | {"files": "FILE...", "model": MODEL})
-def sync(change: "partial[Synced]", dry_run: _DryRun = False, json: Json = False) -> None:
+def sync(job: SyncIndexJob, dry_run: _DryRun = False, json: Json = False) -> None:
     if dry_run:
-        _show_changes(change, as_json=json)
+        _show_changes(job, as_json=json)
         return
     try:
-        manifest = change()
-    except mirroring.MostRowsError as error:
+        manifest = job.run()
+    except MostRowsError as error:
         if not console.agrees(f"{error.question} Remove them"):
             raise UsageError(f"{error}, or look with --dry-run at what would change") from None
-        manifest = change(yes=True)
-    folder = change.keywords["folder"]
+        manifest = dataclasses.replace(job, yes=True).run()
+    folder = job.folder
     if json:
         console.result_json({"index": str(folder), **manifest.report()})
     elif not RUNTIME.get().quiet:
         _show(folder, manifest, as_json=False)
 
 
-def _show_changes(change: "partial[Synced]", *, as_json: bool) -> None:
+def _show_changes(job: SyncIndexJob, *, as_json: bool) -> None:
     """Print the rows that a sync would add and remove."""
-    options = {name: value for name, value in change.keywords.items() if name in _DECIDING}
-    changes = mirroring.sync_changes(**options)
+    changes = changes_of(job)
     for sign, kind, rows in (("+", "added", changes.added), ("-", "removed", changes.removed)):
         for row_id, text in rows:
             if as_json:
@@ -103,25 +87,12 @@ def _show_changes(change: "partial[Synced]", *, as_json: bool) -> None:
     )
 
 
-#: Options of ``sync`` on which the rows depend.
-_DECIDING = tuple(inspect.signature(mirroring.sync_changes).parameters)
-
-
-@command_of(
-    library.search_index,
-    flags={
-        **_INDEX,
-        "query": Flag(read=_source, type=str),
-        "k": Flag("-k", min=1),
-    },
-)
-def search(query_index: "partial[Any]", json: Json = False) -> None:
+def search(job: SearchIndexJob, json: Json = False) -> None:
     """Print the k rows of an index that are nearest to each query, best first, with their
     cosine.
     """
-    given = query_index.keywords["query"]
-    many = not isinstance(given, str) or library.is_query_file(given)
-    for query, hits in query_index():
+    many = not isinstance(job.query, str) or is_query_file(job.query)
+    for query, hits in job.run():
         if json:
             for hit in hits:
                 console.result_json({"query": query, **_json(hit)})
@@ -130,12 +101,11 @@ def search(query_index: "partial[Any]", json: Json = False) -> None:
                 console.result(f"query: {one_line(query)}")
             print_hits(hits)
         if not hits:
-            console.note(nothing_found(query, query_index.keywords))
+            console.note(nothing_found(query, job.min_score, job.where))
 
 
-@command_of(library.find_dups, flags=_INDEX)
-def dups(find: "partial[tuple[list[Group], int]]", json: Json = False) -> None:
-    groups, row_count = find()
+def dups(job: FindDupsJob, json: Json = False) -> None:
+    groups, row_count = job.run()
     for number, group in enumerate(groups, 1):
         if json:
             for hit in group:
@@ -149,7 +119,7 @@ def dups(find: "partial[tuple[list[Group], int]]", json: Json = False) -> None:
     found = counted(len(groups), "group")
     console.note(f"{found}; {spare:,} of {counted(row_count, 'row')} repeat another row")
     if groups:
-        console.note(_LINKS[find.keywords["links"]])
+        console.note(_LINKS[job.links])
 
 
 #: What the lowest cosine of a group says.
@@ -197,6 +167,12 @@ def _with_heading(hit: "Hit") -> str:
     columns = hit.columns or {}
     is_passage = "heading" in columns and "end_line" in columns
     return text.replace("\n", ": ", 1) if is_passage else text
+
+
+def _show_unless_quiet(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> None:
+    """Print what an index holds after a change, which ``--quiet`` does not ask for."""
+    if as_json or not RUNTIME.get().quiet:
+        _show(folder, manifest, as_json=as_json)
 
 
 def _show(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> None:

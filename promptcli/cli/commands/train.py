@@ -20,7 +20,7 @@ from promptcli.cli.console import (
     result_json,
     result_table,
 )
-from promptcli.cli.jobs import JobOptions
+from promptcli.cli.job_options import JobOptions
 from promptcli.cli.options import (
     Given,
     Json,

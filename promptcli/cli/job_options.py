@@ -1,4 +1,4 @@
-"""The options of a command, made of the fields of its job (``promptcli/jobs.py``)."""
+"""The options of a command, made of the fields of its job (``promptcli/job_options.py``)."""
 
 import builtins
 import dataclasses
@@ -33,6 +33,10 @@ def _choices(names: Sequence[str]) -> list[Choice]:
     return [choice_of(name) for name in names]
 
 
+def _file_or_stream(name: str) -> Any:
+    return sys.stdin.buffer if name == "-" else name
+
+
 def _settings_of_trained_rows(pairs: Sequence[str] | None) -> dict[str, Any]:
     if not pairs:
         return {}
@@ -53,6 +57,7 @@ KINDS: dict[str, Callable[[Any], Any] | SettingOptions] = {
     "models": _choices,
     "backbone": _backbone_choice,
     "data folder": data_folder,
+    "file or stream": _file_or_stream,
     "settings of trained rows": _settings_of_trained_rows,
 }
 
@@ -65,7 +70,7 @@ class JobOptions:
     def __init__(self, described: type[Job[Any]], only: Sequence[str] = ()) -> None:
         self.described = described
         self.only = only
-        self.hints = _hints_of(described)
+        self.hints = hints_of(described)
 
     def options(self) -> Iterator[inspect.Parameter]:
         """Yield every option, in the order of the fields."""
@@ -187,9 +192,12 @@ class _Names(dict[str, Any]):
         return getattr(builtins, name, None) or type(name, (), stand_in)
 
 
-def _hints_of(described: type) -> dict[str, Any]:
-    """Return the types of the fields, those that are written as text too."""
-    return get_type_hints(described, localns=_Names(vars(sys.modules[described.__module__])))
+def hints_of(described: Any) -> dict[str, Any]:
+    """Return the types of a dataclass's fields, or of a function's parameters, those that are
+    written as text too.
+    """
+    names = _Names(vars(sys.modules[described.__module__]))
+    return get_type_hints(described, localns=names, include_extras=True)
 
 
 def option_type(hint: Any) -> Any:

@@ -1,11 +1,9 @@
-"""Options made from the parameters of a function with its ``Args:``, and from the fields of a
-dataclass.
-"""
+"""Options made from the fields of jobs and of groups of settings."""
 
 import dataclasses
 import re
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,8 +12,8 @@ import typer
 
 import promptcli
 from promptcli.cli.app import command as program
+from promptcli.cli.job_options import JobOptions
 from promptcli.cli.options import (
-    RECIPE,
     RUNTIME,
     Json,
     Runtime,
@@ -23,12 +21,13 @@ from promptcli.cli.options import (
     kinds_of,
     parsed,
 )
-from promptcli.cli.signatures import Flag, arguments_of, command_of, expand
+from promptcli.cli.typer_commands import typer_command
 from promptcli.data.vectors import FORMATS
 from promptcli.encoder.pooling import STATES, WEIGHTS
 from promptcli.encoder.prompts import PROMPTS
 from promptcli.encoder.transforms import TRANSFORMS
 from promptcli.errors import UsageError
+from promptcli.jobs import Job, argument, option
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import setting
 from promptcli.training.methods import METHODS
@@ -37,62 +36,42 @@ if TYPE_CHECKING:
     from promptcli.models.loading import Model
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Limits:
     depth: int = setting(3, "How deep.", min=1)
 
 
-def work(
-    file: str | Path,
-    model: "Model" = "mini",
-    *,
-    kind: Literal["small", "large"] = "small",
-    layers: Sequence[int] = (),
-    rate: float | None = None,
-    with_text: bool = True,
-    tied: bool | None = None,
-    force: bool = False,
-    limits: Limits | None = None,
-    hidden: Any = None,
-    **changes: str,
-) -> str:
+@dataclass(frozen=True)
+class WorkJob(Job[None]):
     """Do the ``work``.
 
     It takes a while.
 
-    Args:
-        file: File of sentences, in ``text``
-            or CSV.
-        model: An encoder.
-        kind: How large.
-        layers: Layers.
-        rate: Rate.
-        with_text: Store the text.
-        tied: Tied.
-        force: Overwrite.
-
     Raises:
         UsageError: Never.
     """
-    return "worked"
+
+    file: str | Path = argument("File of sentences, in `text` or CSV.", metavar="FILE")
+    model: "Model" = option("mini", "An encoder.", kind="model")
+    _: KW_ONLY
+    kind: Literal["small", "large"] = option("small", "How large.")
+    layers: Sequence[int] = option((), "Layers.")
+    rate: float | None = option(None, "Rate.", names="rate r", min=0)
+    with_text: bool = option(True, "Store the text.")
+    tied: bool = option(False, "Tied.")
+    limits: Limits = option(Limits(), "Limits.")
+    inside: Any = option(None, "Not on the command line.", hidden=True)
 
 
-def more(file: str, parts: int, *, rate: float = 0.5) -> int:
-    """Do more.
+@dataclass(frozen=True)
+class PartsJob(Job[None]):
+    """Make parts."""
 
-    Args:
-        file: Not shown.
-        parts: Number of parts.
-        rate: Not shown.
-    """
-    return parts
+    parts: int = option(1, "Number of parts.", min=1)
+    rate: float = option(0.5, "Not offered: the work has it.")
 
 
-FLAGS = {"with_text": "--text/--no-text", "rate": Flag("--rate -r", min=0), "parts": Flag(min=1)}
-FLAGS |= {"hidden": None, "changes": RECIPE}
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Settings:
     layers: int = setting(4, "Layers.", min=1, panel="Model")
     names: tuple[str, ...] = setting((), "Names.")
@@ -104,118 +83,87 @@ class Settings:
 calls: list[Any] = []
 
 
-@command_of(work, more, flags=FLAGS)
 def command(
-    work: "partial[str]",
-    more: "partial[int]",
+    job: WorkJob,
+    parts: Annotated[dict[str, Any], JobOptions(PartsJob, only=("parts",))],
     extra: Annotated[int, typer.Option(help="Extra.")] = 1,
     json: Json = False,
 ) -> None:
-    calls.append((work, more, extra, json))
+    calls.append((job, parts, extra, json))
 
 
-def change(**options: Any) -> None:
+Changes = Annotated[
+    dict[str, Any], SettingOptions(Settings, panel="Run", flags={"names": "--name -n"})
+]
+
+
+def changing(changes: Changes) -> None:
     """Change the settings."""
-
-
-@command_of(
-    change,
-    flags={"options": SettingOptions(Settings, panel="Run", flags={"names": "--name -n"})},
-)
-def changing(change: "partial[None]") -> None:
-    calls.append(change.keywords)
+    calls.append(changes)
 
 
 def run(*words, of=command):
     calls.clear()
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command()(expand(of))
+    app.command()(typer_command(of))
     app(list(words), standalone_mode=False)
     return calls[0] if calls else None
 
 
-def test_a_sentence_of_the_docstring_is_the_help(capsys):
-    assert arguments_of(work)["file"] == "File of sentences, in `text` or CSV."
+def test_the_docstring_of_the_job_is_the_help_and_a_field_has_its_own(capsys):
     run("--help")
     shown = " ".join(capsys.readouterr().out.split())
-    assert (
-        "Do the `work`. It takes a while. Arguments" in shown
-        and "Raises" not in shown
-        and "--hidden" not in shown
-    )
-    assert (
-        "File of sentences, in `text` or CSV." in shown
-        and "How deep." in shown
-        and "Not shown" not in shown
-    )
+    assert "Do the `work`. It takes a while. Arguments" in shown
+    assert "File of sentences, in `text` or CSV." in shown and "How deep." in shown
+    assert not any(text in shown for text in ("Raises", "--inside", "Not offered"))
 
 
-def test_what_is_not_given_is_the_functions_default():
-    work, more, extra, json = run("in.txt")
-    assert (extra, json, more.keywords["file"], more.func) == (
-        1,
-        False,
-        "in.txt",
-        globals()["more"],
-    )
-    assert work() == "worked" and "parts" not in more.keywords and "rate" not in more.keywords
-    assert work.keywords.pop("model") == Choice() and work.keywords.pop("limits") == Limits()
-    assert work.keywords == {
-        "file": "in.txt",
-        "kind": "small",
-        "rate": None,
-        "with_text": True,
-        "tied": None,
-        "force": False,
-    }
+def test_what_is_not_given_is_the_jobs_default():
+    job, parts, extra, json = run("in.txt")
+    assert (parts, extra, json) == ({}, 1, False)
+    assert job == WorkJob("in.txt", Choice())
 
 
-def test_values_have_the_types_of_the_parameters(monkeypatch):
+def test_values_have_the_types_of_the_fields():
     RUNTIME.set(Runtime(device="cpu", dtype="float32", backend="onnx"))
     line = (
-        "in.txt -m cls --kind large --layers 1 --layers 2 -r 0.25 --no-text --no-tied --force"
-        " --depth 4"
+        "in.txt -m cls --kind large --layers 1 --layers 2 -r 0.25 --no-with-text --tied --depth 4"
     )
-    work, more, extra, json = run(
+    job, parts, extra, json = run(
         *line.split(), "--pooling", "last/avg", "--parts", "2", "--extra", "3", "--json"
     )
     RUNTIME.set(Runtime())
-    assert (extra, json, more()) == (3, True, 2)
-    assert work.keywords == {
-        "file": "in.txt",
-        "kind": "large",
-        "layers": [1, 2],
-        "rate": 0.25,
-        "with_text": False,
-        "tied": False,
-        "force": True,
-        "limits": Limits(4),
-        "pooling": "last/avg",
-        "model": Choice(
-            "cls", {"pooling": "last/avg"}, device="cpu", dtype="float32", backend="onnx"
-        ),
-    }
+    assert (parts, extra, json) == ({"parts": 2}, 3, True)
+    where = {"device": "cpu", "dtype": "float32", "backend": "onnx"}
+    model = Choice("cls", {"pooling": "last/avg"}, **where)
+    assert job == WorkJob(
+        "in.txt",
+        model,
+        kind="large",
+        layers=(1, 2),
+        rate=0.25,
+        with_text=False,
+        tied=True,
+        limits=Limits(4),
+    )
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("x", "--kind", "huge"), ("x", "--parts", "0"), ("x", "--hidden", "1")]
+    "words", [(), ("x", "--kind", "huge"), ("x", "--parts", "0"), ("x", "--inside", "1")]
 )
-def test_what_the_signature_does_not_allow_is_refused(words):
+def test_what_the_fields_do_not_allow_is_refused(words):
     with pytest.raises(Exception) as error:
         run(*words)
     assert hasattr(error.value, "format_message")
 
 
-def test_a_parameter_without_a_sentence_is_said():
-    def untold(value: int = 1) -> None:
-        """Do."""
+def test_a_field_without_a_type_that_can_be_typed_is_said():
+    @dataclass(frozen=True)
+    class Untyped(Job[None]):
+        value: object = option(None, "Any.")
 
-    @command_of(untold)
-    def show(call: "partial[None]") -> None:
-        call()
-
-    with pytest.raises(TypeError, match="parameter value has no sentence in Args"):
-        expand(show)
+    with pytest.raises(TypeError, match="field value has no type of an option"):
+        list(JobOptions(Untyped).options())
 
 
 @pytest.mark.parametrize(
