@@ -21,7 +21,12 @@ ROOT = Path(promptcli.__file__).parent
 OURS = ("cli/typer_commands.py",)
 #: Files with patterns that are made when they run: words of ours or of a model, which repeat
 #: nothing.
-OF_WORDS = {"backbones/tokenizer.py", "data/senteval.py", "serving/app.py"}
+OF_WORDS = {
+    "backbones/tokenizer.py",
+    "data/column_forms.py",
+    "data/senteval.py",
+    "serving/app.py",
+}
 #: Repetitions; they are doubled and trebled.
 SHORT = 24
 #: Steps that the third part of the repetitions may cost more than the second.

@@ -23,10 +23,12 @@ _FRONT_LINES = 1000
 _FRONT_CHARACTERS = 1 << 16
 _FIELDS = 32
 _LONGEST_FIELD = 300
-#: The line before front matter -> the lines that may end it, and the first line with a field.
+_YAML_FIELD = re.compile(r"""["']?[\w.$-][^:#]*:(\s|$)""")
+_TOML_FIELD = re.compile(r"""["']?[\w.-][^=]*=|\[""")
+#: The line before front matter -> the lines that may end it, and how its first line is told.
 _FRONT = {
-    "---": (("---", "..."), re.compile(r"""["']?[\w.$-][^:#]*:(\s|$)""")),
-    "+++": (("+++",), re.compile(r"""["']?[\w.-][^=]*=|\[""")),
+    "---": (("---", "..."), _YAML_FIELD.match),
+    "+++": (("+++",), _TOML_FIELD.match),
 }
 #: HTML whose line breaks count.
 _VERBATIM = re.compile(r"\s*<(pre|script|style|textarea)\b", re.IGNORECASE)
@@ -68,13 +70,13 @@ def read_front_matter(lines: Iterable[str]) -> tuple[FrontMatter | None, Iterato
     opening = head[0].rstrip() if head else ""
     if opening not in _FRONT:
         return None, chain(head, rest)
-    endings, field = _FRONT[opening]
+    endings, is_field = _FRONT[opening]
     for line in islice(rest, _FRONT_LINES):
         head.append(line)
         if line.rstrip() in endings:
             inside = head[1:-1]
             filled = [line for line in inside if line.strip() and not line.startswith("#")]
-            if not filled or field.match(filled[0]):
+            if not filled or is_field(filled[0]):
                 return _front_matter(opening, inside), chain(head, rest)
             break
     return None, chain(head, rest)
