@@ -822,7 +822,7 @@ def _batches(
             values = _readable(columns, values, name, "line", number, bad, row)
         numbers.append(number)
         cells.append(values)
-        size += sum(map(len, map(str, values)))
+        size += sum(map(_characters, values))
         if len(cells) == BATCH or size >= _CHARACTERS:
             yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers, bad)
             numbers = []
@@ -830,6 +830,15 @@ def _batches(
             size = 0
     if cells:
         yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers, bad)
+
+
+def _characters(value: Any) -> int:
+    """Return about how many characters a value has as a text."""
+    if type(value) is str:
+        return len(value)
+    if type(value) is dict:
+        return sum(map(_characters, value.values()))
+    return len(str(value))
 
 
 def _missing_field(row: Mapping[str, Any], columns: Columns) -> str | None:
@@ -1107,8 +1116,9 @@ def _cells_of(row: Mapping[str, Any]) -> Cells:
     """
     cells = list[tuple[str, str]]()
     for name, value in row.items():
-        as_json = isinstance(value, bool | list | dict)
-        if as_json:
+        if type(value) is str:  # as most are
+            text = value.strip()
+        elif isinstance(value, (bool, list, dict)):
             text = json.dumps(value, ensure_ascii=False, default=str)
         else:
             text = str(value).strip()

@@ -3,6 +3,8 @@ refused.
 """
 
 import json
+import subprocess
+import sys
 import threading
 
 import duckdb
@@ -572,3 +574,8 @@ def test_columns_of_a_frame_are_those_of_an_index():
         SentenceIndex.build(["a", "b"], encoder, columns={"year": [1]})
     with pytest.raises(UsageError, match="valid: sentences, encoder"):
         SentenceIndex.build(["a"], encoder, colums={})
+
+
+def test_nothing_imports_duckdb_before_there_is_a_condition():
+    code = "import sys, promptcli.index.file_search, promptcli.index.vector_index as _;"
+    subprocess.run([sys.executable, "-c", f"{code} assert 'duckdb' not in sys.modules"], check=True)
