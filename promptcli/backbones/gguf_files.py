@@ -8,24 +8,42 @@ import contextlib
 import functools
 import io
 import json
-from collections import Counter
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from promptcli.backbones.checking import opening, transformers
-from promptcli.errors import NotFoundError, UsageError, require, unknown
+from promptcli.backbones.checking import (
+    check_finite,
+    check_tensors,
+    check_vocabulary,
+    load_tokenizer,
+    opening,
+    transformers,
+)
+from promptcli.backbones.gguf_header import Header, read_header, rotary_factors, rotary_scaling
+from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.backbones.tokenizer_files import DEFINITION, SETTINGS
+from promptcli.errors import NotFoundError, UsageError, require
 from promptcli.notes import note
 from promptcli.settings import home_folder
+from promptcli.storage.documents import shown
 from promptcli.storage.files import sha256
 from promptcli.storage.folders import write_folder
+from promptcli.storage.tensors import disk_errors
 
 SUFFIX = ".gguf"
-#: Architectures, as the files call them, that transformers reads and that are families of ours.
-_ARCHITECTURES = ("gemma2", "gemma3", "gpt2", "llama", "qwen2", "qwen3")
 #: Types of weights that are kept as they are; all others are quantised, and fit into float16.
 _PLAIN = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 #: Written last: a folder without it is not complete.
 _MARK = "config.json"
+#: Special tokens, as tokenizers' settings call them -> as the files do.
+_SPECIALS = {
+    "bos_token": "bos",
+    "eos_token": "eos",
+    "unk_token": "unknown",
+    "pad_token": "padding",
+}
 
 
 def folder_of(name: str) -> Path:
@@ -46,68 +64,114 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
     within a process.
     """
     kept = home_folder() / "cache" / "gguf"
-    folder = kept / sha256(file)[:32]
+    # which was made of the file and of nothing else, and checked
+    folder = kept / f"{sha256(file)[:32]}-whole"
     if not (folder / _MARK).is_file():
-        with opening(f"the GGUF file {file.name}"):
-            [(weights, _)] = _types_of(file).most_common(1)
+        what = f"the GGUF file {file.name}"
+        with opening(what):
+            header = read_header(file)
+            [(weights, _)] = header.types.most_common(1)
             dtype = _PLAIN.get(weights, "float16")
-            kept.mkdir(parents=True, exist_ok=True)
-            with write_folder(folder) as temporary:
-                _convert(file, temporary, dtype)
+            model, definition = _read(file, header, dtype)
+            config = _configuration(file, header, model)
+        # outside, because a full disk is no fault of the file
+        kept.mkdir(parents=True, exist_ok=True)
+        with write_folder(folder) as temporary:
+            _write(temporary, model, definition, _specials(header))
+            with opening(what):
+                tokenizer = PieceTokenizer(load_tokenizer(temporary), what, causal=True)
+                check_vocabulary(what, temporary, tokenizer, len(header.tokens))
+            (temporary / _MARK).write_text(json.dumps(config, indent=2), encoding="utf-8")
         size = sum(path.stat().st_size for path in folder.iterdir())
         done = "are kept as" if weights in _PLAIN else "are dequantised to"
         note(f"{file.name}: {weights} weights {done} {dtype}, {size / 2**20:,.1f} MiB in {folder}")
     return folder
 
 
-def _types_of(file: Path) -> Counter[str]:
-    """Return how many weights a file has of each type; refuse what is no language model of ours."""
-    reader = _reader(file)
-    field = reader.fields.get("general.architecture")
-    if field is None:
-        raise UsageError(f"the GGUF file {file.name} names no architecture: it holds no model")
-    architecture = field.contents()
-    if architecture not in _ARCHITECTURES:
-        raise unknown(f"architecture of {file.name}", str(architecture), _ARCHITECTURES)
-    types = Counter[str]()
-    for tensor in reader.tensors:
-        types[tensor.tensor_type.name] += int(tensor.n_elements)
-    return types
+def _read(file: Path, header: Header, dtype: str) -> tuple[Any, dict[str, Any]]:
+    """Return the model of a file and the definition of its tokenizer.
 
-
-def _reader(file: Path) -> Any:
-    """Return the library's reader of a file; refuse one that it cannot read."""
-    from gguf import GGUF_MAGIC, GGUFReader
-
-    with file.open("rb") as opened:
-        magic = opened.read(4)
-    if magic != GGUF_MAGIC.to_bytes(4, "little"):
-        raise UsageError(
-            f"{file.name} is not a GGUF file: it does not begin with GGUF; give a model of"
-            " llama.cpp"
-        )
-    try:
-        return GGUFReader(file)
-    except (ValueError, LookupError, ArithmeticError, MemoryError):  # numpy's, mostly
-        size = file.stat().st_size
-        raise UsageError(
-            f"the GGUF file {file.name} is cut, damaged or of a later version: its {size:,} bytes"
-            " do not hold what its header lists; fetch it again"
-        ) from None
-
-
-def _convert(file: Path, folder: Path, dtype: str) -> None:
-    """Fill a folder with the model and the tokenizer of a GGUF file."""
-    given = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
+    Transformers also reads what lies beside the file, so it is read where it lies alone.
+    """
     library = transformers()
-    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar
-        model: Any = library.AutoModelForCausalLM.from_pretrained(file.parent, dtype=dtype, **given)
-        tokenizer = library.AutoTokenizer.from_pretrained(file.parent, **given)
+    with tempfile.TemporaryDirectory(prefix="promptcli-") as alone:
+        link = Path(alone, f"model{SUFFIX}")
+        try:
+            link.symlink_to(file)
+        except OSError:  # not everybody may make one on Windows
+            os.link(file, link)
+        given = {"gguf_file": link.name, "local_files_only": True, "trust_remote_code": False}
+        with contextlib.redirect_stderr(io.StringIO()):  # a progress bar
+            model, report = library.AutoModelForCausalLM.from_pretrained(
+                alone, dtype=dtype, output_loading_info=True, **given
+            )
+            tokenizer = library.AutoTokenizer.from_pretrained(alone, **given)
+    what = f"the GGUF file {header.name}"
+    check_tensors(what, missing=report["missing_keys"], mismatched=report["mismatched_keys"])
+    check_finite(what, model)
     model.hf_quantizer = None  # its weights are plain now, which transformers does not notice
     model.config.quantization_config = None
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    config = json.loads((folder / _MARK).read_text(encoding="utf-8"))
-    for field in ("quantization_config", "transformers_version"):  # not of the model
-        config.pop(field, None)
-    (folder / _MARK).write_text(json.dumps(config, indent=2), encoding="utf-8")
+    definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
+    return model, _of_file(what, definition, len(header.tokens))
+
+
+def _of_file(what: str, definition: dict[str, Any], size: int) -> dict[str, Any]:
+    """Return a tokenizer without the tokens that the library has put behind a vocabulary of a size:
+    those that its family has, and this file has not.
+    """
+    added = definition["added_tokens"]
+    foreign = [token["content"] for token in added if token["id"] >= size]
+    around = json.dumps(definition["post_processor"])
+    for text in foreign:
+        if json.dumps(text) in around:
+            raise UsageError(f"{what} has no {shown(text)}, which its tokenizer puts around texts")
+    model = definition["model"]
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, dict):
+        vocabulary = {text: number for text, number in vocabulary.items() if number < size}
+    if model.get("unk_token") in foreign:
+        model = {**model, "unk_token": None}
+    return {
+        **definition,
+        "added_tokens": [token for token in added if token["id"] < size],
+        "model": {**model, "vocab": vocabulary},
+    }
+
+
+def _specials(header: Header) -> dict[str, str]:
+    """Return the special tokens that a file names."""
+    texts = {name: header.special_token(number) for name, number in _SPECIALS.items()}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _configuration(file: Path, header: Header, model: Any) -> dict[str, Any]:
+    """Return the content of config.json, with the rotary frequencies of the file."""
+    config: dict[str, Any] = json.loads(model.config.to_json_string(use_diff=False))
+    for field in ("quantization_config", "transformers_version", "_name_or_path"):
+        config.pop(field, None)  # not of the model
+    scaling = rotary_scaling(header)
+    factors = rotary_factors(file, header)
+    if factors is not None:
+        # the same factors for texts of every length, and no other scale
+        scaling = {
+            "rope_type": "longrope",
+            "factor": 1.0,
+            "attention_factor": 1.0,
+            "short_factor": factors,
+            "long_factor": factors,
+            "original_max_position_embeddings": header.value("context_length"),
+        }
+    if scaling:
+        rotary = config["rope_parameters"]
+        rotary.get("full_attention", rotary).update(scaling)
+    return config
+
+
+def _write(folder: Path, model: Any, definition: dict[str, Any], specials: dict[str, str]) -> None:
+    """Fill a folder with a model and its tokenizer, all but its configuration."""
+    with disk_errors(folder):
+        model.save_pretrained(folder)
+    (folder / _MARK).unlink()
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **specials}
+    (folder / DEFINITION).write_text(json.dumps(definition), encoding="utf-8")
+    (folder / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")

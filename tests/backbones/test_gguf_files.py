@@ -1,7 +1,9 @@
 """GGUF files as backbones: equal to the checkpoint they were made from, and refused in one line."""
 
+import errno
 import json
 import logging
+import struct
 
 import numpy as np
 import pytest
@@ -12,8 +14,11 @@ import gguf
 
 import promptcli as pc
 from promptcli.backbones import gguf_files
+from promptcli.backbones.gguf_header import read_header, rotary_scaling
+from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.names import portable_name
 from promptcli.encoder.encoder import build_encoder
+from promptcli.errors import UsageError
 from promptcli.models.sentence_transformers_format import lowest_cosine
 from promptcli.recipe import Recipe
 from tests.embed_running import refused
@@ -94,7 +99,7 @@ def test_the_file_is_read_once_and_its_model_can_be_saved(qwen, tmp_path, monkey
     write_gguf(qwen, tmp_path / "tiny.gguf")
     vectors = pc.load(recipe_on(tmp_path / "tiny.gguf")).encode(SENTENCES)
     gguf_files._converted_folder.cache_clear()
-    monkeypatch.setattr(gguf_files, "_convert", None)
+    monkeypatch.setattr(gguf_files, "_read", None)
     again = pc.load(recipe_on(tmp_path / "tiny.gguf"))
     np.testing.assert_array_equal(again.encode(SENTENCES), vectors)
     again.save(tmp_path / "plain")
@@ -142,3 +147,225 @@ def test_what_is_no_model_of_ours_is_one_line(run, qwen, tmp_path, home, monkeyp
     assert refused(similarity("folder"), 2, "--backbone", str(folder / "model.gguf"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert refused(similarity("text.gguf"), 2, "gguf", ".[gguf]")
+
+
+_LAYER = {
+    "attn_norm": (32,),
+    "attn_q": (32, 32),
+    "attn_k": (16, 32),
+    "attn_v": (16, 32),
+    "attn_output": (32, 32),
+    "ffn_norm": (32,),
+    "ffn_gate": (64, 32),
+    "ffn_up": (64, 32),
+    "ffn_down": (32, 64),
+}
+_SPECIAL = ("<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>")
+_BYTES = [*range(33, 127), *range(161, 173), *range(174, 256)]
+
+
+def llama3(path, *, without=(), tensors=None, special=_SPECIAL, **values):
+    """Write a file of Llama 3's kind: bytes and a few merges, and no token <|endoftext|>.
+
+    ``values`` are further metadata, their dots written as two underscores, and replace ours.
+    """
+    random = np.random.default_rng(0)
+    rest = [chr(256 + place) for place in range(256 - len(_BYTES))]
+    merges = ["t h", "th e", "a t", "Ġ c"]
+    tokens = [*map(chr, _BYTES), *rest, *(merge.replace(" ", "") for merge in merges), *special]
+    sizes = {
+        "context_length": 64,
+        "embedding_length": 32,
+        "block_count": 1,
+        "feed_forward_length": 64,
+        "attention.head_count": 4,
+        "attention.head_count_kv": 2,
+        "rope.dimension_count": 8,
+    }
+    values = {f"llama.{name.replace('__', '.')}": value for name, value in values.items()}
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([1] * (len(tokens) - len(special)) + [3] * len(special))
+    writer.add_token_merges(merges)
+    if special:
+        writer.add_bos_token_id(len(tokens) - len(special))
+        writer.add_eos_token_id(len(tokens) - 1)
+    writer.add_float32("llama.rope.freq_base", 10000.0)
+    writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+    for name, value in ({f"llama.{name}": size for name, size in sizes.items()} | values).items():
+        if isinstance(value, str):
+            writer.add_string(name, value)
+        elif isinstance(value, float):
+            writer.add_float32(name, value)
+        elif value is not None:
+            writer.add_uint32(name, value)
+    shapes = {"token_embd": (len(tokens), 32), "output_norm": (32,)}
+    shapes |= {f"blk.0.{name}": shape for name, shape in _LAYER.items()}
+    stored = {
+        f"{name}.weight": random.normal(size=shape).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    for name, tensor in (stored | (tensors or {})).items():
+        if name not in without:
+            writer.add_tensor(name, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_a_file_of_llama_3_s_kind_opens_with_its_own_special_tokens(tmp_path):
+    (tmp_path / "special_tokens_map.json").write_text('{"bos_token": "the", "eos_token": "the"}')
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "the", "add_bos_token": true}')
+    (tmp_path / "added_tokens.json").write_text('{"<neighbour>": 999}')
+    tokens = load_backbone(str(llama3(tmp_path / "a.gguf"))).tokenizer
+    assert tokens.size == 256 + 4 + len(_SPECIAL) == tokens.highest + 1
+    [folder] = (tmp_path / "home" / "cache" / "gguf").iterdir()
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    assert (settings["bos_token"], settings["eos_token"]) == (_SPECIAL[0], _SPECIAL[-1])
+    assert "<neighbour>" not in (folder / "tokenizer.json").read_text()
+
+
+def test_rotary_factors_divide_the_frequencies(tmp_path):
+    factors = np.array([1, 2, 4, 8], np.float32)
+    path = llama3(tmp_path / "a.gguf", tensors={"rope_freqs.weight": factors})
+    plain = load_backbone(str(llama3(tmp_path / "b.gguf"))).model.rotary_emb.inv_freq
+    scaled = load_backbone(str(path)).model.rotary_emb
+    np.testing.assert_allclose(scaled.inv_freq.numpy(), plain.numpy() / factors, rtol=1e-6)
+    assert scaled.attention_scaling == 1
+
+
+def test_linear_scaling_divides_the_positions(tmp_path):
+    given = {"rope__scaling__type": "linear", "rope__scaling__factor": 4.0}
+    plain = load_backbone(str(llama3(tmp_path / "b.gguf"))).model.rotary_emb.inv_freq
+    scaled = load_backbone(str(llama3(tmp_path / "a.gguf", **given))).model.rotary_emb.inv_freq
+    np.testing.assert_allclose(scaled, plain / 4, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("values", "scaling"),
+    [
+        ({}, {}),
+        ({"rope__scaling__type": "none"}, {}),
+        ({"rope__scale_linear": 2.0}, {"rope_type": "linear", "factor": 2.0}),
+        (
+            {
+                "rope__scaling__type": "yarn",
+                "rope__scaling__factor": 4.0,
+                "rope__scaling__original_context_length": 32,
+            },
+            {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32},
+        ),
+    ],
+)
+def test_scaling_is_that_of_transformers(values, scaling, tmp_path):
+    assert rotary_scaling(read_header(llama3(tmp_path / "a.gguf", **values))) == scaling
+
+
+#: What is wrong with a file -> a word of the message.
+WRONG = {
+    "missing": ({"without": ["blk.0.ffn_up.weight"]}, "lacks 1 of its tensors .*blk.0.ffn_up"),
+    "no layer": ({"block_count": 2}, "lacks 9 of its tensors .*blk.1.attn_norm"),
+    "no embeddings": ({"without": ["token_embd.weight"]}, "token_embd.weight"),
+    "no size": ({"embedding_length": None}, "no llama.embedding_length"),
+    "no norm": ({"attention__layer_norm_rms_epsilon": 0}, "no llama.attention.layer_norm_rms"),
+    "many layers": ({"block_count": 1 << 31}, "layers"),
+    "no tokens": ({"embedding_length": 0}, "embedding_length"),
+    "other size": ({"feed_forward_length": 96}, "blk.0.ffn_gate.weight of shape 32 x 64"),
+    "other heads": ({"attention__head_count_kv": 4}, "blk.0.attn_k.weight of shape"),
+    "surplus": (
+        {"tensors": {"blk.0.attn_q.bias": np.ones(32, np.float32)}},
+        "'blk.0.attn_q.bias', for which llama has no place",
+    ),
+    "long factors": (
+        {"tensors": {"rope_factors_long.weight": np.ones(4, np.float32)}},
+        "rope_factors_long",
+    ),
+    "number of factors": (
+        {"tensors": {"rope_freqs.weight": np.ones(3, np.float32)}},
+        "rope_freqs",
+    ),
+    "scaling": ({"rope__scaling__type": "longrope"}, "scaling.type 'longrope'"),
+    "no original": (
+        {"rope__scaling__type": "yarn", "rope__scaling__factor": 2.0},
+        "original_context_length",
+    ),
+    "attention factor": ({"rope__scaling__attn_factor": 2.0}, "scaling.attn_factor"),
+    "other rotary width": ({"rope__dimension_count": 4}, "rope.dimension_count 4"),
+    "factor": (
+        {"rope__scaling__type": "linear", "rope__scaling__factor": float("nan")},
+        "scaling.factor",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_file_that_is_no_whole_model_is_refused_by_its_header(wrong, tmp_path):
+    changes, message = WRONG[wrong]
+    with pytest.raises(UsageError, match=message):
+        read_header(llama3(tmp_path / "a.gguf", **changes))
+
+
+def _text(value):
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def _raw(*, tensors=0, values=2, last=b"", after=b""):
+    start = b"GGUF" + struct.pack("<IQQ", 3, tensors, values)
+    architecture = _text("general.architecture") + struct.pack("<I", 8) + _text("llama")
+    return start + architecture + last + after
+
+
+_ARRAY = _text("x") + struct.pack("<I", 9)
+DAMAGED = {
+    "endless array": _raw(last=_ARRAY + struct.pack("<IQ", 0, 1 << 62)),
+    "long array": _raw(last=_ARRAY + struct.pack("<IQ", 0, 5_000_000), after=bytes(5_000_000)),
+    "array of arrays": _raw(last=_ARRAY + struct.pack("<IQ", 9, 3), after=bytes(99)),
+    "endless texts": _raw(last=_ARRAY + struct.pack("<IQ", 8, 1 << 61), after=bytes(99)),
+    "many values": _raw(values=1 << 60),
+    "many tensors": _raw(values=1, tensors=1 << 60),
+    "long text": _raw(last=struct.pack("<Q", 1 << 63)),
+    "many axes": _raw(
+        values=1, tensors=1, after=_text("a") + struct.pack("<I", 1 << 31) + bytes(99)
+    ),
+    "no size": _raw(
+        values=1, tensors=1, after=_text("a") + struct.pack("<IQIQ", 1, 0, 0, 0) + bytes(64)
+    ),
+    "unknown type": _raw(
+        values=1, tensors=1, after=_text("a") + struct.pack("<IQIQ", 1, 1, 99, 0) + bytes(64)
+    ),
+    "behind the end": _raw(
+        values=1, tensors=1, after=_text("a") + struct.pack("<IQIQ", 1, 1, 0, 1 << 62) + bytes(64)
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_counts_and_sizes_are_compared_with_the_length_of_the_file(damage, tmp_path):
+    path = tmp_path / "a.gguf"
+    path.write_bytes(DAMAGED[damage])
+    with pytest.raises(UsageError, match="fetch"):
+        read_header(path)
+
+
+def test_a_refused_file_is_not_kept_and_a_full_disk_is_not_its_fault(tmp_path, monkeypatch):
+    path = str(llama3(tmp_path / "a.gguf"))
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space") as raised:
+        patched.setattr(gguf_files, "_write", full)
+        gguf_files.folder_of(path)
+    assert not isinstance(raised.value, UsageError)
+
+    def refused(*_, **__):
+        raise UsageError("not of one model")
+
+    with monkeypatch.context() as patched, pytest.raises(UsageError, match="one model"):
+        patched.setattr(gguf_files, "check_vocabulary", refused)
+        gguf_files.folder_of(path)
+    assert not list((tmp_path / "home" / "cache" / "gguf").iterdir())
+    assert gguf_files.folder_of(path).is_dir()
