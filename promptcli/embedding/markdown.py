@@ -43,7 +43,7 @@ class Heading(NamedTuple):
     title: str
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """A line that is of no heading."""
 
     number: int  #: from 1
@@ -131,7 +131,7 @@ def _nested(value: Any) -> bool:
     return isinstance(value, list | dict | set | tuple)
 
 
-def outline(lines: Iterable[str], first: int = 1) -> Iterator[Heading | Line]:
+def outline(lines: Iterable[str], first: int = 1) -> Iterator[Heading | TextLine]:
     """Yield the headings of a text and its other lines, in order.
 
     Lines are read when they are needed.
@@ -194,7 +194,7 @@ def _last_block(tokens: "Sequence[Token]") -> int:
 
 def _elements(
     lines: Sequence[str], tokens: "Sequence[Token]", first: int
-) -> Iterator[Heading | Line]:
+) -> Iterator[Heading | TextLine]:
     headings = dict[int, tuple[int, int, str]]()
     verbatim = set[int]()
     for place, token in enumerate(tokens):
@@ -213,5 +213,5 @@ def _elements(
             yield Heading(first + number, first + end - 1, level, title)
             number = end
         else:
-            yield Line(first + number, lines[number], number in verbatim)
+            yield TextLine(first + number, lines[number], number in verbatim)
             number += 1
