@@ -27,7 +27,7 @@ from promptcli.backbones.tokenizer_files import DEFINITION, SETTINGS
 from promptcli.errors import NotFoundError, UsageError, require
 from promptcli.notes import note
 from promptcli.settings import home_folder
-from promptcli.storage.documents import shown
+from promptcli.storage.documents import shorten
 from promptcli.storage.files import sha256
 from promptcli.storage.folders import write_folder
 from promptcli.storage.tensors import disk_errors
@@ -124,7 +124,9 @@ def _of_file(what: str, definition: dict[str, Any], size: int) -> dict[str, Any]
     around = json.dumps(definition["post_processor"])
     for text in foreign:
         if json.dumps(text) in around:
-            raise UsageError(f"{what} has no {shown(text)}, which its tokenizer puts around texts")
+            raise UsageError(
+                f"{what} has no {shorten(text)}, which its tokenizer puts around texts"
+            )
     model = definition["model"]
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
