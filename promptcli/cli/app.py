@@ -34,6 +34,7 @@ from promptcli.cli.options import RUNTIME, Runtime, written_name
 from promptcli.cli.stopping import Terminated, interruptible
 from promptcli.cli.typer_commands import fields_by_set, prose, typer_command
 from promptcli.cli.usage_lines import source, typed, usage_line
+from promptcli.cli.visible import visible_lines
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, left_by, one_line
 from promptcli.notes import command_typed, stages_shown, without_network
 from promptcli.serving.worker import computing
@@ -182,7 +183,7 @@ class Command(TyperCommand):
             heading, rows = getattr(self.load(), self.help_tail)(ctx.meta.get("words", ()))
             table = Table.grid(padding=(0, 2))
             for row in rows:
-                table.add_row(*map(Text, row))
+                table.add_row(*(Text(visible_lines(cell)) for cell in row))
             Console().print(Panel(table, title=heading, title_align="left", border_style="dim"))
 
 

@@ -31,6 +31,7 @@ from rich.text import Text
 
 from promptcli.cli.grids import Grid
 from promptcli.cli.options import RUNTIME
+from promptcli.cli.visible import visible, visible_json, visible_lines, visible_styled
 from promptcli.errors import short_line
 from promptcli.notes import LOG
 
@@ -59,12 +60,13 @@ def say(message: str) -> None:
 
     A terminal shows it wrapped between words.
     """
-    err.print(short_line(as_typed(message)), markup=False, soft_wrap=not err.is_terminal)
+    line = visible(short_line(as_typed(message)))
+    err.print(line, markup=False, soft_wrap=not err.is_terminal)
 
 
 def agrees(question: str) -> bool:
     """Ask a yes-or-no question at a terminal, no by default; in a script the answer is no."""
-    return sys.stdin.isatty() and err.is_terminal and typer.confirm(question, err=True)
+    return sys.stdin.isatty() and err.is_terminal and typer.confirm(visible(question), err=True)
 
 
 def as_typed(message: str) -> str:
@@ -120,14 +122,25 @@ def terminal_width() -> int | None:
 
 
 def result(line: str) -> None:
-    """Write one line of result to stdout, unchanged."""
-    sys.stdout.write(line + "\n")
+    """Write one line of result to stdout."""
+    sys.stdout.write(visible(line) + "\n")
+
+
+def result_document(text: str) -> None:
+    """Write a result of several lines, such as a CSV, to stdout."""
+    sys.stdout.write(visible_lines(text) + "\n")
+
+
+def result_styled(line: Text) -> None:
+    """Write a line of result in several styles to stdout."""
+    out.print(visible_styled(line))
 
 
 def result_json(value: Any) -> None:
     """Write one JSON document on one line to stdout."""
     unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    result(json.dumps(value, ensure_ascii=not unicode, default=_plain))
+    document = json.dumps(value, ensure_ascii=not unicode, default=_plain)
+    sys.stdout.write(visible_json(document) + "\n")
 
 
 def _plain(value: Any) -> Any:
@@ -150,9 +163,9 @@ def show(*parts: RenderableType) -> None:
     wide = Console(width=terminal_width() or 100_000, highlight=False, emoji=False, markup=False)
     with wide.capture() as captured:
         for part in parts:
-            wide.print(part)
-    for line in captured.get().splitlines():
-        result(line.rstrip())
+            wide.print(visible(part) if isinstance(part, str) else part)
+    for line in captured.get().splitlines():  # with the styles of a terminal
+        sys.stdout.write(line.rstrip() + "\n")
 
 
 def result_lines(label: str, text: str) -> None:
@@ -200,8 +213,8 @@ class ProgressBar:
 
     def __init__(self, bar: Progress, label: str, total: int | None) -> None:
         self._bar = bar
-        self._task = bar.add_task(label, total=total)
-        self._label = label
+        self._label = visible(label)
+        self._task = bar.add_task(self._label, total=total)
         self._shown = time.monotonic()
 
     def __call__(self, done: float) -> None:
@@ -213,7 +226,7 @@ class ProgressBar:
 
     def describe(self, text: str) -> None:
         """Show a text after the label."""
-        self._bar.update(self._task, description=f"{self._label}  {text}")
+        self._bar.update(self._task, description=f"{self._label}  {visible(text)}")
 
 
 def _progress_line(task: Task) -> str:
@@ -232,7 +245,7 @@ def _progress_line(task: Task) -> str:
 def progress(label: str, total: int | None) -> Iterator[ProgressBar]:
     """Show on stderr how far a stage is while the block runs; ``total`` is None if unknown."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         _Rate(),

@@ -10,6 +10,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from promptcli.cli.visible import visible
+
 #: A cell of a column of numbers, which is aligned on the right.
 _NUMBER = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?[%*]?|<0\.001|-?")
 _GAP = 2
@@ -73,11 +75,15 @@ class Grid:
         return Measurement(1, options.max_width)
 
     def _columns(self) -> list[_Column]:
+        heads = list(map(visible, self.heads))
         if not self.rows:
-            return [_Column(head, []) for head in self.heads]
-        heads = self.heads or [""] * len(self.rows[0])
+            return [_Column(head, []) for head in heads]
+        heads = heads or [""] * len(self.rows[0])
         cells = zip(*self.rows, strict=True)
-        return [_Column(head, list(column)) for head, column in zip(heads, cells, strict=True)]
+        return [
+            _Column(head, list(map(visible, column)))
+            for head, column in zip(heads, cells, strict=True)
+        ]
 
 
 #: A score as it is printed; an interval or a dash is none.

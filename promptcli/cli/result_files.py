@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.text import Text
 
-from promptcli.cli.console import out, result, result_json, show
+from promptcli.cli.console import result_document, result_json, result_styled, show
 from promptcli.cli.grids import Grid
 from promptcli.errors import UsageError, look_up
 from promptcli.settings import setting
@@ -83,7 +83,7 @@ def _print_table(report: Report) -> None:
     for part in report.parts:
         if isinstance(part, list):
             for line in part:
-                out.print(line)
+                result_styled(line)
         else:
             show(part)
 
@@ -178,9 +178,9 @@ def latex_text(text: str) -> str:
 #: By the names that ``--format`` takes: prints a result.
 FORMATS: dict[str, Callable[[Report], None]] = {
     "table": _print_table,
-    "markdown": lambda report: result(_markdown(report).rstrip("\n")),
-    "latex": lambda report: result(_latex(report).rstrip("\n")),
-    "csv": lambda report: result(_csv(report).rstrip("\n")),
+    "markdown": lambda report: result_document(_markdown(report).rstrip("\n")),
+    "latex": lambda report: result_document(_latex(report).rstrip("\n")),
+    "csv": lambda report: result_document(_csv(report).rstrip("\n")),
     "json": _print_json,
 }
 

@@ -10,7 +10,7 @@ import typer
 
 from promptcli.analysis import ANALYSES, AnalyzeJob
 from promptcli.cli import maps, pictures
-from promptcli.cli.console import note, out, result_json, result_table, terminal_width
+from promptcli.cli.console import note, result_json, result_styled, result_table, terminal_width
 from promptcli.cli.options import (
     Json,
     RecipeGiven,
@@ -158,7 +158,7 @@ def analyze(
     note(said)
     if display.token_map:
         for line in token_map(shown.only.tokens, shown.only.matrix.tolist(), terminal_width()):
-            out.print(line)
+            result_styled(line)
     result_table(heads, list(cells))
 
 

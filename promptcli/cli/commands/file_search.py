@@ -3,6 +3,7 @@
 It imports nothing of an index (FAISS, Arrow's functions): it answers at once.
 """
 
+import re
 from dataclasses import asdict
 
 from promptcli.cli import console
@@ -11,6 +12,8 @@ from promptcli.index.file_search import Line, SearchFilesJob
 from promptcli.index.options import reaches
 
 _BELOW_ONE = 0.9999
+#: Breaks of lines and pages, and tabs.
+_BREAKS = re.compile("[\t-\r\x85\u2028\u2029]")
 _LONGEST = 1000  # characters of a text that are printed; `--json` prints all
 
 
@@ -58,7 +61,7 @@ def score_text(score: float) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text without control characters, cut to what a screen holds."""
+    """Return a text on one line, cut to what a screen holds."""
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}…"
-    return "".join(character if character.isprintable() else " " for character in text)
+    return _BREAKS.sub(" ", text)

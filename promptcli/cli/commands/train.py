@@ -17,6 +17,7 @@ from promptcli.cli.console import (
     note,
     only_results_on_stdout,
     result,
+    result_document,
     result_json,
     result_table,
 )
@@ -145,7 +146,7 @@ def train(
             return
         several = {"seeds": seeds, "sweep": sweep, "trials": count}
         swept = {*trials[0], *(space or {})}
-        result(as_toml({**_options_of(job, shown), **several, **_settings_of(shown, swept)}))
+        result_document(as_toml({**_options_of(job, shown), **several, **_settings_of(shown, swept)}))
         return
     begun_search = None
     if job.resume and not (sweep or seeds):

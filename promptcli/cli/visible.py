@@ -1,0 +1,46 @@
+"""What a terminal would obey becomes visible signs: names, columns, texts and values of strangers.
+
+Each sign takes the place of one character, so that styles and columns stay where they are.
+"""
+
+import re
+
+from rich.text import Text
+
+_NOT_SHOWN = "\N{REPLACEMENT CHARACTER}"
+#: Marks and overrides of the direction of writing, which reorder the letters of a line.
+_DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_SEPARATORS = (0x2028, 0x2029)  #: of lines and paragraphs
+#: ESC becomes the picture of its name, and so do BEL, CR, LF and DEL; a tab stays.
+_SIGNS = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) != "\t"}
+_SIGNS[0x7F] = "\N{SYMBOL FOR DELETE}"
+_SIGNS |= dict.fromkeys((*range(0x80, 0xA0), *_DIRECTIONS, *_SEPARATORS), _NOT_SHOWN)
+#: Control characters that JSON may hold as they are.
+_IN_JSON = re.compile("[\x7f-\x9f]")
+
+
+def visible(text: str) -> str:
+    """Return a text as one line without characters that a terminal obeys.
+
+    Example:
+        >>> visible("a" + chr(27) + "[2J.txt")
+        'a␛[2J.txt'
+    """
+    return text.translate(_SIGNS)
+
+
+def visible_lines(text: str) -> str:
+    """Return a text of several lines, each as ``visible`` returns it."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def visible_styled(text: Text) -> Text:
+    """Return a line of several styles as ``visible`` returns its text."""
+    shown = text.copy()
+    shown.plain = visible(text.plain)
+    return shown
+
+
+def visible_json(document: str) -> str:
+    """Return JSON of the same value whose control characters are escaped."""
+    return _IN_JSON.sub(lambda sign: f"\\u{ord(sign[0]):04x}", document)
