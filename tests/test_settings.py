@@ -123,7 +123,7 @@ def test_bare_commands_say_what_they_assume(run, tmp_path):
     lines = tmp_path / "lines.txt"
     lines.write_text("a dog runs\nthe red house\n")
     ran = run("embed", lines, "--offline")
-    assert ran.err.count("using the default model mini") == 1
+    assert ran.err.count("using the default model mini (English)") == 1
     assert "default model" not in run("embed", lines, "--force", "--model", "cls", "--offline").err
     ran = run("eval", "--model", "cls", "--offline")
     assert ran.code == 0

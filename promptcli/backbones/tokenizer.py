@@ -144,6 +144,8 @@ _PUNCTUATION = re.escape(string.punctuation)
 _WORDS = re.compile(f"[^ {_PUNCTUATION}]+|[{_PUNCTUATION}]")
 _MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
 _WORDS_A_TEXT = 32
+_A_WORD = re.compile(r"[^\W\d_]+")  #: for counts of pieces
+_OF_UNKNOWN = 3  #: pieces that stand for an unknown token
 _INTEGER = "i"  #: a packed id
 #: Scripts (the first word of a letter's Unicode name) whose signs are words or syllables, often
 #: tokens by themselves.
@@ -353,6 +355,18 @@ class PieceTokenizer:
                     tokens_at[start] += 1
             unknown += sum(_is_split(text, place, count) for place, count in tokens_at.items())
         return unknown, sum(map(_letters, texts))
+
+    def pieces_per_word(self, texts: Sequence[str]) -> float:
+        """Return how many tokens a word has on average; an unknown token counts as three."""
+        words = 0
+        pieces = 0
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        for text, encoding in zip(texts, encodings, strict=True):
+            words += len(_A_WORD.findall(text))
+            for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+                if any(map(str.isalpha, text[start:end])):
+                    pieces += _OF_UNKNOWN if token == self.unk else 1
+        return pieces / max(words, 1)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_words": {}, "_held": 0}

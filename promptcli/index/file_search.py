@@ -121,7 +121,7 @@ class SearchFilesJob(Job[list[Line]]):
     verbose: bool = option(False, "Name every file that is left out, with the reason.")
 
     def run(self) -> list[Line]:
-        from promptcli.models.loading import open_encoder
+        from promptcli.models.loading import open_encoder, with_language
 
         if not self.query.strip():
             raise UsageError("the query is empty; give a few words, or a sentence")
@@ -173,7 +173,7 @@ class SearchFilesJob(Job[list[Line]]):
             skipped = f"; {skipped}"
         if not count and condition is None:
             raise UsageError(f"no line to search in {', '.join(names)}{skipped}")
-        by = f" with {encoder.name}" if encoder.name else ""
+        by = f" with {with_language(encoder.name)}" if encoder.name else ""
         read = counted(len(found.files) - len(found.unreadable), "file")
         note(f"searched {counted(count, reader.unit)} of {read}{by}{skipped}")
         return [

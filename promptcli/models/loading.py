@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 #: An encoder, or what ``load`` takes.
 Model = Encoder | Entry | Recipe | Choice | str | Path
 DEFAULT = "mini"  #: the entry if nothing is chosen
+SHIPPED_ENCODERS = ("mini", "mini-static")
 #: likeness (difflib) from which a word is a known name, mistyped; the hub is not asked
 _MISTYPED = 0.75
 _NAMED = 5  #: models that a message names
@@ -47,6 +48,11 @@ _NAMED = 5  #: models that a message names
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
 #: a list of sentences, or a name for them: ``demo``, a task, a file
 Sentences = str | Path | Sequence[str]
+
+
+def with_language(name: str) -> str:
+    """Return a model's name, that of a shipped one with its language."""
+    return f"{name} (English)" if name in SHIPPED_ENCODERS else name
 
 
 def open_registry() -> Registry:
@@ -435,13 +441,14 @@ class _Opening:
         plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
         if not model.changes:
             if entry.name == DEFAULT:
-                used = f"the default model {DEFAULT}"
+                used = f"the default model {with_language(DEFAULT)}"
             else:
                 used = plain
             note(f"using {used}; choose another with `model` NAME")
         elif not entry.tensors:  # the changes leave nothing of the default entry
+            default = with_language(DEFAULT)
             note(
-                f"using {plain}, not the default model {DEFAULT}; choose another with `model` NAME"
+                f"using {plain}, not the default model {default}; choose another with `model` NAME"
             )
 
 

@@ -146,7 +146,9 @@ def train(
             return
         several = {"seeds": seeds, "sweep": sweep, "trials": count}
         swept = {*trials[0], *(space or {})}
-        result_document(as_toml({**_options_of(job, shown), **several, **_settings_of(shown, swept)}))
+        result_document(
+            as_toml({**_options_of(job, shown), **several, **_settings_of(shown, swept)})
+        )
         return
     begun_search = None
     if job.resume and not (sweep or seeds):
