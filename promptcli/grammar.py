@@ -10,11 +10,11 @@ the rules.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 
 from promptcli.errors import UsageError, unknown
 from promptcli.named_templates import SLOT, mask_in
+from promptcli.values import value
 
 _WHOLE = "[0-9]{1,18}"
 _DECIMAL = rf"{_WHOLE}(?:\.{_WHOLE})?"
@@ -42,7 +42,7 @@ class NamedSpec(Spec):
         return self.name if self.argument is None else f"{self.name}:{self.argument}"
 
 
-@dataclass(frozen=True)
+@value
 class AttentionHead:
     """One head: ``LAYER-HEAD``, both numbers from 1."""
 
@@ -53,7 +53,7 @@ class AttentionHead:
         return f"{self.layer}-{self.head}"
 
 
-@dataclass(frozen=True)
+@value
 class LayerRange:
     """Layers by two numbers, ``FIRST-LAST``; the part that has them says from where they count."""
 
@@ -86,7 +86,7 @@ class PromptSpec(Spec):
         return all(map(mask_in, self.templates))
 
 
-@dataclass(frozen=True)
+@value
 class TemplateSpec(PromptSpec):
     """A template, or its name; also the ``NAME:ARGUMENT`` of a prompt that a package adds."""
 
@@ -120,7 +120,7 @@ class NamedPromptSpec(NamedSpec, PromptSpec):
     """A prompt that is more than words: ``NAME:ARGUMENT``."""
 
 
-@dataclass(frozen=True)
+@value
 class AddedSpec(NamedPromptSpec):
     """``NAME:TEXT``: a prompt that a package adds."""
 
@@ -136,7 +136,7 @@ class AddedSpec(NamedPromptSpec):
         return (self.text,)
 
 
-@dataclass(frozen=True)
+@value
 class DeepPrefixSpec(NamedPromptSpec):
     """``deep-prefix:P``: P learned keys and values in front of every layer's own."""
 
@@ -165,7 +165,7 @@ class DeepPrefixSpec(NamedPromptSpec):
         return cls(int(argument))
 
 
-@dataclass(frozen=True)
+@value
 class SoftTemplateSpec(NamedPromptSpec):
     """``soft-template:TEMPLATE``: a template whose words are learned vectors."""
 
@@ -181,14 +181,14 @@ class SoftTemplateSpec(NamedPromptSpec):
         return (self.text,)
 
 
-@dataclass(frozen=True)
+@value
 class SoftTemplateLookupSpec(SoftTemplateSpec):
     """``soft-template-lookup:TEMPLATE``: the same, where OptiPrompt's published code puts them."""
 
     name = "soft-template-lookup"
 
 
-@dataclass(frozen=True)
+@value
 class TokenPrependingSpec(NamedPromptSpec):
     """``token-prepending:[START-EXIT:]TEMPLATE``, layers START <= l < EXIT, from 0."""
 
@@ -212,7 +212,7 @@ class TokenPrependingSpec(NamedPromptSpec):
         return cls(LayerRange(int(match[1]), int(match[2])), match[3])
 
 
-@dataclass(frozen=True)
+@value
 class Rerouted:
     """Where and how strongly ``kv`` lets tokens attend to the last one: ``START-EXIT;BIAS``."""
 
@@ -223,7 +223,7 @@ class Rerouted:
         return f"{self.layers};{_number(self.bias)}"
 
 
-@dataclass(frozen=True)
+@value
 class KVSpec(NamedPromptSpec):
     """``kv:[START-EXIT;BIAS:]TEMPLATE``."""
 
@@ -248,7 +248,7 @@ class KVSpec(NamedPromptSpec):
         return cls(Rerouted(layers, float(match[3])), match[4])
 
 
-@dataclass(frozen=True)
+@value
 class Subtraction:
     """Where and how ``contrastive`` subtracts: ``LAYER:C`` or ``LAYER:C:norm``."""
 
@@ -261,7 +261,7 @@ class Subtraction:
         return f"{self.layer}:{_number(self.factor)}{norm}"
 
 
-@dataclass(frozen=True)
+@value
 class ContrastiveSpec(NamedPromptSpec):
     """``contrastive:[LAYER:C[:norm]:]PROMPT || AUXILIARY``."""
 
@@ -295,7 +295,7 @@ class ContrastiveSpec(NamedPromptSpec):
         return cls(subtraction, _parse_single(match[4]), _parse_single(match[5]))
 
 
-@dataclass(frozen=True)
+@value
 class ReversedSpec(NamedPromptSpec):
     """``reversed:PROMPT``: the words of the sentence in reverse order."""
 
@@ -315,7 +315,7 @@ class ReversedSpec(NamedPromptSpec):
         return cls(_parse_single(argument))
 
 
-@dataclass(frozen=True)
+@value
 class MeanSpec(NamedPromptSpec):
     """``mean:PROMPT || PROMPT || ...``: prompts whose vectors are averaged."""
 
@@ -379,7 +379,7 @@ class StatesSpec(NamedSpec):
     """Which states of the backbone a pooling reads."""
 
 
-@dataclass(frozen=True)
+@value
 class PlainStatesSpec(StatesSpec):
     """``NAME`` or ``NAME:TEXT``."""
 
@@ -391,7 +391,7 @@ class PlainStatesSpec(StatesSpec):
         return self.text
 
 
-@dataclass(frozen=True)
+@value
 class FirstLastSpec(StatesSpec):
     """``first-last[:K]``: the mean of hidden states K, 0 or 1, and the last."""
 
@@ -412,7 +412,7 @@ class FirstLastSpec(StatesSpec):
         return cls(None if argument is None else int(argument))
 
 
-@dataclass(frozen=True)
+@value
 class LayerSpec(StatesSpec):
     """``layer-K``: 0 the embedding layer, L the last one; from the end ``layer--1``."""
 
@@ -436,7 +436,7 @@ class LayerSpec(StatesSpec):
         return cls(int(argument))
 
 
-@dataclass(frozen=True)
+@value
 class AttentionSpec(StatesSpec):
     """``attention[:A-B]``: the attention's output, summed over the layers A to B, from 1."""
 
@@ -471,7 +471,7 @@ class WeightsSpec(NamedSpec):
     """How a pooling weighs the states of the tokens."""
 
 
-@dataclass(frozen=True)
+@value
 class PlainWeightsSpec(WeightsSpec):
     """``NAME`` or ``NAME:TEXT``."""
 
@@ -483,7 +483,7 @@ class PlainWeightsSpec(WeightsSpec):
         return self.text
 
 
-@dataclass(frozen=True)
+@value
 class MaskSpec(WeightsSpec):
     """``mask[:K]``: the K-th mask of the template, from 1."""
 
@@ -505,7 +505,7 @@ class MaskSpec(WeightsSpec):
         return cls(int(slot))
 
 
-@dataclass(frozen=True)
+@value
 class DittoSpec(WeightsSpec):
     """``ditto[:LAYER-HEAD]``."""
 
@@ -528,7 +528,7 @@ class DittoSpec(WeightsSpec):
         return cls(AttentionHead(int(match[1]), int(match[2])))
 
 
-@dataclass(frozen=True)
+@value
 class SlotAttentionSpec(WeightsSpec):
     """``slot-attention[:LAYER-HEAD][;ALPHA]``."""
 
@@ -562,7 +562,7 @@ class SlotAttentionSpec(WeightsSpec):
         return cls(head, alpha)
 
 
-@dataclass(frozen=True)
+@value
 class FromSpec(WeightsSpec):
     """``from:K;WEIGHTS``: other weights on the tokens from the K-th on, from 0."""
 
@@ -590,7 +590,7 @@ _WEIGHTS: dict[str, Callable[[str | None], WeightsSpec]] = {
 }
 
 
-@dataclass(frozen=True)
+@value
 class PoolingSpec:
     """``STATES/WEIGHTS``, or ``STATES/WEIGHTS+WEIGHTS``: several vectors side by side."""
 
@@ -692,7 +692,7 @@ class TransformSpec(NamedSpec):
     """What is done to a vector after pooling."""
 
 
-@dataclass(frozen=True)
+@value
 class PlainTransformSpec(TransformSpec):
     """``NAME`` or ``NAME:TEXT``."""
 
@@ -704,7 +704,7 @@ class PlainTransformSpec(TransformSpec):
         return self.text
 
 
-@dataclass(frozen=True)
+@value
 class CountSpec(TransformSpec):
     """``NAME[:K]``, K a whole number above 0: ``topk-tokens``, ``all-but-the-top``,
     ``truncate``.
@@ -729,7 +729,7 @@ class CountSpec(TransformSpec):
         return cls(name, int(argument))
 
 
-@dataclass(frozen=True)
+@value
 class EndsSpec(TransformSpec):
     """``NAME[:A-B]``, axes to drop at the top and at the bottom: ``spectral``,
     ``embed-filter``.
@@ -755,7 +755,7 @@ class EndsSpec(TransformSpec):
         return cls(name, (int(match[1]), int(match[2])))
 
 
-@dataclass(frozen=True)
+@value
 class WhiteningSpec(TransformSpec):
     """``whitening[:K[:A]]``: the first K columns, or ``all``, and the exponent A, from 0 to 1."""
 
@@ -788,7 +788,7 @@ class WhiteningSpec(TransformSpec):
         return cls(columns, exponent)
 
 
-@dataclass(frozen=True)
+@value
 class DenseSpec(TransformSpec):
     """``dense:NUMBER:ACTIVATION``; the number tells several of them apart."""
 
@@ -835,7 +835,7 @@ def parse_transform(text: str) -> TransformSpec:
 PLACES = ("none", "hidden", "head", "logits")
 
 
-@dataclass(frozen=True)
+@value
 class DenoiseSpec:
     """``PLACE`` or ``PLACE:code``."""
 
@@ -859,7 +859,7 @@ def parse_denoise(text: str) -> DenoiseSpec:
 # -- all of them
 
 
-@dataclass(frozen=True)
+@value
 class Parts:
     """The parts of a recipe that a text describes."""
 

@@ -28,6 +28,7 @@ LOOSE = {
     "notes",
     "recipe",
     "settings",
+    "values",
 }
 #: Loose modules that every package may use -> what they may use themselves.
 LOWEST = {
@@ -38,7 +39,8 @@ LOWEST = {
     "settings": ("errors", "storage"),
     "jobs": ("errors", "settings"),
     "named_templates": ("errors", "storage"),
-    "grammar": ("errors", "named_templates"),
+    "values": (),
+    "grammar": ("errors", "named_templates", "values"),
     "recipe": ("errors", "grammar", "settings", "storage", "named_templates"),
 }
 

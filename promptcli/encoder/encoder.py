@@ -51,11 +51,6 @@ class TorchEncoder(Encoder):
     T are the recipe's transforms. A recipe with denoising subtracts h_hat, the vector of the
     template without a sentence, before T or after a stage of it. ``make_encoder`` makes a
     ``PromptEncoder``, or a ``MeanEncoder`` of several prompts.
-
-    A recipe's prompt, ``self.prompt``, is a template around the sentence, or learned vectors. What
-    sentence-transformers calls prompts, the arguments ``prompt`` and ``prompt_name`` of ``encode``
-    and the property ``prompts``, are ``self.leading``: texts in front of a sentence, for queries
-    and for documents, say.
     """
 
     backbone: Backbone
@@ -262,16 +257,7 @@ class TorchEncoder(Encoder):
 
 
 class PromptEncoder(TorchEncoder):
-    """The encoder of one prompt.
-
-    Example:
-        >>> import promptcli as pc
-        >>> encoder = pc.load(pc.RECIPES["prompt"], device="cpu")
-        >>> encoder.encode(["A cat sleeps.", "Two dogs play."]).shape
-        (2, 256)
-        >>> encoder.encode("A cat sleeps.").shape
-        (256,)
-    """
+    """The encoder of one prompt."""
 
     def __init__(
         self,

@@ -38,6 +38,19 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
 
     It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. Nothing
     in it changes what it encodes, so several threads may call it.
+
+    A recipe's prompt is a template around the sentence, or learned vectors. What
+    sentence-transformers calls prompts, the arguments ``prompt`` and ``prompt_name`` of ``encode``
+    and the property ``prompts``, are texts in front of a sentence, for queries and for documents,
+    say.
+
+    Example:
+        >>> import promptcli as pc
+        >>> encoder = pc.load(pc.RECIPES["prompt"], device="cpu")
+        >>> encoder.encode(["A cat sleeps.", "Two dogs play."]).shape
+        (2, 256)
+        >>> encoder.encode("A cat sleeps.").shape
+        (256,)
     """
 
     recipe: Recipe  #: with its parts written out: template text, Ditto head, period

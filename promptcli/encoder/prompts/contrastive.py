@@ -15,6 +15,7 @@ from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.errors import UsageError
 from promptcli.grammar import ContrastiveSpec, Subtraction, parse_prompt
 from promptcli.recipe import SLOT
+from promptcli.values import changed
 
 #: Layer and C by the last part of a model's name, as published.
 KNOWN_SETTINGS: dict[str, tuple[int, float]] = {
@@ -89,7 +90,7 @@ class Contrastive(Prompt):
 
     def changed(self, layer: int, factor: float) -> str:
         """Return the spec with another layer and C."""
-        subtraction = replace(self.subtraction, layer=layer, factor=factor)
+        subtraction = changed(self.subtraction, layer=layer, factor=factor)
         main = parse_prompt(self._main.spec)
         return str(ContrastiveSpec(subtraction, main, parse_prompt(self._auxiliary.spec)))
 
