@@ -618,6 +618,11 @@ class PoolingSpec:
             return weights.head
         return None
 
+    @property
+    def lacks_head(self) -> bool:
+        """Whether it is Ditto's and names no head."""
+        return self.weights == (DittoSpec(),)
+
     def counted_from(self, first: int) -> "PoolingSpec":
         """Return the pooling of the tokens from the K-th on, whichever it began at before; 0 counts
         all.

@@ -307,7 +307,7 @@ def with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
 
 def _note_unread_mask(entry: Entry, changes: Mapping[str, Any]) -> None:
     """Say that a model's own pooling leaves out the mask of a prompt that is given with none."""
-    read = entry.recipe.pooling.endswith("mask")
+    read = "mask" in entry.recipe.parts.pooling.names
     if (
         "prompt" in changes
         and "pooling" not in changes

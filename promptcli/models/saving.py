@@ -27,6 +27,7 @@ from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError
+from promptcli.grammar import split_name
 from promptcli.models import sentence_transformers_format
 from promptcli.models.card import public
 from promptcli.models.entries import (
@@ -141,7 +142,7 @@ def _template_tokens(
     prompt = encoder.prompt
     if type(prompt) not in (Prompt, SoftTemplate):
         raise InexactError(
-            f"prompt {prompt.spec.partition(':')[0]!r} is more than tokens around the sentence"
+            f"prompt {split_name(prompt.spec)[0]!r} is more than tokens around the sentence"
         )
     soft = prompt.slots if isinstance(prompt, SoftTemplate) else []
     if soft and template.prepared(["\0"], False)[0].strip() != "\0":

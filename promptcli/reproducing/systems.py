@@ -428,7 +428,7 @@ def _missing_recipe(row: PublishedRow, context: MeasurementContext) -> str | Non
 
 
 def _missing_head(row: PublishedRow, context: MeasurementContext) -> str | None:
-    needs_head = RECIPES[row.argument].pooling.endswith("/ditto") and context.head is None
+    needs_head = RECIPES[row.argument].parts.pooling.lacks_head and context.head is None
     if not needs_head or context.published in KNOWN_HEADS:
         return None
     name = context.backbone.name
@@ -447,7 +447,7 @@ def _named_recipe(row: PublishedRow, context: MeasurementContext) -> MeasuredSys
 
 def with_head(recipe: Recipe, context: MeasurementContext) -> Recipe:
     """Return a recipe, one of Ditto with the head that is given, if any."""
-    if context.head is None or not recipe.pooling.endswith("/ditto"):
+    if context.head is None or not recipe.parts.pooling.lacks_head:
         return recipe
     return recipe.replace(pooling=f"{recipe.pooling}:{context.head}")
 

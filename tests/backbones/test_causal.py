@@ -96,7 +96,7 @@ def test_what_does_not_fit_a_kind_of_model_names_what_does(tiny_backbone):
             r"contrastive:3 does not exist.*0 to 2",
         ),
         (
-            Recipe(prompt="contrastive:1:0.5:prompteol"),
+            Recipe(prompt="contrastive:1:0.5:prompteol", pooling="last/last-token"),
             causal,
             r"is not LAYER:C:TEMPLATE \|\| AUXILIARY",
         ),

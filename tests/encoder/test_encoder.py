@@ -29,7 +29,7 @@ from promptcli.encoder.transforms.principal_axes import (
 )
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, WrongKindError
 from promptcli.grammar import PlainTransformSpec, parse_pooling
-from promptcli.recipe import MASKED_RECIPES, RECIPES, Recipe
+from promptcli.recipe import MASKED_RECIPES, RECIPES, LeadingTexts, Recipe
 from tests.embed_running import refused
 from tests.making import random_encoder
 from tests.tiny import SENTENCES
@@ -331,6 +331,17 @@ def test_one_batch_goes_through_the_four_steps(bert):
     with torch.inference_mode():
         (vectors,) = encoder.encode_batch(rows, [encoder], encoder.pooling.needs)
     assert np.allclose(vectors.numpy(), encoder.encode(SENTENCES), atol=1e-5)
+
+
+def test_a_text_in_front_that_is_not_counted_is_no_content_either(bert):
+    leading = LeadingTexts({"query": "the cat : "}, counted=False)
+    recipe = Recipe(pooling="last/content-avg+avg")
+    encoder = make_encoder(recipe, bert, {}, leading=leading)
+    of_queries = encoder.in_role("query")
+    assert of_queries.recipe.pooling.startswith("last/content-avg+from:")
+    content = of_queries.encode(SENTENCES)[:, : bert.width]
+    written = of_queries.recipe.replace(pooling="last/content-avg")
+    assert np.allclose(content, make_encoder(written, bert, {}).encode(SENTENCES), atol=1e-5)
 
 
 def test_each_prompt_of_a_mean_is_checked_on_its_own(bert):
