@@ -88,13 +88,13 @@ class Recipe:
     pooling_by_prompt: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        check_numbers(self.prompt, self.pooling or "", self.denoise, *self.transforms)
         if not self.pooling:
             object.__setattr__(self, "pooling", pooling_for(self.prompt))
             object.__setattr__(self, "pooling_by_prompt", True)
         object.__setattr__(self, "pooling", in_full(self.pooling))
         object.__setattr__(self, "transforms", tuple(self.transforms))
         object.__setattr__(self, "dims", tuple(self.dims))
-        check_numbers(self.prompt, self.pooling, self.denoise, *self.transforms)
 
     @functools.cached_property
     def parts(self) -> Parts:

@@ -20,7 +20,8 @@ def registry(registry):
 def test_list_is_a_table_or_one_document(run, registry):
     ran = run("models", "list")
     heads, *rows = ran.out.splitlines()
-    assert heads.split() == ["name", "method", "score", "backbone", "width", "origin", "created"]
+    columns = ["name", "trained", "method", "score", "backbone", "width", "origin", "created"]
+    assert heads.split() == columns
     assert [row.split()[0] for row in rows] == [*SHIPPED, "white"]
     assert "shipped" in rows[0] and "saved" in rows[-1] and " 256 " in rows[-1]
     assert (ran.code, ran.err) == (0, "")
@@ -32,6 +33,7 @@ def test_list_is_a_table_or_one_document(run, registry):
     )
     assert listed["white"] == {
         "name": "white",
+        "trained": None,
         "origin": "saved",
         "method": "[X] | first-last/avg | whitening",
         "backbone": "mini-bert",
