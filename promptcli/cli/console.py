@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
@@ -182,11 +183,35 @@ def result_lines(label: str, text: str) -> None:
         result(" " * len(label) + line)
 
 
+def result_folded(label: str, text: str) -> None:
+    """Write a label and its text to stdout as one line.
+
+    A terminal shows it folded between words: beside the label, or below it if the label is long.
+    """
+    line = Text(visible(f"{label}{text}".rstrip()))
+    if not out.is_terminal or line.cell_len <= out.width:
+        result(line.plain)
+        return
+    indent = cell_len(visible(label))
+    if indent > out.width // 2:
+        result(visible(label).rstrip())
+        lines = Text(visible(text)).wrap(out, out.width - _INDENT)
+        label = ""
+        indent = _INDENT
+    else:
+        lines = Text(visible(text)).wrap(out, out.width - indent)
+    for number, part in enumerate(lines):
+        begin = label if label and not number else " " * indent
+        result(f"{begin}{part.plain.rstrip()}")
+
+
 def result_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Write rows in columns to stdout."""
     show(Grid(heads, rows))
 
 
+#: Columns before a text that stands below its label.
+_INDENT = 8
 #: Seconds between two lines of progress if stderr is not a terminal.
 _LINES_EVERY = 30.0
 

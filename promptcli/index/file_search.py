@@ -5,8 +5,9 @@ with the query.
 import glob
 import itertools
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from promptcli.data.bad_lines import bad_rows
 from promptcli.data.dialect import CELLS, TEXT, ColumnChoice, split_columns
+from promptcli.data.rows import Cells
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding.passages import Passage
 from promptcli.embedding.splitting import Splitter
@@ -45,6 +47,7 @@ class Line:
     text: str  #: the passage or the line, or its best part
     before: tuple[str, ...]  #: lines above
     after: tuple[str, ...]  #: lines below
+    columns: dict[str, str] | None = None  #: of a table's row, those that were asked for
 
 
 class _Candidate(NamedTuple):
@@ -53,6 +56,7 @@ class _Candidate(NamedTuple):
     file: str
     row: Passage
     lines: Sequence[str]  #: of the file
+    cells: Cells  #: its other columns, if they were asked for
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,7 @@ class SearchFilesJob(Job[list[Line]]):
         typed=str,
     )
     verbose: bool = option(False, "Name every file that is left out, with the reason.")
+    columns: Sequence[str] = option((), "Columns of tables to return with each hit.", hidden=True)
 
     def run(self) -> list[Line]:
         from promptcli.models.loading import open_encoder, with_language
@@ -141,7 +146,7 @@ class SearchFilesJob(Job[list[Line]]):
             splitter = Splitter(documents)
         best = list[Line]()
         count = 0
-        fields = ColumnChoice(remedy="", cells=condition is not None)
+        fields = ColumnChoice(remedy="", cells=condition is not None or bool(self.columns))
         with bad_rows(self.bad_lines) as bad, stage("search", None) as advance:
             reader = Reader(self.rows, lambda: documents, fields, bad)
             candidates = _candidates(reader, found, condition)
@@ -163,7 +168,8 @@ class SearchFilesJob(Job[list[Line]]):
                     part = texts[place]
                     whole = splitter is None or part == candidate.row.text
                     text = candidate.row.body if whole else part
-                    best.append(_line(candidate, text, float(scores[place]), self.context))
+                    line = _line(candidate, text, float(scores[place]), self.context)
+                    best.append(replace(line, columns=_asked(candidate, self.columns)))
                 best = sorted(best, key=lambda line: -line.score)[: self.k]
                 count += len(window)
         if condition is not None:
@@ -213,6 +219,13 @@ def _line(candidate: _Candidate, text: str, score: float, context: int) -> Line:
     )
 
 
+def _asked(candidate: _Candidate, columns: Sequence[str]) -> dict[str, str] | None:
+    """Return the columns that are asked for, those that the row has."""
+    if not columns:
+        return None
+    return {name: cell for name, cell in candidate.cells if name in columns}
+
+
 def _candidates(
     reader: Reader,
     found: FoundFiles,
@@ -222,14 +235,16 @@ def _candidates(
     for file, in_folder in found.files.items():
         read = reader.read(file, found if in_folder else None)
         if read is not None:
-            for row in _chosen(file, read, condition):
-                yield _Candidate(file, row, read.lines)
+            cells = repeat(()) if read.cells is None else read.cells.to_pylist()
+            kept = _kept(file, read, condition)
+            for row, columns in itertools.compress(zip(read.rows, cells, strict=False), kept):
+                yield _Candidate(file, row, read.lines, tuple(columns or ()))
 
 
-def _chosen(file: str, read: FileRows, condition: "Condition | None") -> Sequence[Passage]:
-    """Return the rows that fulfil a condition; say how columns of it are read in doubt."""
+def _kept(file: str, read: FileRows, condition: "Condition | None") -> Iterable[bool]:
+    """Return which rows fulfil a condition; say how columns of it are read in doubt."""
     if condition is None:
-        return read.rows
+        return repeat(True)
     from promptcli.index.column_types import odd_columns
 
     columns = {
@@ -244,4 +259,4 @@ def _chosen(file: str, read: FileRows, condition: "Condition | None") -> Sequenc
     for name, doubt in doubts.items():
         if name in condition.asked:
             note(f"{file}: {doubt}")
-    return list(itertools.compress(read.rows, chosen))
+    return list(chosen)

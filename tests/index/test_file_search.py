@@ -66,7 +66,10 @@ def test_neighbours_and_what_is_not_text(folder, caplog):
     [line] = pc.search(LINES[3], [folder / "notes.md"], k=1, context=2, rows="lines")
     assert (line.line, line.before, line.after) == (4, ("", LINES[2]), (LINES[4], LINES[5]))
     pc.search("The kitten sleeps", [folder, folder / "deep" / "*.csv"], rows="lines")
-    assert "searched 7 rows of 2 files with mini-static; skipped 1 file that cannot" in caplog.text
+    assert (
+        "searched 7 rows of 2 files with mini-static (English); skipped 1 file that cannot"
+        in caplog.text
+    )
     assert "picture.png" in caplog.text
 
 

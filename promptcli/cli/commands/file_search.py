@@ -4,43 +4,65 @@ It imports nothing of an index (FAISS, Arrow's functions): it answers at once.
 """
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import Any
 
 from promptcli.cli import console
+from promptcli.cli.hits import HitOptions, HitTable, chosen, print_hit, score_text
 from promptcli.cli.options import Json
 from promptcli.index.file_search import Line, SearchFilesJob
-from promptcli.index.options import reaches
 
-_BELOW_ONE = 0.9999
 #: Breaks of lines and pages, and tabs.
 _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]")
 _LONGEST = 1000  # characters of a text that are printed; `--json` prints all
 
 
-def search_files(job: SearchFilesJob, json: Json = False) -> None:
-    lines = job.run()
+def search_files(job: SearchFilesJob, hits: HitOptions, json: Json = False) -> None:
+    format = hits.name(json=json)
+    columns = hits.columns
+    lines = replace(job, columns=columns).run()
+    table = HitTable()
     for line in lines:
-        if json:
-            console.result_json({**asdict(line), "score": round(line.score, 6)})
+        shown = chosen(columns, line.columns)
+        if format == "json":
+            console.result_json(_record(line, with_columns=bool(columns)))
+        elif format == "csv":
+            table.row(_csv_record(line), shown)
         else:
-            _print_line(line)
+            _print_line(line, shown)
             if job.context:
                 console.result("")
+    for name in columns:
+        if lines and not any(name in (line.columns or {}) for line in lines):
+            console.note(f"no hit has a column {name!r}")
     if not lines:
         console.note(nothing_found(job.query, job.min_score, job.where))
 
 
-def _print_line(line: Line) -> None:
+def _record(line: Line, *, with_columns: bool) -> dict[str, Any]:
+    record = {**asdict(line), "score": round(line.score, 6)}
+    if not with_columns:
+        del record["columns"]
+    return record
+
+
+def _csv_record(line: Line) -> dict[str, Any]:
+    """Return a line as a row, without the lines around it."""
+    record = _record(line, with_columns=False)
+    return {name: record[name] for name in record if name not in ("before", "after")}
+
+
+def _print_line(line: Line, columns: dict[str, Any]) -> None:
     """Print a line that was found between those around it, as grep does."""
     for number, text in enumerate(line.before, line.line - len(line.before)):
-        console.result(f"        {line.file}-{number}- {one_line(text)}")
+        console.result_folded(f"        {line.file}-{number}- ", one_line(text))
     place = f"{line.file}:{line.line}"
     if line.end_line != line.line:
         place += f"-{line.end_line}"
     text = f"{line.heading}: {line.text}" if line.heading else line.text
-    console.result(f"{score_text(line.score)}  {place}: {one_line(text)}")
+    print_hit(f"{score_text(line.score)}  {place}: ", one_line(text), columns)
     for number, text in enumerate(line.after, line.end_line + 1):
-        console.result(f"        {line.file}-{number}- {one_line(text)}")
+        console.result_folded(f"        {line.file}-{number}- ", one_line(text))
 
 
 def nothing_found(query: str, least: float | None, where: str | None) -> str:
@@ -51,13 +73,6 @@ def nothing_found(query: str, least: float | None, where: str | None) -> str:
     if where is not None:
         return "no row meets the condition"
     return f"no row matches {query!r}"
-
-
-def score_text(score: float) -> str:
-    """Return a score with four decimals; only that of an exact copy is 1.0000."""
-    if not reaches(score, 1):
-        score = min(score, _BELOW_ONE)
-    return f"{score:.4f}"
 
 
 def one_line(text: str) -> str:

@@ -1,6 +1,7 @@
 """The commands of ``promptcli index``."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.commands.file_search import nothing_found, one_line, score_text
+from promptcli.cli.commands.file_search import nothing_found, one_line
 from promptcli.cli.commands.models import method_line
+from promptcli.cli.hits import HitOptions, HitTable, chosen, print_hit, score_text
 from promptcli.cli.options import RUNTIME, Json
-from promptcli.errors import UsageError, counted
+from promptcli.errors import UsageError, counted, unknown
 from promptcli.index import (
     AddToIndexJob,
     BuildIndexJob,
@@ -87,34 +89,33 @@ def _show_changes(job: SyncIndexJob, *, as_json: bool) -> None:
     )
 
 
-def search(job: SearchIndexJob, json: Json = False) -> None:
+def search(job: SearchIndexJob, hits: HitOptions, json: Json = False) -> None:
     """Print the k rows of an index that are nearest to each query, best first, with their
     cosine.
     """
+    format = hits.name(json=json)
+    columns = _columns_of(job.folder, hits)
     many = not isinstance(job.query, str) or is_query_file(job.query)
-    for query, hits in job.run():
-        if json:
-            for hit in hits:
-                console.result_json({"query": query, **_json(hit)})
-        else:
-            if many:
-                console.result(f"query: {one_line(query)}")
-            print_hits(hits)
-        if not hits:
+    table = HitTable()
+    for query, found in job.run():
+        if format == "table" and many:
+            console.result(f"query: {one_line(query)}")
+        _print_found(found, {"query": query}, columns, format, table)
+        if not found:
             console.note(nothing_found(query, job.min_score, job.where))
 
 
-def dups(job: FindDupsJob, json: Json = False) -> None:
+def dups(job: FindDupsJob, hits: HitOptions, json: Json = False) -> None:
+    format = hits.name(json=json)
+    columns = _columns_of(job.folder, hits)
     groups, row_count = job.run()
+    table = HitTable()
     for number, group in enumerate(groups, 1):
-        if json:
-            for hit in group:
-                about = {"cluster": number, "size": len(group), "lowest": round(group.lowest, 6)}
-                console.result_json({**about, **_json(hit)})
-        else:
+        if format == "table":
             rows = counted(len(group), "row")
             console.result(f"{rows}, lowest cosine {score_text(group.lowest)}")
-            print_hits(group)
+        about = {"cluster": number, "size": len(group), "lowest": round(group.lowest, 6)}
+        _print_found(group, about, columns, format, table)
     spare = sum(len(group) - 1 for group in groups)
     found = counted(len(groups), "group")
     console.note(f"{found}; {spare:,} of {counted(row_count, 'row')} repeat another row")
@@ -147,15 +148,39 @@ def _json(hit: "Hit") -> dict[str, object]:
     return document
 
 
-def print_hits(hits: "list[Hit]") -> None:
-    """Print a table; texts are shown on one line each, whatever characters they hold."""
-    ids = [one_line(str(hit.id)) for hit in hits]
-    width = max([2, *map(len, ids)])
-    for hit, row_id in zip(hits, ids, strict=True):
-        text = one_line(_with_heading(hit))
-        console.result(
-            f"{hit.rank:>4}  {score_text(hit.score):>7}  {row_id:<{width}}  {text}".rstrip()
-        )
+def _columns_of(folder: str | Path, hits: HitOptions) -> tuple[str, ...]:
+    """Return the columns to show; refuse names that the index does not have."""
+    if not hits.columns:
+        return ()
+    from promptcli.index.stored import read_manifest
+
+    held = read_manifest(Path(folder)).columns
+    for name in hits.columns:
+        if name not in held:
+            raise unknown("column", name, held)
+    return hits.columns
+
+
+def _print_found(
+    found: "Sequence[Hit]",
+    about: dict[str, object],
+    columns: Sequence[str],
+    format: str,
+    table: HitTable,
+) -> None:
+    """Print hits after what they have in common."""
+    width = max([2, *(len(one_line(str(hit.id))) for hit in found)])
+    for hit in found:
+        shown = chosen(columns, hit.columns)
+        if format == "json":
+            console.result_json({**about, **_json(hit)})
+        elif format == "csv":
+            record = {name: value for name, value in _json(hit).items() if name != "columns"}
+            table.row({**about, **record}, shown)
+        else:
+            row_id = one_line(str(hit.id))
+            label = f"{hit.rank:>4}  {score_text(hit.score):>7}  {row_id:<{width}}  "
+            print_hit(label, one_line(_with_heading(hit)), shown)
 
 
 def _with_heading(hit: "Hit") -> str:

@@ -1,0 +1,75 @@
+"""Hits as folded lines, CSV and with columns beside them."""
+
+import csv
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from promptcli.cli import console
+
+TABLE = """text,year,lang
+A cat sleeps on the sofa while it rains outside and nobody is at home,2020,en
+"A dog barks, twice.",2021,de
+Prices fell in May.,,en
+"""
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text(TABLE)
+    (tmp_path / "notes.md").write_text("# Pets\n\nA kitten is asleep.\n")
+    return tmp_path
+
+
+def rows(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+@pytest.mark.parametrize("width", [80, 60, 30])
+def test_a_narrow_terminal_breaks_no_word(width, capsys, monkeypatch):
+    terminal = Console(force_terminal=True, width=width)
+    monkeypatch.setattr(console, "out", terminal)
+    text = "several words that are longer than the line of a narrow terminal, 漢字漢字漢字 too"
+    for label in ("0.1234  a.txt:1: ", f"0.1234  {'long/' * 9}a.txt:1: ", ""):
+        console.result_folded(label, text)
+        lines = capsys.readouterr().out.splitlines()
+        told = [line for line in lines if line.strip() and not line.startswith("0.1234  long")]
+        assert all(Console(width=200).measure(line).maximum <= width for line in told)
+        words = " ".join(lines).split()
+        assert [word for word in words if word in text.split()] == text.split()
+
+
+def test_hits_of_files_as_csv_and_with_columns(run, table):
+    found = rows(run("search", "a cat", "t.csv", "notes.md", "--format", "csv").out)
+    assert list(found[0]) == ["file", "line", "end_line", "score", "heading", "text"]
+    assert {row["text"] for row in found} >= {"A dog barks, twice.", "A kitten is asleep."}
+    shown = run("search", "a dog", ".", "--show", "year, lang", "--format", "csv")
+    (dog,) = [row for row in rows(shown.out) if "dog" in row["text"]]
+    assert (dog["year"], dog["lang"]) == ("2021", "de")
+    assert "[year: 2021, lang: de]" in run("search", "a dog", "t.csv", "--show", "year,lang").out
+    hits = run("search", "a dog", "t.csv", "--show", "lang", "--where", "year = 2021", "--json").out
+    assert json.loads(hits)["columns"] == {"lang": "de"}
+    assert "columns" not in json.loads(run("search", "dog", "t.csv", "-k", 1, "--json").out)
+    ran = run("search", "a dog", "t.csv", "--show", "nosuch")
+    assert ran.code == 0 and "nosuch" in ran.err
+
+
+def test_hits_and_groups_of_an_index_as_csv_and_with_columns(run, table):
+    (table / "t.csv").write_text(TABLE + '"A dog barks, twice.",2021,fr\n')
+    run("index", "build", "t.csv", "-o", "i", "-m", "mini-static")
+    ran = run("index", "search", "i", "a dog", "--format", "csv", "--show", "lang,year", "-k", 3)
+    found = rows(ran.out)
+    assert list(found[0]) == ["query", "rank", "id", "text", "score", "lang", "year"]
+    assert {row["lang"] for row in found} >= {"de", "fr"} and len(found) == 3
+    assert "[lang: de]" in run("index", "search", "i", "a dog", "--show", "lang").out
+    groups = rows(run("index", "dups", "i", "--threshold", 1, "--format", "csv").out)
+    assert [row["text"] for row in groups] == 2 * ["A dog barks, twice."]
+    assert groups[0]["cluster"] == "1" and float(groups[0]["lowest"]) == 1
+    for words in (("search", "i", "a dog"), ("dups", "i")):
+        ran = run("index", *words, "--show", "nosuch")
+        assert ran.code == 2 and "lang" in ran.err
+        assert run("index", *words, "--format", "xml").code == 2
+        assert run("index", *words, "--format", "csv", "--json").code == 2
