@@ -8,7 +8,7 @@ import typer
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import Json
 from promptcli.errors import UsageError, look_up
-from promptcli.settings import KEYS, config_file, read_settings, write_setting
+from promptcli.settings import KEYS, config_file, home_folder, read_settings, write_setting
 
 
 def config(
@@ -41,7 +41,7 @@ def config(
     if key is not None:
         settings = {key: look_up("setting", key, settings)}
     if json:
-        result_json({"file": str(path), "settings": settings})
+        result_json({"file": str(path), "models": str(home_folder()), "settings": settings})
         return
     for name, held in settings.items():
         result(
@@ -50,3 +50,4 @@ def config(
         )
     missing = "" if path.is_file() else " (does not exist)"
     note(f"settings file: {path}{missing}")
+    note(f"models, runs and caches: {home_folder()}")
