@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from promptcli.backbones.tokenizer_growth import check_growth
 from promptcli.storage.paths import inside
 
 DEFINITION = "tokenizer.json"
@@ -30,10 +31,23 @@ _HANDED_ON = ("tokenizer_padding", "tokenizer_truncation", "_json_padding", "_js
 _SUFFIXES = (".json", ".txt", ".model")
 
 
-class _AddedTokens(msgspec.Struct):
+class _ModelTexts(msgspec.Struct):
+    """The texts of a model that it may repeat."""
+
+    unk_token: Any = None
+    continuing_subword_prefix: Any = None
+    end_of_word_suffix: Any = None
+
+
+class _WithoutVocabulary(msgspec.Struct):
     """What is read of a definition: its vocabulary, which is long, is passed over."""
 
     added_tokens: Any = None
+    normalizer: Any = None
+    pre_tokenizer: Any = None
+    post_processor: Any = None
+    decoder: Any = None
+    model: _ModelTexts | None = None
 
 
 class _Model(msgspec.Struct):
@@ -110,7 +124,7 @@ def _is_of_characters(part: _Part) -> bool:
 @contextlib.contextmanager
 def without_unknown_fields(folder: Path) -> Iterator[Path]:
     """Yield a folder of a tokenizer, or a temporary copy if a token has fields that its library
-    does not know.
+    does not know; refuse one that makes megabytes of a letter.
     """
     known = {name: content for name, content in _cleaned(folder) if content is not None}
     if not known:
@@ -137,7 +151,9 @@ def _cleaned(folder: Path) -> Iterator[tuple[str, Any]]:
     yield _SPECIALS, _changed(_read(folder / _SPECIALS), _clean_specials)
     for name in definition_names(settings):
         path = inside(folder, name)
-        if path is not None and _has_unknown(_added_tokens(path)):
+        if path is None:
+            continue
+        if _has_unknown(checked_definition(folder.name, path).get("added_tokens")):
             yield name, _changed(_read(path), _clean_definition)
 
 
@@ -163,14 +179,23 @@ def _read(path: Path) -> Any:
         return None
 
 
-def _added_tokens(path: Path) -> Any:
+def checked_definition(what: str, path: Path) -> dict[str, Any]:
+    """Return a definition without its vocabulary; empty if it is missing or wrong, which its
+    library says.
+
+    Refuse one that makes megabytes of a letter.
+    """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_AddedTokens).added_tokens
+        content = msgspec.json.decode(path.read_bytes(), type=_WithoutVocabulary)
+        definition: Any = msgspec.to_builtins(content)
     except OSError:
-        return None
+        definition = None
     except (msgspec.DecodeError, ValueError, RecursionError):  # Python's reader allows more
-        content = _read(path)
-        return content.get("added_tokens") if isinstance(content, dict) else None
+        definition = _read(path)
+    if not isinstance(definition, dict):
+        return {}
+    check_growth(what, definition)
+    return definition
 
 
 def _changed(content: Any, clean: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:

@@ -32,7 +32,7 @@ from promptcli.backbones.locating import MARKS, SHIPPED, known_as, locate, weigh
 from promptcli.backbones.names import WORD_VECTORS, words_only
 from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.tokenizer import PieceTokenizer, pack, read_wordpiece, tokenizing
-from promptcli.backbones.tokenizer_files import composed_words, unigram_unknown
+from promptcli.backbones.tokenizer_files import checked_definition, composed_words, unigram_unknown
 from promptcli.data.files import open_file, open_text
 from promptcli.errors import UsageError
 from promptcli.notes import note
@@ -91,6 +91,7 @@ class TableTokenizer(WordTokenizer):
         definition = path.read_bytes()
         self.sha256 = hashlib.sha256(definition).hexdigest()
         self.pad = rows
+        checked_definition(path.parent.name, path)
         self._tokenizer = Tokenizer.from_str(definition.decode())
         self._tokenizer.no_padding()
         self.highest = max(self._tokenizer.get_vocab().values(), default=-1)
