@@ -30,6 +30,7 @@ _FIELDS = ("model", "recipe", "task", "split", "metric", "value")
 _HALVES = "; ± half of the 95% bootstrap interval"
 #: Metric -> what a difference is over, if not pairs.
 _COUNTED = {"accuracy": "test examples", "ndcg@10": "queries"}
+_NEARLY_ALL = 99.995  #: of a share x 100, as it is printed
 _MOST_NEEDED = 1_000_000  #: pairs that somebody could collect
 #: By encoder, its scores by column.
 Columns = dict[Label, dict[str, Score]]
@@ -152,12 +153,31 @@ def _pairs_table(
     parts += _score_table(
         names, columns, heads, list(map(str, TEST_TASKS)), starred, intervals=intervals
     )
+    for task in tasks:
+        parts += _two_level_lines(task, names, columns)
     for task in other_sizes:
         parts.append(
             f"* {task.label}: {len(task.pairs())} pairs, not {task.expected_pairs}: not comparable"
             " with printed figures"
         )
     return parts
+
+
+def _two_level_lines(task: STSTask, names: Names, columns: Columns) -> Parts:
+    """Return what a task with yes-or-no grades can reach, and the areas under its ROC curves."""
+    scores: dict[str, SpearmanScore] = {}
+    for label, row in columns.items():
+        score = row.get(task.label)
+        if isinstance(score, SpearmanScore) and score.has_two_levels:
+            scores[names[label]] = score
+    if not scores:
+        return []
+    highest = next(iter(scores.values())).highest
+    areas = ", ".join(f"{name} {score.auc:.2f}" for name, score in scores.items())
+    return [
+        f"{task.label}: its grades have two levels, so that the highest possible score is"
+        f" {highest:.2f}; area under the ROC curve x 100: {areas}"
+    ]
 
 
 def _subsets_table(task: STSTask, names: Names, columns: Columns, *, intervals: bool) -> Parts:
@@ -292,19 +312,24 @@ def _other_scores(evaluation: Evaluation, names: Names) -> list[list[str]]:
             value = f"{score.value:.2f}"
             lines.append([names[label], score.task, score.metric, value, _half(score)])
             if isinstance(score, RetrievalScore):
-                lines.append(["", "", "recall@10", f"{score.recall_at_10:.2f}", ""])
-                lines.append(["", "", "recall@100", f"{score.recall_at_100:.2f}", ""])
+                for depth, recall, highest in (
+                    (10, score.recall_at_10, score.highest_recall_at_10),
+                    (100, score.recall_at_100, score.highest_recall_at_100),
+                ):
+                    most = "" if highest > _NEARLY_ALL else f" (at most {highest:.2f})"
+                    lines.append(["", "", f"recall@{depth}{most}", f"{recall:.2f}", ""])
     return lines
 
 
 def _comparison_table(comparisons: Sequence[Comparison], names: Names) -> Parts:
     """Lay out differences of two encoders; those beyond chance are starred."""
     compared = {_compared_on(item) for item in comparisons}
+    corrected = ["p, Holm"] if len(comparisons) > 1 else []
     if len(compared) == 1:
-        heads = ["", "points", "95% interval", "p"]
+        heads = ["", "points", "95% interval", "p", *corrected]
         on = compared.pop()
     else:
-        heads = ["", "task", "points", "95% interval", "p"]
+        heads = ["", "task", "points", "95% interval", "p", *corrected]
         on = "by task"
     lines = []
     for item in comparisons:
@@ -315,17 +340,22 @@ def _comparison_table(comparisons: Sequence[Comparison], names: Names) -> Parts:
         low, high = item.ci95
         line.append(f"{item.difference:+.2f}{star}")
         line.append(f"{low:+.2f} to {high:+.2f}")
-        line.append("<0.001" if item.p_holm < 0.001 else f"{item.p_holm:.3f}")
+        line.append(_p_value(item.p_value))
+        if corrected:
+            line.append(_p_value(item.p_holm))
         lines.append(line)
-    caption = (
-        f"differences, {on}: paired bootstrap, Holm over {len(lines)}; * beyond chance of pairs,"
-        " not of seeds"
-    )
+    caption = f"differences, {on}: paired bootstrap; * beyond chance of pairs, not of seeds"
+    if corrected:
+        caption += f", by Holm's p over {len(lines)} comparisons; interval and p are of one alone"
     parts: Parts = [caption, Grid(heads, lines)]
     if not any(item.beyond_chance for item in comparisons):
         largest = max(comparisons, key=lambda item: abs(item.difference))
         parts.append(f"no difference is beyond chance{_more_would_show(largest)}")
     return parts
+
+
+def _p_value(p: float) -> str:
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _more_would_show(comparison: Comparison) -> str:

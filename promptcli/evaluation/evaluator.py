@@ -392,6 +392,8 @@ def _retrieve(
         ci95=(100 * low, 100 * high),
         recall_at_10=100 * float(statistics.recall(ranked, task.grades, 10).mean()),
         recall_at_100=100 * float(statistics.recall(ranked, task.grades, 100).mean()),
+        highest_recall_at_10=100 * statistics.highest_recall(task.grades, 10),
+        highest_recall_at_100=100 * statistics.highest_recall(task.grades, 100),
         queries=len(task.queries),
         documents=len(task.documents),
         by_example=gains,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from promptcli.data.task_table import TaskName
 from promptcli.errors import PromptcliError
+from promptcli.evaluation import statistics
 from promptcli.recipe import RECIPES, SLOT, Recipe
 
 
@@ -112,12 +113,30 @@ class SpearmanScore(Score):
     def column(self) -> str:
         return str(TaskName(self.task, self.split))
 
+    @property
+    def has_two_levels(self) -> bool:
+        """Whether the gold scores say yes or no."""
+        return len(np.unique(self.gold)) == 2
+
+    @property
+    def highest(self) -> float:
+        """The highest value that similarities without ties can have with these gold scores."""
+        return 100 * statistics.highest_spearman(self.gold)
+
+    @property
+    def auc(self) -> float:
+        """The area under the ROC curve x 100, of gold scores of two levels."""
+        return 100 * statistics.area_under_curve(self.cosines, self.gold)
+
     def figures(self) -> dict[str, Any]:
         subsets = {
             name: {"value": round(each.value, 4), "pairs": each.pairs}
             for name, each in self.subsets.items()
         }
-        return {**super().figures(), "subsets": subsets}
+        figures = {**super().figures(), "subsets": subsets}
+        if self.has_two_levels:
+            figures |= {"highest": round(self.highest, 4), "auc": round(self.auc, 4)}
+        return figures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +163,9 @@ class RetrievalScore(Score):
     #: x 100: share of a query's graded documents among the ten nearest, mean over queries
     recall_at_10: float = field(metadata={"json": "recall@10"})
     recall_at_100: float = field(metadata={"json": "recall@100"})
+    #: the highest recall@10 that can be reached, below 100 if queries have more than ten documents
+    highest_recall_at_10: float = field(default=100, metadata={"json": "recall@10 highest"})
+    highest_recall_at_100: float = field(default=100, metadata={"json": "recall@100 highest"})
     queries: int
     documents: int
     #: (queries,) nDCG@10, for ``compare``

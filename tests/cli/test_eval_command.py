@@ -289,7 +289,12 @@ def test_differences_are_corrected_for_their_number(
     p_values = [row["p_value"] for row in found]
     assert [row["p_holm"] for row in found] == pytest.approx(statistics.holm(p_values), abs=2e-4)
     assert all(row["beyond_chance"] == (row["p_holm"] < 0.05) for row in found)
-    assert "Holm over" in score(*models, *words).out
+    table = score(*models, *words).out
+    heads = next(line for line in table.splitlines() if "points" in line).split("  ")
+    assert ("p, Holm" in map(str.strip, heads)) == (count > 1) == ("Holm's p over" in table)
+    for row in found:  # the interval and p are of the same difference
+        low, high = row["ci95"]
+        assert (low <= 0 <= high) == (row["p_value"] > 0.05)
 
 
 def test_compare_in_the_table_of_all_recipes_and_without_the_changes(document, fake, entry):

@@ -1,7 +1,7 @@
 """The commands of ``promptcli index``."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -163,7 +163,7 @@ def _columns_of(folder: str | Path, hits: HitOptions) -> tuple[str, ...]:
 
 def _print_found(
     found: "Sequence[Hit]",
-    about: dict[str, object],
+    about: Mapping[str, object],
     columns: Sequence[str],
     format: str,
     table: HitTable,
