@@ -27,7 +27,7 @@ _MOST_COPIES = 4
 _PARTS = ("normalizers", "pretokenizers", "decoders", "processors")
 _CJK = re.compile("([\u4e00-\u9fff])")
 #: Patterns that match no empty place: letters and classes of them, perhaps repeated.
-_ATOM = r"(?:\\[sSdDwW]|\\[pP]\{\w+\}|\\[^\w]|\[\^?[^\]\[]+\]|[^\\\[\](){}.*+?|^$])"
+_ATOM = r"(?:\\[sSdDwW]|\\[pP]\{\w+\}|\\[^\w]|\[[^\]\[]+\]|[^\\\[\](){}.*+?|^$])"
 _NOT_EMPTY = re.compile(rf"(?:{_ATOM}(?:\+|\{{[1-9]\d*(?:,\d*)?\}})?)+")
 
 
