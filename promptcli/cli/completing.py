@@ -60,7 +60,7 @@ NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "tasks": _tasks,
     "on": _tasks,
     "tests": _tasks,
-    "train word": _methods,
+    "train method": _methods,
 }
 
 

@@ -1,4 +1,4 @@
-"""The options of a command, made of the fields of its job (``promptcli/job_options.py``)."""
+"""The options of a command, made of the fields of its job (``promptcli/jobs.py``)."""
 
 import builtins
 import dataclasses

@@ -33,14 +33,10 @@ class Flag:
     max: float | None = None
     metavar: str | None = None
     panel: str | None = None
-    help: str | None = None  #: in place of the sentence in ``Args:``
-    type: Any = None  #: in place of the annotation
-    read: Callable[[Any], Any] | None = None  #: makes what the function takes from what was typed
-    required: bool = False  #: on the command line, if not in the library
 
     def option(self, name: str, annotation: Any, default: Any, help: str) -> inspect.Parameter:
         """Return a parameter of a function as Typer takes it."""
-        details: dict[str, Any] = {"help": self.help or help, "rich_help_panel": self.panel}
+        details: dict[str, Any] = {"help": help, "rich_help_panel": self.panel}
         details |= {"min": self.min, "max": self.max}
         names = self.names.split()
         if not self.names.startswith("-") and (names or default is inspect.Parameter.empty):
@@ -284,44 +280,6 @@ def field_option(described: type, name: str, *flags: str, panel: str | None = No
         max=about.get("max"),
         rich_help_panel=about.get("panel", panel),
     )
-
-
-#: The same options for commands that are written out.
-Backbone = Annotated[str | None, field_option(Recipe, "backbone", panel="Model")]
-Prompt = Annotated[str | None, field_option(Recipe, "prompt", panel="Model")]
-PoolingSpec = Annotated[str | None, field_option(Recipe, "pooling", panel="Model")]
-Transforms = Annotated[
-    list[str] | None, field_option(Recipe, "transforms", "--transform", panel="Model")
-]
-RecipeFields = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help=RECIPE.rest, rich_help_panel="Model"),
-    RECIPE,
-]
-ModelName = Annotated[
-    str | None, typer.Option("--model", "-m", help=_MODEL, rich_help_panel="Model")
-]
-Dim = Annotated[int | None, typer.Option(min=1, help=_DIM, rich_help_panel="Model")]
-
-
-def recipe_changes(
-    backbone: str | None,
-    prompt: str | None,
-    pooling: str | None,
-    transforms: list[str] | None,
-    fields: list[str] | None,
-    *,
-    but: Collection[str] = (),
-) -> dict[str, Any]:
-    """Return the changes of a recipe that these options ask for; ``but`` as in ``changes``."""
-    given = {
-        "backbone": backbone,
-        "prompt": prompt,
-        "pooling": pooling,
-        "transforms": transforms,
-        "set": fields,
-    }
-    return RECIPE.changes(given, but=but)
 
 
 def choice_of(

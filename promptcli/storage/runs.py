@@ -150,6 +150,9 @@ def save_state(
     for name, parameter in parameters.items():
         moments = optimizer.state[parameter]
         tensors |= {f"{moment}.{name}": moments[moment] for moment in _MOMENTS if moment in moments}
+        # one that had no gradient in some steps has taken fewer
+        if "step" in moments and int(moments["step"]) != position.step:
+            tensors[f"step.{name}"] = moments["step"].detach().reshape(1)
     metadata = {
         "step": str(position.step),
         "seen": str(position.seen),
@@ -188,7 +191,10 @@ def load_state(
                 # a fused optimiser counts its steps on the parameter's device, others on
                 # the CPU
                 device = parameter.device if parameter in fused else "cpu"
-                steps = torch.tensor(float(metadata["step"]), device=device)
+                taken = float(metadata["step"])
+                if f"step.{name}" in stored:
+                    taken = float(file.get_tensor(f"step.{name}"))
+                steps = torch.tensor(taken, device=device)
                 optimizer.state[parameter] = {"step": steps, **moments}
             return Position(
                 int(metadata["step"]),

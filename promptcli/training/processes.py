@@ -80,9 +80,18 @@ class Processes:
         return summed
 
     def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Put the sum over the processes in place of each gradient; what has none in any process
+        keeps none, as in a single process, so that the optimiser passes it over.
+        """
         if self.number == 1:
             return
-        for parameter in parameters:
+        learning = list(parameters)
+        have = torch.tensor([float(one.grad is not None) for one in learning], device=self.device)
+        with _together(self.number):
+            counts = self.accelerator.reduce(have, "sum").tolist()
+        for parameter, count in zip(learning, counts, strict=True):
+            if not count:
+                continue
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             with _together(self.number):

@@ -469,7 +469,10 @@ class Trainer:
         """Clip the gradients and take the optimiser's step; return their norm before."""
         accelerator = self.processes.accelerator
         try:
-            norm: Tensor = accelerator.clip_grad_norm_(self.parameters.values(), CLIP)
+            of_model = [one for one in self.parameters.values() if one not in self.of_loss]
+            norm: Tensor = accelerator.clip_grad_norm_(of_model, CLIP)
+            if self.of_loss:  # apart, so that neither makes the other's steps smaller
+                accelerator.clip_grad_norm_(list(self.of_loss), CLIP)
             self.optimizer.step()
             return norm
         except Exception as error:

@@ -5,6 +5,7 @@ import torch
 
 import promptcli as pc
 from promptcli.errors import UsageError
+from promptcli.storage.runs import Position, load_state, save_state
 from promptcli.training.methods import METHODS
 from promptcli.training.methods.training_settings import ContrastiveSettings
 from promptcli.training.objectives.similarity import LEAST, Similarity
@@ -121,3 +122,35 @@ def test_a_run_reports_it_and_a_resumed_one_ends_with_the_same(monkeypatch, capl
 def test_distillation_without_a_contrastive_loss_has_no_temperature_to_learn(tiny_folder):
     with pytest.raises(UsageError, match="contrastive_weight"):
         learner_of("distill", tiny_folder("bert"), temperature_rate=1e-3)
+
+
+def test_a_parameter_that_had_no_gradient_in_a_step_has_taken_fewer_after_resuming(tmp_path):
+    parameters = {name: torch.nn.Parameter(torch.ones(2)) for name in ("always", "seldom")}
+    optimizer = torch.optim.AdamW(parameters.values(), fused=True)
+    for step in range(3):
+        for name, parameter in parameters.items():
+            parameter.grad = torch.ones(2) if name == "always" or step == 1 else None
+        optimizer.step()
+    save_state(tmp_path / "state", parameters, optimizer, Position(3))
+    again = {name: torch.nn.Parameter(torch.zeros(2)) for name in parameters}
+    resumed = torch.optim.AdamW(again.values(), fused=True)
+    load_state(tmp_path / "state", again, resumed)
+    taken = {name: int(resumed.state[parameter]["step"]) for name, parameter in again.items()}
+    assert taken == {"always": 3, "seldom": 1}
+
+
+def test_a_large_gradient_of_the_temperature_leaves_those_of_the_model(tiny_folder):
+    trainer = trainer_of(learner_of("simcse", tiny_folder("bert"), temperature_rate=1e-3))
+    trainer.gradients(0, COLUMNS)
+    tau = trainer.parameters[TAU]
+    tau.grad.fill_(1e6)
+    for name, parameter in trainer.parameters.items():
+        if name != TAU and parameter.grad is not None:
+            parameter.grad.mul_(1e-6)
+    learning = {name: one for name, one in trainer.parameters.items() if one.grad is not None}
+    before = {name: one.grad.clone() for name, one in learning.items()}
+    trainer.apply_gradients()
+    for name, gradient in before.items():
+        if name != TAU:
+            assert torch.equal(trainer.parameters[name].grad, gradient)
+    assert float(tau.grad) <= 1.0

@@ -312,7 +312,18 @@ def _one_of_two(folder, out):
             loss,
             {name: one.grad for name, one in learner.trainable().items() if one.grad is not None},
         )
+    made["added"] = _added(Processes(accelerator))
     torch.save(made, f"{out}.{accelerator.process_index}")
+
+
+def _added(processes):
+    """Add up gradients that both processes have, that one has, and that none has."""
+    parameters = [torch.nn.Parameter(torch.zeros(2)) for _ in range(3)]
+    parameters[0].grad = torch.ones(2)
+    if processes.is_main:
+        parameters[1].grad = torch.full((2,), 3.0)
+    processes.add_gradients(parameters)
+    return [one.grad for one in parameters]
 
 
 def test_two_processes_have_the_loss_and_gradients_of_one(tiny_folder, tmp_path):
@@ -323,6 +334,9 @@ def test_two_processes_have_the_loss_and_gradients_of_one(tiny_folder, tmp_path)
         assert running.returncode == 0, err.decode()
     found = [torch.load(tmp_path / f"out.{rank}", weights_only=True) for rank in range(2)]
     assert [got["processes"] for got in found] == [2, 2]
+    for got in found:
+        both, one, none = got["added"]
+        assert (both.tolist(), one.tolist(), none) == ([2.0, 2.0], [3.0, 3.0], None)
     for name, columns in READ.items():
         learner = learner_of(name, folder, len(columns) > 2, **STILL[name])
         expected = gradients(learner, columns=columns)
