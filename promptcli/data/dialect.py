@@ -118,7 +118,7 @@ Tell = Callable[[str], None]
 class Dialect:
     """How the rows of a file are written."""
 
-    #: ``text``, ``jsonl``, ``array`` (one of JSON), ``table``, ...: ``rows`` reads each in its own way
+    #: ``text``, ``jsonl``, ``array`` (one of JSON), ``table``, ...: ``rows`` reads each by itself
     format: str
     delimiter: str = ","
     quoted: bool = True  #: whether cells may be in double quotes
