@@ -114,7 +114,7 @@ def _umap(directions: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class Projection:
+class Layout:
     """A way to lay sentences out."""
 
     name: str  #: in print
@@ -124,10 +124,10 @@ class Projection:
 
 
 #: By the names that the setting ``method`` takes.
-METHODS: dict[str, Projection] = {
-    "pca": Projection("PCA", ("sklearn",), _pca),
-    "tsne": Projection("t-SNE", ("sklearn",), _tsne),
-    "umap": Projection("UMAP", ("sklearn", "umap"), _umap),
+METHODS: dict[str, Layout] = {
+    "pca": Layout("PCA", ("sklearn",), _pca),
+    "tsne": Layout("t-SNE", ("sklearn",), _tsne),
+    "umap": Layout("UMAP", ("sklearn", "umap"), _umap),
 }
 
 

@@ -105,7 +105,7 @@ _YEAR_FIRST = frozenset(("Ymd",))
 
 
 @dataclass
-class _Column:
+class _CellCounts:
     """What the cells of a column have shown so far."""
 
     filled: int = 0
@@ -291,7 +291,7 @@ class ColumnForms:
 
     def __init__(self, separator: str | None = None) -> None:
         self._separator = separator
-        self._columns = dict[str, _Column]()
+        self._columns = dict[str, _CellCounts]()
         self._done = set[str]()  #: columns whose further cells change nothing
         #: Column -> what is not certain about how it is read.
         self.doubts = dict[str, str]()
@@ -303,7 +303,7 @@ class ColumnForms:
                 continue
             column = self._columns.get(name)
             if column is None:
-                column = self._columns[name] = _Column()
+                column = self._columns[name] = _CellCounts()
             if not isinstance(cell, str):
                 column.typed = True
                 self._done.add(name)
@@ -334,7 +334,7 @@ class ColumnForms:
     def scores(self, texts: Iterable[str]) -> Convert:
         """Return how the scores among the texts of a further column are read; fill ``doubts``."""
         self.doubts = {}
-        column = _Column()
+        column = _CellCounts()
         for text in texts:
             if _AMOUNT.fullmatch(text.strip()):
                 column.see(text.strip())
@@ -342,7 +342,7 @@ class ColumnForms:
             return _number_converter(self._style("score", column))
         return str.strip
 
-    def _style(self, name: str, column: _Column) -> _Style:
+    def _style(self, name: str, column: _CellCounts) -> _Style:
         """Return how the numbers of a column are written."""
         if column.is_mixed:
             self._doubt_number(name, column, _EITHER, "some cells have a point, others a comma")
@@ -375,11 +375,11 @@ class ColumnForms:
             )
         return style
 
-    def _doubt_number(self, name: str, column: _Column, style: _Style, why: str) -> None:
+    def _doubt_number(self, name: str, column: _CellCounts, style: _Style, why: str) -> None:
         value = float(_number_converter(style)(column.doubtful))
         self.doubts[name] = f"column {name!r}: {column.doubtful} is read as {value:.15g}; {why}"
 
-    def _order(self, name: str, column: _Column) -> str:
+    def _order(self, name: str, column: _CellCounts) -> str:
         """Return the order of a column of dates."""
         assert column.orders is not None
         [*orders] = column.orders

@@ -16,7 +16,7 @@ from promptcli.jobs import Job, argument, function_of, option
 
 if TYPE_CHECKING:
     from promptcli.evaluation.evaluator import EvalSettings
-    from promptcli.evaluation.over_seeds import Group, SeedTable
+    from promptcli.evaluation.over_seeds import SeedGroup, SeedTable
     from promptcli.evaluation.scores import Comparison, Evaluation, Label
     from promptcli.models.loading import Model
 
@@ -259,7 +259,7 @@ def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = N
         return SeedTable(groups, compare_groups(groups, _over_pairs(groups)))
 
 
-def _over_pairs(groups: "Sequence[Group]") -> "dict[tuple[str, str, str], Comparison]":
+def _over_pairs(groups: "Sequence[SeedGroup]") -> "dict[tuple[str, str, str], Comparison]":
     """Return the comparisons of the best models of every two groups, by both names and task."""
     from promptcli.notes import note
 

@@ -39,7 +39,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Group:
+class SeedGroup:
     """Runs that differ in their seed only."""
 
     name: str
@@ -112,7 +112,7 @@ class SeedComparison:
 class SeedTable:
     """Groups of runs, and the comparisons of every two on each task that both have."""
 
-    groups: Sequence[Group]
+    groups: Sequence[SeedGroup]
     comparisons: Sequence[SeedComparison] = field(default_factory=list)
 
     @property
@@ -140,7 +140,7 @@ def _rounded(value: float | None) -> float | None:
     return value if value is None or isinstance(value, int) else round(value, 6)
 
 
-def read_groups(registry: Registry, words: Sequence[str]) -> list[Group]:
+def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:
     """Return the runs of models: of a word's own sweep, or of all models that it names.
 
     A word is a model, several with commas between, or a pattern: ``simcse-*``. A model of several
@@ -161,7 +161,7 @@ def read_groups(registry: Registry, words: Sequence[str]) -> list[Group]:
                 _check_alike(word, settings.setdefault(changed, of_run), of_run)
         for changed, members in runs.items():
             name = f"{word} ({changed})" if changed else word
-            groups.append(Group(name, _distinct(name, members)))
+            groups.append(SeedGroup(name, _distinct(name, members)))
     return groups
 
 
@@ -227,7 +227,7 @@ def _distinct(name: str, runs: Sequence[Run]) -> list[Run]:
 
 
 def compare_groups(
-    groups: Sequence[Group], over_pairs: Mapping[tuple[str, str, str], Comparison]
+    groups: Sequence[SeedGroup], over_pairs: Mapping[tuple[str, str, str], Comparison]
 ) -> list[SeedComparison]:
     """Compare every two groups on each task of both.
 
@@ -251,7 +251,7 @@ def compare_groups(
     return _corrected(found)
 
 
-def _tested(first: Group, second: Group, task: str) -> tuple[str, int, float | None]:
+def _tested(first: SeedGroup, second: SeedGroup, task: str) -> tuple[str, int, float | None]:
     """Return the test over seeds, the number of pairs or runs, and its p-value.
 
     None without a spread between the runs.

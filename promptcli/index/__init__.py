@@ -18,7 +18,7 @@ from promptcli.notes import note
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
-    from promptcli.index.neighbours import Group
+    from promptcli.index.neighbours import DuplicateGroup
     from promptcli.index.rows import Hit, Rows
     from promptcli.index.stored import IndexManifest
     from promptcli.models.loading import Model
@@ -452,7 +452,7 @@ search_index = function_of(SearchIndexJob, "search_index")
 
 
 @dataclass(frozen=True)
-class FindDupsJob(Job["tuple[list[Group], int]"]):
+class FindDupsJob(Job["tuple[list[DuplicateGroup], int]"]):
     """Print groups of near-duplicates, the largest first, each with the lowest cosine of two of its
     rows.
 
@@ -475,7 +475,7 @@ class FindDupsJob(Job["tuple[list[Group], int]"]):
         " another one of its group; two of them may be far apart.",
     )
 
-    def run(self) -> "tuple[list[Group], int]":
+    def run(self) -> "tuple[list[DuplicateGroup], int]":
         from promptcli.index import neighbours, stored
 
         held = stored.load(Path(self.folder))

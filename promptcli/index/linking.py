@@ -20,7 +20,7 @@ Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Pairs:
+class LinkedPairs:
     """p pairs of clusters, the one with the lower number first."""
 
     first: Numbers  #: (p,)
@@ -31,13 +31,13 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.first)
 
-    def __getitem__(self, chosen: "Mask | Numbers") -> "Pairs":
-        return Pairs(
+    def __getitem__(self, chosen: "Mask | Numbers") -> "LinkedPairs":
+        return LinkedPairs(
             self.first[chosen], self.second[chosen], self.lowest[chosen], self.compared[chosen]
         )
 
     @classmethod
-    def joined(cls, parts: "Sequence[Pairs]") -> "Pairs":
+    def joined(cls, parts: "Sequence[LinkedPairs]") -> "LinkedPairs":
         """Return the pairs of all parts, those of the same clusters as one."""
         first = np.concatenate([np.empty(0, np.int64), *(part.first for part in parts)])
         second = np.concatenate([np.empty(0, np.int64), *(part.second for part in parts)])
@@ -61,7 +61,7 @@ class Pairs:
         )
 
 
-def complete_links(pairs: Pairs, sizes: Numbers) -> Numbers:
+def complete_links(pairs: LinkedPairs, sizes: Numbers) -> Numbers:
     """Return the cluster of each of m clusters after all merges, named by its lowest number.
 
     Args:
@@ -82,11 +82,11 @@ def complete_links(pairs: Pairs, sizes: Numbers) -> Numbers:
         sizes[kept] += sizes[gone]
         label = target[label]
         moved = _renamed(pairs, target)
-        pairs = _complete(Pairs.joined([moved]), sizes)
+        pairs = _complete(LinkedPairs.joined([moved]), sizes)
     return label
 
 
-def keep_nearest(pairs: Pairs, count: int, clusters: int) -> tuple[Pairs, Floats]:
+def keep_nearest(pairs: LinkedPairs, count: int, clusters: int) -> tuple[LinkedPairs, Floats]:
     """Keep the pairs of which one cluster is among the ``count`` nearest of the other.
 
     Return them with the cosine (m,) that a further pair of each cluster must exceed; 0: none yet.
@@ -108,11 +108,11 @@ def keep_nearest(pairs: Pairs, count: int, clusters: int) -> tuple[Pairs, Floats
     return pairs[kept], bars
 
 
-def _complete(pairs: Pairs, sizes: Numbers) -> Pairs:
+def _complete(pairs: LinkedPairs, sizes: Numbers) -> LinkedPairs:
     return pairs[pairs.compared == sizes[pairs.first] * sizes[pairs.second]]
 
 
-def _nearest(pairs: Pairs, clusters: int) -> Numbers:
+def _nearest(pairs: LinkedPairs, clusters: int) -> Numbers:
     """Return the nearest cluster of each cluster, or -1; of equally near ones the lowest number."""
     nodes = np.concatenate([pairs.first, pairs.second])
     others = np.concatenate([pairs.second, pairs.first])
@@ -126,11 +126,11 @@ def _nearest(pairs: Pairs, clusters: int) -> Numbers:
     return nearest
 
 
-def _renamed(pairs: Pairs, target: Numbers) -> Pairs:
+def _renamed(pairs: LinkedPairs, target: Numbers) -> LinkedPairs:
     """Return the pairs between other clusters after a merge."""
     first = target[pairs.first]
     second = target[pairs.second]
     between = first != second
-    return Pairs(
+    return LinkedPairs(
         np.minimum(first, second), np.maximum(first, second), pairs.lowest, pairs.compared
     )[between]

@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
 from promptcli.errors import UsageError, unknown
-from promptcli.index.linking import Numbers, Pairs, complete_links, keep_nearest
+from promptcli.index.linking import LinkedPairs, Numbers, complete_links, keep_nearest
 from promptcli.index.rows import Hit, Mask, RowNumbers
 from promptcli.index.vector_index import VectorIndex
 from promptcli.notes import stage
@@ -33,7 +33,7 @@ _NEIGHBOURS = (16, 128)
 _ANSWERS = 1 << 20
 
 
-class Group(list[Hit]):
+class DuplicateGroup(list[Hit]):
     """Rows that repeat each other, the earliest first; their scores are cosines to it."""
 
     def __init__(self, hits: Iterator[Hit], lowest: float) -> None:
@@ -41,7 +41,7 @@ class Group(list[Hit]):
         self.lowest = lowest  #: the lowest cosine of two rows of the group
 
 
-def dups(index: VectorIndex, threshold: float, links: Links = "complete") -> list[Group]:
+def dups(index: VectorIndex, threshold: float, links: Links = "complete") -> list[DuplicateGroup]:
     """Return the groups of two or more near-duplicates, the largest first.
 
     Args:
@@ -121,7 +121,7 @@ class _Comparison:
                 label = _linked(label, left[places[0]], right[places[1]])
         return label
 
-    def _all_pairs(self, label: Numbers, places: Numbers) -> tuple[Pairs, Mask]:
+    def _all_pairs(self, label: Numbers, places: Numbers) -> tuple[LinkedPairs, Mask]:
         """Compare rows, and return the near pairs of their clusters.
 
         Return also which clusters have more pairs than those.
@@ -141,10 +141,10 @@ class _Comparison:
             one, other = np.nonzero(near)
             sizes = np.diff(left_starts, append=len(left))[one]
             sizes = sizes * np.diff(right_starts, append=len(right))[other]
-            kept.add(Pairs(first[one], second[other], cosines[one, other], sizes))
+            kept.add(LinkedPairs(first[one], second[other], cosines[one, other], sizes))
         return kept.finish()
 
-    def _found_pairs(self) -> tuple[Pairs, Mask]:
+    def _found_pairs(self) -> tuple[LinkedPairs, Mask]:
         """Return the near pairs of rows that searches find, and which rows have more."""
         is_cut = np.zeros(len(self._rows), bool)
         kept = _Kept(len(self._rows))
@@ -152,7 +152,7 @@ class _Comparison:
             kept.add(pairs)
         pairs, had_no_room = kept.finish()
         ones = np.ones(len(pairs), np.int64)  # a pair is found from both of its rows
-        return Pairs(pairs.first, pairs.second, pairs.lowest, ones), is_cut | had_no_room
+        return LinkedPairs(pairs.first, pairs.second, pairs.lowest, ones), is_cut | had_no_room
 
     def _blocks(self, places: Numbers) -> Iterator[tuple[Numbers, Numbers, Floats]]:
         """Yield two blocks of rows and their cosines, for each two of the rows once."""
@@ -165,7 +165,7 @@ class _Comparison:
                     yield left, right, units @ self._units(right).T
                     advance(step)
 
-    def _searched(self, is_cut: Mask) -> Iterator[Pairs]:
+    def _searched(self, is_cut: Mask) -> Iterator[LinkedPairs]:
         """Search for every row, and yield near pairs.
 
         Mark the rows whose answers are all near.
@@ -184,7 +184,7 @@ class _Comparison:
                 is_cut[waiting] = True
                 advance(min(step, len(self._rows) - start))
 
-    def _neighbours(self, asked: Numbers, k: int) -> tuple[Pairs, Mask]:
+    def _neighbours(self, asked: Numbers, k: int) -> tuple[LinkedPairs, Mask]:
         """Return the near pairs among k answers for each row, and whether all answers are near."""
         units = self._units(asked)
         answers = self._index.nearest(units, k)
@@ -205,7 +205,7 @@ class _Comparison:
         first = np.minimum(one, other)
         second = np.maximum(one, other)
         ones = np.ones(len(first), np.int64)
-        return Pairs(first, second, cosines[near], ones), has_more
+        return LinkedPairs(first, second, cosines[near], ones), has_more
 
     def _units(self, places: Numbers) -> Floats:
         return unit(self._index.vectors(self._rows[places]))
@@ -216,7 +216,7 @@ class _Kept:
 
     def __init__(self, clusters: int) -> None:
         self._count = min(max(_PAIRS // clusters, _FEWEST), _MOST)
-        self._parts = list[Pairs]()
+        self._parts = list[LinkedPairs]()
         self._held = 0
         #: (m,) the cosine that a pair must exceed to be kept, if both its clusters have one
         self._bars = np.zeros(clusters, np.float32)
@@ -240,18 +240,18 @@ class _Kept:
         self._is_cut[second[left_out.any(axis=0)]] = True
         return kept
 
-    def add(self, pairs: Pairs) -> None:
+    def add(self, pairs: LinkedPairs) -> None:
         self._parts.append(pairs)
         self._held += len(pairs)
         if self._held > 2 * _PAIRS:
             self._cut()
 
-    def finish(self) -> tuple[Pairs, Mask]:
+    def finish(self) -> tuple[LinkedPairs, Mask]:
         """Return the pairs, and which clusters had more."""
-        return Pairs.joined(self._parts), self._is_cut
+        return LinkedPairs.joined(self._parts), self._is_cut
 
     def _cut(self) -> None:
-        pairs, bars = keep_nearest(Pairs.joined(self._parts), self._count, len(self._bars))
+        pairs, bars = keep_nearest(LinkedPairs.joined(self._parts), self._count, len(self._bars))
         self._parts = [pairs]
         self._held = len(pairs)
         self._bars = np.maximum(self._bars, bars)
@@ -282,7 +282,9 @@ def _distinct(index: VectorIndex) -> tuple[RowNumbers, Numbers]:
     return rows[first[order]], first_of
 
 
-def _groups(index: VectorIndex, rows: RowNumbers, first_of: Numbers, label: Numbers) -> list[Group]:
+def _groups(
+    index: VectorIndex, rows: RowNumbers, first_of: Numbers, label: Numbers
+) -> list[DuplicateGroup]:
     """Return the groups of rows that have a label in common, with their copies."""
     live = np.flatnonzero(first_of >= 0)
     labels = label[first_of[live]]
@@ -294,7 +296,7 @@ def _groups(index: VectorIndex, rows: RowNumbers, first_of: Numbers, label: Numb
         units = unit(index.vectors(group))
         cosines = np.minimum(units @ units[0], 1)
         lowest = _lowest_cosine(index, rows[np.unique(first_of[group])])
-        found.append(Group(index.hits(group, cosines), lowest))
+        found.append(DuplicateGroup(index.hits(group, cosines), lowest))
     return found
 
 

@@ -13,7 +13,7 @@ from promptcli.data.rows import cells_of_columns
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, counted
 from promptcli.index.inputs import documents_of, encoder_of, origin_of
-from promptcli.index.neighbours import Group, dups
+from promptcli.index.neighbours import DuplicateGroup, dups
 from promptcli.index.options import TARGET
 from promptcli.index.rows import ArrayRows, Hit
 from promptcli.index.stored import Reading, Stamp, StoredIndex, load, save, stamp_of
@@ -167,7 +167,7 @@ class SentenceIndex:
     @check_arguments
     def dups(
         self, threshold: float = 0.95, links: Literal["complete", "chain"] = "complete"
-    ) -> list[Group]:
+    ) -> list[DuplicateGroup]:
         """Return groups of near-duplicates, each a list of hits with its ``lowest`` cosine.
 
         See ``promptcli.index.neighbours.dups``.

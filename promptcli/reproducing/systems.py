@@ -27,7 +27,7 @@ from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives import find_objective
-from promptcli.training.presets import Preset, differences_from_paper, preset_for
+from promptcli.training.presets import MethodPreset, differences_from_paper, preset_for
 from promptcli.training.processes import start_processes
 from promptcli.training.run import TrainingRun
 
@@ -239,7 +239,7 @@ def _method_and_settings(
     return method, settings.replace(**form.changes)  # which are what the row is about
 
 
-def _preset(row: PublishedRow, method: Method, context: MeasurementContext) -> Preset:
+def _preset(row: PublishedRow, method: Method, context: MeasurementContext) -> MethodPreset:
     """Return the settings of a row before any is given."""
     backbone = context.backbone
     if context.paper and row.backbone in method.paper:

@@ -30,7 +30,7 @@ _MOST_GIVEN = 8  # settings that a note names of those given
 
 
 @dataclass(frozen=True)
-class Preset:
+class MethodPreset:
     """A method's settings for a backbone before anything is given."""
 
     settings: TrainingSettings
@@ -57,7 +57,7 @@ class SettingsInForce:
 
     method: Method
     settings: TrainingSettings
-    preset: Preset
+    preset: MethodPreset
     sources: Mapping[str, str]  #: of every setting, in the order of the fields
 
     @property
@@ -99,7 +99,7 @@ def _typed(field: str, value: Any) -> str:
     return f"{field.replace('_', '-')} {value_typed(value)}"
 
 
-def _beside_the_paper(method: Method, preset: Preset, named: list[str]) -> str:
+def _beside_the_paper(method: Method, preset: MethodPreset, named: list[str]) -> str:
     """Return the preset's values, each with the paper's where that is another."""
     published = method.paper.get(preset.backbone)
     said = []
@@ -114,7 +114,7 @@ def _beside_the_paper(method: Method, preset: Preset, named: list[str]) -> str:
 
 def preset_for(
     method: Method, backbone: str, *, paper: bool = False, shape: Shape | None = None
-) -> Preset:
+) -> MethodPreset:
     """Return the settings that a method has for a backbone.
 
     Settings found on ``mini-bert`` are for backbones of its shape; all others have those of the
@@ -126,10 +126,10 @@ def preset_for(
     """
     whose = _published_like(method, backbone, shape, any_shape=paper)
     if whose is None:
-        return Preset(method.small, FOUND, method.base)
+        return MethodPreset(method.small, FOUND, method.base)
     if paper:
-        return Preset(method.published(whose), PAPER, whose)
-    return Preset(method.paper[whose], PAPER, whose)
+        return MethodPreset(method.published(whose), PAPER, whose)
+    return MethodPreset(method.paper[whose], PAPER, whose)
 
 
 def is_minis(shape: Shape) -> bool:
@@ -196,7 +196,7 @@ def in_force(
     return SettingsInForce(method, method.changed(settings, changes), preset, sources)
 
 
-def _source(method: Method, preset: Preset, item: "dataclasses.Field[Any]") -> str:
+def _source(method: Method, preset: MethodPreset, item: "dataclasses.Field[Any]") -> str:
     """Return where a preset's value of a setting comes from."""
     value = getattr(preset.settings, item.name)
     published = method.paper.get(preset.backbone)

@@ -8,7 +8,14 @@ from scipy import stats
 
 import promptcli as pc
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.evaluation.over_seeds import PAIRED, WELCH, Group, Run, compare_groups, read_groups
+from promptcli.evaluation.over_seeds import (
+    PAIRED,
+    WELCH,
+    Run,
+    SeedGroup,
+    compare_groups,
+    read_groups,
+)
 from tests.embed_running import refused
 from tests.tiny import SENTENCES
 
@@ -21,7 +28,7 @@ def group(name, values, seeds=(0, 1, 2)):
         Run(f"{name}-{seed}", seed, {"dev": value, "test": value + 1}, "dev")
         for seed, value in zip(seeds, values, strict=False)
     ]
-    return Group(name, runs)
+    return SeedGroup(name, runs)
 
 
 def test_runs_of_the_same_seeds_are_paired_and_others_are_not():
