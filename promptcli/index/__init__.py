@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from promptcli.data.dialect import ColumnChoice, names_file
 from promptcli.errors import UsageError, counted
-from promptcli.index.options import TARGET, reaches, size_of
+from promptcli.index.options import TARGET, bad_lines_option, memory_option, reaches, size_of
 from promptcli.jobs import REQUIRED, Job, argument, function_of, option
 from promptcli.notes import note
 from promptcli.recipe import Choice
@@ -64,12 +64,7 @@ class BuildIndexJob(Job["IndexManifest"]):
         " rows.",
     )
     target_recall: float = option(TARGET, "recall@10 to tune an approximate index for; 1: exact.")
-    memory: str | int = option(
-        "4GB",
-        "Memory that the process may take, e.g. 4GB or 800MB.",
-        metavar="SIZE",
-        typed=str,
-    )
+    memory: str | int = memory_option()
     text_field: str | None = option(None, "Column of the sentence.")
     id_field: str | None = option(
         None, "Column of the id, or - for row numbers. Default: `id`, else row numbers."
@@ -87,13 +82,7 @@ class BuildIndexJob(Job["IndexManifest"]):
     )
     lexical: bool = option(False, "Also count words (BM25), for hybrid and lexical searches.")
     force: bool = option(False, "Replace an existing index.")
-    bad_lines: str | Path | None = option(
-        None,
-        "File that gets the rows that cannot be read, as JSON lines with number, reason and line;"
-        " they are left out. Default: the first one is refused.",
-        metavar="FILE",
-        typed=str,
-    )
+    bad_lines: str | Path | None = bad_lines_option()
 
     def run(self) -> "IndexManifest":
         from promptcli.data.bad_lines import bad_rows
@@ -180,23 +169,12 @@ class AddToIndexJob(Job["IndexManifest"]):
     allow_duplicates: bool = option(
         False, "Add rows, too, whose text the index has under another id."
     )
-    memory: str | int = option(
-        "4GB",
-        "Memory that the process may take, e.g. 4GB or 800MB.",
-        metavar="SIZE",
-        typed=str,
-    )
+    memory: str | int = memory_option()
     text_field: str | None = option(None, "Column of the sentence. Default: that of the index.")
     id_field: str | None = option(
         None, "Column of the id, or - for row numbers. Default: that of the index."
     )
-    bad_lines: str | Path | None = option(
-        None,
-        "File that gets the rows that cannot be read, as JSON lines with number, reason and line;"
-        " they are left out. Default: the first one is refused.",
-        metavar="FILE",
-        typed=str,
-    )
+    bad_lines: str | Path | None = bad_lines_option()
 
     def run(self) -> "IndexManifest":
         from promptcli.data.bad_lines import bad_rows
@@ -308,12 +286,7 @@ class CompactIndexJob(Job["IndexManifest"]):
         typed=str,
     )
     _: KW_ONLY
-    memory: str | int = option(
-        "4GB",
-        "Memory that the process may take, e.g. 4GB or 800MB.",
-        metavar="SIZE",
-        typed=str,
-    )
+    memory: str | int = memory_option()
 
     def run(self) -> "IndexManifest":
         from promptcli.index import stored

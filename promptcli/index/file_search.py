@@ -24,7 +24,7 @@ from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import UsageError, counted
 from promptcli.index.file_rows import FileRows, Reader
 from promptcli.index.found_files import FoundFiles, find_files, list_of_names
-from promptcli.index.options import reaches
+from promptcli.index.options import bad_lines_option, reaches
 from promptcli.jobs import Job, argument, function_of, option
 from promptcli.notes import note, stage
 
@@ -115,13 +115,7 @@ class SearchFilesJob(Job[list[Line]]):
         "Condition on the other columns of tables, e.g. 'year > 2020 and lang = \"en\"'; see"
         " `promptcli index search`.",
     )
-    bad_lines: str | Path | None = option(
-        None,
-        "File that gets the rows that cannot be read, as JSON lines with number, reason and line;"
-        " they are left out. Default: the first one is refused.",
-        metavar="FILE",
-        typed=str,
-    )
+    bad_lines: str | Path | None = bad_lines_option()
     verbose: bool = option(False, "Name every file that is left out, with the reason.")
     columns: Sequence[str] = option((), "Columns of tables to return with each hit.", hidden=True)
 

@@ -1,8 +1,10 @@
 """What is known of an index without a library: its options, and how its folder is recognised."""
 
 import re
+from typing import Any
 
 from promptcli.errors import UsageError
+from promptcli.jobs import option
 
 MANIFEST = "index.json"  #: in the folder of an index
 TARGET = 0.95  #: recall@10 that an approximate index is tuned for
@@ -25,3 +27,18 @@ def size_of(text: str | int) -> int:
             f"`memory` {text} is not a size; give a number and a unit, e.g. 4GB or 800MB"
         )
     return int(float(size[1]) * _UNITS[size[2].upper()])
+
+
+def memory_option() -> Any:
+    """Return the field of the memory that a job on an index may take."""
+    about = "Memory that the process may take, e.g. 4GB or 800MB."
+    return option("4GB", about, metavar="SIZE", typed=str)
+
+
+def bad_lines_option() -> Any:
+    """Return the field of the file that gets the rows that cannot be read."""
+    about = (
+        "File that gets the rows that cannot be read, as JSON lines with number, reason and line;"
+        " they are left out. Default: the first one is refused."
+    )
+    return option(None, about, metavar="FILE", typed=str)

@@ -28,7 +28,7 @@ from promptcli.index import stored
 from promptcli.index.changes import PLACE, Row, Synced, changes_line, file_changes, row_changes
 from promptcli.index.file_rows import FileRows, Reader, place_ids
 from promptcli.index.found_files import find_files, list_of_names
-from promptcli.index.options import MANIFEST, size_of
+from promptcli.index.options import MANIFEST, bad_lines_option, memory_option, size_of
 from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import IndexManifest, Reading, StoredIndex
 from promptcli.index.vector_index import VectorIndex
@@ -115,20 +115,9 @@ class SyncIndexJob(Job[Synced]):
         False,
         "Also count words (BM25), see `promptcli index build`; an index that has them keeps them.",
     )
-    memory: str | int = option(
-        "4GB",
-        "Memory that the process may take, e.g. 4GB or 800MB.",
-        metavar="SIZE",
-        typed=str,
-    )
+    memory: str | int = memory_option()
     yes: bool = option(False, "Remove rows even if they are more than half of the index.")
-    bad_lines: str | Path | None = option(
-        None,
-        "File that gets the rows that cannot be read, as JSON lines with number, reason and line;"
-        " they are left out. Default: the first one is refused.",
-        metavar="FILE",
-        typed=str,
-    )
+    bad_lines: str | Path | None = bad_lines_option()
     verbose: bool = option(False, "Name every file that is left out, with the reason.")
 
     def run(self) -> Synced:
