@@ -430,7 +430,7 @@ def test_hits_show_file_lines_and_heading(run, search, tmp_path, monkeypatch):
         "after": [],
     }
     ran = run("search", "It is dear.", "notes.md", "-k", 1, "--rows", "lines", "--context", 1)
-    assert ran.out == "        notes.md-7- \n1.0000  notes.md:8: It is dear.\n\n"
+    assert ran.out == "        notes.md-7-\n1.0000  notes.md:8: It is dear.\n\n"
     refused(run("search", text, "notes.md", "--rows", "pages"), 2, "pages", "passages")
 
 
