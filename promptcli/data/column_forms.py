@@ -123,6 +123,8 @@ class _CellCounts:
     marks: set[str] = field(default_factory=set)
     iso: bool = True  #: whether no date has to be converted
     halves: bool = False  #: whether a time is of the morning or the afternoon
+    loose: bool = False  #: whether a cell may be a version as well, such as 1.2.24
+    shown: bool = False  #: whether another cell shows that these are dates
     date: str = ""  #: a cell
 
     @property
@@ -189,6 +191,10 @@ class _CellCounts:
         if date is None or not self.orders or len(self.marks) > 1 or _iso_time(date) is None:
             self.orders = None
             return
+        if _may_be_version(date):
+            self.loose = True
+        else:
+            self.shown = True
         self.iso = self.iso and _ISO_DATE.fullmatch(cell) is not None
         self.halves = self.halves or date["half"] is not None
         self.date = self.date or cell
@@ -211,7 +217,7 @@ class _CellCounts:
 
     @property
     def is_date(self) -> bool:
-        return bool(self.filled and self.orders)
+        return bool(self.filled and self.orders and (self.shown or not self.loose))
 
     @property
     def shown_decimal(self) -> str:
@@ -228,6 +234,16 @@ _ORDERS = {
     "dmY": ("three", "two", "one"),
     "mdY": ("three", "one", "two"),
 }
+
+
+def _may_be_version(date: re.Match[str]) -> bool:
+    """Return whether a date has points, a short year and a day or month of one digit, and begins
+    as most versions do.
+    """
+    if date.re is _NAMED_DATE or date["mark"] != ".":
+        return False
+    one, two, three = date["one"], date["two"], date["three"]
+    return len(three) == 2 and len(one + two) < 4 and int(one) <= 12
 
 
 def _is_iso_day(cell: str) -> bool:
@@ -257,8 +273,8 @@ def _iso_day(date: re.Match[str], order: str) -> str | None:
         if len(year) not in (2, 4) or max(len(month), len(day)) > 2:
             return None
         if len(year) == 2:
-            if order == "Ymd" or (date["mark"] == "." and len(month + day) < 4):
-                return None  # a version, say
+            if order == "Ymd":
+                return None
             year = f"{20 if int(year) < _PIVOT else 19}{year}"
     try:
         return datetime.date(int(year), int(month), int(day)).isoformat()
