@@ -397,7 +397,7 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
         with_words = self.hybrid or self.lexical
         if with_words:
             _ = held.index.words  # refused before anything is encoded
-        among = held.index.allowed(self.where)  # this, too
+        among = stored.allowed_rows(held, self.where)  # this, too
         if isinstance(query, str) and not is_query_file(query):
             note_no_file(query)
             query = [query]

@@ -25,8 +25,10 @@ from promptcli.evaluation.lexical import WORD_RULE, Lexical, load_library
 from promptcli.index.column_types import columns_of, odd_columns
 from promptcli.index.factory import Effort, Recall, faiss, make
 from promptcli.index.options import MANIFEST
+from promptcli.index.rows import Mask
 from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
+from promptcli.index.where import Condition
 from promptcli.notes import note
 from promptcli.recipe import LeadingTexts
 from promptcli.storage.documents import read_document, shorten, to_json
@@ -214,6 +216,21 @@ def _note_odd(stored: StoredIndex) -> list[str]:
         if name not in stored.odd:
             note(line)
     return list(lines)
+
+
+def allowed_rows(stored: StoredIndex, where: str | None) -> Mask | None:
+    """Return which rows fulfil a condition; say which columns of it are texts for few of their
+    cells.
+    """
+    if where is None:
+        return None
+    condition = Condition(where)
+    allowed = stored.index.allowed(condition)
+    asked = [name for name in stored.odd if name in condition.asked]
+    if asked:
+        for line in odd_columns(stored.index.live_labels, asked).values():
+            note(line)
+    return allowed
 
 
 def check_target(folder: Path, *, force: bool) -> None:

@@ -681,7 +681,7 @@ class VectorIndex:
         self._set_masked(masked)
 
     def allowed(
-        self, where: str | None, before_each: Callable[[], None] = Condition.go_on
+        self, where: str | Condition | None, before_each: Callable[[], None] = Condition.go_on
     ) -> Mask | None:
         """Return which rows may be answers, see ``search``; None: all that are not deleted.
 
@@ -690,7 +690,7 @@ class VectorIndex:
         if where is None:
             return None
         allowed = ~self.masked
-        condition = Condition(where, before_each)
+        condition = Condition(where, before_each) if isinstance(where, str) else where
         allowed[allowed] = condition.rows(
             self.labels if allowed.all() else self.labels.filter(pa.array(allowed))
         )

@@ -239,6 +239,11 @@ class Condition:
         return UsageError(f"`where` {self._text!r:.80}: {why:.300}")
 
 
+def _column_name(name: str) -> str:
+    """Return the name of a column as a condition has it."""
+    return name if re.fullmatch(r"[^\W\d]\w*", name) else f"`{name}`"
+
+
 def _quoted(content: str, quote: str) -> str:
     return f"{quote}{content.replace(quote, quote * 2)}{quote}"
 
@@ -412,9 +417,12 @@ class _Compiled:
         cells = column_of(self._labels, name)
         other = cells.filter(pc.invert(matches(cells, f"^{PLAIN_NUMBER}$")))
         example = (other if len(other) else cells.drop_null())[0].as_py()
+        hint = ""
+        if given == "numbers" and kind == "texts" and len(other) < len(cells) - cells.null_count:
+            hint = f", or its numbers alone by try_cast({_column_name(name)} as double)"
         raise self.refusal(
             f"column {name!r} holds {kind}, e.g. {example!r:.40}; compare it with"
-            f" {TYPES[kind].wanted}"
+            f" {TYPES[kind].wanted}{hint}"
         )
 
     def _matched(self, node: Node, name: str) -> Node:

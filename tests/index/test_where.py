@@ -22,7 +22,7 @@ from promptcli.errors import UsageError
 from promptcli.index import where
 from promptcli.index.rows import ArrayRows
 from promptcli.index.sentence_index import SentenceIndex
-from promptcli.index.stored import StoredIndex, load, save
+from promptcli.index.stored import StoredIndex, allowed_rows, load, save
 from promptcli.index.vector_index import VectorIndex
 from promptcli.index.where import Condition
 from tests.index.test_changes import ORIGIN, brute
@@ -526,6 +526,32 @@ def test_the_cell_for_which_a_column_is_compared_as_texts_is_named_once(
     caplog.clear()
     save(folder, load(folder), force=True)
     assert "column 'n'" not in caplog.text, "it was said at the build"
+
+
+def test_a_search_names_the_cell_for_which_its_column_is_compared_as_texts(tmp_path, caplog):
+    caplog.set_level("INFO", "promptcli")
+    folder = tmp_path / "idx"
+    index = of_cells({"n": "1", "m": "x"}, {"n": "NA", "m": "x"}, {"n": "30", "m": "x"})
+    save(folder, StoredIndex(index, ORIGIN, "now"))
+    caplog.clear()
+    stored = load(folder)
+    assert list(allowed_rows(stored, "n > '2'")) == [False, True, True]
+    assert "column 'n': 'NA' of row 1" in caplog.text
+    caplog.clear()
+    assert list(allowed_rows(stored, "m = 'x'")) == [True, True, True]
+    assert allowed_rows(stored, None) is None
+    assert not caplog.text
+
+
+def test_numbers_beside_a_word_are_compared_as_the_message_says(tmp_path):
+    index = of_cells({"net price": "1"}, {"net price": "NA"}, {"net price": "30"})
+    with pytest.raises(UsageError, match=r"try_cast\(`net price` as double\)"):
+        index.allowed("`net price` > 2")
+    mask = index.allowed("try_cast(`net price` as double) > 2")
+    assert list(mask) == [False, False, True]
+    with pytest.raises(UsageError) as error:
+        of_cells({"n": "a"}).allowed("n > 2")
+    assert "try_cast" not in str(error.value)
 
 
 def test_an_odd_cell_that_is_added_is_named(tmp_path, caplog):
