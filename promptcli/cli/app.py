@@ -16,7 +16,7 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
 
@@ -61,7 +61,8 @@ class Command(TyperCommand):
 
     ``example`` is what is typed after its name, which a message about something missing shows;
     ``implied_argument`` its first argument, if the name implies it; ``help_tail`` names the
-    function of the module that makes the last section of its help.
+    function of the module that makes the last section of its help; ``usual`` are the options that
+    ``--help`` describes, in order, if not all of the command's own; ``--help-all`` describes all.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Command(TyperCommand):
         example: str = "",
         implied_argument: str = "",
         help_tail: str = "",
+        usual: str = "",
     ) -> None:
         also = " ".join(f"--{item.name}" for item in dataclasses.fields(Runtime))
         super().__init__(name, short_help=short_help, epilog=f"Also: {also}; see promptcli --help.")
@@ -80,6 +82,7 @@ class Command(TyperCommand):
         self.example = example
         self.implied_argument = implied_argument
         self.help_tail = help_tail
+        self.usual = usual.split()
         self.path = name  #: as it is typed: ``index build``
         self.by_set: list[str] = []  #: fields that its ``--set`` takes
 
@@ -99,6 +102,10 @@ class Command(TyperCommand):
         _read_variables(made.params, self.path)
         self.params = [*made.params, *_program_options()]
         return module
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters with those that show help."""
+        return [*super().get_params(ctx), _help_of_all()]
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         """Read the command line with the command's options."""
@@ -177,14 +184,104 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write Typer's help page and the command's own section."""
-        with _shortened(self.get_params(ctx)):
+        parameters = self.get_params(ctx)
+        folded = [] if _ALL in ctx.meta else self._folded(parameters)
+        with _shortened(parameters), _hidden(folded), self._sorted():
             super().format_help(ctx, formatter)
-        if self.help_tail:
-            heading, rows = getattr(self.load(), self.help_tail)(ctx.meta.get("words", ()))
-            table = Table.grid(padding=(0, 2))
-            for row in rows:
-                table.add_row(*(Text(visible_lines(cell)) for cell in row))
-            Console().print(Panel(table, title=heading, title_align="left", border_style="dim"))
+        if folded:
+            _print_panel("More options", _more(self.path, folded))
+        if self.help_tail and (_ALL in ctx.meta or self._shows_tail(ctx)):
+            _print_panel(*getattr(self.load(), self.help_tail)(ctx.meta.get("words", ())))
+
+    def _folded(self, parameters: Sequence[Any]) -> list[Any]:
+        """Return the options that ``--help`` names without describing them."""
+        folded = []
+        for parameter in parameters:
+            if parameter.param_type_name != "option" or parameter.hidden or parameter.required:
+                continue
+            name = typed(parameter).removeprefix("--")
+            of_model = parameter.rich_help_panel == _MODEL_PANEL and name != "model"
+            if name not in _ALWAYS and name not in self.usual and (self.usual or of_model):
+                folded.append(parameter)
+        return folded
+
+    @contextlib.contextmanager
+    def _sorted(self) -> Iterator[None]:
+        """Put the usual options first in a help page."""
+        before = self.params
+        places = {name: place for place, name in enumerate(self.usual)}
+        self.params = sorted(
+            before, key=lambda option: places.get(typed(option).removeprefix("--"), len(places))
+        )
+        try:
+            yield
+        finally:
+            self.params = before
+
+    def _shows_tail(self, ctx: Any) -> bool:
+        """Whether ``--help`` ends in the last section: of training, for a method that is named."""
+        words = ctx.meta.get("words", ())
+        return not self.usual or any(not word.startswith("-") for word in words)
+
+
+_ALL = "promptcli.help_all"  #: key of a context that is to describe all options
+#: Options that every help page describes.
+_MODEL_PANEL = "Model"  #: of the options that change a model's recipe
+_ALWAYS = ("json", "help", "help-all")
+
+
+def _show_all(ctx: typer.Context, is_wanted: bool) -> None:
+    if is_wanted and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        typer.echo(ctx.get_help(), color=ctx.color)
+        raise typer.Exit
+
+
+_HelpAll = Annotated[
+    bool, typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show all options.")
+]
+
+
+@functools.cache
+def _help_of_all() -> Any:
+    """Return the option that describes all options and ends."""
+
+    def all_options(help_all: _HelpAll = False) -> None:
+        pass
+
+    app = typer.Typer(add_completion=False)
+    app.command()(all_options)
+    (option,) = typer.main.get_command(app).params
+    option.expose_value = False
+    return option
+
+
+def _more(path: str, folded: Sequence[Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the names of options by their panels, and how all are described."""
+    by_panel: dict[str, list[str]] = {}
+    for option in folded:
+        by_panel.setdefault(option.rich_help_panel or "Options", []).append(typed(option))
+    for panel, names in by_panel.items():
+        yield panel, " ".join(names)
+    yield "", f"promptcli {path} --help-all describes them."
+
+
+def _print_panel(heading: str, rows: Iterable[Sequence[str]]) -> None:
+    table = Table.grid(padding=(0, 2))
+    for row in rows:
+        table.add_row(*(Text(visible_lines(cell)) for cell in row))
+    Console().print(Panel(table, title=heading, title_align="left", border_style="dim"))
+
+
+@contextlib.contextmanager
+def _hidden(options: Sequence[Any]) -> Iterator[None]:
+    for option in options:
+        option.hidden = True
+    try:
+        yield
+    finally:
+        for option in options:
+            option.hidden = False
 
 
 @contextlib.contextmanager
@@ -240,39 +337,13 @@ def _group(name: str, about: str, *rows: Command) -> Commands:
     )
 
 
-#: Name, ``module.function`` of cli/commands, and help in the list: the commands of the papers'
-#: methods.
+#: Name, ``module.function`` of cli/commands, and help in the list.
 _FIRST = (
     Command(
-        "embed",
-        "embed.embed",
-        "Encode sentences into vectors.",
-        example="sentences.txt -o vectors.npy",
-    ),
-    Command(
-        "eval",
-        "evaluate.evaluate_command",
-        "Score encoders on STS, transfer, retrieval and own tasks.",
-    ),
-    Command(
-        "train",
-        "train.train",
-        "Train a sentence encoder by a method of the papers.",
-        help_tail="settings_in_force",
-    ),
-    Command(
-        "search-templates",
-        "searching.search_templates",
-        "Find the template that suits a backbone best.",
-    ),
-    Command(
-        "ditto-search", "searching.ditto_search", "Find the attention head that weighs tokens best."
-    ),
-    Command(
-        "optiprompt",
-        "train.train",
-        "Learn a template's words as vectors: train optiprompt.",
-        implied_argument="optiprompt",
+        "search",
+        "file_search.search_files",
+        "Search in texts and tables by meaning, without an index.",
+        example='"a cat sleeps" sentences.txt',
     ),
     _group(
         "index",
@@ -282,6 +353,7 @@ _FIRST = (
             "index.build",
             "Index sentences, or stored vectors, for search by cosine.",
             example="sentences.txt -o my-index",
+            usual="output model text-field id-field rows lexical factory memory bad-lines force",
         ),
         Command(
             "add",
@@ -294,6 +366,7 @@ _FIRST = (
             "index.sync",
             "Make an index equal to files and folders: only what changed is encoded.",
             example="my-index notes/",
+            usual="model rows text-field id-field lexical split dry-run verbose yes",
         ),
         Command("delete", "index.delete", "Delete rows by their ids.", example="my-index 3 5"),
         Command(
@@ -311,65 +384,13 @@ _FIRST = (
         Command("dups", "index.dups", "Print groups of near-duplicates.", example="my-index"),
         Command("info", "index.info", "Print what an index holds.", example="my-index"),
     ),
-)
-_OTHERS = (
     Command(
-        "analyze",
-        "analyze.analyze",
-        "Look inside models: anisotropy, attention, tokens, maps.",
-        example="anisotropy",
-        help_tail="help_text",
+        "embed",
+        "embed.embed",
+        "Encode sentences into vectors.",
+        example="sentences.txt -o vectors.npy",
+        usual="output model text-field id-field precision normalize split batch-size force json",
     ),
-    Command("config", "config.config", "Show, set and unset your own defaults."),
-    Command(
-        "examples", "examples.examples", "Write the small files that the guides' commands read."
-    ),
-    Command(
-        "export",
-        "models.export",
-        "Write an encoder as other programs load it.",
-        example="mini -o my-export --to sentence-transformers",
-    ),
-    Command(
-        "fit",
-        "fit.fit",
-        "Fit TF-IDF weights or a transform into a model.",
-        example="whitening --on sentences.txt --name my-model",
-    ),
-    Command("mcp", "serve.mcp", "Serve search in indexes to agents (Model Context Protocol)."),
-    Command(
-        "pretrain",
-        "pretrain.pretrain",
-        "Pre-train a small BERT on plain text.",
-        example="sentences.txt -o my-bert",
-        help_tail="help_text",
-    ),
-    Command(
-        "pull",
-        "models.pull",
-        "Save a model that was pushed to the hub.",
-        example="OWNER/NAME --name my-model",
-    ),
-    Command(
-        "push",
-        "models.push",
-        "Send a model to the Hugging Face hub.",
-        example="my-model OWNER/NAME",
-    ),
-    Command(
-        "reproduce",
-        "reproduce.reproduce",
-        "Measure the papers' tables and figures again.",
-        example="promptbert/1",
-    ),
-    Command(
-        "search",
-        "file_search.search_files",
-        "Search in texts and tables by meaning, without an index.",
-        example='"a cat sleeps" sentences.txt',
-    ),
-    Command("search-layers", "searching.search_layers", "Find the layer that a recipe reads best."),
-    Command("serve", "serve.serve", "Serve embeddings and search over HTTP, with a page."),
     Command(
         "similarity",
         "embed.similarity",
@@ -377,10 +398,24 @@ _OTHERS = (
         example='"A cat sleeps." "A dog sleeps."',
     ),
     Command(
-        "templates",
-        "templates.templates",
-        "List templates, or show what one becomes for a backbone.",
+        "eval",
+        "evaluate.evaluate_command",
+        "Score encoders on STS, transfer, retrieval and own tasks.",
+        usual="task model compare paper data-dir subsets vectors plot output format",
     ),
+    Command(
+        "train",
+        "train.train",
+        "Train a sentence encoder by a method of the papers.",
+        help_tail="settings_in_force",
+        usual="data backbone name from on test paper epochs learning-rate resume",
+    ),
+    Command("serve", "serve.serve", "Serve embeddings and search over HTTP, with a page."),
+    Command(
+        "examples", "examples.examples", "Write the small files that the guides' commands read."
+    ),
+)
+_MODELS = (
     _group(
         "models",
         "List, show, import and remove models.",
@@ -409,6 +444,80 @@ _OTHERS = (
             example="'simcse-*' 'promptbert-*' --over seeds",
         ),
     ),
+    Command(
+        "export",
+        "models.export",
+        "Write an encoder as other programs load it.",
+        example="mini -o my-export --to sentence-transformers",
+    ),
+    Command(
+        "push",
+        "models.push",
+        "Send a model to the Hugging Face hub.",
+        example="my-model OWNER/NAME",
+    ),
+    Command(
+        "pull",
+        "models.pull",
+        "Save a model that was pushed to the hub.",
+        example="OWNER/NAME --name my-model",
+    ),
+    Command(
+        "templates",
+        "templates.templates",
+        "List templates, or show what one becomes for a backbone.",
+    ),
+    Command("config", "config.config", "Show, set and unset your own defaults."),
+    Command("mcp", "serve.mcp", "Serve search in indexes to agents (Model Context Protocol)."),
+)
+_RESEARCH = (
+    Command(
+        "search-templates",
+        "searching.search_templates",
+        "Find the template that suits a backbone best.",
+    ),
+    Command(
+        "ditto-search", "searching.ditto_search", "Find the attention head that weighs tokens best."
+    ),
+    Command("search-layers", "searching.search_layers", "Find the layer that a recipe reads best."),
+    Command(
+        "optiprompt",
+        "train.train",
+        "Learn a template's words as vectors: train optiprompt.",
+        implied_argument="optiprompt",
+    ),
+    Command(
+        "fit",
+        "fit.fit",
+        "Fit TF-IDF weights or a transform into a model.",
+        example="whitening --on sentences.txt --name my-model",
+    ),
+    Command(
+        "analyze",
+        "analyze.analyze",
+        "Look inside models: anisotropy, attention, tokens, maps.",
+        example="anisotropy",
+        help_tail="help_text",
+    ),
+    Command(
+        "pretrain",
+        "pretrain.pretrain",
+        "Pre-train a small BERT on plain text.",
+        example="sentences.txt -o my-bert",
+        help_tail="help_text",
+    ),
+    Command(
+        "reproduce",
+        "reproduce.reproduce",
+        "Measure the papers' tables and figures again.",
+        example="promptbert/1",
+    ),
+)
+#: Panels of the help page, in the order of a user.
+_PANELS = (
+    ("Commands", _FIRST),
+    ("Models and settings", _MODELS),
+    ("Research", _RESEARCH),
 )
 
 
@@ -442,7 +551,7 @@ def command() -> Commands:
     assert isinstance(program, Commands)
     options = [each for each in program.params if each.name in Runtime.__dataclass_fields__]
     _read_variables(options, "")
-    for panel, rows in (("Commands", _FIRST), ("More commands", _OTHERS)):
+    for panel, rows in _PANELS:
         for row in rows:
             row.rich_help_panel = panel
             program.add_command(row)
