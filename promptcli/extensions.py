@@ -36,6 +36,13 @@ class Extension:
     version: str | None
     source_sha256: str  #: of the Python files of the distribution and of the row's package
 
+    def __str__(self) -> str:
+        """Return distribution, version and the beginning of the hash: enough to tell two apart."""
+        whose = self.name
+        if self.distribution is not None:
+            whose = f"{self.distribution} {self.version}"
+        return f"{whose}, {self.source_sha256[:16]}"
+
 
 #: Rows that are not promptcli's own, as they are looked up within ``used_extensions``.
 _USED: contextvars.ContextVar[set[Extension] | None] = contextvars.ContextVar("used", default=None)

@@ -7,12 +7,18 @@ import sys
 
 import pytest
 
+import promptcli as pc
 from promptcli import extensions
 from promptcli.encoder.encoder import make_encoder
 from promptcli.encoder.pooling import WEIGHTS
 from promptcli.encoder.prompts import PROMPTS
 from promptcli.encoder.transforms import TRANSFORMS
+from promptcli.errors import UsageError
+from promptcli.models.card import write_card
 from promptcli.recipe import RECIPES, Recipe
+from promptcli.training.methods import METHODS
+from promptcli.training.objectives import OBJECTIVES
+from tests.tiny import SENTENCES
 
 FORMULA = """
 def read(states, batch):
@@ -26,6 +32,9 @@ from promptcli.encoder.pooling.weights import Weights
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import Template
 from promptcli.encoder.transforms.transform import Transform
+from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.training_settings import ContrastiveSettings
+from promptcli.training.objectives.contrastive import InfoNCE
 
 
 class Own(Weights):
@@ -50,6 +59,23 @@ class Asked(Prompt):
     @classmethod
     def read_template(cls, context):
         return Template(f"{context.argument}: [X]", context.backbone.tokenizer)
+
+
+class Plain(InfoNCE):
+    pass
+
+
+OWNCSE = Method(
+    name="owncse",
+    source="our own",
+    pooling="last/own",
+    learns=("backbone",),
+    variants={"*": Variant()},
+    objective="plain",
+    small=ContrastiveSettings(batch_size=4, steps=1),
+    paper={},
+)
+METHOD = (OWNCSE, None)
 """
 ROWS = """[promptcli.poolings]
 own = own_encoders:Own
@@ -57,6 +83,10 @@ own = own_encoders:Own
 doubled = own_encoders:Doubled
 [promptcli.prompts]
 asked = own_encoders:Asked
+[promptcli.methods]
+owncse = own_encoders:METHOD
+[promptcli.objectives]
+plain = own_encoders:Plain
 """
 
 
@@ -91,7 +121,7 @@ class Package:
                 path.unlink()
         importlib.invalidate_caches()
         extensions._entry_points.cache_clear()
-        for table in (WEIGHTS, TRANSFORMS, PROMPTS):
+        for table in (WEIGHTS, TRANSFORMS, PROMPTS, METHODS, OBJECTIVES):
             self.monkeypatch.setattr(table, "_all", None)
             self.monkeypatch.setattr(table, "_extensions", {})
 
@@ -156,6 +186,33 @@ def test_eval_and_embed_notice_a_changed_formula(
     assert scores() != first
     assert embed().code == 2 and "exists" in embed().err
     assert embed("--force").code == 0
+
+
+def test_the_record_of_a_training_names_the_code_that_made_it(
+    package, tiny_folder, tmp_path, registry
+):
+    pairs = tmp_path / "pairs.tsv"
+    rows = [f"{one}\t{one[::-1]}\t{n % 6}" for n, one in enumerate(SENTENCES)]
+    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+
+    def train():
+        given = {"backbone": str(tiny_folder("bert")), "on": str(pairs), "batch_size": 4}
+        return pc.train("owncse", SENTENCES, name="own", resume=True, **given)
+
+    package.load()
+    train()
+    facts = registry.card("own").provenance["trained"]
+    rows = {(row["table"], row["name"]): row for row in facts["extensions"]}
+    assert rows.keys() == {("methods", "owncse"), ("objectives", "plain"), ("poolings", "own")}
+    assert {row["distribution"] for row in rows.values()} == {"own-encoders"}
+    (sha256,) = {row["source_sha256"] for row in rows.values()}
+    entry = registry.card("own")
+    write_card(tmp_path, entry, entry.recipe, use="")
+    assert sha256[:16] in (tmp_path / "README.md").read_text()
+    train()  # nothing changed
+    package.load(factor=2.0)
+    with pytest.raises(UsageError, match="code"):
+        train()
 
 
 def test_a_row_that_a_program_puts_in_itself_counts(tiny_backbone, monkeypatch):

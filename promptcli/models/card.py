@@ -13,6 +13,7 @@ from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.names import words_only
 from promptcli.data.hub import FILES, TRAINING_FILES
 from promptcli.data.task_table import TASKS, TaskName
+from promptcli.extensions import Extension
 from promptcli.models.citations import bibtex
 from promptcli.models.entries import CARD, Entry, with_backbone
 from promptcli.recipe import Recipe
@@ -98,6 +99,9 @@ def _training_section(facts: Mapping[str, Any]) -> str:
     versions = facts.get("versions", {})
     if versions:
         rows["versions"] = ", ".join(f"{name} {number}" for name, number in versions.items())
+    code = [str(Extension(**each)) for each in facts.get("extensions", [])]
+    if code:
+        rows["code of other packages"] = "; ".join(dict.fromkeys(code))
     if facts.get("command"):
         rows["command"] = facts["command"]
     lines = ["", "## Training", "", "| | |", "|---|---|"]

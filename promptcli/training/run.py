@@ -37,7 +37,7 @@ from promptcli.data.sources import (
     source_name,
     training_examples,
 )
-from promptcli.data.task_table import graded_columns
+from promptcli.data.task_table import TASKS, graded_columns
 from promptcli.data.tasks import AnyTask, STSTask, TransferTask
 from promptcli.encoder.encoder import TorchEncoder, build_encoder, make_encoder, tuned_weights
 from promptcli.errors import NoColumnError, NotFoundError, UsageError, counted, if_stopped
@@ -52,6 +52,7 @@ from promptcli.evaluation.evaluator import (
     spearman_on,
 )
 from promptcli.evaluation.scores import Label, Score, SpearmanScore
+from promptcli.extensions import Extension, used_extensions
 from promptcli.jobs import fields_of
 from promptcli.models.entries import Entry
 from promptcli.models.loading import DEFAULT, open_model, open_registry
@@ -178,7 +179,10 @@ class Trained:
     def to_dict(self) -> dict[str, Any]:
         shown = ("seed", "steps", "best_step", "seconds", "nearest_words")
         facts = {name: self.facts[name] for name in shown if self.facts[name] != []}
-        traced = ("settings", "settings_from", "differs_from_paper", "data", "command", "versions")
+        traced = (
+            *("settings", "settings_from", "differs_from_paper", "data", "development"),
+            *("backbone", "command", "versions", "extensions"),
+        )
         facts |= {name: self.facts[name] for name in traced if name in self.facts}
         columns = {
             "untrained": self.untrained,
@@ -595,11 +599,13 @@ class TrainingPlan(TrainArguments):
     ) -> "TrainingRun":
         """Return the run: the method, its settings on this backbone, and the examples it takes."""
         source = inputs.source
-        method = find_method(self.method, supervised=inputs.examples.supervised)
+        with used_extensions() as code:
+            method = find_method(self.method, supervised=inputs.examples.supervised)
+            objective = find_objective(method)
         begun_with = self.settings(method, inputs.backbone)
         settings = begun_with.settings
         method = self.started(method, settings, backbone.provenance.family)
-        examples = find_objective(method).choose(inputs.examples, settings, backbone)
+        examples = objective.choose(inputs.examples, settings, backbone)
         if "mine" in _models(settings):
             check_minable(examples, source)
         if isinstance(settings, ContrastiveSettings):
@@ -616,6 +622,7 @@ class TrainingPlan(TrainArguments):
             inputs.tests,
             inputs.start,
             models,
+            code=sorted(code),
             record={**begun_with.record(), **self._asked_for()},
         )
         run.report()
@@ -868,6 +875,8 @@ class TrainingRun:
     start: Entry | None = None  #: None: the backbone as pre-trained
     #: The vectors of the models that settings name, by setting.
     models: Mapping[str, SentenceVectors] = dataclasses.field(default_factory=dict)
+    #: What other packages bring of the method and its objective.
+    code: Sequence[Extension] = ()
     watchers: Sequence[Watcher] = ()
     #: What the saved model's record says of the settings, and how the run was asked for.
     record: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -908,6 +917,8 @@ class TrainingRun:
             identity["from"] = _hash_of(self.start.tensors)
         for name, model in self.models.items():
             identity[f"{name}_fingerprint"] = model.fingerprint
+        if self.code:
+            identity["code"] = "; ".join(dict.fromkeys(map(str, self.code)))
         return identity
 
     def begin(self, backbone: Backbone, folder: Path, processes: Processes) -> Learner:
@@ -1003,6 +1014,7 @@ class TrainingRun:
         facts["nearest_words"] = _nearest_words(encoder)
         facts |= self.record
         facts["versions"] = _versions()
+        facts["extensions"] = self._extensions(encoder)
         provenance = {**vars(backbone.provenance), "width": encoder.width, "trained": facts}
         return Entry(
             name,
@@ -1012,6 +1024,14 @@ class TrainingRun:
             _documents(scores),
             method.transfer_recipe(recipe),
         )
+
+    def _extensions(self, encoder: TorchEncoder) -> list[dict[str, Any]]:
+        """Return what other packages brought to the run, JSON-ready."""
+        used = {*self.code, *encoder.extensions}
+        with used_extensions() as of_tasks:
+            for task in (self.development, *self.tests):
+                TASKS.get(task.name)
+        return [vars(extension) for extension in sorted(used | of_tasks)]
 
     def _scores_by_dim(self, encoder: TorchEncoder, recipe: Recipe) -> dict[str, float]:
         """Return the development score of the vectors cut to each width that was trained."""
