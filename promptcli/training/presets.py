@@ -18,6 +18,7 @@ from promptcli.training.methods.training_settings import TrainingSettings
 PAPER = "paper"
 PROGRAM = "published program"  #: where it is not the paper's
 FOUND = f"found on {BARE.backbone}"
+OWN = "the method's own"  #: of a method that nothing is published for
 GIVEN = "given"
 START = "the model that the run starts from"
 DEFAULT = "default"  #: of promptcli: no paper says it
@@ -34,7 +35,7 @@ class MethodPreset:
     """A method's settings for a backbone before anything is given."""
 
     settings: TrainingSettings
-    source: str  #: ``PAPER`` or ``FOUND``
+    source: str  #: ``PAPER``, ``FOUND`` or ``OWN``
     backbone: str  #: whose settings they are: ``bert-base-uncased``
 
 
@@ -80,8 +81,8 @@ class SettingsInForce:
         preset = self.preset
         values = vars(preset.settings)
         named = [field for field in _NAMED if field in values]
-        if preset.source == FOUND:
-            return f"{FOUND} ({_beside_the_paper(self.method, preset, named)})"
+        if preset.source != PAPER:
+            return f"{preset.source} ({_beside_the_paper(self.method, preset, named)})"
         settings = ", ".join(_typed(field, values[field]) for field in named)
         return f"published for {preset.backbone} ({settings})"
 
@@ -124,6 +125,8 @@ def preset_for(
     Raises:
         NotFoundError: A backbone of the hub that is not here yet.
     """
+    if not method.paper:
+        return Preset(method.small, OWN, "")
     whose = _published_like(method, backbone, shape, any_shape=paper)
     if whose is None:
         return MethodPreset(method.small, FOUND, method.base)
@@ -144,8 +147,6 @@ def _published_like(
 
     None if those found on ``mini-bert`` do; ``any_shape``: they never do.
     """
-    if not method.paper:
-        return None
     if backbone in method.paper and not Path(backbone).is_dir():  # which may hold anything
         return backbone
     shape = shape or shape_of(backbone)
@@ -203,7 +204,7 @@ def _source(method: Method, preset: MethodPreset, item: "dataclasses.Field[Any]"
     if item.name in _COMPUTING:
         return DEFAULT
     if published is None:
-        return DEFAULT if value == item.default else FOUND
+        return DEFAULT if value == item.default else preset.source
     if value == getattr(published, item.name):
         return PAPER
     return PROGRAM if preset.source == PAPER else FOUND

@@ -11,6 +11,7 @@ from promptcli.training.presets import (
     DEFAULT,
     FOUND,
     GIVEN,
+    OWN,
     PAPER,
     PROGRAM,
     START,
@@ -95,6 +96,14 @@ def test_a_run_knows_where_each_setting_comes_from():
     started = in_force(supervised, "mini-bert", {}, of_start={"keep_head": False})
     assert started.sources["keep_head"] == START
     assert started.settings.keep_head is False
+
+
+def test_a_method_that_nothing_is_published_for_has_its_own_settings(backbone):
+    distill = find_method("distill", supervised=False)
+    own = in_force(distill, backbone(), {})
+    assert own.preset.source == own.sources["learning_rate"] == OWN
+    assert own.sources["max_length"] == DEFAULT
+    assert OWN in own.said() and "mini-bert" not in own.said()
 
 
 def test_the_line_of_a_run_names_whose_settings_they_are_and_which_were_given():
