@@ -1,8 +1,20 @@
 """Tables of trained models over their seeds."""
 
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
 from promptcli.cli.grids import Grid, best_cells
 from promptcli.cli.result_files import Part, Report
-from promptcli.evaluation.over_seeds import SeedComparison, SeedTable
+from promptcli.evaluation.over_seeds import SeedComparison, SeedGroup, SeedTable
+from promptcli.extensions import Extension
+from promptcli.settings import settings_typed
+from promptcli.training.methods.training_settings import ContrastiveSettings
+
+_VERSIONS = ("promptcli", "torch", "transformers")  #: those that a table names
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(ContrastiveSettings)}
+_NO_DEFAULT = object()  # of a method's own setting, which is always named
+_HASH = 12  # digits of a hash in a table; the JSON has all
 
 
 def seed_report(table: SeedTable) -> Report:
@@ -27,13 +39,52 @@ def _parts(table: SeedTable) -> list[Part]:
     best = best_cells(rows, range(2, len(heads), 2), range(len(rows)))
     lines = [_line(comparison) for comparison in table.comparisons]
     tested = sum(comparison.p_value is not None for comparison in table.comparisons)
+    untested = "\nno p over seeds: every seed gave the same difference, or there are too few runs"
+    traces = ["\n".join(["", *map(_trace, table.groups), *_tasks(table)])]
     return [
         "mean over seeds, ± standard deviation (n - 1)",
         Grid(heads, rows, best),
         f"\ndifferences of the means; p over seeds: two-sided t test, Holm over {tested}, *"
         " beyond what seeds make; p over pairs: paired bootstrap of the best runs alone",
         Grid(["", "task", "points", "test", "n", "p over seeds", "p over pairs"], lines),
+        *([untested] if tested < len(lines) else []),
+        *traces,
     ]
+
+
+def _trace(group: SeedGroup) -> str:
+    """Return what a group's figures follow from: seeds, settings, data, hashes and versions."""
+    trained = group.runs[0].trained
+    settings = {}
+    for name, value in trained.get("settings", {}).items():
+        if name != "seed" and _DEFAULTS.get(name, _NO_DEFAULT) != value:
+            settings[name] = value
+    code = [str(Extension(**each)) for each in trained.get("extensions", [])]
+    for run in group.runs:
+        versions = run.trained.get("versions", {})
+        code += [f"{name} {versions[name]}" for name in _VERSIONS if name in versions]
+    parts = [
+        f"{trained.get('method')} on {_hashed(trained, 'backbone')}",
+        f"data {_hashed(trained, 'data')}",
+        f"chosen on {_hashed(trained, 'development')}",
+        f"seeds {' '.join(map(str, group.seeds))}",
+        ", ".join([*settings_typed(settings), "all others as promptcli has them"]),
+        ", ".join(dict.fromkeys(code)),
+    ]
+    return f"{group.name}: {'; '.join(parts)}"
+
+
+def _hashed(trained: Mapping[str, Any], name: str) -> str:
+    return f"{trained.get(name)} {str(trained.get(f'{name}_sha256'))[:_HASH]}"
+
+
+def _tasks(table: SeedTable) -> list[str]:
+    """Return the hash of each task's data."""
+    hashes = {}
+    for group in table.groups:
+        for task in group.tasks:
+            hashes[task] = group.task_sha256(task)[:_HASH]
+    return [f"task {task}: data {sha256}" for task, sha256 in hashes.items() if sha256]
 
 
 def _spread(std: float | None) -> str:
@@ -69,10 +120,11 @@ def _records(table: SeedTable) -> list[dict[str, object]]:
             seeds = " ".join(map(str, group.seeds))
             rows.append({"name": group.name, "against": "", "task": task, **figures})
             rows[-1] |= {"seeds": seeds, "test": "", "p_over_seeds": "", "p_over_pairs": ""}
+            rows[-1] |= {"task_sha256": group.task_sha256(task), "trained": _trace(group)}
     for row in table.comparisons:
         document = row.to_dict()
         rows.append({"name": row.first, "against": row.second, "task": row.task})
         rows[-1] |= {"mean": document["difference"], "std": "", "runs": row.seeds, "seeds": ""}
         rows[-1] |= {"test": row.test, "p_over_seeds": document["p_over_seeds_holm"]}
-        rows[-1] |= {"p_over_pairs": document["p_over_pairs"]}
+        rows[-1] |= {"p_over_pairs": document["p_over_pairs"], "task_sha256": "", "trained": ""}
     return rows

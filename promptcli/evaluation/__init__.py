@@ -274,6 +274,11 @@ def _over_pairs(groups: "Sequence[SeedGroup]") -> "dict[tuple[str, str, str], Co
         except PromptcliError as error:
             note(f"no test over pairs of {best[0]} and {best[1]}: {error}")
             continue
+        here = {score.column: score.data_sha256 for score in evaluation}
         for comparison in evaluation.comparisons:
-            found[first.name, second.name, ", ".join(comparison.tasks)] = comparison
+            task = ", ".join(comparison.tasks)
+            if first.task_sha256(task) not in ("", here.get(task)):
+                note(f"no test over pairs of {task}: the data here are not those of the runs")
+                continue
+            found[first.name, second.name, task] = comparison
     return found

@@ -16,6 +16,7 @@ from scipy import stats
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.evaluation.scores import SIGNIFICANT, Comparison
 from promptcli.evaluation.statistics import holm
+from promptcli.extensions import Extension
 from promptcli.models.entries import Entry
 from promptcli.models.registry import Registry
 from promptcli.settings import settings_typed
@@ -24,6 +25,24 @@ PAIRED = "paired t"
 WELCH = "Welch"
 #: Points within which scores have no spread: a t test divides by it.
 _EQUAL = 1e-9
+#: What a run's record says of its training, with other names where those say too little.
+_TRACED = {
+    "method": "method",
+    "supervised": "supervised",
+    "source": "data",
+    "data": "data_sha256",
+    "chosen_by": "development",
+    "development": "development_sha256",
+    "backbone": "backbone_sha256",
+    "settings": "settings",
+    "settings_from": "settings_from",
+    "differs_from_paper": "differs_from_paper",
+    "best_step": "best_step",
+    "precision": "precision",
+    "command": "command",
+    "versions": "versions",
+    "extensions": "extensions",
+}
 #: Settings that may differ between runs of one group: what a seed draws, and how it is computed.
 _OF_RUNS = ("seed", "chunk_tokens", "gradient_caching")
 
@@ -36,6 +55,12 @@ class Run:
     seed: int
     scores: Mapping[str, float]
     development: str  #: the task that chose its checkpoint
+    tasks_sha256: Mapping[str, str] = field(default_factory=dict)  #: of the data of each task
+    trained: Mapping[str, Any] = field(default_factory=dict)  #: how, from its record; JSON-ready
+
+    def to_dict(self) -> dict[str, Any]:
+        scores = {task: _rounded(value) for task, value in self.scores.items()}
+        return {"model": self.model, "seed": self.seed, "scores": scores, **self.trained}
 
 
 @dataclass(frozen=True)
@@ -50,6 +75,11 @@ class SeedGroup:
         return [run.seed for run in self.runs]
 
     @property
+    def models(self) -> list[str]:
+        """The models whose records have the runs, in order."""
+        return list(dict.fromkeys(run.model for run in self.runs))
+
+    @property
     def tasks(self) -> list[str]:
         """The tasks that every run has a score of."""
         first, *others = self.runs
@@ -57,6 +87,10 @@ class SeedGroup:
 
     def values(self, task: str) -> list[float]:
         return [run.scores[task] for run in self.runs]
+
+    def task_sha256(self, task: str) -> str:
+        """Return the hash of a task's data; "" if no record has it."""
+        return self.runs[0].tasks_sha256.get(task, "")
 
     def summary(self, task: str) -> dict[str, Any]:
         """Return mean, standard deviation (n - 1; None of one run) and number of runs."""
@@ -127,11 +161,11 @@ class SeedTable:
             for task in group.tasks:
                 figures = {name: _rounded(value) for name, value in group.summary(task).items()}
                 scores = [_rounded(value) for value in group.values(task)]
-                tasks.append({"task": task, **figures, "scores": scores})
-            models = list(dict.fromkeys(run.model for run in group.runs))
-            groups.append(
-                {"name": group.name, "models": models, "seeds": group.seeds, "tasks": tasks}
-            )
+                data = {"data_sha256": group.task_sha256(task)}
+                tasks.append({"task": task, **data, **figures, "scores": scores})
+            document = {"name": group.name, "models": group.models, "seeds": group.seeds}
+            runs = [run.to_dict() for run in group.runs]
+            groups.append({**document, "tasks": tasks, "runs": runs})
         compared = [comparison.to_dict() for comparison in self.comparisons]
         return {"groups": groups, "comparisons": compared}
 
@@ -148,8 +182,8 @@ def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:
 
     Raises:
         NotFoundError: No model has that name.
-        UsageError: A model is not of a training, runs of a word differ in more than their seed, or
-            one seed has two runs.
+        UsageError: A model is not of a training, runs of a word differ in more than their seed,
+            one seed has two runs, or tasks of one name have other data.
     """
     groups = []
     for word in words:
@@ -162,7 +196,21 @@ def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:
         for changed, members in runs.items():
             name = f"{word} ({changed})" if changed else word
             groups.append(SeedGroup(name, _distinct(name, members)))
+    _check_tasks(groups)
     return groups
+
+
+def _check_tasks(groups: Sequence[SeedGroup]) -> None:
+    """Refuse runs that were scored on other data under the same name of a task."""
+    known: dict[str, tuple[str, str]] = {}
+    for run in (run for group in groups for run in group.runs):
+        for task, sha256 in run.tasks_sha256.items():
+            model, other = known.setdefault(task, (run.model, sha256))
+            if other != sha256:
+                raise UsageError(
+                    f"{task} of {model} and of {run.model} are different data, SHA-256"
+                    f" {other[:12]} and {sha256[:12]}; compare models that were scored on the same"
+                )
 
 
 def _names(registry: Registry, word: str) -> list[str]:
@@ -182,22 +230,40 @@ def _runs_of(card: Entry) -> list[tuple[str, Run, dict[str, Any]]]:
     if facts is None:
         raise UsageError(f"model {card.name!r} is not of a training; name those of `train`")
     development = facts["tasks"][0]
+    backbone = card.provenance.get("backbone")
+    hashes = {}
+    for task, score in zip(facts["tasks"], facts.get("untrained", []), strict=False):
+        hashes[task] = score["data_sha256"]
     if "runs" not in facts:
         values = [score["value"] for score in card.scores]
         scores = dict(zip(facts["tasks"], values, strict=True))
-        return [("", Run(card.name, facts["seed"], scores, development), _settings(facts))]
+        trained = _traced(facts, backbone)
+        run = Run(card.name, facts["seed"], scores, development, hashes, trained)
+        return [("", run, _settings(facts))]
     rows = []
     for record in facts["runs"]:
         changes = {name: value for name, value in record["changes"].items() if name != "seed"}
         scores = {score["task"]: score["trained"] for score in record["scores"]}
-        run = Run(card.name, record["seed"], scores, development)
-        rows.append((", ".join(settings_typed(changes)), run, _settings({**facts, **record})))
+        of_run = {**facts, **record}
+        trained = _traced(of_run, backbone)
+        run = Run(card.name, record["seed"], scores, development, hashes, trained)
+        rows.append((", ".join(settings_typed(changes)), run, _settings(of_run)))
     return rows
 
 
+def _traced(facts: Mapping[str, Any], backbone: str | None) -> dict[str, Any]:
+    """Return how a run was trained, as its record says it."""
+    traced = {name: facts[field] for field, name in _TRACED.items() if field in facts}
+    return {"backbone": backbone, **traced}
+
+
 def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the runs of a group share: method, data and settings."""
+    """Return what the runs of a group share: method, its code, data and settings."""
     shared = {"method": facts["method"], "data": facts["data"], "backbone": facts["backbone"]}
+    shared["development"] = facts["development"]
+    if facts.get("extensions"):
+        code = (str(Extension(**each)) for each in facts["extensions"])
+        shared["code"] = "; ".join(dict.fromkeys(code))
     for name, value in facts.get("settings", {}).items():
         if name not in _OF_RUNS:
             shared[name] = value

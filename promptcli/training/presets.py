@@ -126,7 +126,7 @@ def preset_for(
         NotFoundError: A backbone of the hub that is not here yet.
     """
     if not method.paper:
-        return Preset(method.small, OWN, "")
+        return MethodPreset(method.small, OWN, "")
     whose = _published_like(method, backbone, shape, any_shape=paper)
     if whose is None:
         return MethodPreset(method.small, FOUND, method.base)

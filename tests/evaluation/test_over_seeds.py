@@ -121,6 +121,47 @@ def test_what_is_no_group_of_seeds_is_refused(trained, run, registry):
         pc.compare_over_seeds(["one-0"])
 
 
+def test_every_figure_can_be_traced_from_its_file(trained, run, registry):
+    trained("one", (0, 1))
+    trained("two", (0, 1), learning_rate=0.02)
+    words = ("models", "compare", "one-*", "two-*")
+    card = registry.card("one-1").provenance
+    facts = card["trained"]
+    (group, _) = run(*words, "--json").json["groups"]
+    ran = group["runs"][1]
+    assert (ran["model"], ran["seed"], ran["method"]) == ("one-1", 1, "simcse")
+    assert ran["scores"]["pairs.tsv"] == group["tasks"][0]["scores"][1]
+    assert ran["settings"] == facts["settings"]
+    assert ran["versions"] == facts["versions"]
+    hashes = (card["weights_sha256"], facts["data"], facts["development"])
+    names = ("backbone_sha256", "data_sha256", "development_sha256")
+    assert tuple(ran[name] for name in names) == hashes
+    (score,) = {score["data_sha256"] for score in registry.card("one-1").scores}
+    assert group["tasks"][0]["data_sha256"] == score
+    for format in ("table", "latex", "markdown", "csv"):
+        shown = run(*words, "--format", format).out
+        for sha256 in (*hashes, score):
+            assert sha256[:12] in shown
+        for text in ("seeds 0 1", "learning-rate 0.02", f"torch {facts['versions']['torch']}"):
+            assert text in shown
+
+
+def test_tasks_of_one_name_with_other_data_are_not_compared(trained, run, tmp_path):
+    trained("one", (0,))
+    pairs = tmp_path / "pairs.tsv"
+    lines = pairs.read_text().splitlines()
+    pairs.write_text("\n".join(lines[:-1]))
+    trained("two", (0, 1))
+    refused(run("models", "compare", "one-0", "two-*"), 2, "pairs.tsv", "different data")
+    trained("other", (1,))
+    ran = run("models", "compare", "two-0", "other-1", "--json")
+    assert ran.json["comparisons"][0]["p_over_pairs"] is not None
+    pairs.write_text("\n".join(lines))
+    ran = run("models", "compare", "two-0", "other-1", "--json")
+    assert ran.json["comparisons"][0]["p_over_pairs"] is None
+    assert "not those of the runs" in ran.err
+
+
 def test_every_run_is_kept_on_request_and_replaced_by_force(trained, run, registry):
     words = ["train", "simcse", "--data", "text.txt", "--name", "mine", "--keep-runs"]
     for name, value in trained.options.items():
