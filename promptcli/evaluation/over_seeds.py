@@ -233,7 +233,8 @@ def _runs_of(card: Entry) -> list[tuple[str, Run, dict[str, Any]]]:
     backbone = card.provenance.get("backbone")
     hashes = {}
     for task, score in zip(facts["tasks"], facts.get("untrained", []), strict=False):
-        hashes[task] = score["data_sha256"]
+        if "data_sha256" in score:  # graded pairs have one
+            hashes[task] = score["data_sha256"]
     if "runs" not in facts:
         values = [score["value"] for score in card.scores]
         scores = dict(zip(facts["tasks"], values, strict=True))

@@ -146,6 +146,16 @@ def test_every_figure_can_be_traced_from_its_file(trained, run, registry):
             assert text in shown
 
 
+def test_tasks_without_graded_pairs_have_no_hash(trained, registry):
+    trained("one", (0,))
+    entry = registry.load("one-0")
+    for score in entry.provenance["trained"]["untrained"]:
+        score.pop("data_sha256", None)
+    registry.save(entry, force=True)
+    (group,) = read_groups(registry, ["one-0"])
+    assert group.task_sha256("pairs.tsv") == ""
+
+
 def test_tasks_of_one_name_with_other_data_are_not_compared(trained, run, tmp_path):
     trained("one", (0,))
     pairs = tmp_path / "pairs.tsv"

@@ -102,7 +102,7 @@ def test_a_method_that_nothing_is_published_for_has_its_own_settings(backbone):
     distill = find_method("distill", supervised=False)
     own = in_force(distill, backbone(), {})
     assert own.preset.source == own.sources["learning_rate"] == OWN
-    assert own.sources["max_length"] == DEFAULT
+    assert own.sources["seed"] == DEFAULT
     assert OWN in own.said() and "mini-bert" not in own.said()
 
 
