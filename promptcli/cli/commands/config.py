@@ -49,5 +49,4 @@ def config(
             f" ${KEYS[name]['variable']})"
         )
     missing = "" if path.is_file() else " (does not exist)"
-    note(f"settings file: {path}{missing}")
-    note(f"models, runs and caches: {home_folder()}")
+    note(f"settings file: {path}{missing}; models, runs and caches: {home_folder()}")
