@@ -38,6 +38,7 @@ from promptcli.reproducing.systems import (
     recipe_id,
     training_facts,
 )
+from promptcli.storage.cache import library_versions
 
 
 @dataclass
@@ -206,6 +207,7 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
     tasks_of_means = _tasks_of_means(table, data)
     return {
         "promptcli": promptcli.__version__,
+        "versions": library_versions(),
         "table": table.name,
         "title": table.title,
         "columns": list(table.columns),

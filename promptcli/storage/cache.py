@@ -3,7 +3,9 @@
 import contextlib
 import functools
 import hashlib
+import importlib.metadata
 import json
+import platform
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,8 +35,8 @@ Value = TypeVar("Value")
 class Cache:
     """A folder of JSON values, tensors and tables of cosines, one file per key.
 
-    A key is JSON-ready and names everything that determines the result; promptcli's version is
-    added. A ``fresh`` cache returns only what was put into it.
+    A key is JSON-ready and names everything that determines the result; the versions of this
+    package and of the libraries are added. A ``fresh`` cache returns only what was put into it.
     """
 
     def __init__(self, folder: Path, *, fresh: bool = False) -> None:
@@ -129,10 +131,18 @@ class Cache:
         return path
 
     def _path(self, key: Mapping[str, Any], suffix: str) -> Path:
-        with_version = {"promptcli": promptcli.__version__, **key}
-        line = json.dumps(with_version, sort_keys=True, ensure_ascii=False)
+        line = json.dumps({**library_versions(), **key}, sort_keys=True, ensure_ascii=False)
         digest = hashlib.sha256(line.encode()).hexdigest()
         return self._folder / f"{digest[:32]}{suffix}"
+
+
+@functools.cache
+def library_versions() -> dict[str, str]:
+    """Return the versions of what figures follow from: this package, Python and the libraries."""
+    versions = {"promptcli": promptcli.__version__, "python": platform.python_version()}
+    for library in ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy"):
+        versions[library] = importlib.metadata.version(library)
+    return versions
 
 
 class CosineTable:

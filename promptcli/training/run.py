@@ -7,17 +7,14 @@ import dataclasses
 import functools
 import hashlib
 import os
-import platform
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from promptcli import __version__
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
@@ -60,6 +57,7 @@ from promptcli.models.registry import Registry, portable
 from promptcli.notes import note, silent, typed_command, warn, without_network
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE, PAPER, home_folder
+from promptcli.storage.cache import library_versions
 from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training.batches import check_sizes, source_shares, steps_of
@@ -1013,7 +1011,7 @@ class TrainingRun:
             facts["default"] = _documents(default)
         facts["nearest_words"] = _nearest_words(encoder)
         facts |= self.record
-        facts["versions"] = _versions()
+        facts["versions"] = library_versions()
         facts["extensions"] = self._extensions(encoder)
         provenance = {**vars(backbone.provenance), "width": encoder.width, "trained": facts}
         return Entry(
@@ -1065,16 +1063,6 @@ def _learned_temperature(trained: TrainedWeights) -> dict[str, float]:
     if trained.best.temperature is None:
         return {}
     return {"temperature": round(trained.best.temperature, 6)}
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of what a run's figures follow from."""
-    versions = {"promptcli": __version__, "python": platform.python_version()}
-    versions["torch"] = torch.__version__
-    for distribution in ("transformers", "tokenizers", "accelerate", "numpy"):
-        with contextlib.suppress(PackageNotFoundError):
-            versions[distribution] = version(distribution)
-    return versions
 
 
 def _scores_of(
