@@ -140,7 +140,7 @@ class Teacher:
         plain = [self.plain(_PREFIX + text) for text in texts]
         encoded = self.tokenizer.encode_batch_fast(plain)
         ids = [encoding.ids for encoding in encoded]
-        vectors = np.empty((len(ids), self.width), np.float16)
+        vectors = np.empty((len(ids), int(self.width)), np.float16)
         order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
         for length, group in itertools.groupby(order, key=lambda row: len(ids[row])):
             rows = list(group)
