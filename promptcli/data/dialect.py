@@ -4,6 +4,7 @@ made here.
 
 import contextlib
 import csv
+import itertools
 import json
 import os
 import re
@@ -650,12 +651,30 @@ def _listed(header: Sequence[str], dialect: Dialect) -> str:
 
     Those without names by number, with their first cells.
     """
+    hint = ""
+    if _has_title(header, dialect):
+        hint = "; if their names stand in a later line, remove the lines above it"
     if not dialect.numbered:
-        return f"columns: {', '.join(header)}"
+        return f"columns: {', '.join(header)}{hint}"
     columns = []
     for number, cell in zip(header, dialect.rows[0], strict=False):
         columns.append(f"{number} ({cell:.20})")
-    return f"it has no header; columns by number: {', '.join(columns)}"
+    return f"it has no header; columns by number: {', '.join(columns)}{hint}"
+
+
+def _has_title(header: Sequence[str], dialect: Dialect) -> bool:
+    """Return whether the first line may be a title above the names: it has fewer cells than a
+    later one, the first not counted, which pandas leaves empty, or no separator.
+    """
+    if len(header) == 1:
+        cells = itertools.chain.from_iterable(dialect.rows)
+        return any(sign in cell for cell in cells for sign in _DELIMITERS if sign != ",")
+    if dialect.numbered:
+        unnamed = [place for place, cell in enumerate(dialect.rows[0]) if not cell.strip()]
+    else:
+        unnamed = [place for place, name in enumerate(header) if name == str(place + 1)]
+    filled = [row for row in dialect.rows if all(map(str.strip, row))]
+    return bool(unnamed[-1:] > [0] and (filled or not dialect.rows))
 
 
 def _is_number(cell: str) -> bool:

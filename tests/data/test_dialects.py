@@ -410,3 +410,22 @@ def test_columns_of_one_name_are_kept_or_refused(tmp_path, caplog):
 def test_carriage_returns_that_were_doubled_are_no_part_of_a_sentence(name, text, tmp_path):
     with open_rows(write(tmp_path, name, text)) as rows:
         assert list(rows.texts()) == ["A ferry.", "A baker."]
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_told"),
+    [
+        (["Export of May 2024;;", "name;remark;n", "Ann;good;1"], True),
+        (["Export;as of May 2024;", ";;", "name;remark;n", "Ann;good;1"], True),
+        (["Export of May 2024", "name;remark;n", "Ann;good;1"], True),
+        (["name;words;n", "Ann;good;1"], False),
+        ([",words,n", "0,good,1"], False),
+        (["name;words;", "Ann;good;", "Bob;bad;"], False),
+        (["words", "good, and more"], False),
+    ],
+)
+def test_a_title_above_the_names_of_the_columns_is_thought_of(lines, is_told, tmp_path):
+    path = write(tmp_path, "t.csv", "\n".join(lines))
+    with pytest.raises(UsageError, match="no column 'note'") as error:
+        read(f"{path}:note")
+    assert ("remove the lines above" in str(error.value)) is is_told

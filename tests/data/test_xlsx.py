@@ -140,6 +140,12 @@ def test_what_is_not_there_is_said(word, error, said):
         list(rows)
 
 
+def test_a_title_above_the_names_of_the_columns_is_thought_of():
+    write_workbook("titled.xlsx", Parcels=[["Export of May"], ["name", "note"], ["Ann", "good"]])
+    with pytest.raises(UsageError, match="remove the lines above"), open_rows("titled.xlsx:note"):
+        pass
+
+
 def test_conditions_read_the_types_of_the_file():
     encoder = pc.load("static-avg")
     for condition, texts in {
