@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from promptcli.settings import setting
 
 _FORMATS = {"table": "lines", "csv": "a row for each hit", "json": "a document for each hit"}
 _BELOW_ONE = 0.9999
+#: Ends of lines of other systems: a terminal obeys the first sign.
+_OTHER_ENDS = re.compile("\r\n?")
 
 
 @dataclass(frozen=True)
@@ -86,5 +89,6 @@ def _free(name: str, record: Mapping[str, Any]) -> str:
 
 def _print_cells(cells: Sequence[Any]) -> None:
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(cells)
-    result_document(line.getvalue())
+    cells = [_OTHER_ENDS.sub("\n", cell) if isinstance(cell, str) else cell for cell in cells]
+    csv.writer(line, lineterminator="\n").writerow(cells)  # which quotes cells of several lines
+    result_document(line.getvalue().removesuffix("\n"))

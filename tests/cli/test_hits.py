@@ -57,6 +57,16 @@ def test_hits_of_files_as_csv_and_with_columns(run, table):
     assert ran.code == 0 and "nosuch" in ran.err
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_text_of_several_lines_is_one_cell_of_the_csv(end, run, table):
+    (table / "t.csv").write_bytes(f'text,n{end}"A cat{end}sleeps",1{end}A dog,2{end}'.encode())
+    found = rows(run("search", "a cat", "t.csv", "--format", "csv").out)
+    assert {" ".join(row["text"].split()) for row in found} == {"A cat sleeps", "A dog"}
+    run("index", "build", "t.csv", "-o", "i", "-m", "mini-static")
+    hits = rows(run("index", "search", "i", "a cat", "--format", "csv").out)
+    assert {" ".join(row["text"].split()) for row in hits} == {"A cat sleeps", "A dog"}
+
+
 def test_hits_and_groups_of_an_index_as_csv_and_with_columns(run, table):
     (table / "t.csv").write_text(TABLE + '"A dog barks, twice.",2021,fr\n')
     run("index", "build", "t.csv", "-o", "i", "-m", "mini-static")
