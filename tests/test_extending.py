@@ -89,7 +89,7 @@ run(*COMPARED, "--task", "SentEval/BIOSSES/pairs.tsv")
 ours = ("--data", "text.txt", "--backbone", "ernie", "--set", "share=0.3", "--name", "mine")
 run("train", "meancse", *ours, *small)
 assert pc.list_models()[-1].provenance["trained"]["share"] == 0.3
-run("train", "--help")
+run("train", "meancse", "--help")
 print("all there")
 """
 METHOD = """
