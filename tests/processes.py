@@ -22,6 +22,11 @@ from typing import Any
 
 import pytest
 
+#: Marks a test that compares its own numbers with those of a child process.
+compares_with_a_child = pytest.mark.skipif(
+    "PROMPTCLI_TEST_BFLOAT16" in os.environ, reason="a child process asks the real processor"
+)
+
 ROOT = Path(__file__).parents[1]
 PIPE = "pipe"
 _LOADED = [

@@ -16,6 +16,7 @@ from promptcli.data.vectors.part_folder import PartFolder
 from promptcli.embedding import parts, ray_engine
 from promptcli.errors import UsageError
 from tests.embed_running import contents, refused
+from tests.processes import compares_with_a_child
 from tests.traps import sprung, write_traps
 
 if importlib.util.find_spec("ray") is None:
@@ -69,6 +70,7 @@ class Job(parts.PartJob):
         return super().make(shard, progress)
 
 
+@compares_with_a_child
 def test_a_killed_worker_loses_nothing_and_makes_nothing_twice(place, run, trapped, monkeypatch):
     assert run(*EMBED, "-o", "here").code == 0
     assert run(*EMBED, "-o", "out", "--shard", "4").code == 0
