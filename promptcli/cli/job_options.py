@@ -29,10 +29,6 @@ def _backbone_choice(name: str | None) -> Choice:
     return choice_of(name or default_backbone())
 
 
-def _choices(names: Sequence[str]) -> list[Choice]:
-    return [choice_of(name) for name in names]
-
-
 def _file_or_stream(name: str) -> Any:
     return sys.stdin.buffer if name == "-" else name
 
@@ -54,7 +50,6 @@ KINDS: dict[str, Callable[[Any], Any] | SettingOptions] = {
     "model": MODEL,
     "recipe": RECIPE,
     "named model": choice_of,
-    "models": _choices,
     "backbone": _backbone_choice,
     "data folder": data_folder,
     "file or stream": _file_or_stream,

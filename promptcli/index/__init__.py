@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from promptcli.data.dialect import ColumnChoice, names_file
 from promptcli.errors import UsageError, counted
-from promptcli.index.options import TARGET, bad_lines_option, memory_option, reaches, size_of
+from promptcli.index.options import (
+    TARGET,
+    bad_lines_option,
+    folder_argument,
+    memory_option,
+    reaches,
+    size_of,
+)
 from promptcli.jobs import REQUIRED, Job, argument, function_of, option
 from promptcli.notes import note
 from promptcli.recipe import Choice
@@ -146,11 +153,7 @@ class AddToIndexJob(Job["IndexManifest"]):
         CheckFailedError: The encoder of the index has changed.
     """
 
-    folder: str | Path = argument(
-        "Folder of the index.",
-        metavar="DIR",
-        typed=str,
-    )
+    folder: str | Path = folder_argument()
     file: str | Path | BinaryIO = argument(
         "Sentences as for `embed` (- for standard input), or vectors of the same encoder.",
         metavar="FILE",
@@ -241,11 +244,7 @@ class DeleteFromIndexJob(Job["IndexManifest"]):
     Compacting the index frees their space.
     """
 
-    folder: str | Path = argument(
-        "Folder of the index.",
-        metavar="DIR",
-        typed=str,
-    )
+    folder: str | Path = folder_argument()
     ids: Sequence[str] = argument(
         "Ids of the rows.",
         (),
@@ -280,11 +279,7 @@ delete_from_index = function_of(DeleteFromIndexJob, "delete_from_index")
 class CompactIndexJob(Job["IndexManifest"]):
     """Rewrite an index without its deleted rows, in as few segments as the memory allows."""
 
-    folder: str | Path = argument(
-        "Folder of the index.",
-        metavar="DIR",
-        typed=str,
-    )
+    folder: str | Path = folder_argument()
     _: KW_ONLY
     memory: str | int = memory_option()
 
@@ -303,11 +298,7 @@ compact_index = function_of(CompactIndexJob, "compact_index")
 class IndexInfoJob(Job["IndexManifest"]):
     """Print what an index holds."""
 
-    folder: str | Path = argument(
-        "Folder of the index.",
-        metavar="DIR",
-        typed=str,
-    )
+    folder: str | Path = folder_argument()
 
     def run(self) -> "IndexManifest":
         from promptcli.index import inputs, stored
@@ -340,11 +331,7 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
             query.
     """
 
-    folder: str | Path = argument(
-        "Folder of the index.",
-        metavar="DIR",
-        typed=str,
-    )
+    folder: str | Path = folder_argument()
     query: str | Path | BinaryIO | Sequence[str] = argument(
         "A sentence, or a list of them; a file of sentences, if one has that name; - for standard"
         " input.",
@@ -433,11 +420,7 @@ class FindDupsJob(Job["tuple[list[DuplicateGroup], int]"]):
     for all.
     """
 
-    folder: str | Path = argument(
-        "Folder of the index.",
-        metavar="DIR",
-        typed=str,
-    )
+    folder: str | Path = folder_argument()
     threshold: float = option(
         0.95, "Cosine from which two rows are near-duplicates; 1: exact copies."
     )

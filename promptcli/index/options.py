@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from promptcli.errors import UsageError
-from promptcli.jobs import option
+from promptcli.jobs import argument, option
 
 MANIFEST = "index.json"  #: in the folder of an index
 TARGET = 0.95  #: recall@10 that an approximate index is tuned for
@@ -27,6 +27,11 @@ def size_of(text: str | int) -> int:
             f"`memory` {text} is not a size; give a number and a unit, e.g. 4GB or 800MB"
         )
     return int(float(size[1]) * _UNITS[size[2].upper()])
+
+
+def folder_argument() -> Any:
+    """Return the field of the folder of an index that a job reads or changes."""
+    return argument("Folder of the index.", metavar="DIR", typed=str)
 
 
 def memory_option() -> Any:
