@@ -1,36 +1,170 @@
-"""Write docs/cli.md: the ``--help-all`` of every command, 80 columns wide."""
+"""Write docs/cli.md: a table of the options of every command, made from the commands themselves."""
 
-import sys
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
-from click.testing import CliRunner
-
-from promptcli.cli.app import Command, command
+from promptcli.cli.app import Command, Commands, command
 
 PAGE = Path(__file__).with_name("cli.md")
-HEAD = """# Commands
+HEAD = """# Command reference
 
-Made by `make docs` from `promptcli COMMAND --help-all`; not written by hand. `--help` describes the
-usual options and names the others.
+This page lists every command with all of its options. `make docs` writes it from the commands.
+`promptcli COMMAND --help` shows the usual options in a terminal, and `--help-all` shows all of
+them. [Environment variables](getting-started.md#your-own-defaults) can set every option.
 """
+OF_ALL = """## Options of every command
+
+Each command takes these options, before or after its name.
+"""
+SHARED = """## Options of many commands
+
+Each command names those that it takes.
+"""
+#: An option that as many commands take, with the same words, is described once.
+COMMANDS_THAT_SHARE = 7
+#: What an option of a type takes, if the option itself does not say.
+TAKES: dict[Any, str] = {str: "text", list[str]: "text", int: "integer", float: "number"}
+PATH = "path"
+#: The last sentence of a help text, if it tells the default.
+DEFAULT_TOLD = re.compile(r"(?:^|(?<=[.;] ))Default: (\S(?:[^.]|\.(?! ))*)\.$")
+CODE = re.compile(r"(`[^`]*`)")
+
+Row = tuple[str, str, str, str]
 
 
 def page() -> str:
     """Return the page."""
     root = command()
-    runner = CliRunner(
-        env={"COLUMNS": "80", "PROMPTCLI_BACKBONE": None, "PROMPTCLI_DATA_DIR": None}
-    )
-    parts = [HEAD]
-    for words, called in [((), root), *sorted(root.walk(), key=lambda row: row[0])]:
-        option = "--help-all" if isinstance(called, Command) else "--help"
-        shown = runner.invoke(root, [*words, option], prog_name="promptcli", color=False)
-        if shown.exit_code:
-            sys.exit(f"promptcli {' '.join(words)} {option} ended with {shown.exit_code}")
-        text = "\n".join(line.rstrip() for line in shown.output.strip("\n").splitlines())
-        title = " ".join(("promptcli", *words))
-        parts.append(f"{'##' if len(words) < 2 else '###'} `{title}`\n\n```text\n{text}\n```\n")
+    commands = [called for _, called in root.walk() if isinstance(called, Command)]
+    counts = Counter(row for called in commands for row in rows_of(called.params))
+    shared = [row for row, count in counts.items() if count >= COMMANDS_THAT_SHARE]
+    parts = [HEAD, *contents(root), OF_ALL, table_of_options(rows_of(root.params))]
+    parts += [SHARED, table_of_options(shared)]
+    for panel, rows in panels(root):
+        parts.append(f"## {panel}\n")
+        for called in rows:
+            parts += section(called, shared)
     return "\n".join(parts)
+
+
+def panels(root: Commands) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the panels of the program's help with their commands, in the order of the help."""
+    by_panel: dict[str, list[Any]] = {}
+    for called in root.commands.values():
+        by_panel.setdefault(str(called.rich_help_panel), []).append(called)
+    yield from by_panel.items()
+
+
+def contents(root: Commands) -> Iterator[str]:
+    """Yield, for each panel, a table of its commands that leads to their sections."""
+    for panel, commands in panels(root):
+        rows = [(f"[`{each.name}`](#promptcli-{each.name})", sentence(each)) for each in commands]
+        yield table((panel, "what it does"), rows)
+
+
+def section(called: Any, shared: Iterable[Row]) -> Iterator[str]:
+    """Yield the parts of the section of a command, or of a group and its commands."""
+    if isinstance(called, Commands):
+        yield f"### `promptcli {called.name}`\n\n{prose(str(called.help))}\n"
+        for each in called.commands.values():
+            yield from section_of_command(each, "####", shared)
+    else:
+        yield from section_of_command(called, "###", shared)
+
+
+def section_of_command(called: Any, level: str, shared: Iterable[Row]) -> Iterator[str]:
+    """Yield the heading, the text and the tables of a command."""
+    title = f"promptcli {called.path}"
+    context = called.make_context(title, [], resilient_parsing=True)
+    usage = called.get_usage(context).removeprefix("Usage: ")
+    yield f"{level} `{title}`\n\n{prose(str(called.help))}\n\n```text\n{usage}\n```\n"
+    if called.implied_argument:
+        yield f"It takes the options of `{called.target.rpartition('.')[2]}`.\n"
+        return
+    rows = list(rows_of(called.params))
+    own = [row for row in rows if row not in shared]
+    if own:
+        yield table_of_options(own)
+    also = [row[0] for row in rows if row in shared]
+    if also:
+        yield f"[Options of many commands](#options-of-many-commands): {', '.join(also)}.\n"
+    if called.help_tail:
+        heading, lines = getattr(called.load(), called.help_tail)(())
+        yield table((heading, "meaning"), [(f"`{name}`", prose(text)) for name, text in lines])
+
+
+def sentence(called: Any) -> str:
+    """Return the one sentence that the program's help has about a command."""
+    return prose(called.short_help or called.help)
+
+
+def rows_of(parameters: Iterable[Any]) -> Iterator[Row]:
+    """Yield a row for each parameter: its names, what it takes, its default, its meaning."""
+    for parameter in parameters:
+        if parameter.hidden:
+            continue
+        meaning, default = parameter.help or "", written(parameter.default)
+        told = DEFAULT_TOLD.search(meaning)
+        if told and not default:
+            meaning, default = meaning[: told.start()].strip(), told[1]
+        yield names(parameter), takes(parameter), prose(default), prose(meaning)
+
+
+def names(parameter: Any) -> str:
+    """Return the names of a parameter as code."""
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.metavar}`" + (" (required)" if parameter.required else "")
+    every = [f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts)]
+    return " ".join(every) + (" (required)" if parameter.required else "")
+
+
+def takes(parameter: Any) -> str:
+    """Return what is typed after an option: nothing for a flag."""
+    if getattr(parameter, "is_flag", False):
+        return ""
+    annotation = parameter.type_descriptor.annotation
+    if get_origin(annotation) is Literal:
+        shown = ", ".join(get_args(annotation))
+    elif parameter.param_type_name == "option" and parameter.metavar:
+        shown = f"`{parameter.metavar}`"
+    else:
+        shown = TAKES.get(annotation, PATH)
+    shown += "".join(
+        f" {word} {bound:,}"
+        for word, bound in (("from", parameter.min), ("to", parameter.max))
+        if bound is not None
+    )
+    repeats = parameter.multiple or parameter.nargs == -1
+    return f"{shown}, repeatable" if repeats else shown
+
+
+def written(default: Any) -> str:
+    """Return a default as it is typed; "" for none."""
+    if isinstance(default, list | tuple):
+        return ", ".join(map(str, default))
+    return "" if default is None or default is False else str(default)
+
+
+def prose(text: str) -> str:
+    """Return a text whose signs outside of code are no marks of Markdown."""
+    parts = CODE.split(text)
+    parts[::2] = [re.sub(r"([<*\[\]])", r"\\\1", part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def table_of_options(rows: Iterable[Row]) -> str:
+    """Return the table of parameters."""
+    return table(("option", "takes", "default", "meaning"), rows)
+
+
+def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Return a table of Markdown."""
+    cells = [[re.sub(r"\s+", " ", cell).replace("|", r"\|") for cell in row] for row in rows]
+    lines = [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *cells)]
+    return "\n".join(re.sub(" +", " ", line) for line in lines) + "\n"
 
 
 if __name__ == "__main__":

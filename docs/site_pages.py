@@ -25,6 +25,8 @@ PAGES = (
     "promptcli/shipped/*/README.md",
 )
 PICTURES = ("docs/pictures/*.png", "results/*.png")
+#: Records and references, in which nearly every word occurs: the search leaves them out.
+UNSEARCHED = ("docs/cli.md", "docs/log.md", "docs/results.md", "CHANGELOG.md")
 STYLE = "docs/site.css"
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
@@ -83,7 +85,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to texts and folders to their pages, and keep a mask from being read as a link."""
+    """Lead links to texts and folders to their pages, keep a mask from being read as a link, and
+    leave records out of the search.
+    """
+    if page.file.src_uri in UNSEARCHED:
+        page.meta["search"] = {"exclude": True}
     if page.is_homepage:
         page.meta["hide"] = ["navigation"]  # which would hold this page only
     here = (ROOT / page.file.src_uri).parent

@@ -523,4 +523,21 @@ def test_the_page_of_commands_is_up_to_date():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     assert made == (ROOT / "docs" / "cli.md").read_text(encoding="utf-8"), "run `make docs`"
-    assert all(len(line) <= 80 for line in made.splitlines() if not line.startswith(("#", "Made")))
+
+
+def test_the_page_of_commands_describes_every_option():
+    from promptcli.cli.app import Command, command
+
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^#{3,4} `([^`]*)`\n(.*?)(?=^#|\Z)", page, re.M | re.DOTALL))
+    described = page.split("\n## Options of every command")[1].split("\n### ")[0]
+    for words, called in command().walk():
+        section = sections[" ".join(("promptcli", *words))]
+        if not isinstance(called, Command) or called.implied_argument:
+            continue
+        for parameter in called.params:
+            if parameter.param_type_name == "option" and not parameter.hidden:
+                name = f"`{parameter.opts[0]}`"
+                rows = section if f"| {name}" in section else described
+                assert name in section, (words, name)
+                assert f"| {name}" in rows, (words, name)
