@@ -79,10 +79,10 @@ QUESTIONS = [
         "scale.md",
         "What a billion sentences cost",
     ),
-    ("store the embeddings in a Qdrant collection", "stores.md", "Qdrant"),
-    ("make vector files smaller with int8 or binary codes", "stores.md", "Smaller vectors"),
+    ("store the embeddings in a Qdrant collection", "interop.md", "Qdrant"),
+    ("make vector files smaller with int8 or binary codes", "interop.md", "Smaller vectors"),
     ("does it ever run code from a downloaded model", "security.md", "No foreign code"),
-    ("topic modelling with BERTopic", "tools.md", "BERTopic"),
+    ("topic modelling with BERTopic", "interop.md", "BERTopic"),
     ("write my own pooling as a plug-in", "extending.md", "A pooling"),
 ]
 

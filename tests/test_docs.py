@@ -41,7 +41,7 @@ README = ROOT / "README.md"
 MADE = ("cli.md", "log.md", "results.md", "training.md")
 GUIDES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in MADE)
 #: Their snippets are run one by one in test_snippets.py, each where its library is installed.
-OF_OTHER_LIBRARIES = ("stores.md", "tools.md")
+OF_OTHER_LIBRARIES = ("interop.md",)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 #: Prose, and the block of code after it.
 PARTS = re.compile(r"(.*?)^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)

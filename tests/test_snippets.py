@@ -1,12 +1,12 @@
-"""docs/stores.md and docs/tools.md: every snippet is run where its library is installed, else
-skipped by its name. A ``text`` block right after a snippet is compared with what it prints.
-"""
+"""docs/interop.md: every snippet is run where its library is installed, else skipped by its name. A
+``text`` block right after a snippet is compared with what it prints.
 
 import ast
 import contextlib
 import importlib.util
 import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -49,7 +49,7 @@ def run_block(page, text, names):
     check_shown(page, text, printed.getvalue())
 
 
-CASES = [(page, *snippet) for page in ("stores.md", "tools.md") for snippet in snippets(page)]
+CASES = [("interop.md", *snippet) for snippet in snippets("interop.md")]
 CASES = [
     pytest.param(page, text, id=f"{page}-{about}")
     for page, about, kind, text in CASES
@@ -74,7 +74,7 @@ def prepared(tmp_path_factory):
         commands = [text for _, kind, text in snippets(page) if kind == "console"]
         for text in commands if made else ():
             for line in text.splitlines():
-                ran = CliRunner().invoke(command(), line.split()[2:])
+                ran = CliRunner().invoke(command(), shlex.split(line)[2:])
                 assert ran.exit_code == 0, (line, ran.output, ran.exception)
             check_shown(page, text, ran.output)
 
