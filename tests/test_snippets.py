@@ -1,5 +1,6 @@
 """docs/interop.md: every snippet is run where its library is installed, else skipped by its name. A
 ``text`` block right after a snippet is compared with what it prints.
+"""
 
 import ast
 import contextlib
