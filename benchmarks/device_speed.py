@@ -28,8 +28,8 @@ from accelerate import Accelerator
 from shapes import random_backbone
 from torch.profiler import ProfilerActivity, profile
 
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.devices import choose_device, choose_dtype, tf32_products
-from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
 from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder

@@ -23,7 +23,7 @@ import random
 import re
 from pathlib import Path
 
-from promptcli.index.rows import ArrayRows
+from promptcli.index.array_rows import ArrayRows
 from promptcli.index.vector_index import VectorIndex
 from promptcli.models.loading import open_model
 

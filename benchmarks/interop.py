@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 import promptcli as pc
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.locating import SHIPPED
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.models.entries import Entry

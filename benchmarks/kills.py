@@ -610,12 +610,12 @@ def main() -> None:
     )
     known = {(row["command"], row["number"]) for row in rows}
     start_hub()
-    from promptcli.cli import app
+    from promptcli.cli import command_line
 
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         make_inputs(root)
-        app.command()  # made once, not in every fork
+        command_line.command()  # made once, not in every fork
         wholes: dict[str, Unbroken] = {}
         for name, number in itertools.islice(turns(names), given.kills):
             if (name, number) in known:

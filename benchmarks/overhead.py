@@ -18,7 +18,7 @@ from pathlib import Path
 _TIMED = """
 import json, sys, time
 from promptcli.models import loading as encoders
-from promptcli.cli.app import main
+from promptcli.cli.command_line import main
 
 spent = {"open": 0.0, "encode": 0.0}
 

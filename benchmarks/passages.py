@@ -16,7 +16,7 @@ import textwrap
 from pathlib import Path
 
 import promptcli as pc
-from promptcli.index.rows import Hit
+from promptcli.index.array_rows import Hit
 
 ROOT = Path(__file__).parent.parent
 #: Written from the commands' help texts, not for reading.

@@ -55,7 +55,7 @@ class IndexThing:
 
     def write(self, folder: Path, number: int) -> None:
         """Replace the index."""
-        from promptcli.index.rows import ArrayRows
+        from promptcli.index.array_rows import ArrayRows
         from promptcli.index.stored import Origin, StoredIndex, save
         from promptcli.index.vector_index import VectorIndex
 

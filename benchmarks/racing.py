@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import development_task
 from promptcli.evaluation import statistics

@@ -39,7 +39,7 @@ def ours(
     """Return what puts gradients in place, the parameters, and how many tokens a batch has."""
     from accelerate import Accelerator
 
-    from promptcli.backbones.loading import load_backbone
+    from promptcli.backbones.by_name import load_backbone
     from promptcli.training.methods import find_method
     from promptcli.training.processes import Processes
     from promptcli.training.trainer import Learner, Trainer

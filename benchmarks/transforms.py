@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.data.sources import fitting_sentences
 from promptcli.data.tasks import load_tasks, task_names
 from promptcli.encoder.encoder import build_encoder

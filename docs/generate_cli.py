@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from promptcli.cli.app import Command, Commands, command
+from promptcli.cli.command_line import Command, Commands, command
 
 PAGE = Path(__file__).with_name("cli.md")
 HEAD = """# Command reference

@@ -34,7 +34,7 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 20)
     try:
         from promptcli.children import safe_path
-        from promptcli.cli.app import main as run
+        from promptcli.cli.command_line import main as run
     except KeyboardInterrupt:  # before the command line itself answers signals
         sys.stderr.write("promptcli: interrupted; nothing was changed\n")
         sys.exit(130)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from promptcli.errors import unknown
-from promptcli.storage.documents import read_document
+from promptcli.storage.typed_documents import read_document
 
 SLOT = "[X]"  #: the sentence slot of a template; alone it is the empty template
 MASK = "[MASK]"  #: the mask slot of a template; the backbone may have another mask token

@@ -21,7 +21,7 @@ from promptcli.named_templates import MASK as MASK
 from promptcli.named_templates import SLOT as SLOT
 from promptcli.named_templates import last_part as last_part
 from promptcli.settings import BARE, setting
-from promptcli.storage.documents import convert, parse_json, parse_toml
+from promptcli.storage.typed_documents import convert, parse_json, parse_toml
 
 
 def pooling_for(prompt: str) -> str:

@@ -81,7 +81,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 @pytest.fixture(scope="session")
 def tiny_backbone(tiny_folder: Callable[[str], Path]) -> Callable[[str], Any]:
     """Return a loaded tiny backbone by family; loaded once."""
-    from promptcli.backbones.loading import load_backbone
+    from promptcli.backbones.by_name import load_backbone
 
     loaded: dict[str, Any] = {}
 
@@ -193,7 +193,7 @@ def run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Ran]]:
     """Return a function that runs promptcli in this process, as ``run("embed", "file.txt")``."""
-    from promptcli.cli.app import main
+    from promptcli.cli.command_line import main
 
     monkeypatch.setenv("COLUMNS", "3000")
 

@@ -76,7 +76,7 @@ def main():
     and no more.
     """
     import promptcli.embedding.writing
-    from promptcli.cli import app as cli
+    from promptcli.cli import command_line as cli
     from promptcli.models import loading as encoders
 
     if "FAKE_WINDOW" in os.environ:

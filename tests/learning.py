@@ -8,7 +8,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import Processes
 from promptcli.training.trainer import Learner, Trainer

@@ -300,7 +300,7 @@ def test_below_the_entrance_messages_name_fields_not_options():
 
 
 def test_the_entrance_loads_nothing_heavy():
-    imports = "import sys, promptcli, promptcli.cli.app; dir(promptcli)"
+    imports = "import sys, promptcli, promptcli.cli.command_line; dir(promptcli)"
     code = f"{imports}; print([name for name in {HEAVY} if name in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"

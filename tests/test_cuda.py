@@ -17,8 +17,8 @@ import torch
 from accelerate.state import AcceleratorState
 
 import promptcli as pc
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.devices import choose_device
-from promptcli.backbones.loading import load_backbone
 from promptcli.data.sources import examples_of
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError

@@ -526,7 +526,7 @@ def test_the_page_of_commands_is_up_to_date():
 
 
 def test_the_page_of_commands_describes_every_option():
-    from promptcli.cli.app import Command, command
+    from promptcli.cli.command_line import Command, command
 
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     sections = dict(re.findall(r"^#{3,4} `([^`]*)`\n(.*?)(?=^#|\Z)", page, re.M | re.DOTALL))

@@ -31,7 +31,7 @@ import numpy as np
 from transformers import ErnieConfig, ErnieForMaskedLM
 
 import promptcli as pc
-from promptcli.cli.app import main
+from promptcli.cli.command_line import main
 from tests.tiny import _wordpiece
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import normalizers, pre_tokenizers
 from transformers import BertConfig, BertForMaskedLM, XLMRobertaConfig, XLMRobertaForMaskedLM
 
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.template import STOPS, with_period
 from promptcli.recipe import Recipe

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import promptcli as pc
-from promptcli.cli.app import command
+from promptcli.cli.command_line import command
 from promptcli.models.loading import backbone_model
 from promptcli.recipe import Choice
 from tests import network

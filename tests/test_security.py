@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from promptcli.data import files
+from promptcli.data import input_files
 from promptcli.data.dialect import PAIRS, ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors import read_vectors
@@ -34,7 +34,7 @@ def test_the_tests_that_the_page_names_are_there():
 
 
 def test_a_gzip_bomb_is_refused_at_its_first_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(input_files, "LONGEST_LINE", 1 << 20)
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb") as file:
         for _ in range(200):
@@ -51,7 +51,7 @@ def test_a_gzip_bomb_is_refused_at_its_first_line(tmp_path, monkeypatch):
 @pytest.fixture
 def small_bombs(monkeypatch):
     """Let a test's own small files be bombs."""
-    monkeypatch.setattr(files, "UNPACKED", 1 << 22)
+    monkeypatch.setattr(input_files, "UNPACKED", 1 << 22)
 
 
 @contextlib.contextmanager

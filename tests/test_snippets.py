@@ -63,7 +63,7 @@ def prepared(tmp_path_factory):
     """Return a folder where the command lines of a page were run, by page; each page once."""
     from click.testing import CliRunner
 
-    from promptcli.cli.app import command
+    from promptcli.cli.command_line import command
 
     folders = {}
 

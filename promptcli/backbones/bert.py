@@ -24,7 +24,7 @@ from promptcli.backbones.families import FAMILIES, BertPlan, Family
 from promptcli.backbones.kernels import additive
 from promptcli.backbones.relative_positions import BUCKETS, relative_bias
 from promptcli.backbones.sliding_masks import whole
-from promptcli.storage.documents import convert
+from promptcli.storage.typed_documents import convert
 
 _TANH = functools.partial(functional.gelu, approximate="tanh")
 #: By the names that configurations have for them.

@@ -27,10 +27,10 @@ from promptcli.backbones.tokenizer_files import DEFINITION, SETTINGS
 from promptcli.errors import NotFoundError, UsageError, require
 from promptcli.notes import note
 from promptcli.settings import home_folder
-from promptcli.storage.documents import shorten
 from promptcli.storage.files import sha256
 from promptcli.storage.folders import write_folder
 from promptcli.storage.tensors import disk_errors
+from promptcli.storage.typed_documents import shorten
 
 SUFFIX = ".gguf"
 #: Types of weights that are kept as they are; all others are quantised, and fit into float16.

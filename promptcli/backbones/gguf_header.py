@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.errors import UsageError, unknown
-from promptcli.storage.documents import shorten
+from promptcli.storage.typed_documents import shorten
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)

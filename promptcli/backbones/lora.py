@@ -15,8 +15,8 @@ from torch import Tensor
 from promptcli.backbones.adapter_files import CONFIG, HINT, WEIGHTS, check_kind
 from promptcli.backbones.checking import named_inside
 from promptcli.errors import UsageError, require
-from promptcli.storage.documents import read_document, shorten
 from promptcli.storage.tensors import load_tensors
+from promptcli.storage.typed_documents import read_document, shorten
 
 ALPHA = "lora_alpha"
 _DOWN = ".lora_A.default.weight"

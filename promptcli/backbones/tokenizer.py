@@ -29,7 +29,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from promptcli.errors import PromptcliError, UsageError, one_line
-from promptcli.storage.documents import parse_json, shorten
+from promptcli.storage.typed_documents import parse_json, shorten
 
 _UNK = "[UNK]"
 _SEP = "[SEP]"

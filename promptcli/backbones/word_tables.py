@@ -33,7 +33,7 @@ from promptcli.backbones.names import WORD_VECTORS, words_only
 from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.tokenizer import PieceTokenizer, pack, read_wordpiece, tokenizing
 from promptcli.backbones.tokenizer_files import checked_definition, composed_words, unigram_unknown
-from promptcli.data.files import open_file, open_text
+from promptcli.data.input_files import open_file, open_text
 from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.storage.files import sha256

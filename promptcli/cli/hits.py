@@ -9,7 +9,7 @@ from typing import Any
 
 from promptcli.cli.console import result_document, result_folded
 from promptcli.errors import UsageError, look_up
-from promptcli.index.options import reaches
+from promptcli.index.basics import reaches
 from promptcli.settings import setting
 
 _FORMATS = {"table": "lines", "csv": "a row for each hit", "json": "a document for each hit"}

@@ -12,7 +12,7 @@ import typer
 from promptcli.cli.options import kinds_of, written_name
 from promptcli.errors import NotFoundError, UsageError, unknown
 from promptcli.settings import value_typed
-from promptcli.storage.documents import parse_toml
+from promptcli.storage.typed_documents import parse_toml
 
 #: Options that say what is done now, not what is trained.
 _NOT_IN_FILES = {"--config", "--dry-run", "--format", "--json", "--help", "--resume", "--set"}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from promptcli.data.column_forms import finite_number
-from promptcli.data.files import COMPRESSED, STANDARD, Text, check_file, is_remote
+from promptcli.data.input_files import COMPRESSED, STANDARD, Text, check_file, is_remote
 from promptcli.errors import NoColumnError, UsageError, did_you_mean
 from promptcli.notes import note
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from promptcli.data.column_forms import finite_number
 from promptcli.data.dialect import ColumnChoice
-from promptcli.data.files import read_lines
+from promptcli.data.input_files import read_lines
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import GoldRow
 from promptcli.errors import NotFoundError, UsageError

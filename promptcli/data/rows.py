@@ -40,7 +40,8 @@ from promptcli.data.dialect import (
     split_columns,
     unique_names,
 )
-from promptcli.data.files import (
+from promptcli.data.given import is_unicode
+from promptcli.data.input_files import (
     LONGEST_LINE,
     STANDARD,
     check_file,
@@ -52,10 +53,9 @@ from promptcli.data.files import (
     open_text,
     state_of,
 )
-from promptcli.data.given import is_unicode
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, counted, one_line
 from promptcli.notes import note
-from promptcli.storage.documents import shorten
+from promptcli.storage.typed_documents import shorten
 
 #: Rows of a batch, and characters of its columns, about: a file of very long lines does not fill
 #: the memory.

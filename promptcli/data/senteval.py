@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from promptcli.data.column_forms import finite_number
-from promptcli.data.files import read_lines
+from promptcli.data.input_files import read_lines
 from promptcli.errors import NotFoundError, UsageError
 
 #: A sentence, the other one of a pair, and the gold score or class number.

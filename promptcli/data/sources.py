@@ -34,7 +34,7 @@ from promptcli.data.dialect import (
     split_columns,
 )
 from promptcli.data.given import check_rows, column_numbers
-from promptcli.data.hub import FILES, hub_file
+from promptcli.data.hub_sets import FILES, hub_file
 from promptcli.data.rows import column_texts, open_rows
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import DEMO, TASKS, TaskName

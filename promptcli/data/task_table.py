@@ -15,9 +15,9 @@ from typing import Any
 from promptcli.data import senteval
 from promptcli.data.demo import TEXT, read_demo
 from promptcli.data.dialect import FORMATS, GRADED_PAIRS, ColumnChoice, Columns, split_columns
-from promptcli.data.files import COMPRESSED
 from promptcli.data.given import column_numbers
-from promptcli.data.hub import HubSet
+from promptcli.data.hub_sets import HubSet
+from promptcli.data.input_files import COMPRESSED
 from promptcli.data.retrieval import is_retrieval_folder, read_retrieval_folder
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import GoldRow, Parts

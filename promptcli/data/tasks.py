@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.given import check_rows
-from promptcli.data.hub import UnreachableError, read_hub_set
+from promptcli.data.hub_sets import UnreachableError, read_hub_set
 from promptcli.data.senteval import GoldRow, Parts, moses, senteval_root
 from promptcli.data.task_table import (
     FAMILIES,

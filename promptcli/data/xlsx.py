@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from promptcli.data.files import check_unpacked
+from promptcli.data.input_files import check_unpacked
 from promptcli.errors import UsageError, did_you_mean, one_line, require
 
 #: Bytes that a workbook may unpack to, and cells of a sheet, empty ones between others included,

@@ -109,7 +109,7 @@ class EmbedJob(Job[Embedded]):
     def run(self) -> Embedded:
         from promptcli.data.bad_lines import bad_rows
         from promptcli.data.dialect import ColumnChoice, split_text_column
-        from promptcli.data.files import STANDARD
+        from promptcli.data.input_files import STANDARD
         from promptcli.data.rows import open_rows
         from promptcli.data.vectors import EmbedSettings, written_before
         from promptcli.storage.files import check_output
@@ -391,7 +391,7 @@ class EmbedPartsJob(Job[EmbeddedParts]):
         """Return the settings, and the files with their numbers of rows."""
         from promptcli.data.bad_lines import bad_rows
         from promptcli.data.dialect import split_text_column
-        from promptcli.data.files import find_inputs, needs_network
+        from promptcli.data.input_files import find_inputs, needs_network
         from promptcli.data.vectors import EmbedSettings
         from promptcli.data.vectors import part_folder as parts_of
 
@@ -540,7 +540,7 @@ class SimilarityJob(Job[Iterator[tuple[str, str, float]]]):
 
     def run(self) -> Iterator[tuple[str, str, float]]:
         from promptcli.data.dialect import ColumnChoice, names_file
-        from promptcli.data.files import check_sentence
+        from promptcli.data.input_files import check_sentence
         from promptcli.data.rows import open_rows
 
         names = [str(self.first), str(self.second)]

@@ -29,8 +29,8 @@ from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import PromptcliError
 from promptcli.notes import Advance
-from promptcli.storage.documents import to_json
 from promptcli.storage.files import atomic_path, sha256, sync
+from promptcli.storage.typed_documents import to_json
 
 #: Sentences in a window: enough that sorting by length inside it fills every batch well.
 WINDOW = 8192

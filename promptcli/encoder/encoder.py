@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.devices import TF32, choose_device, weights_dtype
 from promptcli.backbones.families import FAMILIES
-from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens

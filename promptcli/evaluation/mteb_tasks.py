@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import promptcli
-from promptcli.data.hub import as_hub_set
+from promptcli.data.hub_sets import as_hub_set
 from promptcli.data.tasks import MtebTask
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.sentence_encoder import Encoder

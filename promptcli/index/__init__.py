@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from promptcli.data.dialect import ColumnChoice, names_file
 from promptcli.errors import UsageError, counted
-from promptcli.index.options import (
+from promptcli.index.basics import (
     TARGET,
     bad_lines_option,
     folder_argument,
@@ -25,8 +25,8 @@ from promptcli.notes import note
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
+    from promptcli.index.array_rows import Hit, Rows
     from promptcli.index.neighbours import DuplicateGroup
-    from promptcli.index.rows import Hit, Rows
     from promptcli.index.stored import IndexManifest
     from promptcli.models.loading import Model
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import UsageError, one_line
-from promptcli.index.rows import RowNumbers, unit_rows
+from promptcli.index.array_rows import RowNumbers, unit_rows
 
 faiss: Any = _faiss  # its annotations do not know what it takes from NumPy
 

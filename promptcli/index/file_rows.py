@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from promptcli.data.bad_lines import REFUSED, BadRows
 from promptcli.data.dialect import CELLS, ID, TEXT, ColumnChoice, format_of, split_columns
-from promptcli.data.files import open_file, open_text
+from promptcli.data.input_files import open_file, open_text
 from promptcli.data.rows import Cells, cells_array, converted_cells, open_rows
 from promptcli.data.vectors import readable
 from promptcli.embedding.passages import WAYS, Passage, has_passages, passages_of

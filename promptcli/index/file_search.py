@@ -22,9 +22,9 @@ from promptcli.embedding.passages import Passage
 from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import UsageError, counted
+from promptcli.index.basics import bad_lines_option, reaches
 from promptcli.index.file_rows import FileRows, Reader
 from promptcli.index.found_files import FoundFiles, find_files, list_of_names
-from promptcli.index.options import bad_lines_option, reaches
 from promptcli.jobs import Job, argument, function_of, option
 from promptcli.notes import note, stage
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from promptcli.data.dialect import split_columns
-from promptcli.data.files import check_file, skipped_files
+from promptcli.data.input_files import check_file, skipped_files
 from promptcli.data.vectors import readable
 from promptcli.errors import NotFoundError, UsageError, counted
-from promptcli.index.options import MANIFEST
+from promptcli.index.basics import MANIFEST
 from promptcli.notes import note
 from promptcli.storage.files import real_path
 

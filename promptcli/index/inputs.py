@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from promptcli.data.bad_lines import REFUSED, BadRows
 from promptcli.data.dialect import CELLS, ID, TEXT, ColumnChoice
-from promptcli.data.files import STANDARD
 from promptcli.data.given import check_encodable
+from promptcli.data.input_files import STANDARD
 from promptcli.data.rows import BATCH, RecordBatch, cells_array, open_rows, windows
 from promptcli.data.rows import Rows as FileOfRows
 from promptcli.data.vectors import (
@@ -45,8 +45,8 @@ from promptcli.errors import (
     counted,
     unknown,
 )
+from promptcli.index.array_rows import ArrayRows, Rows
 from promptcli.index.file_rows import place_cells, place_ids
-from promptcli.index.rows import ArrayRows, Rows
 from promptcli.index.stored import Origin, Reading
 from promptcli.models import loading as encoders
 from promptcli.models.entries import TENSORS, Entry

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import Floats
-from promptcli.index.rows import Mask
+from promptcli.index.array_rows import Mask
 
 Numbers = NDArray[np.int64]
 

@@ -14,8 +14,8 @@ from scipy.sparse.csgraph import connected_components
 from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
 from promptcli.errors import UsageError, unknown
+from promptcli.index.array_rows import Hit, Mask, RowNumbers
 from promptcli.index.linking import LinkedPairs, Numbers, complete_links, keep_nearest
-from promptcli.index.rows import Hit, Mask, RowNumbers
 from promptcli.index.vector_index import VectorIndex
 from promptcli.notes import stage
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from promptcli.data.dialect import ID, TEXT
 from promptcli.data.rows import RecordBatch
 from promptcli.errors import UsageError, counted
-from promptcli.index.rows import Ids, Rows
+from promptcli.index.array_rows import Ids, Rows
 from promptcli.index.vector_index import VectorIndex
 
 Hashes = NDArray[np.int64]

@@ -15,8 +15,8 @@ import pyarrow as pa
 from promptcli.data.dialect import CELLS
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import PromptcliError, UsageError
+from promptcli.index.array_rows import Ids, Mask, RowNumbers
 from promptcli.index.factory import Effort, explain, faiss, is_exact, parameters
-from promptcli.index.rows import Ids, Mask, RowNumbers
 
 #: FAISS's file of a segment, and its labels.
 SUFFIXES = (".faiss", ".arrow")

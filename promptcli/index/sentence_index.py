@@ -12,10 +12,10 @@ from promptcli.data.given import check_arguments, check_ids, check_texts
 from promptcli.data.rows import cells_of_columns
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, counted
+from promptcli.index.array_rows import ArrayRows, Hit
+from promptcli.index.basics import TARGET
 from promptcli.index.inputs import documents_of, encoder_of, origin_of
 from promptcli.index.neighbours import DuplicateGroup, dups
-from promptcli.index.options import TARGET
-from promptcli.index.rows import ArrayRows, Hit
 from promptcli.index.stored import Reading, Stamp, StoredIndex, load, save, stamp_of
 from promptcli.index.vector_index import VectorIndex
 from promptcli.models import loading as encoders

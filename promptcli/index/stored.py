@@ -22,16 +22,15 @@ from promptcli.data.given import is_unicode
 from promptcli.data.vectors import holds_vectors
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, one_line
 from promptcli.evaluation.lexical import WORD_RULE, Lexical, load_library
+from promptcli.index.array_rows import Mask
+from promptcli.index.basics import MANIFEST
 from promptcli.index.column_types import columns_of, odd_columns
 from promptcli.index.factory import Effort, Recall, faiss, make
-from promptcli.index.options import MANIFEST
-from promptcli.index.rows import Mask
 from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
 from promptcli.index.where import Condition
 from promptcli.notes import note
 from promptcli.recipe import LeadingTexts
-from promptcli.storage.documents import read_document, shorten, to_json
 from promptcli.storage.files import check_name, real_path, write_text
 from promptcli.storage.folders import (
     StoredFile,
@@ -42,6 +41,7 @@ from promptcli.storage.folders import (
     write_folder,
 )
 from promptcli.storage.locks import hold
+from promptcli.storage.typed_documents import read_document, shorten, to_json
 
 #: What changes when another index takes the place of one.
 Stamp = tuple[int, int, int]

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from promptcli.data.bad_lines import BadRows, bad_rows
 from promptcli.data.dialect import CELLS, ID, NONE, TEXT, ColumnChoice, split_columns
-from promptcli.data.files import state_of
 from promptcli.data.given import is_unicode
+from promptcli.data.input_files import state_of
 from promptcli.data.rows import BATCH, Cells, RecordBatch, cells_array
 from promptcli.data.vectors import readable
 from promptcli.embedding.passages import AUTO, LINES
@@ -25,11 +25,11 @@ from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError, counted
 from promptcli.evaluation.lexical import load_library
 from promptcli.index import stored
+from promptcli.index.array_rows import ArrayRows
+from promptcli.index.basics import MANIFEST, bad_lines_option, memory_option, size_of
 from promptcli.index.changes import PLACE, Row, Synced, changes_line, file_changes, row_changes
 from promptcli.index.file_rows import FileRows, Reader, place_ids
 from promptcli.index.found_files import find_files, list_of_names
-from promptcli.index.options import MANIFEST, bad_lines_option, memory_option, size_of
-from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import IndexManifest, Reading, StoredIndex
 from promptcli.index.vector_index import VectorIndex
 from promptcli.jobs import Job, argument, function_of, function_with, option

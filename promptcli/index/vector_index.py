@@ -21,6 +21,8 @@ from promptcli.data.vectors.formats import BLOCK, Floats
 from promptcli.embedding.splitting import PART
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation.lexical import DEPTH, Lexical, joined
+from promptcli.index.array_rows import Hit, Mask, RowNumbers, Rows, listed, unit_rows
+from promptcli.index.basics import ROUGHLY, ROUNDING, TARGET
 from promptcli.index.column_types import column_kinds
 from promptcli.index.factory import (
     Effort,
@@ -38,8 +40,6 @@ from promptcli.index.factory import (
     training_size,
     tune,
 )
-from promptcli.index.options import ROUGHLY, ROUNDING, TARGET
-from promptcli.index.rows import Hit, Mask, RowNumbers, Rows, listed, unit_rows
 from promptcli.index.segment import Segment, join_labels, label_table
 from promptcli.index.where import Condition, shown_cells
 from promptcli.notes import note

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from promptcli.data.column_forms import PLAIN_NUMBER
 from promptcli.data.dialect import CELLS
 from promptcli.errors import UsageError, did_you_mean, one_line
+from promptcli.index.array_rows import Mask
 from promptcli.index.column_types import TYPES, column_of, columns_of, matches, moment, typed
-from promptcli.index.rows import Mask
 
 #: Most characters of a condition; most comparisons in it, since each reads a column of every row.
 LONGEST = 10_000

@@ -11,7 +11,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.names import words_only
-from promptcli.data.hub import FILES, TRAINING_FILES
+from promptcli.data.hub_sets import FILES, TRAINING_FILES
 from promptcli.data.task_table import TASKS, TaskName
 from promptcli.extensions import Extension
 from promptcli.models.citations import bibtex

@@ -11,14 +11,14 @@ import numpy as np
 from torch import Tensor
 
 from promptcli.backbones.adapter_files import CONFIG, PREFIX_TUNING, WEIGHTS
-from promptcli.backbones.checking import TABLE_ROWS, opening
-from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
-from promptcli.backbones.saving import (
+from promptcli.backbones.backbone_files import (
     save_tokenizer,
     save_weights,
     tokenizer_definition,
     vocabulary_of,
 )
+from promptcli.backbones.checking import TABLE_ROWS, opening
+from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.errors import UsageError, install_command, lacking, look_up
@@ -39,9 +39,9 @@ from promptcli.models.onnx import export_onnx, export_openvino
 from promptcli.models.saving import check_shareable, save_encoder, untuned
 from promptcli.models.sentence_transformers_format import Exported, InexactError
 from promptcli.notes import without_network
-from promptcli.storage.documents import to_json
 from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
+from promptcli.storage.typed_documents import to_json
 
 
 def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:

@@ -34,8 +34,8 @@ from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, MANIFEST, MODULES, Entry, read_entry, with_backbone
 from promptcli.notes import note
 from promptcli.recipe import MASK, RECIPES, SLOT, LeadingTexts, Recipe
-from promptcli.storage.documents import read_document, shorten
 from promptcli.storage.tensors import load_tensors
+from promptcli.storage.typed_documents import read_document, shorten
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from promptcli.backbones.backbone_files import file_inputs, save_tokenizer
 from promptcli.backbones.checking import opening
-from promptcli.backbones.saving import file_inputs, save_tokenizer
 from promptcli.backbones.states import Batch
 from promptcli.data.demo import SENTENCES
 from promptcli.encoder.batching import make_batch

@@ -10,17 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from promptcli.backbones.checking import check_links
-from promptcli.backbones.locating import weights_digest
-from promptcli.backbones.names import words_only
-from promptcli.backbones.provenance import OWN_TOKENIZER
-from promptcli.backbones.saving import (
+from promptcli.backbones.backbone_files import (
     is_tokenizer_file,
     save_tokenizer,
     save_weights,
     tokenizer_definition,
     whole_inputs,
 )
+from promptcli.backbones.checking import check_links
+from promptcli.backbones.locating import weights_digest
+from promptcli.backbones.names import words_only
+from promptcli.backbones.provenance import OWN_TOKENIZER
 from promptcli.encoder.encoder import TorchEncoder, make_encoder, tuned_weights
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
@@ -42,9 +42,9 @@ from promptcli.models.entries import (
 from promptcli.models.foreign_formats import FLAGS, MODES
 from promptcli.models.loading import open_model
 from promptcli.models.sentence_transformers_format import InexactError, Module
-from promptcli.storage.documents import to_json
 from promptcli.storage.files import delete
 from promptcli.storage.tensors import save_tensors
+from promptcli.storage.typed_documents import to_json
 
 _MODELS = "sentence_transformers.models."
 #: the files of a backbone besides weights and tokenizer

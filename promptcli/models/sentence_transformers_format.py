@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from promptcli.backbones.saving import head_tensors, tokenizer_definition
+from promptcli.backbones.backbone_files import head_tensors, tokenizer_definition
 from promptcli.backbones.tokenizer import adding_no_blank
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import TorchEncoder
@@ -21,8 +21,8 @@ from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Dense, No
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.recipe import Recipe
-from promptcli.storage.documents import to_json
 from promptcli.storage.tensors import save_tensors
+from promptcli.storage.typed_documents import to_json
 
 
 @dataclass(frozen=True)

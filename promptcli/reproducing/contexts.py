@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.devices import TF32, choose_device, weights_dtype
-from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.locating import known_as, locate, weights_digest
 from promptcli.backbones.names import WORD_VECTORS, words_only
 from promptcli.backbones.provenance import Provenance

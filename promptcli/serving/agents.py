@@ -27,7 +27,7 @@ from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.stored import Stamp
 from promptcli.notes import warn
 from promptcli.serving.worker import Worker
-from promptcli.storage.documents import shorten
+from promptcli.storage.typed_documents import shorten
 
 Result = TypeVar("Result")
 

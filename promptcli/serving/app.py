@@ -32,8 +32,8 @@ from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoded import Encoded
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError, short_line
-from promptcli.index.options import reaches
-from promptcli.index.rows import Mask
+from promptcli.index.array_rows import Mask
+from promptcli.index.basics import reaches
 from promptcli.index.vector_index import VectorIndex
 from promptcli.notes import warn
 from promptcli.serving.service import HELD, RequestError, Service

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.storage.documents import shorten
 from promptcli.storage.files import (
     check_name,
     delete,
@@ -26,6 +25,7 @@ from promptcli.storage.files import (
 )
 from promptcli.storage.locks import hold_folder, is_at
 from promptcli.storage.paths import inside
+from promptcli.storage.typed_documents import shorten
 
 Found = TypeVar("Found")
 

@@ -8,8 +8,8 @@ from promptcli.errors import UsageError, counted
 from promptcli.models.entries import Entry
 from promptcli.models.registry import Registry
 from promptcli.notes import note
-from promptcli.storage.documents import shorten, to_json
 from promptcli.storage.runs import RunFolder
+from promptcli.storage.typed_documents import shorten, to_json
 
 _OTHERWISE = "give another `name`, or `force` trains it again"
 

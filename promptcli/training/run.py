@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.devices import choose_device, choose_dtype
-from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.lora import is_lora
 from promptcli.backbones.pretrained import shape_of

@@ -28,7 +28,7 @@ from promptcli.analysis.sentence import (
     plain_encoder,
     tokenize,
 )
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.states import Needs
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.batching import make_batch

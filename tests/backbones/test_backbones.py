@@ -22,8 +22,8 @@ from promptcli.backbones.attention_hook import (
     attention,
     hook_fault,
 )
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.families import FAMILIES as ROWS
-from promptcli.backbones.loading import load_backbone
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.template import Template
 from promptcli.errors import NotFoundError, PromptcliError, UsageError

@@ -13,8 +13,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from promptcli.backbones import devices, kernels
 from promptcli.backbones.bert import ACTIVATIONS, BertModel
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.families import FAMILIES
-from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece
 
 PLANNED = [name for name, family in FAMILIES.items() if family.plan]

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from promptcli.backbones import adapters, pretrained
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.encoding import encode_together

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig
 
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.checking import load_tokenizer, transformers
-from promptcli.backbones.loading import load_backbone
-from promptcli.cli.app import main
+from promptcli.cli.command_line import main
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe

@@ -14,8 +14,8 @@ import gguf
 
 import promptcli as pc
 from promptcli.backbones import gguf_files
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.gguf_header import read_header, rotary_scaling
-from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.names import portable_name
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError

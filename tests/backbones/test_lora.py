@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModel, AutoModelForCausalLM
 
 from promptcli.backbones.adapter_files import CONFIG, WEIGHTS
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.lora import ALPHA, merge_lora
 from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.encoder import build_encoder, make_encoder

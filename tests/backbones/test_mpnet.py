@@ -14,11 +14,11 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from promptcli.backbones import kernels
 from promptcli.backbones.attention_hook import AttentionHook, Injected, Recorded
+from promptcli.backbones.backbone_files import save_weights
 from promptcli.backbones.bert import BertModel
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.lora import ALPHA
 from promptcli.backbones.relative_positions import buckets, relative_bias
-from promptcli.backbones.saving import save_weights
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import build_encoder, make_encoder
 from promptcli.encoder.prompts import deep_prefix

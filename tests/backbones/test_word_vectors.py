@@ -7,7 +7,7 @@ import gzip
 import numpy as np
 import pytest
 
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.word_tables import read_word_vectors
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import PromptcliError, UsageError

@@ -19,7 +19,7 @@ from rich.console import Console
 
 import promptcli
 from promptcli.cli import console
-from promptcli.cli.app import command
+from promptcli.cli.command_line import command
 from promptcli.errors import (
     LONGEST_MESSAGE,
     CheckFailedError,
@@ -100,7 +100,7 @@ def test_a_process_ends_though_a_server_s_thread_still_computes(run, monkeypatch
         ended.append(code)
         raise SystemExit(code)
 
-    monkeypatch.setattr("promptcli.cli.app.os._exit", end)
+    monkeypatch.setattr("promptcli.cli.command_line.os._exit", end)
     go, worker = threading.Event(), Worker()
     computed = worker.submit(go.wait)
     while not computing():
@@ -138,7 +138,7 @@ def test_an_interrupt_while_the_program_is_imported_is_one_line():
 import sys
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
-        if name == "promptcli.cli.app":
+        if name == "promptcli.cli.command_line":
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupt())
 from promptcli.__main__ import main

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from promptcli.cli import completing
-from promptcli.cli.app import command, main
+from promptcli.cli.command_line import command, main
 from promptcli.models.registry import Entry, Registry
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.methods import METHODS

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from promptcli.cli.app import Command, command
+from promptcli.cli.command_line import Command, command
 from promptcli.cli.usage_lines import typed
 
 

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 import promptcli
-from promptcli.cli.app import command as program
+from promptcli.cli.command_line import command as program
 from promptcli.cli.job_options import JobOptions
 from promptcli.cli.options import (
     RUNTIME,

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from promptcli.cli.app import command
+from promptcli.cli.command_line import command
 from promptcli.settings import KEYS
 from tests.embed_running import refused
 

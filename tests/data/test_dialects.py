@@ -21,7 +21,7 @@ from promptcli.data.dialect import (
     TRIPLETS,
     ColumnChoice,
 )
-from promptcli.data.files import STANDARD
+from promptcli.data.input_files import STANDARD
 from promptcli.data.rows import count_input, open_rows, read_range
 from promptcli.errors import UsageError
 from tests.reading import fails, parquet, read, texts, write

@@ -6,9 +6,9 @@ import json
 import pyarrow as pa
 import pytest
 
-from promptcli.data import files, rows
+from promptcli.data import input_files, rows
 from promptcli.data.dialect import ColumnChoice
-from promptcli.data.files import STANDARD
+from promptcli.data.input_files import STANDARD
 from promptcli.data.rows import open_rows, windows
 from promptcli.errors import NotFoundError, PromptcliError
 from tests.reading import fails, parquet, read, texts, write
@@ -74,7 +74,7 @@ def test_a_line_of_a_megabyte(tmp_path):
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(input_files, "LONGEST_LINE", 1 << 20)
     fails(
         write(tmp_path, "a.txt", b"one\n" + b"x" * (1 << 21)), "a.txt: line 2 is longer than 1 MiB"
     )

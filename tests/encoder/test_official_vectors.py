@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.encoder.encoder import make_encoder
 from promptcli.encoder.prompts.token_prepending import TokenPrepending
 from promptcli.recipe import RECIPES, Recipe

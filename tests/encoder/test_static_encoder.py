@@ -35,7 +35,7 @@ COMMANDS = [
 ]
 CHILD = """
 import json, sys
-from promptcli.cli.app import main
+from promptcli.cli.command_line import main
 for command in json.loads(sys.argv[1]):
     sys.argv = ["promptcli", *command]
     try:

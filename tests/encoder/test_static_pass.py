@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptcli.backbones import tokenizer as tokenizer_module
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.tokenizer import pack
 from promptcli.encoder.averaging import average_rows
 from promptcli.encoder.encoder import PromptEncoder, build_encoder

@@ -5,7 +5,7 @@ import datasets
 import numpy as np
 import pytest
 
-from promptcli.data.hub import HubSet
+from promptcli.data.hub_sets import HubSet
 from promptcli.data.senteval import moses as tokenize
 from promptcli.data.task_table import PROTOCOLS, TASKS, TaskName, task_row
 from promptcli.data.tasks import Pairs, STSTask, fitting_task, load_tasks, task_names

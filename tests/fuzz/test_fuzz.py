@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from promptcli.cli import app as entrance
+from promptcli.cli import command_line as entrance
 from promptcli.errors import LONGEST_MESSAGE
 from tests.fuzz.kinds import KINDS, TINY, Kind
 from tests.published import write_modules

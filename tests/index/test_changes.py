@@ -14,10 +14,10 @@ from promptcli.data.dialect import ColumnChoice
 from promptcli.data.vectors.formats import Block
 from promptcli.embedding import writing
 from promptcli.errors import UsageError
-from promptcli.index import neighbours, rows, segment, vector_index
+from promptcli.index import array_rows, neighbours, segment, vector_index
+from promptcli.index.array_rows import ArrayRows, unit_rows
 from promptcli.index.inputs import RowFiles
 from promptcli.index.neighbours import dups
-from promptcli.index.rows import ArrayRows, unit_rows
 from promptcli.index.stored import Origin, StoredIndex, load, save
 from promptcli.index.vector_index import VectorIndex
 from tests.embed_fakes import FakeEncoder
@@ -53,7 +53,7 @@ def mapped():
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of 64 rows, and a memory of 1 MB that holds few of them."""
-    for module in (rows, vector_index):
+    for module in (array_rows, vector_index):
         monkeypatch.setattr(module, "BLOCK", 64)
     monkeypatch.setattr(vector_index, "_STARTED", (1 << 20) - 60_000)
 

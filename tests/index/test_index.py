@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from promptcli.errors import UsageError
+from promptcli.index.array_rows import ArrayRows, unit_rows
 from promptcli.index.factory import NEIGHBOURS, Effort, Truth, choose, make
 from promptcli.index.neighbours import dups
-from promptcli.index.rows import ArrayRows, unit_rows
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.vector_index import VectorIndex
 from promptcli.models import loading as encoders

@@ -13,7 +13,7 @@ import promptcli as pc
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.evaluation.lexical import FILES, Lexical, joined
 from promptcli.index import compact_index
-from promptcli.index.rows import ArrayRows
+from promptcli.index.array_rows import ArrayRows
 from promptcli.index.stored import StoredIndex, change, load, save
 from promptcli.index.vector_index import VectorIndex
 from tests.index.test_changes import ORIGIN

@@ -7,7 +7,7 @@ import pytest
 import promptcli as pc
 from promptcli.embedding.passages import passages_of
 from promptcli.errors import UsageError
-from promptcli.index.options import MANIFEST
+from promptcli.index.basics import MANIFEST
 from promptcli.index.stored import load, read_manifest
 from tests.embedding.test_passages import PROSE, wrapped
 

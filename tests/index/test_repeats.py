@@ -56,7 +56,7 @@ def test_blank_rows_are_left_out_by_every_way(kind, encoder, tmp_path):
 
 def test_runs_of_blank_rows_go_over_windows_and_blocks(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr("promptcli.embedding.writing.WINDOW", 2)
-    monkeypatch.setattr("promptcli.index.rows.BLOCK", 2)
+    monkeypatch.setattr("promptcli.index.array_rows.BLOCK", 2)
     (tmp_path / "in.txt").write_text("a\n\n\n\nb\n\n")
     report = pc.embed(tmp_path / "in.txt", tmp_path / "v.npy", encoder).report
     assert (report.blank, report.blank_rows) == (4, [[1, 4], [5, 6]])

@@ -17,7 +17,7 @@ import pytest
 from promptcli.embedding import embed
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.index import add_to_index, build_index, search_index
-from promptcli.index.rows import ArrayRows
+from promptcli.index.array_rows import ArrayRows
 from promptcli.index.stored import (
     StoredIndex,
     change,

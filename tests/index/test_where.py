@@ -20,7 +20,7 @@ from promptcli.data.dialect import ColumnChoice
 from promptcli.data.rows import cells_array, open_rows
 from promptcli.errors import UsageError
 from promptcli.index import where
-from promptcli.index.rows import ArrayRows
+from promptcli.index.array_rows import ArrayRows
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.stored import StoredIndex, allowed_rows, load, save
 from promptcli.index.vector_index import VectorIndex

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from promptcli.backbones.saving import file_inputs
+from promptcli.backbones.backbone_files import file_inputs
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models import backends
 from promptcli.models.backends import BACKENDS, WORTHWHILE, Backend, build_on, choose

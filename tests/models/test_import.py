@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.locating import locate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError

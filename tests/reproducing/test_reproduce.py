@@ -13,7 +13,7 @@ import pytest
 import promptcli as pc
 from promptcli.analysis.geometry import sentence_anisotropy, token_anisotropy
 from promptcli.analysis.sentence import compare_with_tfidf
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.data.demo import SENTENCES
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, PromptcliError

@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 
 from promptcli import serving
 from promptcli.encoder.encoder import make_encoder
-from promptcli.index.options import MANIFEST
+from promptcli.index.basics import MANIFEST
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.recipe import Recipe
 from promptcli.serving import agents

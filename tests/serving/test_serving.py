@@ -25,8 +25,8 @@ from starlette.testclient import TestClient
 from promptcli.data.rows import cells_array
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.errors import PromptcliError
+from promptcli.index.array_rows import ArrayRows
 from promptcli.index.inputs import origin_of
-from promptcli.index.rows import ArrayRows
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.stored import StoredIndex
 from promptcli.index.vector_index import VectorIndex

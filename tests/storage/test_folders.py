@@ -7,7 +7,6 @@ import os
 import pytest
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.folders import (
     StoredFile,
     atomic_folder,
@@ -19,6 +18,7 @@ from promptcli.storage.folders import (
     write_folder,
 )
 from promptcli.storage.locks import try_lock
+from promptcli.storage.typed_documents import read_document, to_json
 from tests import processes
 from tests.killing import interrupted
 

@@ -36,7 +36,7 @@ COMMANDS = {
 @pytest.fixture(scope="module")
 def written(tmp_path_factory, tiny_folder):
     """A folder in which each command has been run once."""
-    from promptcli.cli.app import main
+    from promptcli.cli.command_line import main
 
     folder = tmp_path_factory.mktemp("written")
     shutil.copytree(tiny_folder("bert"), folder / "bert")

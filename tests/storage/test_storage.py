@@ -26,7 +26,6 @@ from promptcli.models.entries import Entry
 from promptcli.recipe import Recipe
 from promptcli.settings import SettingsFile
 from promptcli.storage.cache import Cache
-from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import (
     atomic_path,
     check_output,
@@ -37,6 +36,7 @@ from promptcli.storage.files import (
 from promptcli.storage.locks import claim, hold, hold_folder, try_lock
 from promptcli.storage.runs import RunFolder, load_state, read_log, truncate_log
 from promptcli.storage.tensors import check_seal, save_tensors
+from promptcli.storage.typed_documents import read_document, to_json
 from tests import processes
 
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -165,8 +165,8 @@ def test_a_folder_and_a_missing_file_are_not_documents(tmp_path):
 
 def test_help_needs_no_schema_library():
     code = (
-        "import sys, promptcli.cli.app, promptcli.storage.documents; assert 'msgspec' not in"
-        " sys.modules"
+        "import sys, promptcli.cli.command_line, promptcli.storage.typed_documents;"
+        " assert 'msgspec' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.training import trainable_encoder
 from promptcli.training.methods import find_method
 from promptcli.training.optimizers import OPTIMIZERS

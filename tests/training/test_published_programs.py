@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import promptcli as pc
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.states import Batch
 from promptcli.errors import UsageError
 from promptcli.storage.runs import Position, load_state, save_state

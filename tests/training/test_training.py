@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import build_encoder, make_encoder

@@ -14,6 +14,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
 
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.dropout import (
     FastDropout,
     dropout,
@@ -21,7 +22,6 @@ from promptcli.backbones.dropout import (
     dropped_product,
     install_fast_dropout,
 )
-from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch
 from promptcli.data.dialect import TRIPLETS
 from promptcli.encoder.encoder import make_encoder

@@ -74,7 +74,7 @@ def _are_sentences(words: list[str]) -> bool:
     names.
     """
     from promptcli.data.dialect import names_file
-    from promptcli.data.files import check_file, check_sentence
+    from promptcli.data.input_files import check_file, check_sentence
 
     exist = [word == "-" or os.path.exists(word) or names_file(word) for word in words]
     if any("://" in word and " " not in word for word in words) or (len(words) > 1 and all(exist)):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.commands.file_search import nothing_found, one_line
 from promptcli.cli.commands.models import method_line
+from promptcli.cli.commands.search_files import nothing_found, one_line
 from promptcli.cli.hits import HitOptions, HitTable, chosen, print_hit, score_text
 from promptcli.cli.options import RUNTIME, Json
 from promptcli.errors import UsageError, counted, unknown
@@ -28,7 +28,7 @@ from promptcli.index.sync import MostRowsError, SyncIndexJob, changes_of
 from promptcli.recipe import Recipe
 
 if TYPE_CHECKING:
-    from promptcli.index.rows import Hit
+    from promptcli.index.array_rows import Hit
     from promptcli.index.stored import IndexManifest
 
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from promptcli.data.files import STANDARD, check_file
 from promptcli.data.given import check_arguments
+from promptcli.data.input_files import STANDARD, check_file
 from promptcli.data.vectors.formats import COLUMN, FORMATS, Floats, as_floats
 from promptcli.data.vectors.precision import PRECISIONS, Loss, Quantized
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.recipe import LeadingTexts
-from promptcli.storage.documents import read_document
 from promptcli.storage.files import sha256
+from promptcli.storage.typed_documents import read_document
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from promptcli.data.column_forms import Convert
 from promptcli.data.dialect import CELLS
-from promptcli.data.files import read_lines
+from promptcli.data.input_files import read_lines
 from promptcli.data.rows import (
     RecordBatch,
     converted_cells,

@@ -24,9 +24,9 @@ from promptcli.data.rows import InputFile, check_same, count_input, has_text_ids
 from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, names_apart
 from promptcli.data.vectors.formats import ABOUT, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.storage.documents import convert, parse_json, read_document, shorten, to_json
 from promptcli.storage.files import check_name, remove_folder, write_text
 from promptcli.storage.locks import hold_folder, is_in_use
+from promptcli.storage.typed_documents import convert, parse_json, read_document, shorten, to_json
 
 MANIFEST = "_manifest.json"
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.checking import load_tokenizer, opening
-from promptcli.storage.documents import to_json
 from promptcli.storage.tensors import save_tensors
+from promptcli.storage.typed_documents import to_json
 
 _SPECIALS = (
     "bos_token",

@@ -341,7 +341,7 @@ def _group(name: str, about: str, *rows: Command) -> Commands:
 _FIRST = (
     Command(
         "search",
-        "file_search.search_files",
+        "search_files.search_files",
         "Search in texts and tables by meaning, without an index.",
         example='"a cat sleeps" sentences.txt',
     ),
