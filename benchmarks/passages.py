@@ -62,7 +62,7 @@ QUESTIONS = [
     ("score vectors that another program has made", "evaluate.md", "Other programs' vectors"),
     ("evaluate sentiment classification with a linear classifier", "evaluate.md", "Transfer tasks"),
     ("which training method should I take if I have only sentences", "train.md", "Which method"),
-    ("resume training that was killed", "train.md", "Data and runs"),
+    ("resume training that was killed", "train.md", "Resume"),
     ("train on pairs with similarity scores", "train.md", "Graded pairs"),
     ("make a small fast model imitate a large one", "train.md", "Distil a teacher"),
     ("vectors that can be cut to fewer dimensions", "train.md", "Shorter vectors"),
