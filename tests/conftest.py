@@ -172,18 +172,16 @@ class Ran(NamedTuple):
 @pytest.fixture
 def publish(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
     """Return a function that makes a loaded tiny backbone the published one of a name."""
-    from promptcli.backbones.published import PUBLISHED, PublishedBackbone
+    from promptcli.backbones.published_backbones import PUBLISHED, PublishedBackbone, Shape
     from promptcli.storage.files import sha256
 
     def known(name: str, backbone: Any) -> None:
-        shape = (backbone.provenance.family, backbone.n_layers, backbone.width)
-        rows = len(backbone.token_rows)
+        family, rows = backbone.provenance.family, len(backbone.token_rows)
+        shape = Shape(family, backbone.width, backbone.n_layers, vocabulary=rows)
         digest = None
         if not backbone.words_only:
             digest = sha256(backbone.folder / "model.safetensors")
-        monkeypatch.setitem(
-            PUBLISHED, name, PublishedBackbone(*shape, range(rows, rows + 1), sha256=digest)
-        )
+        monkeypatch.setitem(PUBLISHED, name, PublishedBackbone(shape, ("",), sha256=digest))
 
     return known
 

@@ -6,7 +6,7 @@ Safetensors only, no remote code.
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from promptcli.backbones.families import FAMILIES, family_of
 from promptcli.backbones.locating import MARKS, known_as, locate, weight_files, weights_digest
 from promptcli.backbones.lora import merge_lora, read_adapter
 from promptcli.backbones.provenance import OWN_TOKENIZER, Provenance
+from promptcli.backbones.published_backbones import Shape
 from promptcli.backbones.states import Batch, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece
 from promptcli.errors import NotFoundError, UsageError, unknown
@@ -137,17 +138,6 @@ def _with_adapter(backbone: Backbone, name: str, folder: Path, revision: str | N
         backbone.provenance, backbone=name, revision=revision, weights_sha256=digest
     )
     return backbone
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The size of a language model, as its configuration says it; None: it does not."""
-
-    family: str
-    width: int  #: of the hidden states
-    layers: int | None = None
-    heads: int | None = None
-    vocabulary: int | None = None
 
 
 def shape_of(name: str) -> Shape:

@@ -27,7 +27,7 @@ from promptcli.backbones.families import FAMILIES, family_of
 from promptcli.backbones.locating import SHIPPED as BACKBONES
 from promptcli.backbones.locating import locate
 from promptcli.backbones.names import words_only
-from promptcli.backbones.published import PUBLISHED
+from promptcli.backbones.published_backbones import PUBLISHED
 from promptcli.encoder.template import lower
 from promptcli.encoder.tensor_names import DEEP_PREFIX
 from promptcli.errors import UsageError

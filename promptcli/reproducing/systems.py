@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from promptcli.backbones.devices import choose_dtype
-from promptcli.backbones.pretrained import Shape
+from promptcli.backbones.published_backbones import Shape
 from promptcli.encoder.encoder import TorchEncoder, make_encoder, tuned_weights
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.errors import PromptcliError, UsageError

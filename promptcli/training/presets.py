@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from promptcli.backbones.pretrained import Shape, shape_of
-from promptcli.backbones.shapes import PUBLISHED_SHAPES
+from promptcli.backbones.pretrained import shape_of
+from promptcli.backbones.published_backbones import PUBLISHED, Shape
+from promptcli.named_templates import last_part
 from promptcli.settings import BARE, value_typed
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
@@ -152,7 +153,8 @@ def _published_like(
     shape = shape or shape_of(backbone)
     if not any_shape and is_minis(shape):
         return None
-    shapes = {name: PUBLISHED_SHAPES[name] for name in method.paper if name in PUBLISHED_SHAPES}
+    published_of = {name: PUBLISHED.get(last_part(name)) for name in method.paper}
+    shapes = {name: known.shape for name, known in published_of.items() if known is not None}
     any_vocabulary = dataclasses.replace(shape, vocabulary=None)
     for name, published in shapes.items():
         if published == shape:

@@ -21,7 +21,7 @@ from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.lora import is_lora
 from promptcli.backbones.pretrained import shape_of
-from promptcli.backbones.published import published_name
+from promptcli.backbones.published_backbones import published_name
 from promptcli.data.bad_lines import IGNORED, REFUSED_WITH_HINT, BadRows, bad_rows
 from promptcli.data.dialect import GRADED_PAIRS, PAIRS, split_columns
 from promptcli.data.senteval import tasks_from

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import promptcli as pc
-from promptcli.backbones.published import PUBLISHED, PublishedBackbone
+from promptcli.backbones.published_backbones import PUBLISHED, PublishedBackbone, Shape
 from promptcli.errors import UsageError
 from tests.published import MODELS, MODULES, save_body, save_published, write
 from tests.reference import sentence_transformers_folder
@@ -193,9 +193,9 @@ def test_an_author_s_checkpoint_is_told_by_its_content(tmp_path, caplog, monkeyp
     folder = tmp_path / "sup-simcse-bert-base-uncased"
     save_body(folder, config, fields, tokenizer)
     assert pc.load(folder, device="cpu").recipe.pooling != "last/cls"  # its name alone says nothing
-    shape = (fields["num_hidden_layers"], fields["hidden_size"])
+    width, layers = fields["hidden_size"], fields["num_hidden_layers"]
     rows = json.loads((folder / "config.json").read_text())["vocab_size"]
-    released = PublishedBackbone("bert", *shape, range(rows, rows + 1))
+    released = PublishedBackbone(Shape("bert", width, layers, vocabulary=rows), ("",))
     monkeypatch.setitem(PUBLISHED, "bert-base-uncased", released)
     with caplog.at_level("INFO", logger="promptcli"):
         recipe = pc.load(folder, device="cpu").recipe

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from promptcli.backbones.locating import SHIPPED
-from promptcli.backbones.shapes import PUBLISHED_SHAPES
+from promptcli.backbones.published_backbones import PUBLISHED
+from promptcli.named_templates import last_part
 from promptcli.training.methods import find_method, forms
 from promptcli.training.presets import (
     DEFAULT,
@@ -78,7 +79,10 @@ def test_the_papers_settings_are_for_any_backbone(backbone):
         preset = preset_for(method, own, paper=True)
         assert preset.settings == method.published(preset.backbone)
         assert preset.backbone == method.base
-    assert {name for method in forms() for name in method.paper} <= PUBLISHED_SHAPES.keys()
+    names = {name for method in forms() for name in method.paper}
+    assert {last_part(name) for name in names} <= PUBLISHED.keys()
+    for name in names:
+        assert name.rpartition("/")[0] in PUBLISHED[last_part(name)].owners
 
 
 def test_a_run_knows_where_each_setting_comes_from():

@@ -7,7 +7,7 @@ import shlex
 
 from torch import Tensor
 
-from promptcli.backbones.published import published_name
+from promptcli.backbones.published_backbones import published_name
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, check_head, weighted_sum

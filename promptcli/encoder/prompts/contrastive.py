@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from promptcli.backbones.published import published_name
+from promptcli.backbones.published_backbones import published_name
 from promptcli.backbones.states import LAST, Batch, Contrast, Needs, SharedTokens
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.context import BuildContext

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from promptcli.backbones.published import published_name
+from promptcli.backbones.published_backbones import published_name
 from promptcli.backbones.states import Batch, Prepending, SoftTokens
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
