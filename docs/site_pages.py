@@ -85,7 +85,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to texts and folders to their pages, keep a mask from being read as a link, and
+    """Lead links to texts and folders to their pages, keep masks and bars as they are meant, and
     leave records out of the search.
     """
     if page.file.src_uri in UNSEARCHED:
@@ -104,6 +104,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     parts = CODE.split(LINK.sub(led, markdown))
     parts[::2] = [prose.replace("[MASK]", r"\[MASK\]") for prose in parts[::2]]
+    # GitHub needs the backslash in a table's code, Python-Markdown would show it
+    parts[1::2] = [code.replace(r"\|", "|") for code in parts[1::2]]
     return "".join(parts)
 
 
