@@ -25,8 +25,11 @@ PAGES = (
     "promptcli/shipped/*/README.md",
 )
 PICTURES = ("docs/pictures/*.png", "results/*.png")
-#: Records and references, in which nearly every word occurs: the search leaves them out.
-UNSEARCHED = ("docs/cli.md", "docs/log.md", "docs/results.md", "CHANGELOG.md")
+#: Records and references, in which nearly every word occurs: the search leaves them out, as it
+#: does the texts and programs that pages link to.
+UNSEARCHED = ("cli.md", "log.md", "results.md", "CHANGELOG.md")
+#: The guides come before the library's pages, the benchmarks and the models' cards.
+GUIDES = ("README.md", "docs/")
 STYLE = "docs/site.css"
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
@@ -88,8 +91,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Lead links to texts and folders to their pages, keep masks and bars as they are meant, and
     leave records out of the search.
     """
-    if page.file.src_uri in UNSEARCHED:
-        page.meta["search"] = {"exclude": True}
+    page.meta["search"] = search_of(page.file.src_uri)
     if page.is_homepage:
         page.meta["hide"] = ["navigation"]  # which would hold this page only
     here = (ROOT / page.file.src_uri).parent
@@ -107,6 +109,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     # GitHub needs the backslash in a table's code, Python-Markdown would show it
     parts[1::2] = [code.replace(r"\|", "|") for code in parts[1::2]]
     return "".join(parts)
+
+
+def search_of(name: str) -> dict[str, object]:
+    """Return what the search is told of a page: leave it out, or how much a word in it counts."""
+    path = Path(name)
+    is_text = path.stem in ("LICENSE", "NOTICE") or "." in path.stem
+    if path.name in UNSEARCHED or is_text:
+        return {"exclude": True}
+    return {"boost": 2 if name.startswith(GUIDES) else 1}
 
 
 def name_of(path: Path) -> str:
