@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from promptcli.data import demo
 from promptcli.data.bad_lines import REFUSED, BadRows
+from promptcli.data.cells import column_texts
 from promptcli.data.column_forms import ColumnForms
 from promptcli.data.dialect import (
     CELLS,
@@ -35,7 +36,7 @@ from promptcli.data.dialect import (
 )
 from promptcli.data.given import check_rows, column_numbers
 from promptcli.data.hub_sets import FILES, hub_file
-from promptcli.data.rows import column_texts, open_rows
+from promptcli.data.rows import open_rows
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import DEMO, TASKS, TaskName
 from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names

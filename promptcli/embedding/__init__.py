@@ -16,8 +16,9 @@ from promptcli.jobs import REQUIRED, Job, argument, function_of, option
 from promptcli.notes import Advance, is_offline, note, stage
 
 if TYPE_CHECKING:
+    from promptcli.data.counted_files import InputFile
     from promptcli.data.dialect import ColumnChoice
-    from promptcli.data.rows import InputFile, Rows
+    from promptcli.data.rows import Rows
     from promptcli.data.vectors import EmbedReport, EmbedSettings
     from promptcli.data.vectors.part_folder import PartsManifest
     from promptcli.embedding.parts import PartJob
@@ -429,8 +430,8 @@ class EmbedPartsJob(Job[EmbeddedParts]):
 
     def _open_encoder(self, inputs: "list[InputFile]") -> "TorchEncoder":
         """Return the encoder; texts of the inputs are at hand for its calibration."""
+        from promptcli.data.counted_files import read_range
         from promptcli.data.dialect import TEXT
-        from promptcli.data.rows import read_range
         from promptcli.models import loading
 
         rows = sum(file.rows for file in inputs)

@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset
 
+from promptcli.data.cells import column_texts
 from promptcli.data.dialect import TEXT, ColumnChoice
-from promptcli.data.rows import column_texts, windows
+from promptcli.data.rows import windows
 from promptcli.embedding.parts import wanted_device, with_absolute_backbone
 from promptcli.embedding.writing import WINDOW, WINDOW_CHARACTERS
 from promptcli.encoder.encoder import TorchEncoder

@@ -9,7 +9,7 @@ from semantic_text_splitter import TextSplitter
 from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from promptcli.data.rows import RecordBatch
+    from promptcli.data.parquet_files import RecordBatch
     from promptcli.encoder.sentence_encoder import Encoder
 
 #: The end of the id of a part: ``7#2`` is the second part of row 7.

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import promptcli
-from promptcli.data.rows import RecordBatch, Rows, windows
+from promptcli.data.parquet_files import RecordBatch
+from promptcli.data.rows import Rows, windows
 from promptcli.data.vectors import (
     EmbedReport,
     EmbedSettings,

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from promptcli.data.rows import Cells
+from promptcli.data.cells import Cells
 from promptcli.embedding.splitting import PART
 from promptcli.index.found_files import LeftOut
 from promptcli.index.stored import IndexManifest

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from promptcli.data.bad_lines import REFUSED, BadRows
+from promptcli.data.cells import Cells, cells_array, converted_cells
 from promptcli.data.dialect import CELLS, ID, TEXT, ColumnChoice, format_of, split_columns
 from promptcli.data.input_files import open_file, open_text
-from promptcli.data.rows import Cells, cells_array, converted_cells, open_rows
+from promptcli.data.rows import open_rows
 from promptcli.data.vectors import readable
 from promptcli.embedding.passages import WAYS, Passage, has_passages, passages_of
 from promptcli.errors import NotFoundError, UsageError, one_line, unknown

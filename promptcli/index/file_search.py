@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from promptcli.data.bad_lines import bad_rows
+from promptcli.data.cells import Cells
 from promptcli.data.dialect import CELLS, TEXT, ColumnChoice, split_columns
-from promptcli.data.rows import Cells
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding.passages import Passage
 from promptcli.embedding.splitting import Splitter

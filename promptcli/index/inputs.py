@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import pyarrow as pa
 
 from promptcli.data.bad_lines import REFUSED, BadRows
+from promptcli.data.cells import cells_array
 from promptcli.data.dialect import CELLS, ID, TEXT, ColumnChoice
 from promptcli.data.given import check_encodable
 from promptcli.data.input_files import STANDARD
-from promptcli.data.rows import BATCH, RecordBatch, cells_array, open_rows, windows
+from promptcli.data.parquet_files import RecordBatch
+from promptcli.data.rows import BATCH, open_rows, windows
 from promptcli.data.rows import Rows as FileOfRows
 from promptcli.data.vectors import (
     Manifest,

@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from promptcli.data.dialect import ID, TEXT
-from promptcli.data.rows import RecordBatch
+from promptcli.data.parquet_files import RecordBatch
 from promptcli.errors import UsageError, counted
 from promptcli.index.array_rows import Ids, Rows
 from promptcli.index.vector_index import VectorIndex

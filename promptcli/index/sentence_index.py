@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import numpy as np
 
+from promptcli.data.cells import cells_of_columns
 from promptcli.data.given import check_arguments, check_ids, check_texts
-from promptcli.data.rows import cells_of_columns
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, counted
 from promptcli.index.array_rows import ArrayRows, Hit

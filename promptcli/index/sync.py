@@ -15,10 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from promptcli.data.bad_lines import BadRows, bad_rows
+from promptcli.data.cells import Cells, cells_array
 from promptcli.data.dialect import CELLS, ID, NONE, TEXT, ColumnChoice, split_columns
 from promptcli.data.given import is_unicode
 from promptcli.data.input_files import state_of
-from promptcli.data.rows import BATCH, Cells, RecordBatch, cells_array
+from promptcli.data.parquet_files import RecordBatch
+from promptcli.data.rows import BATCH
 from promptcli.data.vectors import readable
 from promptcli.embedding.passages import AUTO, LINES
 from promptcli.embedding.splitting import PART, Splitter

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from promptcli.data.counted_files import count_input, read_range
 from promptcli.data.dialect import (
     CELLS,
     GRADED_PAIRS,
@@ -22,7 +23,7 @@ from promptcli.data.dialect import (
     ColumnChoice,
 )
 from promptcli.data.input_files import STANDARD
-from promptcli.data.rows import count_input, open_rows, read_range
+from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError
 from tests.reading import fails, parquet, read, texts, write
 

@@ -6,7 +6,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from promptcli.data import input_files, rows
+from promptcli.data import input_files, line_readers
 from promptcli.data.dialect import ColumnChoice
 from promptcli.data.input_files import STANDARD
 from promptcli.data.rows import open_rows, windows
@@ -78,7 +78,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monk
     fails(
         write(tmp_path, "a.txt", b"one\n" + b"x" * (1 << 21)), "a.txt: line 2 is longer than 1 MiB"
     )
-    monkeypatch.setattr(rows, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(line_readers, "LONGEST_LINE", 1 << 20)
     fails(
         write(tmp_path, "a.json", "[" + "1,\n" * (1 << 19)),
         "a.json: a JSON array of more than",

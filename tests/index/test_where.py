@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import promptcli as pc
+from promptcli.data.cells import cells_array
 from promptcli.data.dialect import ColumnChoice
-from promptcli.data.rows import cells_array, open_rows
+from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError
 from promptcli.index import where
 from promptcli.index.array_rows import ArrayRows

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
 
-from promptcli.data.rows import cells_array
+from promptcli.data.cells import cells_array
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.errors import PromptcliError
 from promptcli.index.array_rows import ArrayRows

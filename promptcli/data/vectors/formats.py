@@ -16,17 +16,11 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.data.cells import converted_cells, id_text
 from promptcli.data.column_forms import Convert
 from promptcli.data.dialect import CELLS
 from promptcli.data.input_files import read_lines
-from promptcli.data.rows import (
-    RecordBatch,
-    converted_cells,
-    id_text,
-    open_parquet,
-    read_batches,
-    values_of,
-)
+from promptcli.data.parquet_files import RecordBatch, open_parquet, read_batches, values_of
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.extensions import Table
 

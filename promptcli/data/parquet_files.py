@@ -1,0 +1,137 @@
+"""Parquet files: opened, checked for what they unpack to, read a few rows at a time."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from promptcli.data.input_files import (
+    check_unpacked,
+)
+from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
+
+#: Characters of a batch, about: a file of very long texts does not fill the memory.
+CHARACTERS = 1 << 20
+#: Rows of a Parquet file read at once.
+_FEW = 64
+#: What to do with a file of others that unpacks to too much.
+_UNPACK = "write it again, uncompressed and without a dictionary"
+#: Bytes that a value of Parquet takes at least, whatever its type, also a null: its levels, its
+#: place in Arrow's column and in Python's list.
+_VALUE = 16
+
+#: pyarrow has no types: this is its ``RecordBatch``.
+RecordBatch = Any
+
+
+def groups_from(file: Any, start: int) -> tuple[list[int], int]:
+    """Return the row groups from that of row ``start`` on, and the number of their first row."""
+    first_row = 0
+    for group in range(file.num_row_groups):
+        end = first_row + file.metadata.row_group(group).num_rows
+        if end > start:
+            return list(range(group, file.num_row_groups)), first_row
+        first_row = end
+    return [], first_row
+
+
+def read_few(file: Any, name: str, **options: Any) -> Iterator[RecordBatch]:
+    """Yield few rows at a time, of long texts a single one.
+
+    A dictionary makes many long texts of a small file. The options are those of ``iter_batches``.
+    """
+    unpacked = 0
+    packed = _size_of(file)
+    for batch in read_batches(file, _FEW, **options):
+        pieces = [batch]
+        if batch.nbytes > CHARACTERS:
+            pieces = [batch.slice(row, 1) for row in range(len(batch))]
+        for piece in map(_without_dictionaries, pieces):
+            unpacked += piece.nbytes
+            check_unpacked(name, unpacked, packed, _UNPACK)
+            yield piece
+
+
+def _without_dictionaries(batch: RecordBatch) -> RecordBatch:
+    """Return a batch with values where Arrow has their numbers in a dictionary."""
+    import pyarrow as pa
+
+    if not any(map(pa.types.is_dictionary, batch.schema.types)):
+        return batch
+    columns = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        columns[name] = column
+    return pa.record_batch(columns)
+
+
+@contextlib.contextmanager
+def open_parquet(
+    source: Path | str | BinaryIO,
+    name: Path | str,
+    *,
+    hint: str,
+    error: type[PromptcliError] = CheckFailedError,
+    sums: bool = False,
+) -> Iterator[Any]:
+    """Yield an open ``pyarrow.parquet.ParquetFile``.
+
+    The others are for the refusal of a damaged one.
+
+    With ``sums`` the checksum of each page is compared when it is read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # small pages at a time: without a buffer size a complete column chunk is read at once
+        with pq.ParquetFile(source, buffer_size=1 << 20, page_checksum_verification=sums) as file:
+            check_unpacked(str(name), _unpacked_size(file.metadata), _size_of(file), _UNPACK)
+            yield file
+    except (
+        pa.ArrowException,
+        OSError,
+        UnicodeDecodeError,
+    ) as problem:  # the last: the name of a column
+        raise error(
+            f"{name} is not a whole Parquet file ({one_line(problem, 100)}); {hint}"
+        ) from None
+
+
+def _size_of(file: Any) -> int:
+    """Return the bytes of an open Parquet file."""
+    return sum(column.total_compressed_size for column in _chunks(file.metadata))
+
+
+def _unpacked_size(metadata: Any) -> int:
+    """Return the bytes that a Parquet file has at least when it is read, by its footer."""
+    return sum(
+        max(column.total_uncompressed_size, column.num_values * _VALUE)
+        for column in _chunks(metadata)
+    )
+
+
+def _chunks(metadata: Any) -> Iterator[Any]:
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        yield from map(group.column, range(metadata.num_columns))
+
+
+def read_batches(file: Any, rows: int, **options: Any) -> Iterator[RecordBatch]:
+    """Yield batches of at most ``rows`` rows, all texts valid UTF-8.
+
+    Options are those of ``iter_batches``.
+    """
+    for batch in file.iter_batches(rows, **options):
+        batch.validate(full=True)
+        yield batch
+
+
+def values_of(batch: RecordBatch, column: str, name: Path | str) -> list[Any]:
+    """Return a column of a batch as Python's values; ``name`` is the file's."""
+    array = batch.column(column)
+    try:
+        return cast(list[Any], array.to_pylist())
+    except (OverflowError, ValueError) as problem:  # such as a date after the year 9999
+        why = f"cannot be read ({one_line(problem, 80)}); give text or whole numbers"
+        raise UsageError(f"{name}: column {column!r} of {array.type} {why}") from None
