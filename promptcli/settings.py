@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args
 
 from promptcli.errors import UsageError, unknown
+from promptcli.notes import keyword
 from promptcli.storage.files import write_text
 from promptcli.storage.locks import hold_folder
 from promptcli.storage.typed_documents import read_document, shorten, to_json
@@ -128,7 +129,9 @@ def check_type(name: str, value: Any, hint: Any) -> None:
     truth = isinstance(value, bool) and bool not in kinds  # Python's bool is an int
     if truth or not isinstance(value, tuple(each for kind in kinds for each in _PLAIN[kind][0])):
         wanted = " or ".join(_PLAIN[kind][1] for kind in kinds)
-        raise UsageError(f"`{name}` is {type(value).__name__} ({value!r:.40}); give {wanted}")
+        raise UsageError(
+            f"{keyword(name)} is {type(value).__name__} ({value!r:.40}); give {wanted}"
+        )
 
 
 def check_bounds(settings: Any) -> None:
@@ -150,7 +153,7 @@ def check_bounds(settings: Any) -> None:
             allowed = (
                 " and ".join(f"{words} {bound}" for words, bound, _ in bounds) or "a finite number"
             )
-            raise UsageError(f"`{item.name}={value}` is not allowed; valid: {allowed}")
+            raise UsageError(f"{keyword(item.name, value)} is not allowed; valid: {allowed}")
 
 
 def config_file(environ: Mapping[str, str]) -> Path:

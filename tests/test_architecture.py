@@ -36,12 +36,12 @@ LOWEST = {
     "errors": ("errors",),
     "notes": ("errors",),
     "extensions": ("errors", "notes"),
-    "settings": ("errors", "storage"),
+    "settings": ("errors", "notes", "storage"),
     "jobs": ("errors", "settings"),
     "named_templates": ("errors", "storage"),
     "values": (),
     "grammar": ("errors", "named_templates", "values"),
-    "recipe": ("errors", "grammar", "settings", "storage", "named_templates"),
+    "recipe": ("errors", "grammar", "named_templates", "notes", "settings", "storage"),
 }
 
 #: Library -> where it may be imported.

@@ -36,7 +36,7 @@ from promptcli.cli.typer_commands import fields_by_set, prose, typer_command
 from promptcli.cli.usage_lines import source, typed, usage_line
 from promptcli.cli.visible import visible_lines
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, left_by, one_line
-from promptcli.notes import command_typed, stages_shown, without_network
+from promptcli.notes import command_typed, keywords_typed, stages_shown, without_network
 from promptcli.serving.worker import computing
 from promptcli.settings import ANOTHER_HOME, program_folder
 
@@ -169,8 +169,7 @@ class Command(TyperCommand):
         runtime = Runtime(**{name: values[name] for name in Runtime.__dataclass_fields__})
         runtime.configure_libraries()
         RUNTIME.set(runtime)
-        names = {field: f"--set {written_name(field)}" for field in self.by_set}
-        TYPED.set(names | {parameter.name: typed(parameter) for parameter in self.get_params(ctx)})
+        TYPED.set({name: option[:-1] for name, option in self.keywords().items()})
         self._note_repeated(ctx.meta["words"])
         self._note_variables(ctx)
         typed_words = ctx.meta["words"][1 if self.implied_argument else 0 :]
@@ -179,8 +178,14 @@ class Command(TyperCommand):
             without_network(runtime.offline),
             stages_shown(None if runtime.quiet else progress),
             command_typed(command),
+            keywords_typed(self.keywords()),
         ):
             return super().invoke(ctx)
+
+    def keywords(self) -> dict[str, str]:
+        """Return how the command's keywords are typed, up to their values."""
+        by_set = {field: f"--set {written_name(field)}=" for field in self.by_set}
+        return by_set | {parameter.name: f"{typed(parameter)} " for parameter in self.params}
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write Typer's help page and the command's own section."""

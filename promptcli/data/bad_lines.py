@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from promptcli.errors import UsageError, counted
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 from promptcli.storage.files import atomic_path, check_output
 
 _KEYS = ["file", "number", "reason", "line"]
@@ -68,9 +68,13 @@ def _readable(line: str) -> str:
 
 
 REFUSED = BadRows()
-#: The same where the user may have them written to a file.
-REFUSED_WITH_HINT = BadRows("; give `bad_lines` FILE to list such rows there and read the others")
 IGNORED: BadRows = _Ignored()
+
+
+def refusal_with_hint() -> BadRows:
+    """Return what refuses the first bad row where the user may have all written to a file."""
+    file = keyword("bad_lines")
+    return BadRows(f"; give {file} FILE to list such rows there and read the others")
 
 
 @contextlib.contextmanager
@@ -80,14 +84,18 @@ def bad_rows(path: str | Path | None) -> Iterator[BadRows]:
     The file appears when the block ends well, with a note of their number.
     """
     if path is None:
-        yield REFUSED_WITH_HINT
+        yield refusal_with_hint()
         return
     if str(path) == "-":
-        raise UsageError("`bad_lines` - is standard output, which has the results; give a file")
+        raise UsageError(
+            f"{keyword('bad_lines')} - is standard output, which has the results; give a file"
+        )
     path = Path(path)
-    check_output(path, force=True, option="`bad_lines`")
+    check_output(path, force=True, option=f"{keyword('bad_lines')}")
     if path.exists() and not _is_ours(path):
-        raise UsageError(f"`bad_lines` {path}: a file of something else; choose another name")
+        raise UsageError(
+            f"{keyword('bad_lines')} {path}: a file of something else; choose another name"
+        )
     with atomic_path(path) as temporary:
         with temporary.open("xb") as file:
             written = _Written(file)

@@ -13,6 +13,7 @@ from pathlib import Path
 from promptcli.data.senteval import Parts
 from promptcli.errors import UsageError, if_stopped
 from promptcli.jobs import Job, argument, function_of, option
+from promptcli.notes import keyword
 from promptcli.storage.files import check_output, write_text
 
 _FOLDER = Path(__file__).parents[1] / "shipped" / "demo"
@@ -104,7 +105,7 @@ class ExamplesJob(Job[dict[str, str]]):
             if not unchanged and not self.force and (folder / name).is_file():
                 raise UsageError(
                     f"examples: {folder / name} exists and is another file; name a new folder"
-                    " (promptcli examples FOLDER), or replace it by `force`"
+                    f" (promptcli examples FOLDER), or replace it by {keyword('force')}"
                 )
             check_output(folder / name, force=True, option="examples")
         with _all_or_none(folder, made):

@@ -16,7 +16,7 @@ from pathlib import Path
 from promptcli.data.column_forms import finite_number
 from promptcli.data.input_files import COMPRESSED, STANDARD, Text, check_file, is_remote
 from promptcli.errors import NoColumnError, UsageError, did_you_mean
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 
 #: A layout is the names of the columns of a batch. That of sentences: ``text``, and ``id`` if the
 #: file has ids.
@@ -182,16 +182,17 @@ class ColumnChoice:
 
     ``text`` and ``id`` name the file's columns of the sentence and its id if the user has chosen
     them, ``named`` those of the layout with as many columns, in its order; all by name, or by
-    number from 1. ``remedy`` tells how a user names columns; without one, by ``FILE:COLUMN,...``.
-    With ``cells`` the other columns of a table are read, too. ``text_before`` and ``id_before`` are
-    the columns of an index so far, which are read of files that have them.
+    number from 1. ``remedy`` tells how a user names columns: by ``text_field`` if it is None; by
+    ``FILE:COLUMN,...`` if it is "". With ``cells`` the other columns of a table are read, too.
+    ``text_before`` and ``id_before`` are the columns of an index so far, which are read of files
+    that have them.
     """
 
     text: str | None = None
     id: str | None = None
     layouts: tuple[tuple[str, ...], ...] = (SENTENCES,)
     named: tuple[str, ...] = ()
-    remedy: str = "choose one with `text_field`"
+    remedy: str | None = None
     cells: bool = False
     text_before: str | None = None
     id_before: str | None = None
@@ -371,7 +372,8 @@ class ColumnChoice:
         if header is None:
             if self.text or self.id not in (None, NONE):
                 raise UsageError(
-                    f"{name} is plain text and has no fields; leave out `text_field` and `id_field`"
+                    f"{name} is plain text and has no fields; leave out {keyword('text_field')} and"
+                    f" {keyword('id_field')}"
                 )
             return {TEXT: ""}
         text = None
@@ -424,6 +426,8 @@ class ColumnChoice:
 
     def _hint(self, name: str, header: Sequence[str], dialect: Dialect) -> str:
         """Return how a user names the columns, with those of this file as an example."""
+        if self.remedy is None:
+            return f"choose one with {keyword('text_field')}"
         if self.remedy:
             return self.remedy
         given = [_example(layout, name, header, dialect) for layout in self.layouts]
@@ -441,7 +445,7 @@ def _given_column(
     if column is None:
         listed = _listed(header, dialect)
         raise UsageError(
-            f"{name}: `{option}` {given!r}: {_how_many(given, header)} of that name;"
+            f"{name}: {keyword(option)} {given!r}: {_how_many(given, header)} of that name;"
             f" {listed}{did_you_mean(given, header)}"
         )
     return column
@@ -752,11 +756,15 @@ def split_text_column(words: Sequence[str], text_field: str | None) -> tuple[lis
                 f'{columns[0]}"'
             )
         if columns and text_field is not None:
-            raise UsageError(f"{word!r} names a column, and so does `text_field`; leave one out")
+            raise UsageError(
+                f"{word!r} names a column, and so does {keyword('text_field')}; leave one out"
+            )
         files.append(file)
         chosen[columns[0] if columns else text_field] = None
     if len(chosen) > 1:
-        raise UsageError("all files have one column of sentences; name it as `text_field`")
+        raise UsageError(
+            f"all files have one column of sentences; name it as {keyword('text_field')}"
+        )
     return files, next(iter(chosen), text_field)
 
 

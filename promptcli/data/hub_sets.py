@@ -13,7 +13,7 @@ from typing import Any
 
 from promptcli.data.senteval import GoldRow
 from promptcli.errors import NotFoundError, one_line
-from promptcli.notes import is_offline, warn
+from promptcli.notes import is_offline, keyword, warn
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def _table(source: HubSet) -> Any:
     import datasets
     from datasets.packaged_modules.cache.cache import Cache
 
-    hint = "give the tasks' own files: `data_dir` FOLDER with STS/ and SICK/"
+    hint = f"give the tasks' own files: {keyword('data_dir')} FOLDER with STS/ and SICK/"
     with _quiet():
         if not Path(source.path).is_dir():
             with contextlib.suppress(ValueError, OSError):  # not in the cache
@@ -118,7 +118,7 @@ def hub_file(name: str) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    file, hint = FILES[name], f"give the file itself: `data` {FILES[name]}"
+    file, hint = FILES[name], f"give the file itself: {keyword('data')} {FILES[name]}"
     try:
         return Path(
             hf_hub_download(TRAINING_FILES, file, repo_type="dataset", local_files_only=True)

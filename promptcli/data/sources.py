@@ -41,7 +41,7 @@ from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import DEMO, TASKS, TaskName
 from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 
 
 class ExampleTable(Protocol):
@@ -381,7 +381,9 @@ def sentences_with_column(
 ) -> tuple[list[str], list[str]]:
     """Return the sentences of a table and the cells of another of its columns, "" where empty."""
     if not _is_file(path):
-        raise UsageError(f"`color` {column!r} is a column of a file, and {path!r} is no file")
+        raise UsageError(
+            f"{keyword('color')} {column!r} is a column of a file, and {path!r} is no file"
+        )
     sentences: list[str] = []
     cells: list[str] = []
     others: dict[str, None] = {}
@@ -396,7 +398,9 @@ def sentences_with_column(
         convert = rows.forms.decide().get(column)
         doubt = rows.forms.doubts.get(column)
     if not others:
-        raise UsageError(f"{path} has no columns beside its sentences, and `color` names one")
+        raise UsageError(
+            f"{path} has no columns beside its sentences, and {keyword('color')} names one"
+        )
     if column not in others:
         raise UsageError(
             f"{path} has no column {column!r} beside its sentences; it has {', '.join(others)}"
@@ -434,7 +438,9 @@ def training_examples(
         if DEFINITIONS in layouts:
             return read_examples(demo.DEFINITIONS, layouts)
         wanted = " or ".join(", ".join(layout) for layout in layouts)
-        raise UsageError(f"demo has no such examples; give `data` FILE with the columns {wanted}")
+        raise UsageError(
+            f"demo has no such examples; give {keyword('data')} FILE with the columns {wanted}"
+        )
     if GRADED_PAIRS in layouts and str(data) in TASKS and not Path(data).exists():
         pairs = development_task(str(data)).pairs()
         return examples_of(

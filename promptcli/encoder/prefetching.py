@@ -1,5 +1,6 @@
 """The next item of a stream, read by another thread while one is in use."""
 
+import contextvars
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +25,8 @@ def prefetch(
     with ThreadPoolExecutor(1) as pool:
         try:
             for item in itertools.chain(few, remaining):
-                begun.append((item, pool.submit(work, item)))
+                context = contextvars.copy_context()  # of the messages that it raises
+                begun.append((item, pool.submit(context.run, work, item)))
                 if len(begun) > 1:
                     yield begun[0][0], begun.pop(0)[1].result()
             for item, result in begun:

@@ -2,6 +2,7 @@
 for each other.
 """
 
+import contextvars
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -69,11 +70,16 @@ def map_in_threads(
         for batch in batches:
             yield batch, work(batch)
         return
+    without_gradients = torch.inference_mode()(work)
+    contexts = (contextvars.copy_context() for _ in batches)  # of the messages that it raises
     with ThreadPoolExecutor(
         streams, initializer=lambda: torch.set_num_threads(threads // streams)
     ) as pool:
         try:
-            yield from zip(batches, pool.map(torch.inference_mode()(work), batches), strict=True)
+            done = pool.map(
+                lambda context, batch: context.run(without_gradients, batch), contexts, batches
+            )
+            yield from zip(batches, done, strict=True)
         finally:
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(threads)  # a thread's own setting is inherited by later threads

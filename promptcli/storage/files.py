@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.notes import keyword
 from promptcli.storage.locks import is_at, try_lock
 
 #: bytes of an output's name: its manifest and temporary files have longer ones, of at most 255
@@ -87,7 +88,8 @@ def _place(path: Path, target: Path) -> None:
     except OSError:  # the name is taken, or the disk has no links
         if target.exists():
             raise UsageError(
-                f"{target} appeared in the meantime; give `force` to replace it, or another name"
+                f"{target} appeared in the meantime; give {keyword('force')} to replace it, or"
+                " another name"
             ) from None
         os.replace(path, target)
 
@@ -98,11 +100,12 @@ def write_text(target: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8", errors="replace")
 
 
-def check_output(path: Path, *, force: bool, option: str = "`output`") -> None:
+def check_output(path: Path, *, force: bool, option: str | None = None) -> None:
     """Refuse an output file that could not be written, before any work is done.
 
-    ``option`` names it in the message.
+    ``option`` names it in the message, if it is not `output`.
     """
+    option = option or keyword("output")
     given = f"{option} {path}"
     check_name(path, option=option)
     if path.exists() and not path.is_file():
@@ -113,13 +116,16 @@ def check_output(path: Path, *, force: bool, option: str = "`output`") -> None:
             f"{given}: no folder {str(path.parent)!r}; make it first: mkdir -p {path.parent}"
         )
     if path.exists() and not force:
-        raise UsageError(f"{given}: the file exists; choose another name, or give `force`")
+        raise UsageError(
+            f"{given}: the file exists; choose another name, or give {keyword('force')}"
+        )
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise UsageError(f"{given}: folder {str(path.parent)!r} may not be written; choose another")
 
 
-def check_name(path: Path, *, option: str = "`output`") -> None:
+def check_name(path: Path, *, option: str | None = None) -> None:
     """Refuse an output whose name is too long or below a file, and a symbolic link to itself."""
+    option = option or keyword("output")
     if len(os.fsencode(path.name)) > LONGEST_NAME:
         raise UsageError(
             f"{option} {path.name[:40]}...: the name has more than {LONGEST_NAME} bytes; shorten it"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.notes import keyword
 from promptcli.storage.files import (
     check_name,
     delete,
@@ -86,15 +87,17 @@ def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
         ours = (target / marker).is_file()
         if target.exists() and not (force and ours):
             if ours:
-                why = ", or give `force`"
+                why = f", or give {keyword('force')}"
             else:
                 why = f" (it holds no {marker})"
-            raise UsageError(f"`output` {target} exists; choose another name{why}")
+            raise UsageError(f"{keyword('output')} {target} exists; choose another name{why}")
 
     restore(target)
     check_name(target)
     if not target.parent.is_dir():
-        raise NotFoundError(f"`output` {target}: no folder {str(target.parent)!r}; make it first")
+        raise NotFoundError(
+            f"{keyword('output')} {target}: no folder {str(target.parent)!r}; make it first"
+        )
     check()
     with write_folder(target, check=check) as path:
         yield path

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from promptcli.errors import UsageError, one_line
+from promptcli.notes import keyword
 from promptcli.storage.files import atomic_path, remove_folder, write_text
 from promptcli.storage.locks import claim
 from promptcli.storage.tensors import check_seal, save_tensors
@@ -99,7 +100,9 @@ class RunFolder:
             self.discard()
         if not self.begun:
             if resume:
-                raise UsageError(f"no unfinished run in {name}; leave out `resume` to start one")
+                raise UsageError(
+                    f"no unfinished run in {name}; leave out {keyword('resume')} to start one"
+                )
             self.discard()  # a run that was killed while it began
             self.folder.mkdir(parents=True)
             try:
@@ -111,7 +114,7 @@ class RunFolder:
                 raise
             return
         if not resume:
-            raise UsageError(f"{name} holds an unfinished run; `resume` it, {elsewhere}")
+            raise UsageError(f"{name} holds an unfinished run; {keyword('resume')} it, {elsewhere}")
         stored = self.identity
         for field in {**wanted, **stored}:
             if stored.get(field) != wanted.get(field):

@@ -22,7 +22,7 @@ from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.lora import is_lora
 from promptcli.backbones.pretrained import shape_of
 from promptcli.backbones.published_backbones import published_name
-from promptcli.data.bad_lines import IGNORED, REFUSED_WITH_HINT, BadRows, bad_rows
+from promptcli.data.bad_lines import IGNORED, BadRows, bad_rows, refusal_with_hint
 from promptcli.data.dialect import GRADED_PAIRS, PAIRS, split_columns
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import (
@@ -282,7 +282,7 @@ class TrainingPlan(TrainArguments):
         try:
             with tasks_from(self.data_dir):
                 examples = training_examples(
-                    data, layouts=tuple(layouts), bad=bad or REFUSED_WITH_HINT
+                    data, layouts=tuple(layouts), bad=bad or refusal_with_hint()
                 )
         except NoColumnError as error:
             raise self._not_graded(error, layouts) from None

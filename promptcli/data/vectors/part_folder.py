@@ -25,6 +25,7 @@ from promptcli.data.parquet_files import open_parquet
 from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, names_apart
 from promptcli.data.vectors.formats import ABOUT, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.notes import keyword
 from promptcli.storage.files import check_name, remove_folder, write_text
 from promptcli.storage.locks import hold_folder, is_in_use
 from promptcli.storage.typed_documents import convert, parse_json, read_document, shorten, to_json
@@ -69,9 +70,9 @@ class PartsManifest(Manifest):
             begun, given = names_apart(
                 (self.name, self.fingerprint), (other.name, other.fingerprint)
             )
-            problem = f"{folder} was started with the model {begun}, not {given}"
+            model = f"{keyword('model')} {self.name}" if self.name else begun
             raise UsageError(
-                f"{problem}; use {f'`model` {self.name}' if self.name else begun}, or another"
+                f"{folder} was started with the model {begun}, not {given}; use {model}, or another"
                 " folder"
             )
         begun_options, given_options = (
@@ -82,7 +83,7 @@ class PartsManifest(Manifest):
         )
         for name, value in begun_options.items():
             if value != given_options[name]:
-                problem = f"`{name}` {shorten(value)}, not {shorten(given_options[name])}"
+                problem = f"{keyword(name)} {shorten(value)}, not {shorten(given_options[name])}"
                 raise UsageError(
                     f"{folder} was started with {problem}; give that, or another folder"
                 )
@@ -108,7 +109,8 @@ def check_folder(folder: Path, precision: str) -> None:
     """Refuse, before the work, a name or a precision with which parts cannot be written."""
     if precision not in PRECISIONS:
         raise UsageError(
-            f"`precision` {precision} of parts is not allowed; give {' or '.join(PRECISIONS)}"
+            f"{keyword('precision')} {precision} of parts is not allowed; give"
+            f" {' or '.join(PRECISIONS)}"
         )
     check_name(folder, option="folder")
     if not is_unicode(str(folder)):
@@ -166,8 +168,8 @@ def counted_inputs(
     rows = sum(file.rows for file in inputs)
     if rows < shards:
         raise UsageError(
-            f"`shards` {shards} of {rows:,} rows; give at most {max(rows, 1):,}, and inputs with"
-            " rows"
+            f"{keyword('shards')} {shards} of {rows:,} rows; give at most {max(rows, 1):,}, and"
+            " inputs with rows"
         )
     return inputs
 
