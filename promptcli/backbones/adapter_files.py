@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.errors import UsageError
+from promptcli.notes import keyword
 from promptcli.storage.paths import inside
 from promptcli.storage.typed_documents import read_document, shorten
 
@@ -21,7 +22,9 @@ def check_kind(what: str, config: Mapping[str, Any]) -> None:
     """
     kind = config.get("peft_type")
     if kind == PREFIX_TUNING:
-        raise UsageError(f"{what} is prefix tuning of peft, an encoder: give it as `model`")
+        raise UsageError(
+            f"{what} is prefix tuning of peft, an encoder: give it as {keyword('model')}"
+        )
     if kind in _IN_THE_INPUT:
         supported = f"supported: LORA, {PREFIX_TUNING}"
         raise UsageError(f"{what} is a {kind} adapter of peft, which is not supported; {supported}")

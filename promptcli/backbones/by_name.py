@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from promptcli.backbones.names import words_only
 from promptcli.errors import UsageError
+from promptcli.notes import keyword
 
 if TYPE_CHECKING:
     import torch
@@ -30,8 +31,8 @@ def load_backbone(
         return load_pretrained(name, device=device, dtype=dtype)
     if not allow_word_vectors:
         raise UsageError(
-            f"backbone {name!r} holds word vectors and no language model; they are for `model`"
-            " static-avg"
+            f"backbone {name!r} holds word vectors and no language model; they are for"
+            f" {keyword('model')} static-avg"
         )
     from promptcli.backbones.word_vectors import load_word_vectors
 

@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around
 from promptcli.backbones.tokenizer_files import without_unknown_fields
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
+from promptcli.notes import keyword
 from promptcli.storage.files import real_path
 from promptcli.storage.paths import inside, is_below
 from promptcli.storage.typed_documents import convert, parse_json, shorten
@@ -108,7 +109,7 @@ def opening(what: str) -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         if type(error).__name__ == "OutOfMemoryError":
-            remedy = "`dtype` bfloat16, `device` cpu or a smaller model"
+            remedy = f"{keyword('dtype')} bfloat16, {keyword('device')} cpu or a smaller model"
             raise OutOfMemoryError(
                 f"{what} does not fit into the GPU's memory; give {remedy}"
             ) from None

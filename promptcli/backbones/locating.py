@@ -11,7 +11,7 @@ from promptcli.backbones import checking
 from promptcli.backbones.adapter_files import CONFIG
 from promptcli.backbones.gguf_files import SUFFIX, folder_of
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
-from promptcli.notes import is_offline, note, warn
+from promptcli.notes import is_offline, keyword, note, warn
 from promptcli.storage.files import sha256
 
 #: Backbones inside the package, by name.
@@ -100,7 +100,7 @@ def _check_worth_asking(name: str) -> None:
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     if is_offline() or HF_HUB_OFFLINE:
-        by = "`offline`" if is_offline() else "HF_HUB_OFFLINE"
+        by = keyword("offline") if is_offline() else "HF_HUB_OFFLINE"
         raise NotFoundError(
             f"backbone {name!r} is not in the local cache and {by} forbids the network"
         )
@@ -183,7 +183,8 @@ def weight_files(what: str, folder: Path) -> list[Path]:
         )
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         raise UsageError(
-            f"{what} has its weights in {path.name} only; give that file: `backbone` {path}"
+            f"{what} has its weights in {path.name} only; give that file: {keyword('backbone')}"
+            f" {path}"
         )
     for pattern, kind in _OTHER_WEIGHTS.items():
         for path in sorted(folder.glob(pattern)):

@@ -27,7 +27,7 @@ from promptcli.backbones.published_backbones import Shape
 from promptcli.backbones.states import Batch, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece
 from promptcli.errors import NotFoundError, UsageError, unknown
-from promptcli.notes import without_network
+from promptcli.notes import keyword, without_network
 from promptcli.storage.files import sha256
 
 _ENCODER = "mini"  # the shipped encoder, trained on the shipped backbone
@@ -55,8 +55,8 @@ def load_pretrained(
     """
     if name == _ENCODER:
         raise NotFoundError(
-            f"{name} is an encoder, for `model`; the language model under it: `backbone`"
-            f" {name}-bert"
+            f"{name} is an encoder, for {keyword('model')}; the language model under it:"
+            f" {keyword('backbone')} {name}-bert"
         )
     folder, revision = locate(name, one_of=(*MARKS, "tokenizer.json"))
     if checking.is_table(folder):

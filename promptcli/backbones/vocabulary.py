@@ -10,6 +10,7 @@ import numpy as np
 from tokenizers import BertWordPieceTokenizer
 
 from promptcli.errors import UsageError, one_line
+from promptcli.notes import keyword
 
 #: the special tokens, in the order of their ids
 SPECIALS = (
@@ -80,7 +81,8 @@ def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabular
     if tokenizer.get_vocab_size() != size:
         pieces = f"it has {tokenizer.get_vocab_size()} pieces that occur twice"
         raise UsageError(
-            f"the corpus is too small for `vocab_size` {size}: {pieces}; give less, or more text"
+            f"the corpus is too small for {keyword('vocab_size')} {size}: {pieces}; give less, or"
+            " more text"
         )
     return Vocabulary(BertWordPieceTokenizer(tokenizer.get_vocab(), lowercase=True))
 

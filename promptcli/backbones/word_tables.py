@@ -35,7 +35,7 @@ from promptcli.backbones.tokenizer import PieceTokenizer, pack, read_wordpiece, 
 from promptcli.backbones.tokenizer_files import checked_definition, composed_words, unigram_unknown
 from promptcli.data.input_files import open_file, open_text
 from promptcli.errors import UsageError
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 from promptcli.storage.files import sha256
 from promptcli.storage.tensors import load_arrays
 
@@ -248,7 +248,8 @@ def read_words(name: str) -> WordTable:
     path = Path(name.removeprefix(WORD_VECTORS))
     if name == WORD_VECTORS:
         raise UsageError(
-            "backbone 'glove:' names no file; give `backbone` glove:FILE, word vectors as text"
+            f"backbone 'glove:' names no file; give {keyword('backbone')} glove:FILE, word vectors"
+            " as text"
         )
     row_of, vectors = read_word_vectors(path)
     note(

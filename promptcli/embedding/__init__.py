@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from promptcli.data.given import check_arguments
 from promptcli.errors import UsageError, if_stopped, look_up, require, unknown
 from promptcli.jobs import REQUIRED, Job, argument, function_of, option
-from promptcli.notes import Advance, is_offline, note, stage
+from promptcli.notes import Advance, is_offline, keyword, note, stage
 
 if TYPE_CHECKING:
     from promptcli.data.counted_files import InputFile
@@ -184,14 +184,16 @@ class EmbedJob(Job[Embedded]):
         given = None if self.output is None else Path(self.output)
         target = output_of(path, given, text_field=text_field, id_field=self.id_field)
         if target is None:
-            raise UsageError("`output` is missing: give a file, or a stream")
+            raise UsageError(f"{keyword('output')} is missing: give a file, or a stream")
         if self.split and kind_of(target) == ".npy":
             raise UsageError(
-                f"`split` needs ids, which {target} cannot hold; give a .parquet or .jsonl file as"
-                " output"
+                f"{keyword('split')} needs ids, which {target} cannot hold; give a .parquet or"
+                " .jsonl file as output"
             )
         if self.bad_lines is not None and target == Path(self.bad_lines):
-            raise UsageError(f"`bad_lines` {self.bad_lines} is the output; give another file")
+            raise UsageError(
+                f"{keyword('bad_lines')} {self.bad_lines} is the output; give another file"
+            )
         return target
 
     def _write(
@@ -382,7 +384,9 @@ class EmbedPartsJob(Job[EmbeddedParts]):
         if self.engine not in ENGINES:
             raise unknown("engine", self.engine, ENGINES)
         if self.engine != "ray" and self.address is not None:
-            raise UsageError("`address` is that of a Ray cluster; give `engine` ray, too")
+            raise UsageError(
+                f"{keyword('address')} is that of a Ray cluster; give {keyword('engine')} ray, too"
+            )
         if self.shard is not None:
             others = (self.workers, self.engine, self.force) != (None, "local", False)
             _check_shard(self.shard, self.shards, others=others)
@@ -408,7 +412,8 @@ class EmbedPartsJob(Job[EmbeddedParts]):
         if remote is not None:
             if is_offline():
                 raise UsageError(
-                    f"{remote} is on another machine, which `offline` forbids; copy it here"
+                    f"{remote} is on another machine, which {keyword('offline')} forbids; copy it"
+                    " here"
                 )
             note(f"reading {remote} over the network")
         names = find_inputs(given)
@@ -422,7 +427,8 @@ class EmbedPartsJob(Job[EmbeddedParts]):
         bad_lines = self.bad_lines
         if bad_lines is not None and parts_of.is_part_folder(folder):
             note(
-                f"`bad_lines`: the rows of {folder} were counted before; {bad_lines} stays as it is"
+                f"{keyword('bad_lines')}: the rows of {folder} were counted before; {bad_lines}"
+                " stays as it is"
             )
             bad_lines = None
         with bad_rows(bad_lines) as bad:
@@ -475,11 +481,13 @@ def _check_shard(shard: int, shards: int, *, others: bool) -> None:
     """Refuse a number that no shard has, and ``others``, the options of several processes."""
     if not 0 <= shard < shards:
         raise UsageError(
-            f"`shard` {shard} is out of range; of `shards` {shards} it is 0 to {shards - 1}"
+            f"{keyword('shard')} {shard} is out of range; of {keyword('shards')} {shards} it is 0"
+            f" to {shards - 1}"
         )
     if others:
         raise UsageError(
-            "`shard` makes one part in this process; leave out `workers`, `engine` and `force`"
+            f"{keyword('shard')} makes one part in this process; leave out {keyword('workers')},"
+            f" {keyword('engine')} and {keyword('force')}"
         )
 
 

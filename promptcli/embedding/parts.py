@@ -31,7 +31,7 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import CheckFailedError, PromptcliError
 from promptcli.models import loading
 from promptcli.models.entries import Entry
-from promptcli.notes import Advance, keywords_typed, typed_keywords, without_network
+from promptcli.notes import Advance, keyword, keywords_typed, typed_keywords, without_network
 from promptcli.recipe import Choice
 from promptcli.storage.files import atomic_path, remove_leftovers
 
@@ -173,7 +173,7 @@ def make_by_processes(
                 raise
             complete = len(parts_in(job.folder, job.manifest.shards))
             stay = f"{complete:,} of {job.manifest.shards:,} parts are complete and stay"
-            hint = "take fewer `workers`, and run the same command again"
+            hint = f"take fewer {keyword('workers')}, and run the same command again"
             raise PromptcliError(
                 f"a worker process died (out of memory?); {stay}; {hint}"
             ) from None

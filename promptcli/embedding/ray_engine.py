@@ -21,7 +21,7 @@ from promptcli.children import environment, python_command
 from promptcli.embedding import ray_worker
 from promptcli.embedding.parts import PartJob
 from promptcli.errors import PromptcliError, UsageError, one_line
-from promptcli.notes import Advance
+from promptcli.notes import Advance, keyword
 from promptcli.storage.files import remove_leftovers
 
 #: Seconds in which a cluster must answer. Ray itself asks an address without one for ever.
@@ -164,7 +164,8 @@ def connected(address: str | None) -> Iterator[None]:
                 ray.init(address, job_config=_job_config(), **options)
         except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             raise PromptcliError(
-                f"Ray ({address}) does not start ({one_line(error, 160)}); try `engine` local"
+                f"Ray ({address}) does not start ({one_line(error, 160)}); try {keyword('engine')}"
+                " local"
             ) from None
         yield
 
@@ -239,25 +240,27 @@ def check_address(address: str | None) -> None:
     if address is None:
         return
     if load_ray(address).is_initialized():
-        raise UsageError("this program is connected to Ray; leave out `address`")
+        raise UsageError(f"this program is connected to Ray; leave out {keyword('address')}")
     hint = "give the HOST:PORT that `ray start` printed, or auto on a node of the cluster"
     if "://" in address:
-        raise UsageError(f"`address` {address!r} is of another kind; {hint}")
+        raise UsageError(f"{keyword('address')} {address!r} is of another kind; {hint}")
     check = python_command("ray.scripts.scripts", "health-check")
     try:
         with environment(RAY_ADDRESS=address):
             asked = subprocess.run(check, capture_output=True, timeout=_PATIENCE, text=True)
     except subprocess.TimeoutExpired:
         raise UsageError(
-            f"`address` {address!r}: no Ray answered in {_PATIENCE} s; {hint}"
+            f"{keyword('address')} {address!r}: no Ray answered in {_PATIENCE} s; {hint}"
         ) from None
     if "AuthenticationError" in asked.stderr:
         if address == "auto":  # `ray.init` finds the token of its own machine
             return
         raise UsageError(
-            f"`address` {address!r}: this Ray asks for a token; set RAY_AUTH_MODE=token, with the"
-            " cluster's token in ~/.ray/auth_token"
+            f"{keyword('address')} {address!r}: this Ray asks for a token; set RAY_AUTH_MODE=token,"
+            " with the cluster's token in ~/.ray/auth_token"
         )
     if asked.returncode:
         lines = asked.stderr.strip().splitlines() or ["it ended without a word"]
-        raise UsageError(f"`address` {address!r}: no Ray answers ({lines[-1][:160]}); {hint}")
+        raise UsageError(
+            f"{keyword('address')} {address!r}: no Ray answers ({lines[-1][:160]}); {hint}"
+        )

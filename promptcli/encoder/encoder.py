@@ -42,6 +42,7 @@ from promptcli.encoder.transforms.transform import Stage, Transform
 from promptcli.errors import UsageError, WrongKindError
 from promptcli.extensions import Extension, used_extensions
 from promptcli.grammar import MeanSpec, parse_prompt
+from promptcli.notes import keyword
 from promptcli.recipe import MASK, SLOT, LeadingTexts, Recipe
 
 
@@ -145,7 +146,7 @@ class TorchEncoder(Encoder):
         place = self.denoising.place
         if place not in ("none", *(name for name, _ in self.stages)):
             raise UsageError(
-                f"denoise {place!r} needs a transform with that stage, e.g. `transforms`"
+                f"denoise {place!r} needs a transform with that stage, e.g. {keyword('transforms')}"
                 " topk-tokens:200"
             )
         if place != "none" and self.pooling.weights.of_content:
@@ -565,5 +566,5 @@ def _check_last_token(pooling: Pooling, template: Template, backbone: Backbone) 
         causal = ", ".join(name for name, family in FAMILIES.items() if family.causal)
         raise WrongKindError(
             f"weights 'last-token' are for causal models ({causal}), not {backbone.name!r}: take"
-            " `model` prompt"
+            f" {keyword('model')} prompt"
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from promptcli.backbones.tokenizer import ID_BYTES, PieceTokenizer, pack, unpack
 from promptcli.errors import UsageError, WrongKindError, look_up
+from promptcli.notes import keyword
 from promptcli.recipe import MASK, SLOT
 
 
@@ -44,7 +45,7 @@ class Template:
             has = f"template {text!r} has a {MASK}, but the backbone"
             if tokenizer.causal:
                 raise WrongKindError(
-                    f"{has} is causal and read at its last token: take `model` prompteol"
+                    f"{has} is causal and read at its last token: take {keyword('model')} prompteol"
                 )
             raise UsageError(f"{has}'s tokenizer has no mask token")
         own = tokenizer.mask_text
@@ -156,7 +157,7 @@ class Template:
         if self.length >= max_length:
             room = (
                 f"leaves no room for a sentence in {max_length}; give a shorter one or a larger"
-                " `max_length`"
+                f" {keyword('max_length')}"
             )
             raise UsageError(f"template {self.text!r} takes {self.length} tokens, which {room}")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from promptcli.encoder.languages import common_words, foreign_language
 from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 
 _TEXTS, _CHARACTERS = 200, 1000  #: that are looked at, and of each text
 #: Share of unknown letters above which a note is due. With the vocabularies of `mini` and
@@ -31,12 +31,13 @@ def note_unknown_letters(encoder: Encoder, texts: Sequence[str]) -> None:
         note(
             f"{name!r} has not learned the language of these texts, so their vectors mean little:"
             f" {unknown / letters:.0%} of the letters are unknown to its vocabulary, or known only"
-            " as single letters; give another `model`"
+            f" as single letters; give another {keyword('model')}"
         )
         return
     language = foreign_language(sample)
     if language and encoder.pieces.pieces_per_word(common_words(language)) >= _IN_PIECES:
         note(
             f"{name!r} has not learned {language}, in which these texts seem to be: it knows common"
-            " words in pieces only, and finds little by meaning; give a multilingual `model`"
+            " words in pieces only, and finds little by meaning; give a multilingual"
+            f" {keyword('model')}"
         )

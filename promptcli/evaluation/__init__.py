@@ -13,6 +13,7 @@ from promptcli.data.given import check_arguments
 from promptcli.data.senteval import tasks_from
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.jobs import Job, argument, function_of, option
+from promptcli.notes import keyword
 
 if TYPE_CHECKING:
     from promptcli.evaluation.evaluator import EvalSettings
@@ -184,12 +185,14 @@ class EvaluateJob(Job["Evaluation"]):
         comparable = STSTask | TransferTask | RetrievalTask
         if not any(isinstance(task, comparable) for task in tasks):
             raise UsageError(
-                "`compare` takes graded pairs, transfer tasks or retrieval; name one, or leave"
-                " it out"
+                f"{keyword('compare')} takes graded pairs, transfer tasks or retrieval; name one,"
+                " or leave it out"
             )
         if not self.vectors and len(encoders) == 1:
             (only,) = encoders
-            raise UsageError(f"`compare`: {only.recipe} is the only encoder; name a second one")
+            raise UsageError(
+                f"{keyword('compare')}: {only.recipe} is the only encoder; name a second one"
+            )
 
     def settings(self) -> "EvalSettings":
         """Return the settings of transfer tasks and mteb."""

@@ -44,7 +44,7 @@ from promptcli.evaluation.scores import (
     SubsetScore,
     recipe_name,
 )
-from promptcli.notes import Advance, stage
+from promptcli.notes import Advance, keyword, stage
 from promptcli.storage import files
 
 RowOfSentence = Mapping[str, int]  #: sentence -> row of an array of vectors
@@ -140,7 +140,7 @@ def _check_finite(vectors: NDArray[Any], sentences: Sequence[str]) -> None:
     wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(wrong):
         raise PromptcliError(
-            f"the vector of {sentences[wrong[0]]!r} is not finite; try `dtype` float32"
+            f"the vector of {sentences[wrong[0]]!r} is not finite; try {keyword('dtype')} float32"
         )
 
 
@@ -313,7 +313,7 @@ def check_rankable(task: STSTask) -> None:
     if len(gold) < 4:
         raise UsageError(
             f"development set {task.label} has {len(gold)} pairs; ranking takes at least 4: see"
-            " `on`"
+            f" {keyword('on')}"
         )
     if len(np.unique(gold)) < 2:
         raise UsageError(
@@ -508,7 +508,9 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
     """
     for scores in (first, second):
         if isinstance(scores, Score):
-            raise UsageError("`compare` takes two lists of scores; put a single score in a list")
+            raise UsageError(
+                f"{keyword('compare')} takes two lists of scores; put a single score in a list"
+            )
     pairs = list(zip(first, second, strict=True))
     if all(isinstance(score, SpearmanScore) for score in [*first, *second]):
         draws, number = _correlation_draws(cast(list[tuple[SpearmanScore, SpearmanScore]], pairs))

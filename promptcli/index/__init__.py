@@ -21,7 +21,7 @@ from promptcli.index.basics import (
     size_of,
 )
 from promptcli.jobs import REQUIRED, Job, argument, function_of, option
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
@@ -201,7 +201,8 @@ class AddToIndexJob(Job["IndexManifest"]):
         rows: Rows
         if files.are_vectors and self.bad_lines is not None:
             raise UsageError(
-                f"`bad_lines` is for sentences, and {self.file} holds vectors; give it to `embed`"
+                f"{keyword('bad_lines')} is for sentences, and {self.file} holds vectors; give it"
+                " to `embed`"
             )
         if files.are_vectors:
             rows, _ = files.stored(origin)
@@ -218,7 +219,8 @@ class AddToIndexJob(Job["IndexManifest"]):
             isinstance(name, str) for block in rows.blocks() for name in block.ids
         ):
             raise UsageError(
-                f"{files.file} has no ids to replace rows by; name their column as `id_field`"
+                f"{files.file} has no ids to replace rows by; name their column as"
+                f" {keyword('id_field')}"
             )
         # another process may have changed it in the meantime
         with stored.change(folder, memory=size_of(self.memory)) as held:
@@ -377,7 +379,9 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
         from promptcli.index import inputs, stored
 
         if self.hybrid and self.lexical:
-            raise UsageError("`hybrid` and `lexical` are two rankings; give one")
+            raise UsageError(
+                f"{keyword('hybrid')} and {keyword('lexical')} are two rankings; give one"
+            )
         query = self.query
         stored.check_searched(Path(self.folder), query)
         held = stored.load(Path(self.folder))

@@ -5,6 +5,7 @@ from typing import Any
 
 from promptcli.errors import UsageError
 from promptcli.jobs import argument, option
+from promptcli.notes import keyword
 
 MANIFEST = "index.json"  #: in the folder of an index
 TARGET = 0.95  #: recall@10 that an approximate index is tuned for
@@ -24,7 +25,7 @@ def size_of(text: str | int) -> int:
     size = re.fullmatch(r"(\d{1,18}(?:\.\d+)?) ?([kmgt]?)i?b?", str(text).strip(), re.IGNORECASE)
     if size is None:
         raise UsageError(
-            f"`memory` {text} is not a size; give a number and a unit, e.g. 4GB or 800MB"
+            f"{keyword('memory')} {text} is not a size; give a number and a unit, e.g. 4GB or 800MB"
         )
     return int(float(size[1]) * _UNITS[size[2].upper()])
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from promptcli.data.column_forms import ISO_DATE, PLAIN_NUMBER
 from promptcli.data.dialect import CELLS
+from promptcli.notes import keyword
 
 NUMBER = f"^{PLAIN_NUMBER}$"
 #: Numbers in forms that only a whole column of a file tells apart, see ``column_forms``.
@@ -151,8 +152,8 @@ def odd_columns(labels: pa.Table, names: Collection[str] | None = None) -> dict[
             cell = cells[row].as_py()
             of_row = labels.column("id")[row].as_py()
             lines[name] = (
-                f"column {name!r}: {cell!r:.40} of row {of_row} is not {wanted}; `where` compares"
-                " its cells as texts"
+                f"column {name!r}: {cell!r:.40} of row {of_row} is not {wanted}; {keyword('where')}"
+                " compares its cells as texts"
             )
     return lines
 

@@ -53,7 +53,7 @@ from promptcli.index.stored import Origin, Reading
 from promptcli.models import loading as encoders
 from promptcli.models.entries import TENSORS, Entry
 from promptcli.models.registry import Registry, portable
-from promptcli.notes import bars_shown, note, note_counts, stage
+from promptcli.notes import bars_shown, keyword, note, note_counts, stage
 from promptcli.recipe import Choice, Recipe
 from promptcli.storage.files import real_path
 
@@ -160,7 +160,8 @@ class RowFiles:
         """
         if self.fields.text or self.fields.id:
             raise UsageError(
-                f"`text_field` and `id_field` are for sentences, and {self.file} holds vectors"
+                f"{keyword('text_field')} and {keyword('id_field')} are for sentences, and"
+                f" {self.file} holds vectors"
             )
         rows: Rows
         manifest: Manifest | None
@@ -179,7 +180,7 @@ class RowFiles:
         else:
             vectors = read_vectors(self.file)
             if PRECISIONS[vectors.precision].packed:
-                allowed = "`precision` float32, float16 or int8"
+                allowed = f"{keyword('precision')} float32, float16 or int8"
                 raise UsageError(f"{self.file} holds binary vectors; embed again with {allowed}")
             manifest = vectors.manifest
             if vectors.texts is None:
@@ -267,7 +268,8 @@ def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin, Readin
             if origin.fingerprint != documents.fingerprint:
                 made_by, given = _called(origin, origin_of(encoder, documents, model))
                 raise UsageError(
-                    f"{files.file} was made with {made_by}, not with {given}; leave out `model`"
+                    f"{files.file} was made with {made_by}, not with {given}; leave out"
+                    f" {keyword('model')}"
                 )
         if rows.shape[1] != encoder.width:
             raise UsageError(
@@ -277,7 +279,8 @@ def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin, Readin
         origin = origin_of(encoder, documents, model)
     if origin is None:
         raise UsageError(
-            f"{files.file} has no manifest, so its encoder is unknown; give its name as `model`"
+            f"{files.file} has no manifest, so its encoder is unknown; give its name as"
+            f" {keyword('model')}"
         )
     text = origin.prompts.texts.get(origin.prompts.name_for("document") or "")
     if origin.prompt is None and text and text != origin.prompts.default_text:
@@ -370,11 +373,14 @@ def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
         if documents.fingerprint != origin.fingerprint:
             built, given = _called(origin, origin_of(encoder, documents, model))
             problem = f"the index was built with {built}, not with {given}"
-            raise UsageError(f"{problem}; leave out `model`, or build the index again with {given}")
+            raise UsageError(
+                f"{problem}; leave out {keyword('model')}, or build the index again with {given}"
+            )
         return encoder
     if (name := missing_model(origin)) is not None:
         raise NotFoundError(
-            f"the index comes from {name}, which was removed or moved; name that model as `model`"
+            f"the index comes from {name}, which was removed or moved; name that model as"
+            f" {keyword('model')}"
         )
     device = model.device if isinstance(model, Choice) else "auto"
     registry = encoders.open_registry()
@@ -393,7 +399,7 @@ def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
             if origin.model is not None:
                 raise
             raise UsageError(
-                f"{error}; build the index again with the `model` that made its vectors"
+                f"{error}; build the index again with the {keyword('model')} that made its vectors"
             ) from None
         if documents_of(origin, encoder).fingerprint == origin.fingerprint:
             return encoder

@@ -12,6 +12,7 @@ from promptcli.data.parquet_files import RecordBatch
 from promptcli.errors import UsageError, counted
 from promptcli.index.array_rows import Ids, Rows
 from promptcli.index.vector_index import VectorIndex
+from promptcli.notes import keyword
 
 Hashes = NDArray[np.int64]
 
@@ -70,8 +71,8 @@ class Repeats:
         if self._found:
             raise UsageError(
                 f"{self._found:,} of {counted(self._rows, 'text')} are in the index under other"
-                f" ids, e.g. {self._example!r:.60}; name the column of their ids as `id_field`, or"
-                " add them again with `allow_duplicates`"
+                f" ids, e.g. {self._example!r:.60}; name the column of their ids as"
+                f" {keyword('id_field')}, or add them again with {keyword('allow_duplicates')}"
             )
 
 

@@ -29,7 +29,7 @@ from promptcli.index.factory import Effort, Recall, faiss, make
 from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
 from promptcli.index.where import Condition
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 from promptcli.recipe import LeadingTexts
 from promptcli.storage.files import check_name, real_path, write_text
 from promptcli.storage.folders import (
@@ -243,7 +243,8 @@ def check_target(folder: Path, *, force: bool) -> None:
     _check_ours(folder)
     if (folder / MANIFEST).exists() and not force:
         raise UsageError(
-            f"{folder} holds an index; replace it with `force`, or `promptcli index add` to it"
+            f"{folder} holds an index; replace it with {keyword('force')}, or `promptcli index add`"
+            " to it"
         )
 
 

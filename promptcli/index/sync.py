@@ -36,7 +36,7 @@ from promptcli.index.stored import IndexManifest, Reading, StoredIndex
 from promptcli.index.vector_index import VectorIndex
 from promptcli.jobs import Job, argument, function_of, function_with, option
 from promptcli.models.entries import utc_now
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 from promptcli.recipe import Choice
 from promptcli.storage.files import real_path
 
@@ -49,7 +49,7 @@ class MostRowsError(UsageError):
     """More than half of the rows of an index would be removed, and the user has not agreed."""
 
     def __init__(self, question: str) -> None:
-        super().__init__(f"{question} Agree with `yes`")
+        super().__init__(f"{question} Agree with {keyword('yes')}")
         self.question = question
 
 
@@ -233,8 +233,8 @@ class _Difference:
             lexical = lexical or self.manifest.lexical
             if self.manifest.reading is None and rows is None:
                 note(
-                    f"each line of a text is a row of {folder}; `rows` auto makes rows of its"
-                    " passages"
+                    f"each line of a text is a row of {folder}; {keyword('rows')} auto makes rows"
+                    " of its passages"
                 )
         if lexical:
             load_library()
@@ -357,7 +357,8 @@ def _rows_of(file: str, read: FileRows) -> Iterator[Row]:
     for name, row, cells in zip(ids, read.rows, all_cells, strict=False):
         if name in seen:
             raise UsageError(
-                f"{file}: the id {name!r} is given twice; name another column as `id_field`, or -"
+                f"{file}: the id {name!r} is given twice; name another column as"
+                f" {keyword('id_field')}, or -"
             )
         seen.add(name)
         yield name, row.text, cells

@@ -42,7 +42,7 @@ from promptcli.index.factory import (
 )
 from promptcli.index.segment import Segment, join_labels, label_table
 from promptcli.index.where import Condition, shown_cells
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 
 #: An id that may be a row number.
 _NUMBER = r"^(0|-?[1-9]\d{0,18})$"
@@ -195,8 +195,8 @@ class VectorIndex:
             )
             if index.recall.at_10 < target:
                 note(
-                    f"recall@10 is below {target:g}; `index build` with a finer `factory` reaches"
-                    " more"
+                    f"recall@10 is below {target:g}; `index build` with a finer"
+                    f" {keyword('factory')} reaches more"
                 )
         return index
 
@@ -610,8 +610,8 @@ class VectorIndex:
             if self.rows and len(known := self.find(pa.concat_arrays([chunk, *parts]), exact=True)):
                 held = self.labels.column("id")[int(known[0])].as_py()
                 raise UsageError(
-                    f"the index has the id {held!r}; `replace` its row (Python: upsert), or give"
-                    " another id"
+                    f"the index has the id {held!r}; {keyword('replace')} its row (Python: upsert),"
+                    " or give another id"
                 )
             keys.append(np.fromiter(map(hash, chunk.to_pylist()), np.int64, len(chunk)))
             highest = max([highest, *_numbers(chunk).to_pylist()])
@@ -622,7 +622,7 @@ class VectorIndex:
             if name in seen:
                 raise UsageError(
                     f"the id {name!r} is given twice; give each row its own, or number the rows:"
-                    " `id_field` -"
+                    f" {keyword('id_field')} -"
                 )
             if hash(name) in repeated:
                 seen.add(name)

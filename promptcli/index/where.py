@@ -21,6 +21,7 @@ from promptcli.data.dialect import CELLS
 from promptcli.errors import UsageError, did_you_mean, one_line
 from promptcli.index.array_rows import Mask
 from promptcli.index.column_types import TYPES, column_of, columns_of, matches, moment, typed
+from promptcli.notes import keyword
 
 #: Most characters of a condition; most comparisons in it, since each reads a column of every row.
 LONGEST = 10_000
@@ -196,7 +197,9 @@ class Condition:
         except RecursionError:
             raise self.refusal("has too many parentheses") from None
         if node != frame or expression is None or true is None:
-            raise self.refusal("is more than one condition; give what stands behind `where`")
+            raise self.refusal(
+                f"is more than one condition; give what stands behind {keyword('where')}"
+            )
         return expression
 
     def _as_sql(self) -> str:
@@ -236,7 +239,7 @@ class Condition:
 
     def refusal(self, why: str) -> UsageError:
         """Return the error for a condition."""
-        return UsageError(f"`where` {self._text!r:.80}: {why:.300}")
+        return UsageError(f"{keyword('where')} {self._text!r:.80}: {why:.300}")
 
 
 def _column_name(name: str) -> str:

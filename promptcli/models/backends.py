@@ -30,7 +30,7 @@ from promptcli.errors import (
 from promptcli.models import onnx
 from promptcli.models.onnx import DEMO, Run
 from promptcli.models.sentence_transformers_format import PROBES, row_cosines
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 from promptcli.recipe import Recipe
 from promptcli.storage.folders import write_folder
 
@@ -105,8 +105,8 @@ def build_on(
     require(*BACKENDS[backend].libraries, extra=backend.partition("-")[0])
     if device not in ("auto", "cpu"):
         raise UsageError(
-            f"backend {backend} runs on the CPU, not on {device!r}; leave out `device`, or"
-            " `backend`"
+            f"backend {backend} runs on the CPU, not on {device!r}; leave out {keyword('device')},"
+            f" or {keyword('backend')}"
         )
     encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
     precisions = _dtypes(backend, dtype)
@@ -134,7 +134,8 @@ def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
         return has[:1]
     if wanted != "stored" and wanted not in has:
         raise UsageError(
-            f"backend {backend} computes in {' or '.join(has)}, not {wanted}; leave out `dtype`"
+            f"backend {backend} computes in {' or '.join(has)}, not {wanted}; leave out"
+            f" {keyword('dtype')}"
         )
     if wanted == "stored":
         return has[:1]
@@ -155,7 +156,7 @@ def _graph_of(
     if encoder.averaged_rows() is not None:
         raise UsageError(
             f"recipe {encoder.recipe.prompt} {encoder.recipe.pooling} averages rows of a table,"
-            " which no backend does faster; leave out `backend`"
+            f" which no backend does faster; leave out {keyword('backend')}"
         )
     chosen = BACKENDS[backend]
     graph = folder / f"{encoder.fingerprint[:32]}-{backend}-{promptcli.__version__}"
@@ -176,7 +177,8 @@ def _graph_of(
             note(f"backend {backend}: {fault}; taking {dtypes[-1]}")
     remedy = "int8 to use them all the same" if dtype == "int8" else "float32"
     raise CheckFailedError(
-        f"backend {backend}: {fault}; leave out `backend`, or give `dtype` {remedy}"
+        f"backend {backend}: {fault}; leave out {keyword('backend')}, or give {keyword('dtype')}"
+        f" {remedy}"
     )
 
 

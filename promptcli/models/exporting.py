@@ -38,7 +38,7 @@ from promptcli.models.loading import open_model
 from promptcli.models.onnx import export_onnx, export_openvino
 from promptcli.models.saving import check_shareable, save_encoder, untuned
 from promptcli.models.sentence_transformers_format import Exported, InexactError
-from promptcli.notes import without_network
+from promptcli.notes import keyword, without_network
 from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
 from promptcli.storage.typed_documents import to_json
@@ -169,7 +169,8 @@ def export_merged(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported
     if not tuned_weights(encoder.tensors()):
         unchanged = f"the backbone of {entry.name!r} is {encoder.recipe.backbone!r}, unchanged"
         raise UsageError(
-            f"{unchanged}: there is nothing to merge; `to` onnx holds the complete encoder"
+            f"{unchanged}: there is nothing to merge; {keyword('to')} onnx holds the complete"
+            " encoder"
         )
     save_weights(encoder.backbone, folder)
     definition = tokenizer_definition(encoder.backbone)
@@ -199,7 +200,7 @@ def export_peft(
     lora = tuned_weights(encoder.tensors())
     if base is None and not is_hub_id(backbone.name):
         raise UsageError(
-            f"the base {backbone.name!r} is not a model of the hub; name it: `base`"
+            f"the base {backbone.name!r} is not a model of the hub; name it: {keyword('base')}"
             " OWNER/NAME[@REVISION]"
         )
     name, _, revision = (base or f"{backbone.name}@{backbone.provenance.revision or ''}").partition(
@@ -248,14 +249,14 @@ def _prefix(encoder: TorchEncoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
             " LoRA"
         )
         raise InexactError(
-            f"{lacks}; `to` sentence-transformers and onnx hold the encoder, merged a tuned"
-            " backbone"
+            f"{lacks}; {keyword('to')} sentence-transformers and onnx hold the encoder, merged a"
+            " tuned backbone"
         )
     if not backbone.family.takes_keys:
         family = backbone.provenance.family
         raise InexactError(
             f"peft's prefix tuning does not reach family {family!r}, whose model in transformers"
-            " takes no keys and values; `to` onnx holds the encoder"
+            f" takes no keys and values; {keyword('to')} onnx holds the encoder"
         )
     config = {
         "peft_type": PREFIX_TUNING,
@@ -316,9 +317,9 @@ def export(
     """Write an encoder for a program of ``TARGETS``, completely or not at all."""
     fill = look_up("target", to, TARGETS)
     if int8 and to != "onnx":
-        raise UsageError("`int8` is for `to` onnx")
+        raise UsageError(f"{keyword('int8')} is for {keyword('to')} onnx")
     if base is not None and to != "peft":
-        raise UsageError("`base` is for `to` peft")
+        raise UsageError(f"{keyword('base')} is for {keyword('to')} peft")
     if int8:
         fill = partial(fill, int8=True)
     else:

@@ -32,7 +32,7 @@ from promptcli.encoder.template import lower
 from promptcli.encoder.tensor_names import DEEP_PREFIX
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, MANIFEST, MODULES, Entry, read_entry, with_backbone
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 from promptcli.recipe import MASK, RECIPES, SLOT, LeadingTexts, Recipe
 from promptcli.storage.tensors import load_tensors
 from promptcli.storage.typed_documents import read_document, shorten
@@ -594,7 +594,7 @@ def _is_released_simcse(folder: _Folder, config: Mapping[str, Any], names: Colle
 
 def _check_plain(folder: _Folder, config: Mapping[str, Any]) -> None:
     """Refuse a folder that looks like a language model alone and is more."""
-    remedy = "; for its language model alone give it as `backbone`"
+    remedy = f"; for its language model alone give it as {keyword('backbone')}"
     if any(
         str(name).endswith("ForSequenceClassification")
         for name in config.get("architectures") or ()

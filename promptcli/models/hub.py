@@ -40,7 +40,7 @@ from promptcli.models.loading import open_model
 from promptcli.models.registry import Registry
 from promptcli.models.saving import save_encoder
 from promptcli.models.sentence_transformers_format import PROBES
-from promptcli.notes import bars_shown, is_offline, note, without_network
+from promptcli.notes import bars_shown, is_offline, keyword, note, without_network
 from promptcli.storage.files import temporary_folder
 
 #: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or
@@ -219,10 +219,10 @@ def _check_repo(repo: str, action: str) -> None:
     if not _REPO.fullmatch(repo):
         raise UsageError(
             f"{repo!r} is not a repository of the hub; give OWNER/NAME, a branch or commit by"
-            " `revision`"
+            f" {keyword('revision')}"
         )
     if is_offline():
-        raise NotFoundError(f"{action} needs the hub, which `offline` forbids")
+        raise NotFoundError(f"{action} needs the hub, which {keyword('offline')} forbids")
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from promptcli.models.loading import open_model
 from promptcli.models.registry import Registry
 from promptcli.models.saving import copy_backbone
 from promptcli.models.sentence_transformers_format import PROBES
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 from promptcli.storage.paths import is_below
 
 
@@ -49,7 +49,7 @@ def import_model(
         given = changes or {}
         if "backbone" in given:
             raise UsageError(
-                f"`backbone`: {source} ({kind}) has its own backbone, or names it in"
+                f"{keyword('backbone')}: {source} ({kind}) has its own backbone, or names it in"
                 " adapter_config.json"
             )
         if "prompt" in given:

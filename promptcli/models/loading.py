@@ -25,7 +25,7 @@ from promptcli.grammar import parse_ditto, parse_prompt
 from promptcli.models.entries import Entry
 from promptcli.models.foreign_formats import read_model
 from promptcli.models.registry import Registry
-from promptcli.notes import note, without_network
+from promptcli.notes import keyword, note, without_network
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import BARE, home_folder
 
@@ -315,7 +315,7 @@ def _note_unread_mask(entry: Entry, changes: Mapping[str, Any]) -> None:
         and parse_prompt(changes["prompt"]).has_mask
     ):
         own = f"{entry.name.split(' ')[0]} reads {entry.recipe.pooling}, as it says itself"
-        note(f"the prompt has a mask, but {own}; to read the mask: `pooling` last/mask")
+        note(f"the prompt has a mask, but {own}; to read the mask: {keyword('pooling')} last/mask")
 
 
 def _read_recipe(text: str) -> Entry:
@@ -444,11 +444,12 @@ class _Opening:
                 used = f"the default model {with_language(DEFAULT)}"
             else:
                 used = plain
-            note(f"using {used}; choose another with `model` NAME")
+            note(f"using {used}; choose another with {keyword('model')} NAME")
         elif not entry.tensors:  # the changes leave nothing of the default entry
             default = with_language(DEFAULT)
             note(
-                f"using {plain}, not the default model {default}; choose another with `model` NAME"
+                f"using {plain}, not the default model {default}; choose another with"
+                f" {keyword('model')} NAME"
             )
 
 

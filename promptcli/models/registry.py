@@ -12,6 +12,7 @@ from promptcli.backbones.names import portable_name
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.models import entries
 from promptcli.models.entries import BACKBONE, MANIFEST, TENSORS, Entry
+from promptcli.notes import keyword
 from promptcli.recipe import Recipe
 from promptcli.settings import ANOTHER_HOME, BARE
 from promptcli.storage.files import is_writable, remove_folder, temporary_folder
@@ -76,7 +77,9 @@ class Registry:
                 f"models are kept in {self._home}, which may not be written; {ANOTHER_HOME}"
             )
         if (self._models / name / MANIFEST).is_file() and not force:
-            raise UsageError(f"model {name!r} exists; give another `name`, or `force`")
+            raise UsageError(
+                f"model {name!r} exists; give another {keyword('name')}, or {keyword('force')}"
+            )
 
     def run_folder(self, name: str) -> Path:
         return self._home / "runs" / name

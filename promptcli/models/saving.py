@@ -42,6 +42,7 @@ from promptcli.models.entries import (
 from promptcli.models.foreign_formats import FLAGS, MODES
 from promptcli.models.loading import open_model
 from promptcli.models.sentence_transformers_format import InexactError, Module
+from promptcli.notes import keyword
 from promptcli.storage.files import delete
 from promptcli.storage.tensors import save_tensors
 from promptcli.storage.typed_documents import to_json
@@ -286,7 +287,9 @@ def copy_backbone(name: str, source: Path, target: Path, *, weights: bool = True
     weights.
     """
     if name.startswith("glove:"):
-        raise UsageError("word vectors are a file: share it, and use it with `model` static-avg")
+        raise UsageError(
+            f"word vectors are a file: share it, and use it with {keyword('model')} static-avg"
+        )
     tokenizer = source / OWN_TOKENIZER
     files = [
         path

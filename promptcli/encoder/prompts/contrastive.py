@@ -14,6 +14,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.errors import UsageError
 from promptcli.grammar import ContrastiveSpec, Subtraction, parse_prompt
+from promptcli.notes import keyword
 from promptcli.recipe import SLOT
 from promptcli.values import changed
 
@@ -100,7 +101,8 @@ class Contrastive(Prompt):
         """
         if batch.positions is not None:
             raise UsageError(
-                "template denoising is not for prompt 'contrastive'; leave `denoise` out"
+                f"template denoising is not for prompt 'contrastive'; leave {keyword('denoise')}"
+                " out"
             )
         mixtures = self._backbone.mixture(self._auxiliary_batch(batch), self.layer)
         return replace(
