@@ -82,7 +82,7 @@ CASES = {
 
 def ours(path):
     from promptcli.data.bad_lines import IGNORED
-    from promptcli.data.dialect import ColumnChoice
+    from promptcli.data.column_choice import ColumnChoice
     from promptcli.data.rows import open_rows
 
     with open_rows(path, ColumnChoice(cells=True), bad=IGNORED, tell=lambda line: None) as rows:

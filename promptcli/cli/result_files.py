@@ -59,7 +59,7 @@ class FormatOptions:
     def name(self, *, json: bool) -> str:
         """Return the format that is asked for, by ``--format`` or ``--json``."""
         if self.format is not None:
-            look_up("format", self.format, FORMATS)
+            look_up("format", self.format, PRINTERS)
         if json and self.format not in (None, "json"):
             raise UsageError(f"--json and --format {self.format} exclude each other; give one")
         if json:
@@ -75,8 +75,8 @@ class FormatOptions:
 
 
 def print_report(report: Report, format: str) -> None:
-    """Print a result in a format of ``FORMATS``."""
-    FORMATS[format](report)
+    """Print a result in a format of ``PRINTERS``."""
+    PRINTERS[format](report)
 
 
 def _print_table(report: Report) -> None:
@@ -176,7 +176,7 @@ def latex_text(text: str) -> str:
 
 
 #: By the names that ``--format`` takes: prints a result.
-FORMATS: dict[str, Callable[[Report], None]] = {
+PRINTERS: dict[str, Callable[[Report], None]] = {
     "table": _print_table,
     "markdown": lambda report: result_document(_markdown(report).rstrip("\n")),
     "latex": lambda report: result_document(_latex(report).rstrip("\n")),

@@ -6,15 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from promptcli.data.column_forms import ColumnForms, Convert
-from promptcli.data.dialect import (
-    CELLS,
-    ID,
-    OPTIONAL,
-    TEXT,
-    Columns,
-    is_optional,
-)
 from promptcli.data.given import is_unicode
+from promptcli.data.layouts import CELLS, ID, OPTIONAL, TEXT, Columns, is_optional
 from promptcli.errors import UsageError
 from promptcli.storage.typed_documents import shorten
 

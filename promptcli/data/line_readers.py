@@ -10,18 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from promptcli.data.bad_lines import BadRows
-from promptcli.data.dialect import (
-    TEXT,
-    Dialect,
-    Tell,
-    is_doubled,
-    is_negative,
-    unique_names,
-)
+from promptcli.data.column_choice import Tell
+from promptcli.data.dialect import Dialect, is_doubled
 from promptcli.data.given import is_unicode
 from promptcli.data.input_files import (
     LONGEST_LINE,
 )
+from promptcli.data.layouts import TEXT, is_negative, unique_names
 from promptcli.errors import UsageError
 from promptcli.storage.typed_documents import shorten
 

@@ -5,8 +5,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.column_forms import finite_number
-from promptcli.data.dialect import ColumnChoice
 from promptcli.data.input_files import read_lines
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import GoldRow

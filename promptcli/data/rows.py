@@ -4,7 +4,7 @@ Row i is line i.
 
 A batch of sentences has the columns ``text`` and ``id``: the file's own ids as text, or the numbers
 of the rows; and ``cells``, the file's other columns, if they are wanted. Batches of another layout
-(see ``dialect``) have its columns, all of them text.
+(see ``layouts``) have its columns, all of them text.
 """
 
 import contextlib
@@ -20,22 +20,10 @@ from typing import Any, BinaryIO, cast
 
 from promptcli.data.bad_lines import REFUSED, BadRows
 from promptcli.data.cells import cells_array, column_texts, is_plain
+from promptcli.data.column_choice import ColumnChoice, Tell
 from promptcli.data.column_forms import ColumnForms
-from promptcli.data.dialect import (
-    CELLS,
-    ID,
-    PAIRS,
-    TEXT,
-    ColumnChoice,
-    Columns,
-    Dialect,
-    Tell,
-    dialect_of,
-    format_of,
-    is_optional,
-    split_columns,
-    unique_names,
-)
+from promptcli.data.dialect import Dialect
+from promptcli.data.file_arguments import format_of, split_columns
 from promptcli.data.input_files import (
     LONGEST_LINE,
     STANDARD,
@@ -46,6 +34,7 @@ from promptcli.data.input_files import (
     open_file,
     open_text,
 )
+from promptcli.data.layouts import CELLS, ID, PAIRS, TEXT, Columns, is_optional, unique_names
 from promptcli.data.line_readers import (
     DEEPEST,
     READERS,
@@ -63,6 +52,7 @@ from promptcli.data.parquet_files import (
     read_few,
     values_of,
 )
+from promptcli.data.sniffing import dialect_of
 from promptcli.errors import UsageError
 from promptcli.notes import note
 
@@ -113,8 +103,8 @@ def open_rows(
     is done.
 
     Args:
-        path: A file or URL in the format of its extension (see ``dialect.FORMATS``), or ``-``; also
-            ``FILE:COLUMN``.
+        path: A file or URL in the format of its extension (see ``file_arguments.EXTENSIONS``), or
+            ``-``; also ``FILE:COLUMN``.
         fields: Which columns are read.
         stdin: Read if the path is ``-``: a table or JSON if a field is named, else plain text.
         skip_blank: Leave out empty sentences and number the others.

@@ -18,8 +18,12 @@ from numpy.typing import NDArray
 from promptcli.data import demo
 from promptcli.data.bad_lines import REFUSED, BadRows
 from promptcli.data.cells import column_texts
+from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.column_forms import ColumnForms
-from promptcli.data.dialect import (
+from promptcli.data.file_arguments import split_columns
+from promptcli.data.given import check_rows, column_numbers
+from promptcli.data.hub_sets import FILES, hub_file
+from promptcli.data.layouts import (
     CELLS,
     DEFINITIONS,
     GRADED_PAIRS,
@@ -30,12 +34,8 @@ from promptcli.data.dialect import (
     SENTENCES,
     TEXT,
     TRIPLETS,
-    ColumnChoice,
     layout_of_width,
-    split_columns,
 )
-from promptcli.data.given import check_rows, column_numbers
-from promptcli.data.hub_sets import FILES, hub_file
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import DEMO, TASKS, TaskName

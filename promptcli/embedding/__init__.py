@@ -16,8 +16,8 @@ from promptcli.jobs import REQUIRED, Job, argument, function_of, option
 from promptcli.notes import Advance, is_offline, keyword, note, stage
 
 if TYPE_CHECKING:
+    from promptcli.data.column_choice import ColumnChoice
     from promptcli.data.counted_files import InputFile
-    from promptcli.data.dialect import ColumnChoice
     from promptcli.data.rows import Rows
     from promptcli.data.vectors import EmbedReport, EmbedSettings
     from promptcli.data.vectors.part_folder import PartsManifest
@@ -109,7 +109,8 @@ class EmbedJob(Job[Embedded]):
 
     def run(self) -> Embedded:
         from promptcli.data.bad_lines import bad_rows
-        from promptcli.data.dialect import ColumnChoice, split_text_column
+        from promptcli.data.column_choice import ColumnChoice
+        from promptcli.data.file_arguments import split_text_column
         from promptcli.data.input_files import STANDARD
         from promptcli.data.rows import open_rows
         from promptcli.data.vectors import EmbedSettings, written_before
@@ -237,7 +238,7 @@ def _check_target(target: "Path | None", *, force: bool) -> None:
 
 def _telling_of_wrapping(source: "Rows") -> "Rows":
     """Return the rows of a file; a note says that lines which look wrapped are a row each."""
-    from promptcli.data.dialect import TEXT
+    from promptcli.data.layouts import TEXT
     from promptcli.embedding.passages import look_wrapped
 
     if source.columns != {TEXT: ""}:  # a table
@@ -395,7 +396,7 @@ class EmbedPartsJob(Job[EmbeddedParts]):
     def _counted_inputs(self) -> "tuple[EmbedSettings, list[InputFile]]":
         """Return the settings, and the files with their numbers of rows."""
         from promptcli.data.bad_lines import bad_rows
-        from promptcli.data.dialect import split_text_column
+        from promptcli.data.file_arguments import split_text_column
         from promptcli.data.input_files import find_inputs, needs_network
         from promptcli.data.vectors import EmbedSettings
         from promptcli.data.vectors import part_folder as parts_of
@@ -437,7 +438,7 @@ class EmbedPartsJob(Job[EmbeddedParts]):
     def _open_encoder(self, inputs: "list[InputFile]") -> "TorchEncoder":
         """Return the encoder; texts of the inputs are at hand for its calibration."""
         from promptcli.data.counted_files import read_range
-        from promptcli.data.dialect import TEXT
+        from promptcli.data.layouts import TEXT
         from promptcli.models import loading
 
         rows = sum(file.rows for file in inputs)
@@ -548,7 +549,8 @@ class SimilarityJob(Job[Iterator[tuple[str, str, float]]]):
     )
 
     def run(self) -> Iterator[tuple[str, str, float]]:
-        from promptcli.data.dialect import ColumnChoice, names_file
+        from promptcli.data.column_choice import ColumnChoice
+        from promptcli.data.file_arguments import names_file
         from promptcli.data.input_files import check_sentence
         from promptcli.data.rows import open_rows
 

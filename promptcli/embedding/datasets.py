@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.dataset
 
 from promptcli.data.cells import column_texts
-from promptcli.data.dialect import TEXT, ColumnChoice
+from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.layouts import TEXT
 from promptcli.data.rows import windows
 from promptcli.embedding.parts import wanted_device, with_absolute_backbone
 from promptcli.embedding.writing import WINDOW, WINDOW_CHARACTERS

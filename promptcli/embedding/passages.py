@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from semantic_text_splitter import TextSplitter
 
-from promptcli.data.dialect import format_of
+from promptcli.data.file_arguments import format_of
 from promptcli.embedding.markdown import Heading, outline, read_front_matter
 from promptcli.embedding.splitting import Splitter
 

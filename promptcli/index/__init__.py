@@ -10,7 +10,8 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from promptcli.data.dialect import ColumnChoice, names_file
+from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.file_arguments import names_file
 from promptcli.errors import UsageError, counted
 from promptcli.index.basics import (
     TARGET,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from promptcli.data.column_forms import ISO_DATE, PLAIN_NUMBER
-from promptcli.data.dialect import CELLS
+from promptcli.data.layouts import CELLS
 from promptcli.notes import keyword
 
 NUMBER = f"^{PLAIN_NUMBER}$"

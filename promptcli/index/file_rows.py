@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from promptcli.data.bad_lines import REFUSED, BadRows
 from promptcli.data.cells import Cells, cells_array, converted_cells
-from promptcli.data.dialect import CELLS, ID, TEXT, ColumnChoice, format_of, split_columns
+from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.file_arguments import format_of, split_columns
 from promptcli.data.input_files import open_file, open_text
+from promptcli.data.layouts import CELLS, ID, TEXT
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors import readable
 from promptcli.embedding.passages import WAYS, Passage, has_passages, passages_of

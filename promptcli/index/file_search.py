@@ -16,7 +16,9 @@ import pyarrow as pa
 
 from promptcli.data.bad_lines import bad_rows
 from promptcli.data.cells import Cells
-from promptcli.data.dialect import CELLS, TEXT, ColumnChoice, split_columns
+from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.file_arguments import split_columns
+from promptcli.data.layouts import CELLS, TEXT
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding.passages import Passage
 from promptcli.embedding.splitting import Splitter

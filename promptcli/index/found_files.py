@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from promptcli.data.dialect import split_columns
+from promptcli.data.file_arguments import split_columns
 from promptcli.data.input_files import check_file, skipped_files
 from promptcli.data.vectors import readable
 from promptcli.errors import NotFoundError, UsageError, counted

@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from promptcli.data.bad_lines import REFUSED, BadRows
 from promptcli.data.cells import cells_array
-from promptcli.data.dialect import CELLS, ID, TEXT, ColumnChoice
+from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.given import check_encodable
 from promptcli.data.input_files import STANDARD
+from promptcli.data.layouts import CELLS, ID, TEXT
 from promptcli.data.parquet_files import RecordBatch
 from promptcli.data.rows import BATCH, open_rows, windows
 from promptcli.data.rows import Rows as FileOfRows

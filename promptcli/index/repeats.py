@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from promptcli.data.dialect import ID, TEXT
+from promptcli.data.layouts import ID, TEXT
 from promptcli.data.parquet_files import RecordBatch
 from promptcli.errors import UsageError, counted
 from promptcli.index.array_rows import Ids, Rows

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from promptcli.data.dialect import CELLS
+from promptcli.data.layouts import CELLS
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.index.array_rows import Ids, Mask, RowNumbers

@@ -16,9 +16,11 @@ import pyarrow as pa
 
 from promptcli.data.bad_lines import BadRows, bad_rows
 from promptcli.data.cells import Cells, cells_array
-from promptcli.data.dialect import CELLS, ID, NONE, TEXT, ColumnChoice, split_columns
+from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.file_arguments import split_columns
 from promptcli.data.given import is_unicode
 from promptcli.data.input_files import state_of
+from promptcli.data.layouts import CELLS, ID, NONE, TEXT
 from promptcli.data.parquet_files import RecordBatch
 from promptcli.data.rows import BATCH
 from promptcli.data.vectors import readable

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from promptcli.data.dialect import CELLS
+from promptcli.data.layouts import CELLS
 from promptcli.data.vectors.formats import BLOCK, Floats
 from promptcli.embedding.splitting import PART
 from promptcli.errors import PromptcliError, UsageError

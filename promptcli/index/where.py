@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from promptcli.data.column_forms import PLAIN_NUMBER
-from promptcli.data.dialect import CELLS
+from promptcli.data.layouts import CELLS
 from promptcli.errors import UsageError, did_you_mean, one_line
 from promptcli.index.array_rows import Mask
 from promptcli.index.column_types import TYPES, column_of, columns_of, matches, moment, typed

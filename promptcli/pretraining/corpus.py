@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from promptcli.backbones.vocabulary import SPECIALS, UNK, Vocabulary, token_dtype, train_vocabulary
-from promptcli.data.dialect import ColumnChoice
+from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError, one_line
 from promptcli.notes import stage

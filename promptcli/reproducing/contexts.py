@@ -14,7 +14,7 @@ from promptcli.backbones.locating import known_as, locate, weights_digest
 from promptcli.backbones.names import WORD_VECTORS, words_only
 from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.published_backbones import published_name
-from promptcli.data.dialect import DEFINITIONS, LABELLED_PAIRS, PAIRS, SENTENCES, TRIPLETS
+from promptcli.data.layouts import DEFINITIONS, LABELLED_PAIRS, PAIRS, SENTENCES, TRIPLETS
 from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.data.sources import TrainingExamples, fitting_sentences, training_examples
 from promptcli.data.tasks import STSTask, load_tasks, task_names

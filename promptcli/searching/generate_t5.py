@@ -15,7 +15,7 @@ from torch import Tensor
 
 from promptcli.backbones.t5 import T5
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.data.dialect import DEFINITIONS
+from promptcli.data.layouts import DEFINITIONS
 from promptcli.data.sources import read_examples
 from promptcli.errors import UsageError
 from promptcli.notes import Advance, stage

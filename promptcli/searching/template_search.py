@@ -14,7 +14,7 @@ from typing import Any
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data import demo
-from promptcli.data.dialect import ColumnChoice
+from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import make_encoder

@@ -23,7 +23,8 @@ from promptcli.backbones.lora import is_lora
 from promptcli.backbones.pretrained import shape_of
 from promptcli.backbones.published_backbones import published_name
 from promptcli.data.bad_lines import IGNORED, BadRows, bad_rows, refusal_with_hint
-from promptcli.data.dialect import GRADED_PAIRS, PAIRS, split_columns
+from promptcli.data.file_arguments import split_columns
+from promptcli.data.layouts import GRADED_PAIRS, PAIRS
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import (
     TrainingData,

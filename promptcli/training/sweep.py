@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.names import portable_name
-from promptcli.data.dialect import split_columns
+from promptcli.data.file_arguments import split_columns
 from promptcli.errors import UsageError, if_stopped
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry

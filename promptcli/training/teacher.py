@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.dialect import PAIRS, TRIPLETS
 from promptcli.data.input_files import check_file
+from promptcli.data.layouts import PAIRS, TRIPLETS
 from promptcli.data.sources import TrainingExamples
 from promptcli.data.vectors import read_manifest
 from promptcli.data.vectors.formats import Floats, read_array

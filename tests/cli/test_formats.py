@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from promptcli.cli.grids import Grid, best_cells
-from promptcli.cli.result_files import FORMATS, Report, latex_text, print_report
+from promptcli.cli.result_files import PRINTERS, Report, latex_text, print_report
 from tests.embed_running import refused
 
 #: What people name models, sentences and templates.
@@ -201,7 +201,7 @@ def test_values_of_a_csv_are_those_of_the_document(commands, run):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["eval", "--format", "xml"], ["unknown format 'xml'", *FORMATS]),
+        (["eval", "--format", "xml"], ["unknown format 'xml'", *PRINTERS]),
         (["eval", "--format", "Latex"], ["unknown format 'Latex'", "did you mean latex"]),
         (["search-layers", "--json", "--format", "csv"], ["--json and --format csv"]),
         (["eval", "--list-sentences", "--format", "latex"], ["--list-sentences", "--json"]),

@@ -22,7 +22,7 @@ from promptcli.cli.options import (
     parsed,
 )
 from promptcli.cli.typer_commands import typer_command
-from promptcli.data.vectors import FORMATS
+from promptcli.data.vectors import VECTOR_FORMATS
 from promptcli.encoder.pooling import STATES, WEIGHTS
 from promptcli.encoder.prompts import PROMPTS
 from promptcli.encoder.transforms import TRANSFORMS
@@ -207,7 +207,7 @@ def test_the_help_names_every_row(run):
         (about["pooling"], [*STATES, *WEIGHTS]),
         (about["transforms"], TRANSFORMS),
         (about["prompt"], [name for name in PROMPTS if name != "soft-template-lookup"]),
-        (run("embed", "--help").out, FORMATS),
+        (run("embed", "--help").out, VECTOR_FORMATS),
         (run("train", "--help").out, METHODS),
     ):
         assert [name for name in rows if name not in text] == []

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from promptcli.data.bad_lines import bad_rows
-from promptcli.data.dialect import ColumnChoice
+from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError
 

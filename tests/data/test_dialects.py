@@ -12,17 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.counted_files import count_input, read_range
-from promptcli.data.dialect import (
-    CELLS,
-    GRADED_PAIRS,
-    LABELLED_PAIRS,
-    PAIRS,
-    SENTENCES,
-    TRIPLETS,
-    ColumnChoice,
-)
 from promptcli.data.input_files import STANDARD
+from promptcli.data.layouts import CELLS, GRADED_PAIRS, LABELLED_PAIRS, PAIRS, SENTENCES, TRIPLETS
 from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError
 from tests.reading import fails, parquet, read, texts, write

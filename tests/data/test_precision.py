@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 import promptcli as pc
-from promptcli.data.vectors import FORMATS, manifest_path, read_vectors
+from promptcli.data.vectors import VECTOR_FORMATS, manifest_path, read_vectors
 from promptcli.data.vectors.precision import PRECISIONS, Measured, quantize, recall
 from promptcli.errors import UsageError
 from tests.embed_fakes import vector
@@ -131,7 +131,7 @@ def lines(fake):
     Path("a.txt").write_text("\n".join(LINES) + "\n")
 
 
-@pytest.mark.parametrize("kind", list(FORMATS))
+@pytest.mark.parametrize("kind", list(VECTOR_FORMATS))
 @pytest.mark.parametrize("precision", LESS)
 def test_every_format_holds_it_and_gives_it_back(run, kind, precision):
     code, out, err = run("embed", "a.txt", "-o", f"v{kind}", "--precision", precision, "--json")

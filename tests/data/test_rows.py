@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from promptcli.data import input_files, line_readers
-from promptcli.data.dialect import ColumnChoice
+from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.input_files import STANDARD
 from promptcli.data.rows import open_rows, windows
 from promptcli.errors import NotFoundError, PromptcliError

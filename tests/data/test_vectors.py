@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as st_numpy
 
 import promptcli as pc
 from promptcli.data.rows import open_rows
-from promptcli.data.vectors import FORMATS, holds_vectors, manifest_path, read_vectors
+from promptcli.data.vectors import VECTOR_FORMATS, holds_vectors, manifest_path, read_vectors
 from promptcli.data.vectors.formats import open_sink
 from promptcli.embedding.writing import embed_file
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
@@ -27,7 +27,7 @@ def matrix(rows, width=3):
     return np.random.default_rng(0).standard_normal((rows, width)).astype(np.float32)
 
 
-@pytest.fixture(params=list(FORMATS))
+@pytest.fixture(params=list(VECTOR_FORMATS))
 def embedded(tmp_path, request):
     (tmp_path / "a.txt").write_text("one\ntwo\nthree\n")
     path = tmp_path / f"v{request.param}"
@@ -170,7 +170,7 @@ def write(path, rows, vectors, *, parts=2):
 
 
 @pytest.mark.parametrize("parts", [1, 2, 5])
-@pytest.mark.parametrize("kind", list(FORMATS))
+@pytest.mark.parametrize("kind", list(VECTOR_FORMATS))
 def test_what_is_written_is_read(tmp_path, kind, parts):
     vectors = matrix(5)
     found = read_vectors(write(tmp_path / f"v{kind}", batch(TEXTS), vectors, parts=parts))

@@ -9,7 +9,8 @@ import pytest
 
 import promptcli as pc
 from promptcli.data import xlsx
-from promptcli.data.dialect import ColumnChoice, split_columns
+from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.file_arguments import split_columns
 from promptcli.data.rows import open_rows
 from promptcli.data.sources import sentences_with_column
 from promptcli.data.task_table import read_graded_pairs

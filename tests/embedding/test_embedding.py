@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from promptcli.data.rows import open_rows
-from promptcli.data.vectors import FORMATS, EmbedSettings, manifest_path, read_vectors
+from promptcli.data.vectors import VECTOR_FORMATS, EmbedSettings, manifest_path, read_vectors
 from promptcli.data.vectors.formats import open_sink
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding import writing
@@ -82,7 +82,7 @@ def embed(folder, kind=".npy", text="one\n\nthree\n", name="a.txt", **options):
     return target, report
 
 
-@pytest.mark.parametrize("kind", list(FORMATS))
+@pytest.mark.parametrize("kind", list(VECTOR_FORMATS))
 def test_a_file_and_its_manifest(tmp_path, kind):
     target, _ = embed(tmp_path, kind)
     found = read_vectors(target)
@@ -115,7 +115,7 @@ def test_a_file_and_its_manifest(tmp_path, kind):
     }
 
 
-@pytest.mark.parametrize("kind", list(FORMATS))
+@pytest.mark.parametrize("kind", list(VECTOR_FORMATS))
 def test_a_failure_leaves_the_old_file_and_manifest_alone(tmp_path, kind, monkeypatch):
     target, _ = embed(tmp_path, kind)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -169,7 +169,7 @@ def _embed_and_print_peak(path, target):
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
-@pytest.mark.parametrize("kind", list(FORMATS))
+@pytest.mark.parametrize("kind", list(VECTOR_FORMATS))
 def test_memory_does_not_grow_with_the_lines(tmp_path, kind):
     peaks = []
     for rows in (5_000, 50_000):

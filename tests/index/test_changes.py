@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from promptcli.data.dialect import ColumnChoice
+from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.vectors.formats import Block
 from promptcli.embedding import writing
 from promptcli.errors import UsageError

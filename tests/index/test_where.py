@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import promptcli as pc
 from promptcli.data.cells import cells_array
-from promptcli.data.dialect import ColumnChoice
+from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError
 from promptcli.index import where

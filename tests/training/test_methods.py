@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from promptcli.backbones.states import Batch, Needs
-from promptcli.data.dialect import GRADED_PAIRS
+from promptcli.data.layouts import GRADED_PAIRS
 from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.denoising import padded_bias_batch
 from promptcli.encoder.encoder import make_encoder

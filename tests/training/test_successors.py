@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import promptcli as pc
-from promptcli.data.dialect import PAIRS, TRIPLETS
+from promptcli.data.layouts import PAIRS, TRIPLETS
 from promptcli.data.negation import negated
 from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.encoder import make_encoder

@@ -23,7 +23,7 @@ from promptcli.backbones.dropout import (
     install_fast_dropout,
 )
 from promptcli.backbones.states import Batch
-from promptcli.data.dialect import TRIPLETS
+from promptcli.data.layouts import TRIPLETS
 from promptcli.encoder.encoder import make_encoder
 from promptcli.encoder.prompts import soft_template
 from promptcli.errors import OutOfMemoryError, UsageError

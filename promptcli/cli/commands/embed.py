@@ -39,7 +39,7 @@ def embed(
         return
     for option in parts:
         raise UsageError(f"--{option} needs --shards: how many parts there are in all")
-    from promptcli.data.dialect import split_columns
+    from promptcli.data.file_arguments import split_columns
 
     source: str | BinaryIO = words[0]
     if words[0] == "-":
@@ -73,7 +73,7 @@ def _are_sentences(words: list[str]) -> bool:
     """Return whether the words of the command line are sentences: no file has any of their
     names.
     """
-    from promptcli.data.dialect import names_file
+    from promptcli.data.file_arguments import names_file
     from promptcli.data.input_files import check_file, check_sentence
 
     exist = [word == "-" or os.path.exists(word) or names_file(word) for word in words]

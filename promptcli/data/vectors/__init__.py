@@ -16,7 +16,7 @@ import numpy as np
 
 from promptcli.data.given import check_arguments
 from promptcli.data.input_files import STANDARD, check_file
-from promptcli.data.vectors.formats import COLUMN, FORMATS, Floats, as_floats
+from promptcli.data.vectors.formats import COLUMN, VECTOR_FORMATS, Floats, as_floats
 from promptcli.data.vectors.precision import PRECISIONS, Loss, Quantized
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.notes import keyword
@@ -134,7 +134,7 @@ def holds_vectors(path: Path) -> bool:
 
     A pipe can be read only once and is not opened: it holds sentences.
     """
-    form = FORMATS.get(path.suffix.lower())
+    form = VECTOR_FORMATS.get(path.suffix.lower())
     if form is None:
         return False
     check_file(path)
@@ -155,10 +155,10 @@ def read_vectors(path: Path | str) -> Vectors:
     """
     path = Path(path)
     check_file(path, regular=True)
-    form = FORMATS.get(path.suffix.lower())
+    form = VECTOR_FORMATS.get(path.suffix.lower())
     if form is None:
         raise UsageError(
-            f"{path}: not a vector file; its name must end with one of: {', '.join(FORMATS)}"
+            f"{path}: not a vector file; its name must end with one of: {', '.join(VECTOR_FORMATS)}"
         )
     manifest = read_manifest(path)
     if manifest is not None and manifest.output.sha256 != sha256(path):
@@ -213,9 +213,10 @@ def written_before(path: Path, file: Path, settings: EmbedSettings) -> VectorMan
 def kind_of(path: Path) -> str:
     """Return the format of a vector file by its extension."""
     kind = path.suffix.lower()
-    if kind not in FORMATS:
+    if kind not in VECTOR_FORMATS:
+        endings = ", ".join(VECTOR_FORMATS)
         raise UsageError(
-            f"cannot write vectors as {str(path)!r}; end its name with one of: {', '.join(FORMATS)}"
+            f"cannot write vectors as {str(path)!r}; end its name with one of: {endings}"
         )
     return kind
 
@@ -242,7 +243,7 @@ def output_of(
     if text_field is not None:
         beginning = f"{file}.{_OF_NO_NAME.sub('_', text_field)}"
     target = output or Path(f"{beginning}.npy")
-    with_ids = [kind for kind, form in FORMATS.items() if form.columns is not None]
+    with_ids = [kind for kind, form in VECTOR_FORMATS.items() if form.columns is not None]
     if kind_of(target) not in with_ids and id_field is not None:
         raise UsageError(
             f"{keyword('id_field')}: {target.name} does not store ids; give an {keyword('output')}"

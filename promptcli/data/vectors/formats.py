@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from promptcli.data.cells import converted_cells, id_text
 from promptcli.data.column_forms import Convert
-from promptcli.data.dialect import CELLS
 from promptcli.data.input_files import read_lines
+from promptcli.data.layouts import CELLS
 from promptcli.data.parquet_files import RecordBatch, open_parquet, read_batches, values_of
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.extensions import Table
@@ -446,7 +446,7 @@ class ParquetSink(Sink):
 
 
 #: The format of each extension.
-FORMATS: MutableMapping[str, VectorFormat] = Table(
+VECTOR_FORMATS: MutableMapping[str, VectorFormat] = Table(
     "formats",
     {
         ".npy": VectorFormat(_read_npy, _NpySink),
@@ -474,4 +474,4 @@ def open_sink(file: BinaryIO, kind: str, width: int) -> AbstractContextManager[S
 
     The file is complete when the block has ended well.
     """
-    return opened(FORMATS[kind].open(file, width))
+    return opened(VECTOR_FORMATS[kind].open(file, width))

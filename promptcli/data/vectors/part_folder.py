@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from promptcli.data.bad_lines import BadRows
+from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.counted_files import InputFile, check_same, count_input, has_text_ids
-from promptcli.data.dialect import ColumnChoice
 from promptcli.data.given import is_unicode
 from promptcli.data.parquet_files import open_parquet
 from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, names_apart

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones.states import Batch
-from promptcli.data.dialect import SENTENCES
+from promptcli.data.layouts import SENTENCES
 from promptcli.training.methods.consert import ADVERSARIAL, AugmentationSettings, JointSettings
 from promptcli.training.objectives.contrastive import excluded_negatives
 from promptcli.training.objectives.objective import Columns, Objective

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.data.dialect import PAIRS, SENTENCES, TRIPLETS
+from promptcli.data.layouts import PAIRS, SENTENCES, TRIPLETS
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.denoising import bias_batch, padded_bias_batch
 from promptcli.encoder.template import Template

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.dialect import PAIRS, SENTENCES, TRIPLETS
+from promptcli.data.layouts import PAIRS, SENTENCES, TRIPLETS
 from promptcli.data.sources import TrainingExamples
 from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.data.dialect import SENTENCES
+from promptcli.data.layouts import SENTENCES
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.training.methods.training_settings import TrainingSettings

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.dialect import GRADED_PAIRS, LABELLED_PAIRS
+from promptcli.data.layouts import GRADED_PAIRS, LABELLED_PAIRS
 from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError

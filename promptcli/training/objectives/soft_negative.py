@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.dialect import PAIRS, SENTENCES, TRIPLETS
+from promptcli.data.layouts import PAIRS, SENTENCES, TRIPLETS
 from promptcli.data.negation import negated
 from promptcli.data.sources import TrainingExamples
 from promptcli.training.methods.sncse import SNCSESettings

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.dialect import DEFINITIONS
+from promptcli.data.layouts import DEFINITIONS
 from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
