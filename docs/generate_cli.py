@@ -151,7 +151,8 @@ def written(default: Any) -> str:
 def prose(text: str) -> str:
     """Return a text whose signs outside of code are no marks of Markdown."""
     parts = CODE.split(text)
-    parts[::2] = [re.sub(r"([<*\[\]])", r"\\\1", part) for part in parts[::2]]
+    marked = [re.sub(r"([*\[\]])", r"\\\1", part) for part in parts[::2]]
+    parts[::2] = [part.replace("<", "&lt;") for part in marked]
     return "".join(parts)
 
 
