@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from promptcli.cli.console import note
 from promptcli.cli.pictures import BLUE, COLOURS, GREY, MARKERS, drawing
 from promptcli.data.column_forms import scale_value
+from promptcli.notes import keyword
 from promptcli.storage.files import write_text
 
 if TYPE_CHECKING:
@@ -114,7 +115,10 @@ def note_others(column: str, values: Sequence[str]) -> None:
     if coloured:
         said = f"the {len(coloured)} most frequent have a colour, the others are grey"
     else:
-        said = "each of one sentence, so all are grey; give `color` a column with fewer values"
+        said = (
+            f"each of one sentence, so all are grey; give {keyword('color')} a column with fewer"
+            " values"
+        )
     note(f"{column} has {len(found):,} values; {said}")
 
 

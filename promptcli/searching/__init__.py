@@ -13,7 +13,7 @@ from promptcli.data.given import check_arguments
 from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.errors import UsageError, if_stopped
 from promptcli.jobs import Job, argument, function_of, option
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 from promptcli.recipe import MASK
 from promptcli.searching.search_settings import SEARCHED, SearchSettings
 from promptcli.settings import BARE, PAPER
@@ -204,7 +204,9 @@ def _development(on: "str | Path | STSTask | None") -> "STSTask":
 
     if on is None:
         on = BARE.development if senteval_folder() is None else PAPER.development
-        note(f"using `on` {on}; the papers used {PAPER.development} and {PAPER.backbone}")
+        note(
+            f"using {keyword('on')} {on}; the papers used {PAPER.development} and {PAPER.backbone}"
+        )
     return development_task(on)
 
 
@@ -306,7 +308,7 @@ class TemplateCheckJob(Job[CheckedTemplate]):
                 f"template {filled!r} has no {MASK}; put one at the position to be read"
             )
         if not self.sentence.strip():
-            raise UsageError("the sentence is empty; give one with `sentence`")
+            raise UsageError(f"the sentence is empty; give one with {keyword('sentence')}")
         template = texts.Template(filled, tokens)
         sentences = template.prepared([self.sentence], True)
         inputs = template.splice(tokens.packed(sentences), limit)

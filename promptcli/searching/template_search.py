@@ -22,7 +22,7 @@ from promptcli.encoder.template import check_template, text_rule, with_period
 from promptcli.errors import UsageError, counted, unknown
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.named_templates import templates_folder
-from promptcli.notes import note, stage
+from promptcli.notes import keyword, note, stage
 from promptcli.recipe import MASK, RECIPES, SLOT, Recipe, last_part
 from promptcli.searching.generate_t5 import (
     Definition,
@@ -214,12 +214,15 @@ def choose_mode(settings: SearchSettings) -> str:
         modes = item.metadata.get("modes", (mode,))
         if mode not in modes and getattr(settings, item.name):
             others = " or ".join(modes)
+            of = keyword("mode")
             raise UsageError(
-                f"`{item.name}` belongs to `mode` {others}, not to `mode` {mode}; leave one of"
+                f"{keyword(item.name)} belongs to {of} {others}, not to {of} {mode}; leave one of"
                 " them out"
             )
     if settings.candidates and settings.t5:
-        raise UsageError("`candidates` and `t5` exclude each other; leave one of them out")
+        raise UsageError(
+            f"{keyword('candidates')} and {keyword('t5')} exclude each other; leave one of them out"
+        )
     return mode
 
 
@@ -269,7 +272,7 @@ def _candidates(
     if len(drawn) < len(templates):
         note(
             f"{len(drawn):,} of the {len(templates):,} templates {source} are tried; try more with"
-            " `limit`"
+            f" {keyword('limit')}"
         )
     return drawn
 
@@ -292,8 +295,8 @@ def _definitions(settings: SearchSettings) -> list[Definition]:
     definitions = read_definitions(settings.pairs or demo.DEFINITIONS)
     if settings.pairs is None:
         note(
-            f"using the {len(definitions)} shipped words and definitions; give others with `pairs`"
-            " FILE"
+            f"using the {len(definitions)} shipped words and definitions; give others with"
+            f" {keyword('pairs')} FILE"
         )
     return definitions
 

@@ -7,11 +7,9 @@ from typing import Any
 from promptcli.errors import UsageError, counted
 from promptcli.models.entries import Entry
 from promptcli.models.registry import Registry
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 from promptcli.storage.runs import RunFolder
 from promptcli.storage.typed_documents import shorten, to_json
-
-_OTHERWISE = "give another `name`, or `force` trains it again"
 
 
 def finished_model(registry: Registry, name: str) -> Entry | None:
@@ -25,13 +23,13 @@ def finished_model(registry: Registry, name: str) -> Entry | None:
         return None
     entry = registry.load(name)
     if "trained" not in entry.provenance:
-        raise UsageError(f"model {name!r} is not of a training; {_OTHERWISE}")
+        raise UsageError(f"model {name!r} is not of a training; {_otherwise()}")
     return entry
 
 
 def note_done(entry: Entry) -> None:
     """Say that there is nothing to do."""
-    note(f"done: model {entry.name!r} is trained already; `force` trains it again")
+    note(f"done: model {entry.name!r} is trained already; {keyword('force')} trains it again")
 
 
 def check_same(
@@ -54,7 +52,7 @@ def check_same(
             was = f"{field.replace('_', '-')} {shorten(stored[field])}"
             raise UsageError(
                 f"model {entry.name!r} was trained with {was}, not {shorten(asked[field])}; give"
-                f" that, {_OTHERWISE}"
+                f" that, {_otherwise()}"
             )
 
 
@@ -70,7 +68,12 @@ def check_same_runs(
     if had != asked:
         raise UsageError(
             f"model {entry.name!r} is of {counted(len(had) or 1, 'run')}, {shorten(had)}, not of"
-            f" {shorten(asked)}; {_OTHERWISE}"
+            f" {shorten(asked)}; {_otherwise()}"
         )
     for run, of_run in zip(runs, wanted, strict=True):
         check_same(entry, of_run, run.get("settings"))
+
+
+def _otherwise() -> str:
+    """Return what a message says to do where a model has the name of the run."""
+    return f"give another {keyword('name')}, or {keyword('force')} trains it again"

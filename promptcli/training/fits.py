@@ -27,7 +27,7 @@ from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, distinct_sentences, rows_of
 from promptcli.grammar import PlainWeightsSpec, PoolingSpec, parse_transform
-from promptcli.notes import stage
+from promptcli.notes import keyword, stage
 from promptcli.recipe import Recipe
 
 #: axes removed at the top, at most a quarter of them
@@ -149,8 +149,8 @@ def _check_selection(recipe: Recipe, task: STSTask) -> str:
         )
     if recipe.parts.transforms[-1].argument is not None:
         raise UsageError(
-            f"{recipe.transforms[-1]!r} has its parameters already; give `transforms` {name}, or no"
-            " `select`"
+            f"{recipe.transforms[-1]!r} has its parameters already; give {keyword('transforms')}"
+            f" {name}, or no {keyword('select')}"
         )
     return name
 

@@ -16,7 +16,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 from promptcli.training.launch import environment_of, launch
 
 
@@ -42,7 +42,9 @@ class Processes:
                 f"in batches of {max(lengths)} leave a batch of {min(lengths)} for {self.number}"
                 " processes"
             )
-            raise UsageError(f"{sum(lengths)} examples {left}; take another `batch_size`")
+            raise UsageError(
+                f"{sum(lengths)} examples {left}; take another {keyword('batch_size')}"
+            )
 
     def autocast(self) -> torch.autocast:
         """Return the context in which products have the run's precision (accelerate's is one for a

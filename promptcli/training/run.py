@@ -55,7 +55,7 @@ from promptcli.jobs import fields_of
 from promptcli.models.entries import Entry
 from promptcli.models.loading import DEFAULT, open_model, open_registry
 from promptcli.models.registry import Registry, portable
-from promptcli.notes import note, silent, typed_command, warn, without_network
+from promptcli.notes import keyword, note, silent, typed_command, warn, without_network
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE, PAPER, home_folder
 from promptcli.storage.cache import library_versions
@@ -240,7 +240,9 @@ class TrainingPlan(TrainArguments):
         method = find_method(self.method, supervised=self.supervised)
         backbone = self._backbone(method)
         if self.paper and not method.paper:
-            raise UsageError(f"`paper`: no settings of {method.name} are published; leave it out")
+            raise UsageError(
+                f"{keyword('paper')}: no settings of {method.name} are published; leave it out"
+            )
         return method, backbone, self._data(), self._development()
 
     def _backbone(self, method: Method) -> str:
@@ -291,7 +293,8 @@ class TrainingPlan(TrainArguments):
             wanted = find_objective(find_method(self.method, supervised=True)).layouts
             columns = " or ".join(", ".join(layout) for layout in wanted if layout)
             raise UsageError(
-                f"`supervised` needs pairs or triplets ({columns}); {source_name(data)} has none"
+                f"{keyword('supervised')} needs pairs or triplets ({columns}); {source_name(data)}"
+                " has none"
             )
         return examples
 
@@ -387,8 +390,8 @@ class TrainingPlan(TrainArguments):
             return plan
         if self.resume and self.name is not None:
             raise UsageError(
-                f"no unfinished run of {self.name.removesuffix('.sweep')!r}; leave out `resume` to"
-                " start one"
+                f"no unfinished run of {self.name.removesuffix('.sweep')!r}; leave out"
+                f" {keyword('resume')} to start one"
             )
         raise UsageError(
             "give a method, e.g. `promptcli train simcse`; only a run that is resumed needs none"
@@ -402,7 +405,8 @@ class TrainingPlan(TrainArguments):
         for field in stored["in_memory"]:
             if not getattr(self, field):
                 raise UsageError(
-                    f"the `{field}` of this run were in memory, not in files; give them again"
+                    f"the {keyword(field)} of this run were in memory, not in files; give them"
+                    " again"
                 )
         begun = Path(stored["folder"])
         where = dataclasses.replace(
@@ -477,7 +481,7 @@ class TrainingPlan(TrainArguments):
         if name is not None:
             registry.check_free(name, force=self.force or self.resume)
         elif self.resume:
-            raise UsageError("which run should be resumed? give its `name`")
+            raise UsageError(f"which run should be resumed? give its {keyword('name')}")
         inputs = self._inputs()
         folder = registry.run_folder(saved_as)
         finished = None
@@ -492,7 +496,9 @@ class TrainingPlan(TrainArguments):
                 folder = stack.enter_context(temporary_folder()) / saved_as
             elif processes.is_main:
                 stack.enter_context(
-                    RunFolder(folder).claimed(f"the training of {name!r}", "give another `name`")
+                    RunFolder(folder).claimed(
+                        f"the training of {name!r}", f"give another {keyword('name')}"
+                    )
                 )
             stack.enter_context(silent(not processes.is_main))
             is_said = self._note_settings(inputs)
@@ -581,15 +587,15 @@ class TrainingPlan(TrainArguments):
             return
         parts = []
         if self.where.model is None and self.start is None:
-            parts.append(f"backbone {backbone} (`backbone`)")
+            parts.append(f"backbone {backbone} ({keyword('backbone')})")
         if self.data is None:
-            parts.append("the demo sentences are the data (`data`)")
+            parts.append(f"the demo sentences are the data ({keyword('data')})")
         if not self.on:
             on = self._development()
             where = "the demo pairs" if on == BARE.development else on
-            parts.append(f"checkpoints are chosen on {where} (`on`)")
+            parts.append(f"checkpoints are chosen on {where} ({keyword('on')})")
         if self.data is None:
-            parts.append("`paper` takes the papers' backbone and data")
+            parts.append(f"{keyword('paper')} takes the papers' backbone and data")
         if parts:
             note("; ".join(parts))
 
@@ -632,8 +638,8 @@ class TrainingPlan(TrainArguments):
         """Save the trained model, and remove the folder of its run."""
         if not replaces and entry.name in registry.names():
             raise UsageError(
-                f"model {entry.name!r} appeared during the training, whose run is kept: `resume`"
-                " replaces that model"
+                f"model {entry.name!r} appeared during the training, whose run is kept:"
+                f" {keyword('resume')} replaces that model"
             )
         with if_stopped(_continued(entry.name)):
             registry.save(entry, force=replaces)
@@ -647,7 +653,7 @@ class TrainingPlan(TrainArguments):
         processes.wait()  # until all have found the name free
         if processes.is_main:
             identity = run.identity(backbone)
-            elsewhere = f"{_AGAIN}, or take another `name`"
+            elsewhere = f"{keyword('force')} starts it again, or take another {keyword('name')}"
             run_folder.open(
                 identity,
                 resume=self.resume and run_folder.begun,
@@ -669,12 +675,11 @@ class TrainingPlan(TrainArguments):
             raise
 
 
-_AGAIN = "`force` starts it again"
-
-
 def _continued(name: str) -> str:
     """Return how a run that was stopped goes on."""
-    return f"`promptcli train --resume {name}` continues the run, {_AGAIN}"
+    return (
+        f"`promptcli train --resume {name}` continues the run, {keyword('force')} starts it again"
+    )
 
 
 @contextlib.contextmanager
@@ -770,7 +775,7 @@ def _read_start(start: str, method: str, backbone: str) -> Entry:
     }
     if method not in tuning:
         raise UsageError(
-            f"`start` starts from a trained backbone, and {method} does not train it:"
+            f"{keyword('start')} starts from a trained backbone, and {method} does not train it:"
             f" {', '.join(tuning)}"
         )
     entry = open_registry().load(start)
@@ -778,7 +783,8 @@ def _read_start(start: str, method: str, backbone: str) -> Entry:
     tuned = tuned_weights(entry.tensors)
     if not tuned:
         raise UsageError(
-            f"model {start!r} has no trained backbone to start from; give `backbone` {of_entry}"
+            f"model {start!r} has no trained backbone to start from; give {keyword('backbone')}"
+            f" {of_entry}"
         )
     if tuning[method] and not is_lora(tuned):
         raise UsageError(
@@ -786,7 +792,8 @@ def _read_start(start: str, method: str, backbone: str) -> Entry:
         )
     if backbone != of_entry:
         raise UsageError(
-            f"model {start!r} is on backbone {of_entry!r}, not {backbone!r}; leave out `backbone`"
+            f"model {start!r} is on backbone {of_entry!r}, not {backbone!r}; leave out"
+            f" {keyword('backbone')}"
         )
     return entry
 

@@ -15,14 +15,12 @@ from promptcli.errors import UsageError, if_stopped
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.models.registry import Registry
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 from promptcli.settings import settings_typed
 from promptcli.storage.runs import RunFolder
 from promptcli.training.processes import Processes
 from promptcli.training.run import Trained, TrainingPlan
 from promptcli.training.train_arguments import Setting
-
-BEGIN_AGAIN = "`force` starts it again, or give another `name`"
 
 
 def run_trials(
@@ -50,7 +48,9 @@ def run_trials(
     with contextlib.ExitStack() as stack:
         if processes.is_main:
             run = RunFolder(registry.run_folder(name))  # a single run of that name is kept out, too
-            stack.enter_context(run.claimed(f"the training of {name!r}", "give another `name`"))
+            stack.enter_context(
+                run.claimed(f"the training of {name!r}", f"give another {keyword('name')}")
+            )
             if job.force and not job.resume and sweep.begun:
                 _discard(registry, trial_names)
             elif not sweep.begun:
@@ -61,7 +61,7 @@ def run_trials(
                 {**described, **places(job, described), "trials": trials},
                 resume=job.resume and sweep.begun,
                 name=Path(name),
-                elsewhere=BEGIN_AGAIN,
+                elsewhere=begin_again_hint(),
                 force=job.force,
                 given=job.given(),
             )
@@ -70,8 +70,8 @@ def run_trials(
         if processes.is_main:
             if not replaces and name in registry.names():
                 raise UsageError(
-                    f"model {name!r} appeared during the runs, which are kept: `resume` replaces"
-                    " that model"
+                    f"model {name!r} appeared during the runs, which are kept: {keyword('resume')}"
+                    " replaces that model"
                 )
             best = max(runs, key=lambda run: run.chosen_by)
             registry.save(_recorded(best, runs, trials, name), force=replaces)
@@ -118,8 +118,8 @@ def check_free(registry: Registry, trial_names: Sequence[str], name: str) -> Non
     """Refuse models that have the names of trials but are not trials: they would be removed."""
     for taken in sorted(set(trial_names) & set(registry.names())):
         raise UsageError(
-            f"model {taken!r} has the name of a run of {name!r}; give another `name`, or remove the"
-            " model"
+            f"model {taken!r} has the name of a run of {name!r}; give another {keyword('name')}, or"
+            " remove the model"
         )
 
 
@@ -137,7 +137,7 @@ def _discard(registry: Registry, trial_names: Sequence[str]) -> None:
     """Forget the runs and the models of trials that are begun again."""
     for trial_name in trial_names:
         run = RunFolder(registry.run_folder(trial_name))
-        with run.claimed(f"the training of {trial_name!r}", "give another `name`"):
+        with run.claimed(f"the training of {trial_name!r}", f"give another {keyword('name')}"):
             run.discard()
     for trial_name in set(trial_names) & set(registry.names()):
         registry.remove(trial_name)
@@ -152,7 +152,10 @@ def _run_all(
 ) -> list[Trained]:
     finished = set(registry.names())
     runs: list[Trained] = []
-    left = f"`promptcli train --resume {name}` continues the runs, `force` starts them again"
+    left = (
+        f"`promptcli train --resume {name}` continues the runs, {keyword('force')} starts them"
+        " again"
+    )
     with if_stopped(left, instead=True):
         for job, changes in zip(jobs, trials, strict=True):
             assert job.name is not None
@@ -179,3 +182,8 @@ def _recorded(
         records.append({**record, **run.to_dict(), "curve": run.facts["curve"]})
     provenance = {**best.entry.provenance, "trained": {**best.facts, "runs": records}}
     return dataclasses.replace(best.entry, name=name, provenance=provenance)
+
+
+def begin_again_hint() -> str:
+    """Return what a message says to do where a folder holds another search."""
+    return f"{keyword('force')} starts it again, or give another {keyword('name')}"

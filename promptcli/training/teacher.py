@@ -23,7 +23,7 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.encoding import encode_windows
 from promptcli.errors import UsageError
 from promptcli.models.loading import open_model
-from promptcli.notes import note, stage
+from promptcli.notes import keyword, note, stage
 from promptcli.storage.files import atomic_path, sha256
 from promptcli.training.methods.training_settings import ContrastiveSettings, TeacherSettings
 
@@ -148,7 +148,9 @@ def named_vectors(
     is of example i.
     """
     if not name:
-        raise UsageError("which teacher? give `teacher=MODEL`, or a .npy file of vectors")
+        raise UsageError(
+            f"which teacher? give {keyword('teacher', 'MODEL')}, or a .npy file of vectors"
+        )
     if not name.endswith(".npy"):
         sentences = list(dict.fromkeys(itertools.chain.from_iterable(examples.columns)))
         encoder = open_model(name, device=device, dtype="auto", rows=len(sentences))
@@ -194,7 +196,9 @@ _ROWS = 1024  # pairs compared at once with all candidates
 def check_minable(examples: TrainingExamples, source: str) -> None:
     """Refuse examples that are not pairs."""
     if examples.layout not in (PAIRS, TRIPLETS):
-        raise UsageError(f"`mine` needs pairs, columns {', '.join(PAIRS)}; {source} has none")
+        raise UsageError(
+            f"{keyword('mine')} needs pairs, columns {', '.join(PAIRS)}; {source} has none"
+        )
 
 
 def check_negatives(settings: ContrastiveSettings, examples: TrainingExamples, source: str) -> None:
@@ -202,16 +206,19 @@ def check_negatives(settings: ContrastiveSettings, examples: TrainingExamples, s
     has_negatives = examples.layout == TRIPLETS and any(map(any, examples.columns[2:]))
     if settings.hinge_weight and not (has_negatives or settings.mine):
         raise UsageError(
-            f"`hinge_weight` needs hard negatives, columns {', '.join(TRIPLETS)}; {source} has"
-            " none; `mine` finds some for pairs"
+            f"{keyword('hinge_weight')} needs hard negatives, columns {', '.join(TRIPLETS)};"
+            f" {source} has none; {keyword('mine')} finds some for pairs"
         )
     is_guided = settings.mask_false == "guide"
     if is_guided != bool(settings.mask_guide):
-        raise UsageError("`mask_guide` MODEL and `mask_false` guide belong together; give both")
+        raise UsageError(
+            f"{keyword('mask_guide')} MODEL and {keyword('mask_false')} guide belong together; give"
+            " both"
+        )
     if is_guided and examples.layout not in (PAIRS, TRIPLETS):
         raise UsageError(
-            f"`mask_false` guide needs pairs, columns {', '.join(PAIRS)}, and {source} has none: no"
-            " sentence is nearer to another than to itself; give self"
+            f"{keyword('mask_false')} guide needs pairs, columns {', '.join(PAIRS)}, and {source}"
+            " has none: no sentence is nearer to another than to itself; give self"
         )
 
 

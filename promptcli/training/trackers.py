@@ -17,7 +17,7 @@ from accelerate.tracking import (
 )
 
 from promptcli.errors import UsageError, lacking, look_up, one_line
-from promptcli.notes import is_offline, note, warn
+from promptcli.notes import is_offline, keyword, note, warn
 from promptcli.training.watching import DevScore, Watcher
 
 _PROJECT = "promptcli"  #: of trackers that put runs into projects
@@ -82,14 +82,14 @@ def check_trackers(names: Sequence[str]) -> None:
         kind = look_up("tracker", name, TRACKERS)
         if lacking(kind.package):
             raise UsageError(
-                f"`report_to` {name} needs {kind.package}, not installed here:"
-                f" pip install {kind.package}"
+                f"{keyword('report_to')} {name} needs {kind.package}, not installed here: pip"
+                f" install {kind.package}"
             )
         if is_offline() and not kind.only_files:
             local = [row for row, of_row in TRACKERS.items() if of_row.only_files]
             raise UsageError(
-                f"`report_to` {name} uses the network, which `offline` forbids; without it:"
-                f" {', '.join(local)}"
+                f"{keyword('report_to')} {name} uses the network, which {keyword('offline')}"
+                f" forbids; without it: {', '.join(local)}"
             )
 
 
@@ -126,7 +126,8 @@ class Trackers(Watcher):
         except Exception as error:  # each tracker raises its own classes
             reason = one_line(f"{type(error).__name__}: {error}", 200)
             raise UsageError(
-                f"`report_to` {name} did not start: {reason}; log in to {name}, or leave it out"
+                f"{keyword('report_to')} {name} did not start: {reason}; log in to {name}, or leave"
+                " it out"
             ) from None
 
     def on_step(self, step: int, figures: Mapping[str, float]) -> None:

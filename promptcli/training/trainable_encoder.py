@@ -27,6 +27,7 @@ from promptcli.encoder.template import Template
 from promptcli.encoder.transforms.heads import KINDS, start_projection
 from promptcli.errors import UsageError
 from promptcli.grammar import PlainTransformSpec, parse_pooling, parse_prompt
+from promptcli.notes import keyword
 from promptcli.recipe import Recipe
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import (
@@ -106,7 +107,8 @@ class TrainableEncoder(nn.Module):
         if isinstance(settings, MaskedLMSettings) and settings.mlm_weight:
             if backbone.tokenizer.mask is None:
                 raise UsageError(
-                    f"`mlm_weight`: backbone {backbone.name!r} has no mask token; leave it out"
+                    f"{keyword('mlm_weight')}: backbone {backbone.name!r} has no mask token; leave"
+                    " it out"
                 )
             self.mlm_head = backbone.new_head().requires_grad_(settings.mlm_head == "trained")
         #: sum of a step's losses, their number

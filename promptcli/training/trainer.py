@@ -32,7 +32,7 @@ from promptcli.encoder.prefetching import prefetch
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
 from promptcli.evaluation.evaluator import spearman_on
-from promptcli.notes import Advance, describe, note, note_counts, stage
+from promptcli.notes import Advance, describe, keyword, note, note_counts, stage
 from promptcli.storage.files import atomic_path
 from promptcli.storage.interrupts import interrupts_wait
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
@@ -293,7 +293,7 @@ class Trainer:
             distinct = {id(of_view): len(of_view) for _, of_view in sides}
             texts += sum(distinct.values())
             cut += self.learner.cut_texts(sides)
-        limit = f"{self.settings.max_length} tokens (`max_length`)"
+        limit = f"{self.settings.max_length} tokens ({keyword('max_length')})"
         note_counts(texts, blank=0, truncated=cut, limit=limit)
 
     @property
@@ -388,7 +388,8 @@ class Trainer:
         loss, norm = figures.tolist()
         if not math.isfinite(loss):
             raise PromptcliError(
-                f"the loss at step {step + 1} is not a number; try a lower `learning_rate`"
+                f"the loss at step {step + 1} is not a number; try a lower"
+                f" {keyword('learning_rate')}"
             )
         self._losses.append(loss)
         self._advance(1)
@@ -425,13 +426,13 @@ class Trainer:
             tokens = learner.chunk_tokens // 2
             if processes.number > 1:  # no retry alone: the others are waiting for its vectors
                 raise OutOfMemoryError(
-                    f"{problem} in process {processes.index}; give all `gradient_caching`,"
-                    f" `chunk_tokens` {tokens}"
+                    f"{problem} in process {processes.index}; give all"
+                    f" {keyword('gradient_caching')}, {keyword('chunk_tokens')} {tokens}"
                 )
             if tokens < _LEAST_TOKENS:
                 raise OutOfMemoryError(
                     f"{problem} even with {learner.chunk_tokens} tokens a pass; take a smaller"
-                    " `batch_size`"
+                    f" {keyword('batch_size')}"
                 )
             learner.caching = True
             learner.chunk_tokens = tokens
@@ -482,7 +483,7 @@ class Trainer:
             gigabytes = 16 * count / 1e9
             raise OutOfMemoryError(
                 f"out of memory: {count:,} parameters learn, {gigabytes:.1f} GB with gradients and"
-                " moments; take a smaller `backbone`, or a method such as dcpcse"
+                f" moments; take a smaller {keyword('backbone')}, or a method such as dcpcse"
             ) from None
 
     def _is_scored(self, done: int) -> bool:

@@ -25,13 +25,13 @@ from promptcli.errors import (
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.models.registry import Registry
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 from promptcli.settings import settings_typed
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training.processes import Processes
 from promptcli.training.ranges import Range, Space
 from promptcli.training.run import Trained, TrainingPlan
-from promptcli.training.sweep import BEGIN_AGAIN, check_free, places
+from promptcli.training.sweep import begin_again_hint, check_free, places
 from promptcli.training.train_arguments import Setting
 from promptcli.training.watching import DevScore, Watcher
 
@@ -115,7 +115,7 @@ def search_settings(job: TrainingPlan, space: Space, count: int, name: str) -> S
         )
     folder = RunFolder(registry.run_folder(f"{name}.sweep"))
     with RunFolder(registry.run_folder(name)).claimed(
-        f"the training of {name!r}", "give another `name`"
+        f"the training of {name!r}", f"give another {keyword('name')}"
     ):
         if job.force and not job.resume and folder.begun:
             _discard_trials(registry, name)
@@ -126,7 +126,7 @@ def search_settings(job: TrainingPlan, space: Space, count: int, name: str) -> S
             {**described, **places(job, described), "space": written},
             resume=job.resume and folder.begun,
             name=Path(name),
-            elsewhere=BEGIN_AGAIN,
+            elsewhere=begin_again_hint(),
             force=job.force,
             given={**job.given(), "count": count},
         )
@@ -146,8 +146,8 @@ def search_settings(job: TrainingPlan, space: Space, count: int, name: str) -> S
             raise PromptcliError(f"no trial of {name!r} finished: {trials[-1].reason}")
         if not replaces and name in registry.names():
             raise UsageError(
-                f"model {name!r} appeared during the search, which is kept: `resume` replaces that"
-                " model"
+                f"model {name!r} appeared during the search, which is kept: {keyword('resume')}"
+                " replaces that model"
             )
         trained = Trained(registry.load(_trial_name(name, best)))
         registry.save(_recorded(trained, trials, best, name), force=replaces)
@@ -166,8 +166,8 @@ def ended_search(best: Trained) -> SettingsSearch:
         trials.append(Trial(row["changes"], row["state"], curve, {}))
     if not trials:
         raise UsageError(
-            f"model {best.entry.name!r} is not of a search; `force` trains it again, or give"
-            " another `name`"
+            f"model {best.entry.name!r} is not of a search; {keyword('force')} trains it again, or"
+            f" give another {keyword('name')}"
         )
     chosen = next(run["changes"] for run in facts["runs"] if run["chosen"])
     return SettingsSearch(best, trials, [trial.changes for trial in trials].index(chosen))
@@ -266,7 +266,8 @@ def _run_next(
                 watchers=(*job.watchers, _Pruning(trial, reported)),
             )
             left = (
-                f"`promptcli train --resume {name}` continues the search, `force` starts it again"
+                f"`promptcli train --resume {name}` continues the search, {keyword('force')} starts"
+                " it again"
             )
             with if_stopped(left, instead=True):
                 trained = of_trial.carry_out(processes)

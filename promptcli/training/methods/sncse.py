@@ -5,6 +5,7 @@ near, but not as near as the positive.
 from dataclasses import dataclass
 
 from promptcli.errors import UsageError
+from promptcli.notes import keyword
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import (
     ContrastiveSettings,
@@ -32,8 +33,8 @@ class SNCSESettings(TemplateSettings, ContrastiveSettings):
         if self.hinge_weight or self.mine:
             given = "hinge_weight" if self.hinge_weight else "mine"
             raise UsageError(
-                f"`{given}` needs hard negatives, and the third sentence of sncse is a soft one;"
-                " leave it out, or take promcse"
+                f"{keyword(given)} needs hard negatives, and the third sentence of sncse is a soft"
+                " one; leave it out, or take promcse"
             )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from promptcli.errors import UsageError
+from promptcli.notes import keyword
 from promptcli.settings import check_bounds
 from promptcli.settings import setting as setting  # for the methods
 
@@ -192,7 +193,9 @@ class ContrastiveSettings(TemperatureSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not all(width.isdecimal() and int(width) for width in self.dims.split(",") if self.dims):
-            raise UsageError(f"`dims` {self.dims!r} is not allowed; give widths, e.g. 256,128,64")
+            raise UsageError(
+                f"{keyword('dims')} {self.dims!r} is not allowed; give widths, e.g. 256,128,64"
+            )
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -214,7 +217,8 @@ class TemplateSettings(TrainingSettings):
         count = len(changes.get("template", ()))
         if count > self.most_templates:
             raise UsageError(
-                f"`template` is given {count} times; there are {self.most_templates} views"
+                f"{keyword('template')} is given {count} times; there are {self.most_templates}"
+                " views"
             )
         return super().replace(**changes)
 
@@ -314,7 +318,10 @@ class TeacherSettings(TrainingSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.second_weight != _EQUAL and not self.second_teacher:
-            raise UsageError("`second_weight` needs `second_teacher`, another model; give both")
+            raise UsageError(
+                f"{keyword('second_weight')} needs {keyword('second_teacher')}, another model; give"
+                " both"
+            )
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
+from promptcli.notes import keyword
 from promptcli.training.methods.distill import DistillSettings
 from promptcli.training.objectives.contrastive import (
     contrastive_loss,
@@ -45,7 +46,8 @@ class Distillation(Objective[DistillSettings]):
         super().__init__(settings, encoder, generator)
         if settings.temperature_rate and not settings.contrastive_weight:
             raise UsageError(
-                "`temperature_rate` needs a contrastive loss; give `contrastive_weight`, too"
+                f"{keyword('temperature_rate')} needs a contrastive loss; give"
+                f" {keyword('contrastive_weight')}, too"
             )
         self.similarity: Similarity = Similarity.of(settings, encoder.backbone.device)
         self.teacher = teacher_of(encoder.models, settings)
@@ -61,8 +63,8 @@ class Distillation(Objective[DistillSettings]):
     ) -> TrainingExamples:
         if settings.contrastive_weight and not examples.supervised:
             raise UsageError(
-                "`contrastive_weight` needs pairs or triplets (sent0, sent1, hard_neg); leave"
-                " it out"
+                f"{keyword('contrastive_weight')} needs pairs or triplets (sent0, sent1, hard_neg);"
+                " leave it out"
             )
         return examples
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.sources import TrainingExamples
 from promptcli.errors import UsageError
+from promptcli.notes import keyword
 from promptcli.training.methods.training_settings import TemperatureSettings, TrainingSettings
 from promptcli.training.objectives.similarity import Similarity
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
@@ -41,7 +42,8 @@ class Objective(nn.Module, Generic[Settings]):
         widths: tuple[int, ...] = getattr(settings, "widths", ())
         if any(width > full for width in widths):
             raise UsageError(
-                f"`dims` {widths[0]} is too large: {encoder.backbone.name!r} has {full} dimensions"
+                f"{keyword('dims')} {widths[0]} is too large: {encoder.backbone.name!r} has {full}"
+                " dimensions"
             )
         self._widths = [width for width in widths if width < full]
 
