@@ -135,7 +135,7 @@ def main() -> None:
 
 def write_guides(folder: Path) -> None:
     """Write the guides, wrapped, into a folder."""
-    for guide in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for guide in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         if guide.name not in GENERATED:
             (folder / guide.name).write_text(
                 wrapped(guide.read_text(encoding="utf-8")), encoding="utf-8"

@@ -22,6 +22,7 @@ PAGES = (
     "SECURITY.md",
     "benchmarks/README.md",
     "docs/*.md",
+    "docs/plugins/*.md",
     "promptcli/shipped/*/README.md",
 )
 PICTURES = ("docs/pictures/*.png", "results/*.png")

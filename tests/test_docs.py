@@ -39,7 +39,7 @@ from tests.tiny_causal import save_tiny_causal
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 MADE = ("cli.md", "log.md", "results.md")
-GUIDES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in MADE)
+GUIDES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in MADE)
 #: Their snippets are run one by one in test_snippets.py, each where its library is installed.
 OF_OTHER_LIBRARIES = ("interop.md",)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
@@ -473,7 +473,7 @@ def test_the_readme_names_what_there_is():
 def test_links_lead_somewhere():
     for page in [
         *ROOT.glob("*.md"),
-        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "benchmarks").glob("*.md"),
     ]:
         for link in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
@@ -489,7 +489,11 @@ def anchors(page):
 
 
 def test_anchors_lead_to_a_heading():
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+    pages = [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "benchmarks").glob("*.md"),
+    ]
     for page in pages:
         for name, anchor in re.findall(
             r"\]\(([^):#]*)#([^)]+)\)", page.read_text(encoding="utf-8")
