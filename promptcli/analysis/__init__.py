@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.errors import NotFoundError, UsageError, look_up, unknown
 from promptcli.jobs import Job, argument, function_of, option
+from promptcli.notes import keyword
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ class AnalyzeJob(Job["Found | dict[Label, Found]"]):
             elif analysis.coloured:
                 content, values["values"] = _coloured(on, self.color, self.text_field)
             else:
-                raise UsageError(f"`color` is of map, not of {self.name}; leave it out")
+                raise UsageError(f"{keyword('color')} is of map, not of {self.name}; leave it out")
             corpus = values.get("corpus")
             if isinstance(corpus, str):
                 values["corpus"] = fitting_sentences(corpus)
@@ -245,16 +246,18 @@ def _coloured(
 
     if isinstance(on, str | Path):
         if not isinstance(color, str):
-            raise UsageError("of a file, `color` is the name of a column")
+            raise UsageError(f"of a file, {keyword('color')} is the name of a column")
         return sentences_with_column(str(on), color, text_field=text_field)
     sentences = list(on)
     if isinstance(color, str):
         raise UsageError(
-            f"`color` {color!r} is a column of a file; of sentences it is a value for each"
+            f"{keyword('color')} {color!r} is a column of a file; of sentences it is a value for"
+            " each"
         )
     if len(color) != len(sentences):
         raise UsageError(
-            f"`color` has {len(color):,} values for {len(sentences):,} sentences; give one for each"
+            f"{keyword('color')} has {len(color):,} values for {len(sentences):,} sentences; give"
+            " one for each"
         )
     return sentences, ["" if value is None else str(value) for value in color]
 

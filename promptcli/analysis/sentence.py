@@ -22,7 +22,7 @@ from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.pooling.tfidf import fit_idf
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
-from promptcli.notes import Advance, note, stage
+from promptcli.notes import Advance, keyword, note, stage
 from promptcli.recipe import Recipe
 
 
@@ -76,7 +76,9 @@ def corpus_idf(encoder: TorchEncoder, corpus: Sequence[str]) -> NDArray[np.float
     """Return idf (v,), counted on the encoder's inputs of the sentences that are not empty."""
     texts = [sentence for sentence in corpus if sentence.strip()]
     if not texts:
-        raise UsageError("`corpus` has no sentence to count idf on; give a file, or demo")
+        raise UsageError(
+            f"{keyword('corpus')} has no sentence to count idf on; give a file, or demo"
+        )
     idf: NDArray[np.float32] = fit_idf(
         encoder.inputs(texts).rows, len(encoder.backbone.token_rows)
     ).numpy()

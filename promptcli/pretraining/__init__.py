@@ -10,7 +10,7 @@ from pathlib import Path
 
 from promptcli.errors import UsageError, unknown
 from promptcli.jobs import REQUIRED, Job, argument, function_of, option
-from promptcli.notes import without_network
+from promptcli.notes import keyword, without_network
 from promptcli.pretraining.plan import BAGS, Plan
 
 Setting = str | int | float | bool  #: a value of a setting
@@ -110,13 +110,13 @@ class PretrainJob(Job[Pretrained]):
                 if name not in known:
                     raise unknown("setting", name, known)
             if not self.settings.get("tokens"):
-                raise UsageError("give the budget of the run: `tokens` N")
+                raise UsageError(f"give the budget of the run: {keyword('tokens')} N")
             begun = None
             if self.start:
                 begun = Start.open(self.start)
             plan = Plan(**self.settings)  # type: ignore[arg-type]
             if self.templates and plan.objective != BAGS:
-                raise UsageError(f"`templates` needs `objective` {BAGS}")
+                raise UsageError(f"{keyword('templates')} needs {keyword('objective')} {BAGS}")
             taught = None
             if plan.objective == BAGS:
                 taught = Path(self.templates or DEFAULT_TEMPLATES)

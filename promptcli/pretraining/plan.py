@@ -7,6 +7,7 @@ import itertools
 from dataclasses import dataclass
 
 from promptcli.errors import UsageError
+from promptcli.notes import keyword
 from promptcli.settings import check_bounds, setting
 
 #: aims of chunk lengths, [CLS] and [SEP] not counted; one is drawn for each
@@ -91,13 +92,16 @@ class Plan:
         if not self.heads:
             object.__setattr__(self, "heads", max(1, self.width // _HEAD_WIDTH))
         if self.width % self.heads:
-            raise UsageError(f"`width` {self.width} is not a multiple of `heads` {self.heads}")
+            raise UsageError(
+                f"{keyword('width')} {self.width} is not a multiple of {keyword('heads')}"
+                f" {self.heads}"
+            )
         if self.objective != BAGS and self.templated != Plan.templated:
-            raise UsageError(f"`templated` needs `objective` {BAGS}")
+            raise UsageError(f"{keyword('templated')} needs {keyword('objective')} {BAGS}")
         if self.batch_tokens < self.positions:
             raise UsageError(
-                f"`batch_tokens` {self.batch_tokens} is less than `positions` {self.positions};"
-                " give more"
+                f"{keyword('batch_tokens')} {self.batch_tokens} is less than {keyword('positions')}"
+                f" {self.positions}; give more"
             )
 
     @property

@@ -17,7 +17,7 @@ from promptcli import __version__
 from promptcli.backbones.devices import choose_device
 from promptcli.backbones.vocabulary import save_tokenizer
 from promptcli.errors import UsageError, if_stopped
-from promptcli.notes import note, stage
+from promptcli.notes import keyword, note, stage
 from promptcli.pretraining.batches import LONGEST_LINE, read_templates
 from promptcli.pretraining.corpus import Corpus, CorpusFile, make_corpus, make_vocabulary
 from promptcli.pretraining.plan import BAGS, Plan
@@ -45,13 +45,15 @@ class PretrainingRun:
         device = choose_device(device)
         work = RunFolder(self.output / "work", "plan.json")
         self._check_output(work, resume)
-        with work.claimed(f"the pre-training of {self.output}", "give another `output`"):
+        with work.claimed(
+            f"the pre-training of {self.output}", f"give another {keyword('output')}"
+        ):
             return self._run(work, device, command=command, resume=resume)
 
     def _run(
         self, folder: RunFolder, device: str, *, command: str, resume: bool
     ) -> dict[str, object]:
-        elsewhere = "delete it, or give another `output`"
+        elsewhere = f"delete it, or give another {keyword('output')}"
         folder.open(
             dataclasses.asdict(self.plan), resume=resume, name=self.output, elsewhere=elsewhere
         )
@@ -62,7 +64,7 @@ class PretrainingRun:
         if self.start:
             self.start.load(trainer.parameters)
         with (
-            if_stopped("`resume` continues the run from its last checkpoint"),
+            if_stopped(f"{keyword('resume')} continues the run from its last checkpoint"),
             stage("pretrain", self.plan.tokens) as advance,
         ):
             position = trainer.train(corpus, work / "state.safetensors", log, advance)
@@ -71,14 +73,16 @@ class PretrainingRun:
     def _check_output(self, work: RunFolder, resume: bool) -> None:
         output = self.output
         if resume and not work.begun:
-            raise UsageError(f"no unfinished run in {output}; leave out `resume` to start one")
+            raise UsageError(
+                f"no unfinished run in {output}; leave out {keyword('resume')} to start one"
+            )
         if not resume and (output / _CARD).is_file():
-            raise UsageError(f"{output} holds a model; give another `output`")
+            raise UsageError(f"{output} holds a model; give another {keyword('output')}")
         if not resume and not work.begun and output.exists():
             if not output.is_dir() or any(
                 path not in (work.folder, work.lock) for path in output.iterdir()
             ):
-                raise UsageError(f"{output} is not empty; give another `output`")
+                raise UsageError(f"{output} is not empty; give another {keyword('output')}")
 
     def _prepare(self, work: Path) -> tuple[Corpus, Tensor | None]:
         """Return the tokenised corpus, and the start vectors of a run that starts from no model."""
@@ -91,7 +95,7 @@ class PretrainingRun:
             templates = ()
         corpus = make_corpus(work, self.files, vocabulary, templates)
         if len(corpus.tokens) < self.plan.batch_tokens:
-            batch = f"fewer than one batch (`batch_tokens` {self.plan.batch_tokens})"
+            batch = f"fewer than one batch ({keyword('batch_tokens')} {self.plan.batch_tokens})"
             raise UsageError(
                 f"the corpus has {len(corpus.tokens):,} tokens, {batch}; give more text"
             )

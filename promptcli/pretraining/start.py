@@ -23,6 +23,7 @@ from promptcli.backbones.checking import read_config
 from promptcli.backbones.locating import locate, weight_files
 from promptcli.backbones.vocabulary import SPECIALS
 from promptcli.errors import UsageError
+from promptcli.notes import keyword
 from promptcli.pretraining.corpus import Corpus, damage_named
 from promptcli.pretraining.plan import Plan
 from promptcli.storage.files import atomic_path, sha256
@@ -75,7 +76,7 @@ class Start:
 
     def _other(self) -> UsageError:
         made = "not a BERT made by `promptcli pretrain`; give `mini-bert` or a folder of one"
-        return UsageError(f"`start` {self.name}: {made}")
+        return UsageError(f"{keyword('start')} {self.name}: {made}")
 
     def _weights(self) -> list[Path]:
         return weight_files(f"backbone {self.name!r}", self.folder)
@@ -90,8 +91,8 @@ class Start:
                 default = getattr(Plan, field)
             if asked not in (value, default):
                 raise UsageError(
-                    f"`{field}={asked}` does not go with `start` {self.name} ({value}); leave"
-                    " it out"
+                    f"{keyword(field, asked)} does not go with {keyword('start')} {self.name}"
+                    f" ({value}); leave it out"
                 )
         return dataclasses.replace(
             wanted, **self.shape, begun_from=" ".join(map(sha256, self._weights()))
@@ -106,7 +107,7 @@ class Start:
         """Set the parameters to its weights."""
         stored: dict[str, Tensor] = {}
         for path in self._weights():
-            stored |= load_tensors(path, hint="take another `start`", error=UsageError)
+            stored |= load_tensors(path, hint=f"take another {keyword('start')}", error=UsageError)
         with torch.no_grad():
             for field, parameter in parameters.items():
                 if field not in stored or stored[field].shape != parameter.shape:

@@ -15,7 +15,7 @@ from promptcli.backbones.language_models import MaskedLM
 from promptcli.encoder.batching import LateFigures
 from promptcli.encoder.prefetching import prefetch
 from promptcli.errors import OutOfMemoryError, PromptcliError, is_out_of_memory
-from promptcli.notes import Advance, describe
+from promptcli.notes import Advance, describe, keyword
 from promptcli.pretraining.batches import MaskedBatch, Step, predict_words, steps
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import Plan
@@ -126,7 +126,7 @@ class Pretrainer:
             if not is_out_of_memory(error):
                 raise
             raise OutOfMemoryError(
-                f"out of memory on {self.device}; give a lower `batch_tokens`"
+                f"out of memory on {self.device}; give a lower {keyword('batch_tokens')}"
             ) from None
         predictions = torch.full_like(loss, len(batch.gold), requires_grad=False)
         return torch.stack([loss.detach(), right.float(), predictions])
@@ -144,7 +144,8 @@ class Pretrainer:
         loss, right, predictions = figures.tolist()
         if not math.isfinite(loss):
             raise PromptcliError(
-                f"the loss at step {step.number + 1} is not a number; try a lower `learning_rate`"
+                f"the loss at step {step.number + 1} is not a number; try a lower"
+                f" {keyword('learning_rate')}"
             )
         self._sums += (loss * predictions, right, predictions)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from promptcli.data.senteval import tasks_from
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.jobs import Job, argument, function_of, option
-from promptcli.notes import without_network
+from promptcli.notes import keyword, without_network
 from promptcli.recipe import Choice
 from promptcli.reproducing.published import Texts, published_tables
 
@@ -104,14 +104,18 @@ class ReproduceJob(Job[Iterator[Reproduction]]):
 
         if self.seeds > 1 and not self.train:
             raise UsageError(
-                f"`seeds` {self.seeds} is for rows that are trained; give `train`, too"
+                f"{keyword('seeds')} {self.seeds} is for rows that are trained; give"
+                f" {keyword('train')}, too"
             )
         if self.settings and not self.train:
-            raise UsageError("`settings` are of rows that are trained; give `train`, too")
+            raise UsageError(
+                f"{keyword('settings')} are of rows that are trained; give {keyword('train')}, too"
+            )
         choice = _choice(self.backbone)
         if self.head is not None and self.paper and choice.model is None:
             raise UsageError(
-                "`head` is of one backbone, and `paper` measures several; give `backbone`, too"
+                f"{keyword('head')} is of one backbone, and {keyword('paper')} measures several;"
+                f" give {keyword('backbone')}, too"
             )
         known_head = None
         if self.head is not None:
@@ -201,7 +205,8 @@ def _check_settings(settings: Mapping[str, Any], tables: "Sequence[PublishedTabl
         if not any(name in vars(method.small) for method in methods.values()):
             trained = ", ".join(methods) or "none"
             raise UsageError(
-                f"`settings` {name.replace('_', '-')}: no method trained here has it ({trained})"
+                f"{keyword('settings')} {name.replace('_', '-')}: no method trained here has it"
+                f" ({trained})"
             )
 
 

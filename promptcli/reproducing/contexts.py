@@ -21,6 +21,7 @@ from promptcli.data.tasks import STSTask, load_tasks, task_names
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.grammar import parse_ditto
 from promptcli.models.loading import open_registry
+from promptcli.notes import keyword
 from promptcli.recipe import Choice
 from promptcli.reproducing.published import Texts, short_name
 from promptcli.settings import home_folder
@@ -126,7 +127,7 @@ class MeasurementContext:
         """Return the training data of a kind in ``EXAMPLES``."""
         source = getattr(self.texts, kind)
         layouts, columns = EXAMPLES[kind]
-        needed = f"rows trained on `{kind}` need a file with {columns}"
+        needed = f"rows trained on {keyword(kind)} need a file with {columns}"
         if source is None:
             raise UsageError(needed)
         if kind not in self._examples:
@@ -253,20 +254,22 @@ def head_of(text: str, backbone: str) -> str:
     if text not in registry.names():
         models = ", ".join(registry.names())
         raise NotFoundError(
-            f"`head` {text!r} is neither LAYER-HEAD, e.g. 1-9, nor a model; there are: {models}"
+            f"{keyword('head')} {text!r} is neither LAYER-HEAD, e.g. 1-9, nor a model; there are:"
+            f" {models}"
         )
     card = registry.card(text)
     recipe = card.recipe
     read = parse_ditto(recipe.pooling)
     if read is None:
         raise UsageError(
-            f"`head`: model {text!r} reads {recipe.pooling}, no head; `promptcli ditto-search"
-            " --name NAME` saves one"
+            f"{keyword('head')}: model {text!r} reads {recipe.pooling}, no head; `promptcli"
+            " ditto-search --name NAME` saves one"
         )
     weights = card.provenance.get("weights_sha256")
     if recipe.backbone != backbone and (weights is None or weights != _weights(backbone)):
         raise UsageError(
-            f"`head`: model {text!r} is on {recipe.backbone}; give `backbone` {recipe.backbone}"
+            f"{keyword('head')}: model {text!r} is on {recipe.backbone}; give {keyword('backbone')}"
+            f" {recipe.backbone}"
         )
     return str(read.head)
 

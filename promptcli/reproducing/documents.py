@@ -10,6 +10,7 @@ import promptcli
 from promptcli.backbones.names import words_only
 from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.evaluation import statistics
+from promptcli.notes import keyword
 from promptcli.reproducing.contexts import PROTOCOL, MeasurementContext
 from promptcli.reproducing.measures import (
     COLUMNS,
@@ -130,7 +131,7 @@ def _reason_of_row(
 def _reason_of_column(column: str, context: MeasurementContext) -> str | None:
     """Return why a column cannot be measured for any row, if so."""
     if column in EXTREMES and len(context.seeds) < 2:
-        return "several runs: ask for them by `train` and `seeds`"
+        return f"several runs: ask for them by {keyword('train')} and {keyword('seeds')}"
     measure = MEASURE_OF[column]
     if MEASURES[measure].run is None:
         return "no figure"

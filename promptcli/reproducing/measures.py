@@ -25,6 +25,7 @@ from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.classifier import DECAYS, FULL, HELD_OUT, SEED
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.scores import Label
+from promptcli.notes import keyword
 from promptcli.reproducing.contexts import MeasureData, MeasurementContext
 from promptcli.reproducing.published import (
     PublishedRow,
@@ -104,7 +105,9 @@ def measure_sts(
 def transfer_data(context: MeasurementContext) -> MeasureData:
     """Return the tasks of the data folder; ``content`` is the list of those that can be scored."""
     if context.data_dir is None:
-        why = "it is read from a folder; give `data_dir` FOLDER, SentEval's `downstream`"
+        why = (
+            f"it is read from a folder; give {keyword('data_dir')} FOLDER, SentEval's `downstream`"
+        )
         return MeasureData(missing=dict.fromkeys(TRANSFER_TASKS, why))
     loaded = load_transfer(context.data_dir, TRANSFER_TASKS)
     data = MeasureData({}, dict(loaded.missing), [])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from promptcli.errors import NotFoundError
+from promptcli.notes import keyword
 from promptcli.reproducing.documents import grouped
 from promptcli.reproducing.measures import COLUMNS, EXTREMES
 from promptcli.reproducing.published import PublishedTable, published_tables
@@ -514,7 +515,8 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     documents = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
     if not documents:
         raise NotFoundError(
-            f"no result in {str(folder)!r}; `promptcli reproduce all` makes them, or give `output`"
+            f"no result in {str(folder)!r}; `promptcli reproduce all` makes them, or give"
+            f" {keyword('output')}"
         )
     order = list(published_tables())
 

@@ -17,6 +17,7 @@ from promptcli.encoder.encoder import TorchEncoder, make_encoder, tuned_weights
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.grammar import parse_pooling, split_name
+from promptcli.notes import keyword
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.reproducing.contexts import EXAMPLES, MeasurementContext
 from promptcli.reproducing.published import PublishedRow, short_name
@@ -433,7 +434,8 @@ def _missing_head(row: PublishedRow, context: MeasurementContext) -> str | None:
         return None
     name = context.backbone.name
     return (
-        f"needs a head: give `head`; `promptcli ditto-search --model {shlex.quote(name)}` finds one"
+        f"needs a head: give {keyword('head')}; `promptcli ditto-search --model"
+        f" {shlex.quote(name)}` finds one"
     )
 
 

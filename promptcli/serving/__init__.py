@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from promptcli.errors import PromptcliError, UsageError, require
 from promptcli.jobs import Job, argument, function_of, option
-from promptcli.notes import note
+from promptcli.notes import keyword, note
 from promptcli.recipe import Choice
 from promptcli.serving.settings import ServeSettings
 from promptcli.serving.worker import Worker
@@ -198,7 +198,9 @@ def _listen(settings: ServeSettings) -> socket.socket:
     except (OSError, ValueError) as error:  # ValueError: not a host name
         reason = getattr(error, "strerror", None) or "not a host name"
         message = f"cannot listen on {settings.host[:80]} port {settings.port}: {reason}"
-        raise PromptcliError(f"{message}; give another `port` (0: a free one) or `host`") from None
+        raise PromptcliError(
+            f"{message}; give another {keyword('port')} (0: a free one) or {keyword('host')}"
+        ) from None
 
 
 def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":

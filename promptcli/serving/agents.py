@@ -25,7 +25,7 @@ from promptcli.errors import PromptcliError, did_you_mean, one_line
 from promptcli.index.column_types import columns_of
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.stored import Stamp
-from promptcli.notes import warn
+from promptcli.notes import keywords_typed, warn
 from promptcli.serving.worker import Worker
 from promptcli.storage.typed_documents import shorten
 
@@ -171,7 +171,8 @@ class Tools:
             if left.is_set():
                 raise _Cancelled
 
-        context = contextvars.copy_context()
+        with keywords_typed({}):  # an agent reads the messages
+            context = contextvars.copy_context()
         try:
             return await asyncio.wrap_future(self._thread.submit(context.run, work, go_on))
         except (PromptcliError, OSError) as error:

@@ -35,7 +35,7 @@ from promptcli.errors import NotFoundError, UsageError, short_line
 from promptcli.index.array_rows import Mask
 from promptcli.index.basics import reaches
 from promptcli.index.vector_index import VectorIndex
-from promptcli.notes import warn
+from promptcli.notes import keywords_typed, warn
 from promptcli.serving.service import HELD, RequestError, Service
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
@@ -444,7 +444,8 @@ class _Guard:
         try:
             refusal = self._refusal(scope)
             if refusal is None:
-                await self._app(scope, receive, sending)
+                with keywords_typed({}):  # a client reads the messages
+                    await self._app(scope, receive, sending)
             else:
                 await (await _error(Request(scope), refusal))(scope, receive, sending)
         except asyncio.CancelledError:

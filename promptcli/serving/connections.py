@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from promptcli.notes import warn
+from promptcli.notes import keyword, warn
 from promptcli.serving.service import Service
 
 #: Seconds in which the head of a request must arrive, after the connection or the answer before.
@@ -63,7 +63,7 @@ class Connections(ServerState):
         """Log once that connections are closed."""
         if not self._warned:
             self._warned = True
-            cure = "raise `max_connections`, or the limit of descriptors (`ulimit -n`)"
+            cure = f"raise {keyword('max_connections')}, or the limit of descriptors (`ulimit -n`)"
             warn(
                 f"{why}; those that have waited longest for a request are closed, without further"
                 f" lines; {cure}"

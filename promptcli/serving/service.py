@@ -24,7 +24,7 @@ from promptcli.errors import PromptcliError, one_line
 from promptcli.index.factory import faiss
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.stored import Stamp
-from promptcli.notes import warn
+from promptcli.notes import keyword, warn
 from promptcli.recipe import ROLES
 from promptcli.serving.metrics import Metrics
 from promptcli.serving.settings import ServeSettings
@@ -187,7 +187,7 @@ def _hand_out(encoded: Encoded, jobs: Sequence[_Job]) -> None:
                 job.result.set_result(joined)
             else:
                 job.result.set_exception(
-                    PromptcliError("a vector is not finite; try `dtype` float32")
+                    PromptcliError(f"a vector is not finite; try {keyword('dtype')} float32")
                 )
 
 
