@@ -120,12 +120,10 @@ class NamedPromptSpec(NamedSpec, PromptSpec):
     """A prompt that is more than words: ``NAME:ARGUMENT``."""
 
 
-@value
-class AddedSpec(NamedPromptSpec):
-    """``NAME:TEXT``: a prompt that a package adds."""
+class NamedTemplateSpec(NamedPromptSpec):
+    """``NAME:TEMPLATE``: a prompt that is one template, and more."""
 
-    name: str
-    text: str
+    text: str  #: the template
 
     @property
     def argument(self) -> str:
@@ -134,6 +132,14 @@ class AddedSpec(NamedPromptSpec):
     @property
     def templates(self) -> tuple[str, ...]:
         return (self.text,)
+
+
+@value
+class AddedSpec(NamedTemplateSpec):
+    """``NAME:TEXT``: a prompt that a package adds."""
+
+    name: str
+    text: str
 
 
 @value
@@ -166,19 +172,11 @@ class DeepPrefixSpec(NamedPromptSpec):
 
 
 @value
-class SoftTemplateSpec(NamedPromptSpec):
+class SoftTemplateSpec(NamedTemplateSpec):
     """``soft-template:TEMPLATE``: a template whose words are learned vectors."""
 
     name = "soft-template"
     text: str
-
-    @property
-    def argument(self) -> str:
-        return self.text
-
-    @property
-    def templates(self) -> tuple[str, ...]:
-        return (self.text,)
 
 
 @value
@@ -189,7 +187,7 @@ class SoftTemplateLookupSpec(SoftTemplateSpec):
 
 
 @value
-class TokenPrependingSpec(NamedPromptSpec):
+class TokenPrependingSpec(NamedTemplateSpec):
     """``token-prepending:[START-EXIT:]TEMPLATE``, layers START <= l < EXIT, from 0."""
 
     name = "token-prepending"
@@ -200,16 +198,12 @@ class TokenPrependingSpec(NamedPromptSpec):
     def argument(self) -> str:
         return self.text if self.layers is None else f"{self.layers}:{self.text}"
 
-    @property
-    def templates(self) -> tuple[str, ...]:
-        return (self.text,)
-
     @classmethod
     def parse(cls, argument: str) -> "TokenPrependingSpec":
-        match = re.fullmatch(f"{_PAIR}:(.*)", argument, re.DOTALL)
-        if match is None:
-            return cls(None, argument)
-        return cls(LayerRange(int(match[1]), int(match[2])), match[3])
+        layers, template = _split_settings(argument, _PAIR)
+        if layers is None:
+            return cls(None, template)
+        return cls(LayerRange(int(layers[1]), int(layers[2])), template)
 
 
 @value
@@ -224,7 +218,7 @@ class Rerouted:
 
 
 @value
-class KVSpec(NamedPromptSpec):
+class KVSpec(NamedTemplateSpec):
     """``kv:[START-EXIT;BIAS:]TEMPLATE``."""
 
     name = "kv"
@@ -235,17 +229,13 @@ class KVSpec(NamedPromptSpec):
     def argument(self) -> str:
         return self.text if self.rerouted is None else f"{self.rerouted}:{self.text}"
 
-    @property
-    def templates(self) -> tuple[str, ...]:
-        return (self.text,)
-
     @classmethod
     def parse(cls, argument: str) -> "KVSpec":
-        match = re.fullmatch(f"{_PAIR};(-?{_DECIMAL}):(.*)", argument, re.DOTALL)
-        if match is None:
-            return cls(None, argument)
-        layers = LayerRange(int(match[1]), int(match[2]))
-        return cls(Rerouted(layers, float(match[3])), match[4])
+        rerouted, template = _split_settings(argument, f"{_PAIR};(-?{_DECIMAL})")
+        if rerouted is None:
+            return cls(None, template)
+        layers = LayerRange(int(rerouted[1]), int(rerouted[2]))
+        return cls(Rerouted(layers, float(rerouted[3])), template)
 
 
 @value
@@ -362,6 +352,17 @@ def parse_prompt(text: str) -> PromptSpec:
     if argument is None or name not in _PROMPTS:
         return TemplateSpec(text)
     return _PROMPTS[name](argument)
+
+
+def _split_settings(argument: str, pattern: str) -> tuple[re.Match[str] | None, str]:
+    """Return the settings before a template, with a colon between them, and the template.
+
+    None if no settings of this pattern stand there.
+    """
+    settings = re.match(f"{pattern}:", argument)
+    if settings is None:
+        return None, argument
+    return settings, argument[settings.end() :]
 
 
 def _parse_single(text: str) -> PromptSpec:

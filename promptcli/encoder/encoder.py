@@ -260,21 +260,6 @@ class TorchEncoder(Encoder):
 class PromptEncoder(TorchEncoder):
     """The encoder of one prompt."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        backbone: Backbone,
-        tensors: Mapping[str, Tensor],
-        *,
-        leading: LeadingTexts = LeadingTexts(),  # noqa: B008 - frozen
-        graphs: Sequence[Graph] = (),  # the exported model that computes it, if any
-    ) -> None:
-        super().__init__(recipe, backbone, tensors, leading=leading, graphs=graphs)
-        #: h_hat, the template's vector without a sentence, by sentence length; kept between calls.
-        self.biases = Biases(
-            self.template, backbone, self.prompt, self.pooling, self.stages, self.denoising
-        )
-
     def _build_prompt(
         self, recipe: Recipe, tensors: Mapping[str, Tensor], graphs: Sequence[Graph]
     ) -> str:
@@ -294,6 +279,13 @@ class PromptEncoder(TorchEncoder):
 
     def combine(self, encoded: Sequence[Encoded]) -> Encoded:
         return encoded[0]
+
+    @functools.cached_property
+    def biases(self) -> Biases:
+        """h_hat, the template's vector without a sentence, by sentence length."""
+        return Biases(
+            self.template, self.backbone, self.prompt, self.pooling, self.stages, self.denoising
+        )
 
     def fresh(self) -> "PromptEncoder":
         encoder = copy.copy(self)

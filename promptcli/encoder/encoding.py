@@ -57,9 +57,10 @@ class OnePrompt(Protocol):
     pooling: Pooling
     backbone: Backbone
     denoising: DenoiseSpec
-    biases: Biases
     graph: Graph | None
 
+    @property
+    def biases(self) -> Biases: ...
     @property
     def width(self) -> int: ...
     @property

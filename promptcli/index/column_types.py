@@ -35,6 +35,10 @@ def _all(mask: Any) -> bool:
     return bool(pc.all(mask).as_py())  # of those that are not null
 
 
+def _any(mask: Any) -> bool:
+    return bool(pc.any(mask).as_py())
+
+
 def _numbers(cells: Any) -> Any:
     """Return the cells as float64, or None if one is not a number."""
     if _all(matches(cells, NUMBER)):
@@ -160,16 +164,25 @@ def odd_columns(labels: pa.Table, names: Collection[str] | None = None) -> dict[
 
 def _odd_cell(cells: Any) -> tuple[int, str] | None:
     """Return the row of the first cell that does not fit the type of most cells, and that type."""
-    filled = len(cells) - cells.null_count
-    date = pc.fill_null(matches(cells, _DATE), False)
-    other_date = pc.and_(pc.fill_null(matches(cells, _OTHER_DATE), False), pc.invert(date))
-    any_date = pc.or_(date, other_date)
-    if pc.any(other_date).as_py() and 2 * pc.sum(any_date).as_py() > filled:
-        no_date = pc.and_(pc.is_valid(cells), pc.invert(any_date))
-        odd = no_date if pc.any(no_date).as_py() else other_date
-        return pc.index(odd, True).as_py(), TYPES["dates"].one
+    is_date = matches(cells, _DATE)
+    is_other_date = pc.and_(matches(cells, _OTHER_DATE), pc.invert(is_date))
+    is_any_date = pc.or_(is_date, is_other_date)
+    if _any(is_other_date) and _most(is_any_date):
+        fits = is_date if _all(is_any_date) else is_any_date
+        return _first_false(fits), TYPES["dates"].one
     for kind in TYPES.values():
         fits = matches(cells, kind.form)
-        if 2 * (pc.sum(fits).as_py() or 0) > filled and not _all(fits):
-            return pc.index(pc.fill_null(fits, True), False).as_py(), kind.one
+        if _most(fits) and not _all(fits):
+            return _first_false(fits), kind.one
     return None
+
+
+def _most(mask: Any) -> bool:
+    count: int = pc.sum(mask).as_py() or 0
+    return bool(2 * count > len(mask) - mask.null_count)
+
+
+def _first_false(mask: Any) -> int:
+    """Return the first row of which a mask is false, not null."""
+    row: int = pc.index(pc.fill_null(mask, True), False).as_py()
+    return row

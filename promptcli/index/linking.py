@@ -91,21 +91,36 @@ def keep_nearest(pairs: LinkedPairs, count: int, clusters: int) -> tuple[LinkedP
 
     Return them with the cosine (m,) that a further pair of each cluster must exceed; 0: none yet.
     """
+    # each pair stands among those of its first cluster, and among those of its second
     nodes = np.concatenate([pairs.first, pairs.second])
     cosines = np.concatenate([pairs.lowest, pairs.lowest])
-    # of positive numbers the bits are in the order of the numbers
-    falling = np.uint64(0xFFFFFFFF) - cosines.view(np.uint32).astype(np.uint64)
-    order = np.argsort((nodes.astype(np.uint64) << np.uint64(32)) | falling, kind="stable")
+    order = np.argsort(_keys_by_falling_cosine(nodes, cosines), kind="stable")
     nodes = nodes[order]
-    starts = np.flatnonzero(np.r_[True, nodes[1:] != nodes[:-1]])
-    lengths = np.diff(np.r_[starts, len(nodes)])
-    rank = np.arange(len(nodes)) - np.repeat(starts, lengths)
-    kept = np.zeros(len(pairs), bool)
-    kept[order[rank < count] % len(pairs)] = True
+    ranks = _places_in_runs(nodes)  # of a pair among those of its cluster, from 0
+    is_near = np.zeros(len(pairs), bool)
+    is_near[order[ranks < count] % len(pairs)] = True
     bars = np.zeros(clusters, np.float32)
-    last = rank == count - 1
+    last = ranks == count - 1
     bars[nodes[last]] = cosines[order[last]]
-    return pairs[kept], bars
+    return pairs[is_near], bars
+
+
+def _keys_by_falling_cosine(nodes: Numbers, cosines: Floats) -> NDArray[np.uint64]:
+    """Return numbers whose order is that of the nodes, and of one node that of falling cosines.
+
+    The cosines are positive: their bits are in the order of the numbers.
+    """
+    falling = np.uint64(0xFFFFFFFF) - cosines.view(np.uint32).astype(np.uint64)
+    return (nodes.astype(np.uint64) << np.uint64(32)) | falling
+
+
+def _places_in_runs(values: Numbers) -> Numbers:
+    """Return the place of each value in its run of equal ones, from 0."""
+    begins = np.r_[True, values[1:] != values[:-1]]
+    starts = np.flatnonzero(begins)
+    start_of_each = starts[np.cumsum(begins) - 1]
+    places: Numbers = np.arange(len(values)) - start_of_each
+    return places
 
 
 def _complete(pairs: LinkedPairs, sizes: Numbers) -> LinkedPairs:
