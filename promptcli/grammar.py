@@ -455,16 +455,24 @@ class AttentionSpec(StatesSpec):
         match = re.fullmatch(_PAIR, argument)
         if match is None:
             raise UsageError(
-                f"states 'attention:{argument}' do not exist; give attention, or attention:A-B for"
-                " the layers A to B"
+                f"states '{cls.name}:{argument}' do not exist; give {cls.name}, or"
+                f" {cls.name}:A-B for the layers A to B"
             )
         return cls(LayerRange(int(match[1]), int(match[2])))
+
+
+@value
+class ValuesSpec(AttentionSpec):
+    """``values[:A-B]``: the values of the attention, summed over the layers A to B, from 1."""
+
+    name = "values"
 
 
 _STATES: dict[str, Callable[[str | None], StatesSpec]] = {
     FirstLastSpec.name: FirstLastSpec.parse,
     LayerSpec.name: LayerSpec.parse,
     AttentionSpec.name: AttentionSpec.parse,
+    ValuesSpec.name: ValuesSpec.parse,
 }
 
 

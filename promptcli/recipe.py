@@ -63,10 +63,10 @@ class Recipe:
     pooling: str = setting(
         "",
         "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`. States: static, last,"
-        " first-last, last-two, layer-K, attention, attention:A-B, mlm-head. Weights: avg, max,"
-        " sqrt, weighted, cls, mask, last-token, last-and-mean, unbiased, tfidf, ditto,"
-        " slot-attention, content-avg, content-max, cnn. Default: last/mask if"
-        " the prompt has a mask, else first-last/avg.",
+        " first-last, last-two, layer-K, attention, attention:A-B, values, values:A-B, mlm-head."
+        " Weights: avg, max, sqrt, weighted, cls, mask, last-token, last-and-mean, unbiased, tfidf,"
+        " ditto, slot-attention, content-avg, content-max, cnn. Default: last/mask if the prompt"
+        " has a mask, else first-last/avg.",
     )
     transforms: tuple[str, ...] = setting(
         (),
@@ -258,6 +258,8 @@ MASKED_RECIPES: dict[str, Recipe] = {
     "static-ditto": Recipe(pooling="static/ditto"),
     "last-ditto": Recipe(pooling="last/ditto"),
     "first-last-ditto": Recipe(pooling="first-last/ditto"),
+    "values-avg": Recipe(pooling="values/avg"),
+    "values-ditto": Recipe(pooling="values/ditto"),
     "first-last-tfidf": Recipe(pooling="first-last/tfidf"),
     "whitening": Recipe(transforms=("whitening",)),
     "flow": Recipe(transforms=("flow",)),

@@ -68,6 +68,7 @@ _states = st.one_of(
     st.builds(grammar.FirstLastSpec, st.sampled_from([None, 0, 1])),
     st.builds(grammar.LayerSpec, st.integers(-99, 99)),
     st.builds(grammar.AttentionSpec, st.none() | _layers),
+    st.builds(grammar.ValuesSpec, st.none() | _layers),
 )
 _poolings = st.builds(
     grammar.PoolingSpec,

@@ -15,6 +15,7 @@ from promptcli.backbones.attention_hook import allow_prepending, hook_fault, reg
 from promptcli.backbones.bert import BertModel
 from promptcli.backbones.families import Family
 from promptcli.backbones.states import Batch
+from promptcli.backbones.value_states import allow_values
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class ModelAdapter:
         self.max_tokens: int = model.config.max_position_embeddings - self._first_position
         if family.causal:
             allow_prepending(model.get_submodule(family.layers))
+        if family.values:
+            allow_values(model, family.values, Sizes.of(model.config).n_layers)
 
     def on(self, model: Any) -> "ModelAdapter":
         """Return the adapter of a copy of the model."""

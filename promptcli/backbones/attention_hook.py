@@ -59,8 +59,14 @@ class Recorded:
     #: Layer -> (n, t, h d/h), what goes into the output projection, or (n, 1, h d/h) at ``slots``;
     #: filled.
     mixtures: dict[int, Tensor] = field(default_factory=dict)
-    slots: Tensor | None = None  #: (n,) the only positions whose mixtures are wanted; None for all
-    stop: int | None = None  #: layer (0-based) after whose attention the pass ends with ``Stopped``
+    value_layers: Collection[int] = ()  #: layers (0-based) whose values are wanted
+    #: Layer -> (n, t, h' d/h), the values of its attention, or (n, 1, h' d/h) at ``slots``; filled.
+    values: dict[int, Tensor] = field(default_factory=dict)
+    #: (n,) the only positions whose mixtures and values are wanted; None for all
+    slots: Tensor | None = None
+    #: layer (0-based) after whose attention the pass ends with ``Stopped``; before it, if nothing
+    #: but its values is wanted
+    stop: int | None = None
     keeps_all: bool = False  #: whether keys and values are kept
     #: Per layer the keys and values of the input, each (n, h', t, d/h), h' of grouped queries;
     #: filled.
@@ -70,7 +76,13 @@ class Recorded:
     def layers(self) -> set[int]:
         """The layers (0-based) of which something was read."""
         read = self.diagonals.keys() | self.matrices.keys() | self.mixtures.keys()
-        return read | {layer for layer, _ in self.rows}
+        return read | self.values.keys() | {layer for layer, _ in self.rows}
+
+    def reads_scores(self, layer: int) -> bool:
+        """Return whether anything of a layer's attention matrix is wanted."""
+        return (
+            layer in self.diagonal_layers or layer in self.matrix_layers or layer in self.row_slots
+        )
 
 
 class NoHook:
@@ -130,14 +142,8 @@ class AttentionHook(NoHook):
         return self.calls - 1
 
     def is_plain(self, layer: int) -> bool:
-        wanted = self.recorded
-        is_read = (
-            layer in wanted.diagonal_layers
-            or layer in wanted.matrix_layers
-            or layer in wanted.row_slots
-        )
         is_changed = self.injected.prefix is not None or self.injected.rerouting is not None
-        return not (is_read or is_changed)
+        return not (self.recorded.reads_scores(layer) or is_changed)
 
     def widen(
         self, layer: int, key: Tensor, value: Tensor, mask: Mask
@@ -182,6 +188,17 @@ class AttentionHook(NoHook):
 
     def wants_diagonal(self, layer: int) -> bool:
         return layer in self.recorded.diagonal_layers
+
+    def keep_values(self, layer: int, values: Tensor) -> None:
+        """Keep a layer's values (n, t, h' d/h), and end the pass if nothing else is wanted of it.
+
+        The attention of the layer has not run yet.
+        """
+        recorded = self.recorded
+        recorded.values[layer] = values
+        attends = recorded.reads_scores(layer) or layer in recorded.mixture_layers
+        if layer == recorded.stop and not attends:
+            raise Stopped
 
     def keep_diagonal(self, layer: int, diagonal: Tensor) -> None:
         self.recorded.diagonals[layer] = diagonal

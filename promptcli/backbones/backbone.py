@@ -162,6 +162,7 @@ class Backbone:
         for layer, slot in needs.rows:
             row_slots.setdefault(layer, []).append(slot)
         attention = needs.diagonals | needs.matrices | needs.attended | row_slots.keys()
+        attention |= needs.values
         if not needs.layers and not attention:
             return HiddenStates(static=static, decoder=decoder)
         places = lasts = None
@@ -176,6 +177,7 @@ class Backbone:
             row_slots=row_slots,
             row_places={slot: slot_positions(batch, slot) for _, slot in needs.rows},
             mixture_layers=needs.attended,
+            value_layers=needs.values,
             slots=places,
             stop=None if needs.layers else max(attention),
         )
@@ -205,6 +207,7 @@ class Backbone:
             recorded.matrices,
             recorded.rows,
             attended,
+            {layer: values.float() for layer, values in recorded.values.items()},
             slot=needs.slot if places is not None else None,
         )
 
@@ -224,7 +227,8 @@ class Backbone:
         options: dict[str, Any] = {}
         if self._adapter.takes_hook:
             options["hook"] = AttentionHook(injected, recorded)
-        last_only = needs.layers == {self.n_layers} and not needs.attended
+        attention_too = needs.attended or needs.values
+        last_only = needs.layers == {self.n_layers} and not attention_too
         if last_only and self._adapter.computes_slots:
             options["slots"] = recorded.slots
         with contextlib.ExitStack() as stack, contextlib.suppress(Stopped):
@@ -253,6 +257,16 @@ class Backbone:
             )
         module: nn.Module = self.model.get_submodule(path.format(layer))
         return module
+
+    def require_values(self) -> None:
+        """Refuse a family whose layers do not open their values."""
+        if not self.family.values:
+            readable = ", ".join(name for name, family in FAMILIES.items() if family.values)
+            own = self.provenance.family
+            raise UsageError(
+                f"family {own!r} does not open its attention's values; families that do: {readable}"
+            )
+        self.require_hook("the states 'values'")
 
     def shared_tokens(self, ids: Sequence[int], needs: Needs, longest: int) -> SharedTokens | None:
         """Return the keys and values of the tokens that begin every input, if only the last token
@@ -344,4 +358,5 @@ class Backbone:
 def _reads_slot_only(needs: Needs) -> bool:
     attention = needs.diagonals or needs.matrices or needs.rows
     others_too = needs.static or needs.decoder or attention
-    return needs.slot is not None and bool(needs.layers or needs.attended) and not others_too
+    of_tokens = needs.layers or needs.attended or needs.values
+    return needs.slot is not None and bool(of_tokens) and not others_too

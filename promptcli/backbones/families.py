@@ -42,6 +42,8 @@ class Family:
     layers: str = ""  #: module that holds the layers (causal families)
     #: output projection of the attention, {} for the layer's number; "" if it may not be read
     projection: str = ""
+    #: map to the values inside the attention, {} for the layer's number; "" if it may not be read
+    values: str = ""
     #: transformers' model takes keys and values from outside, as peft's prefix tuning gives them
     takes_keys: bool = True
 
@@ -52,8 +54,17 @@ class Family:
 
 
 _BERT_PROJECTION = "encoder.layer.{}.attention.output.dense"
+_BERT_VALUES = "encoder.layer.{}.attention.self.value"
 _LLAMA_PROJECTION = "layers.{}.self_attn.o_proj"
-_LLAMA = Family((), "lm_head", causal=True, layers="layers", projection=_LLAMA_PROJECTION)
+_LLAMA_VALUES = "layers.{}.self_attn.v_proj"
+_LLAMA = Family(
+    (),
+    "lm_head",
+    causal=True,
+    layers="layers",
+    projection=_LLAMA_PROJECTION,
+    values=_LLAMA_VALUES,
+)
 _DEBERTA = Family(
     ("cls.predictions.transform",), "cls.predictions.decoder", hook=False, takes_keys=False
 )
@@ -63,7 +74,13 @@ _LM_HEAD = ("lm_head.dense", GELU, "lm_head.layer_norm")
 def _roberta(model: str) -> Family:
     plan = BertPlan(model, "roberta", pad=1)
     return Family(
-        _LM_HEAD, "lm_head.decoder", True, plan=plan, pooler=True, projection=_BERT_PROJECTION
+        _LM_HEAD,
+        "lm_head.decoder",
+        True,
+        plan=plan,
+        pooler=True,
+        projection=_BERT_PROJECTION,
+        values=_BERT_VALUES,
     )
 
 
@@ -76,6 +93,7 @@ FAMILIES: Table[Family] = Table(
             plan=BertPlan("BertModel", "bert"),
             pooler=True,
             projection=_BERT_PROJECTION,
+            values=_BERT_VALUES,
         ),
         "roberta": _roberta("RobertaModel"),
         "xlm-roberta": _roberta("XLMRobertaModel"),
@@ -85,9 +103,14 @@ FAMILIES: Table[Family] = Table(
             "generator_lm_head",
             plan=BertPlan("ElectraModel", "electra", projected=True),
             projection=_BERT_PROJECTION,
+            values=_BERT_VALUES,
         ),
         "modernbert": Family(
-            ("head",), "decoder", takes_keys=False, projection="layers.{}.attn.Wo"
+            ("head",),
+            "decoder",
+            takes_keys=False,
+            projection="layers.{}.attn.Wo",
+            values="layers.{}.attn.Wqkv",
         ),
         "albert": Family(
             ("predictions.dense", "predictions.activation", "predictions.LayerNorm"),
@@ -100,6 +123,7 @@ FAMILIES: Table[Family] = Table(
             "vocab_projector",
             takes_keys=False,
             projection="transformer.layer.{}.attention.out_lin",
+            values="transformer.layer.{}.attention.v_lin",
         ),
         "mpnet": Family(
             _LM_HEAD,
@@ -110,16 +134,25 @@ FAMILIES: Table[Family] = Table(
             takes_keys=False,
             pooler=True,
             projection="encoder.layer.{}.attention.attn.o",
+            values="encoder.layer.{}.attention.attn.v",
         ),
         "deberta": _DEBERTA,
         "deberta-v2": _DEBERTA,
-        "gpt2": Family((), "lm_head", causal=True, layers="h", projection="h.{}.attn.c_proj"),
+        "gpt2": Family(
+            (),
+            "lm_head",
+            causal=True,
+            layers="h",
+            projection="h.{}.attn.c_proj",
+            values="h.{}.attn.c_attn",
+        ),
         "opt": Family(
             (),
             "lm_head",
             causal=True,
             layers="decoder.layers",
             projection="decoder.layers.{}.self_attn.out_proj",
+            values="decoder.layers.{}.self_attn.v_proj",
         ),
         "llama": _LLAMA,
         "mistral": _LLAMA,
@@ -127,7 +160,9 @@ FAMILIES: Table[Family] = Table(
         "qwen3": _LLAMA,
         "gemma2": _LLAMA,
         "gemma3_text": _LLAMA,
-        "gemma3_text-bidirectional": Family((), "lm_head", projection=_LLAMA_PROJECTION),
+        "gemma3_text-bidirectional": Family(
+            (), "lm_head", projection=_LLAMA_PROJECTION, values=_LLAMA_VALUES
+        ),
     },
 )
 

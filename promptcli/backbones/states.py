@@ -172,6 +172,8 @@ class Needs:
     rows: frozenset[tuple[int, int]] = frozenset()
     #: layers (0-based) whose attention block's output is wanted
     attended: frozenset[int] = frozenset()
+    #: layers (0-based) whose values are wanted
+    values: frozenset[int] = frozenset()
     static: bool = False  #: the raw word-embedding rows are wanted
     decoder: bool = False  #: the masked-LM head's output rows are wanted
     slot: int | None = None  #: only position read: 0 for [CLS], k for the k-th mask, ``LAST``
@@ -183,6 +185,7 @@ class Needs:
             self.matrices | other.matrices,
             self.rows | other.rows,
             self.attended | other.attended,
+            self.values | other.values,
             self.static or other.static,
             self.decoder or other.decoder,
             self.slot if self.slot == other.slot else None,
@@ -208,5 +211,7 @@ class HiddenStates:
     #: Layer (0-based) -> (n, t, d) float32, the attention block's output after its projection,
     #: before the residual.
     attended: dict[int, Tensor] = field(default_factory=dict)
-    #: where set, layers and ``attended`` hold that one position only: (n, 1, d)
+    #: Layer (0-based) -> (n, t, h' d/h) float32, what its attention reads of every token.
+    values: dict[int, Tensor] = field(default_factory=dict)
+    #: where set, layers, ``attended`` and ``values`` hold that one position only: (n, 1, d)
     slot: int | None = None

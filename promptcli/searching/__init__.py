@@ -101,9 +101,9 @@ class LayerSearchJob(Job["Search"]):
     """Rank the layers of a backbone as a recipe reads them, in one pass.
 
     Every layer (0: the embeddings), the last, and the means of first and last; for a recipe of
-    `attention` also its first layers and its last ones. A contrastive prompt's own layer and C are
-    chosen too, one pass for each. The figures, Spearman x 100, are those of `promptcli eval
-    --pooling STATES/WEIGHTS` on the development set.
+    `attention` or `values` also its first layers and its last ones, of `values` each alone. A
+    contrastive prompt's own layer and C are chosen too, one pass for each. The figures, Spearman x
+    100, are those of `promptcli eval --pooling STATES/WEIGHTS` on the development set.
 
     Raises:
         UsageError: Unknown weights, transforms in the recipe, a name that is taken, or pairs that

@@ -369,13 +369,16 @@ def _choice(encoder: TorchEncoder) -> str:
 def _poolings(encoder: TorchEncoder, weights: Sequence[str]) -> list[str]:
     """Return the poolings to try, the recipe's own first.
 
-    For ``attention``, the first layers and the last.
+    For ``attention`` and ``values``, the first layers and the last; of ``values`` each alone, too.
     """
     layers = encoder.backbone.n_layers
+    own = encoder.recipe.parts.pooling.states.name
     states = [*(f"layer-{layer}" for layer in range(layers)), "last", "first-last", "first-last:1"]
-    if encoder.recipe.parts.pooling.states.name == "attention":
-        states += [f"attention:{first}-{layers}" for first in range(1, layers + 1)]
-        states += [f"attention:1-{last}" for last in range(1, layers)]
+    if own in ("attention", "values"):
+        states += [f"{own}:{first}-{layers}" for first in range(1, layers + 1)]
+        states += [f"{own}:1-{last}" for last in range(1, layers)]
+    if own == "values":  # those of one layer have a basis of their own
+        states += [f"{own}:{layer}-{layer}" for layer in range(2, layers)]
     tried = [
         f"{kind}/{spec}" for spec in weights or [encoder.pooling.weights.spec] for kind in states
     ]

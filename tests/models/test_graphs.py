@@ -36,6 +36,8 @@ RECIPE = {
         Recipe(pooling="mlm-head/avg", transforms=("projection:tanh",)),
         Recipe(pooling="static/avg", transforms=("whitening:8",)),
         PROMPT.replace(pooling="last/content-avg"),
+        Recipe(pooling="values:1-1/avg"),
+        Recipe(pooling="values/ditto:1-3", transforms=("whitening",)),
     ],
     "roberta": [
         PROMPT.replace(denoise="hidden"),
@@ -45,7 +47,11 @@ RECIPE = {
     "modernbert": [Recipe(pooling="first-last/ditto:2-1"), PREFIX],
     "mpnet": [PROMPT.replace(denoise="hidden"), Recipe(pooling="first-last/ditto:2-1"), PREFIX],
     "albert": [PROMPT.replace(pooling="first-last/mask")],
-    "qwen2": [RECIPES["prompteol"], Recipe(prompt="deep-prefix:3", pooling="first-last/avg")],
+    "qwen2": [
+        RECIPES["prompteol"],
+        Recipe(prompt="deep-prefix:3", pooling="first-last/avg"),
+        Recipe(pooling="values:1-2/avg"),
+    ],
 }
 CASES = [(family, recipe) for family, recipes in RECIPE.items() for recipe in recipes]
 

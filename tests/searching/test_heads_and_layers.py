@@ -275,6 +275,7 @@ def test_the_heat_map_reads_without_colour():
         ("bert", Recipe(), ("avg", "cls")),
         ("qwen2", RECIPES["prompteol"], ("last-token", "avg")),
         ("qwen2", RECIPES["aligned-wva"], ()),
+        ("qwen2", RECIPES["values-avg"], ()),
     ],
 )
 def test_every_layer_equals_its_recipe_and_costs_one_pass(
@@ -293,14 +294,11 @@ def test_every_layer_equals_its_recipe_and_costs_one_pass(
     assert once == len(passes)
     kinds = weights or (recipe.pooling.partition("/")[2],)
     layers = [f"layer-{layer}" for layer in range(backbone.n_layers)]
-    if recipe.pooling.startswith("attention"):
-        layers += [
-            "attention:1-3",
-            "attention:2-3",
-            "attention:3-3",
-            "attention:1-1",
-            "attention:1-2",
-        ]
+    name = recipe.pooling.partition("/")[0]
+    if name in ("attention", "values"):
+        layers += [f"{name}:{some}" for some in ("1-3", "2-3", "3-3", "1-1", "1-2")]
+    if name == "values":
+        layers.append("values:2-2")
     wanted = {
         f"{states}/{kind}"
         for kind in kinds

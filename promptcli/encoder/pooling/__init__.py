@@ -45,6 +45,7 @@ from promptcli.grammar import (
     LayerSpec,
     PoolingSpec,
     StatesSpec,
+    ValuesSpec,
     WeightsSpec,
     parse_states,
 )
@@ -133,22 +134,44 @@ def _attention(context: BuildContext[AttentionSpec]) -> States:
     ``attention:A-B`` takes the layers A to B, 1-based as in ``layer-K``; without them all.
     """
     backbone = context.backbone
-    wanted = context.spec.layers or LayerRange(1, backbone.n_layers)
-    if not 1 <= wanted.first <= wanted.last <= backbone.n_layers:
-        valid = (
-            f"its {backbone.n_layers} layers; give attention:A-B with 1 <= A <= B <="
-            f" {backbone.n_layers}"
-        )
-        raise UsageError(
-            f"states 'attention:{wanted}' do not exist in {backbone.name!r}, of {valid}"
-        )
+    layers = _layers(context, LayerRange(1, backbone.n_layers))
     backbone.require_hook("the states 'attention'")
     backbone.projection(0)
-    layers = range(wanted.first - 1, wanted.last)
-    return States(
-        Needs(attended=frozenset(layers)),
-        lambda hidden: functools.reduce(operator.add, (hidden.attended[layer] for layer in layers)),
-    )
+    return States(Needs(attended=layers), lambda hidden: _sum_of(hidden.attended, layers))
+
+
+def _values(context: BuildContext[ValuesSpec]) -> States:
+    """Sum over layers of the values of the attention, v = W_V x + b_V, heads side by side (Value
+    Aggregation, arXiv 2602.01572).
+
+    ``values:A-B`` takes the layers A to B, 1-based as in ``layer-K``; of layer B only the map to
+    the values runs. Without them the last layer, of causal models the upper half. Grouped queries
+    have fewer values than heads, so that a state is narrower than d.
+    """
+    backbone = context.backbone
+    last = backbone.n_layers
+    default = LayerRange(last // 2 + 1, last) if backbone.causal else LayerRange(last, last)
+    layers = _layers(context, default)
+    backbone.require_values()
+    return States(Needs(values=layers), lambda hidden: _sum_of(hidden.values, layers))
+
+
+def _sum_of(states: Mapping[int, Tensor], layers: frozenset[int]) -> Tensor:
+    return functools.reduce(operator.add, (states[layer] for layer in sorted(layers)))
+
+
+def _layers(context: BuildContext[AttentionSpec], default: LayerRange) -> frozenset[int]:
+    """Return the layers (0-based) of ``NAME:A-B``."""
+    backbone = context.backbone
+    name = context.spec.name
+    wanted = context.spec.layers or default
+    if not 1 <= wanted.first <= wanted.last <= backbone.n_layers:
+        valid = (
+            f"its {backbone.n_layers} layers; give {name}:A-B with 1 <= A <= B <="
+            f" {backbone.n_layers}"
+        )
+        raise UsageError(f"states '{name}:{wanted}' do not exist in {backbone.name!r}, of {valid}")
+    return frozenset(range(wanted.first - 1, wanted.last))
 
 
 STATES: dict[str, Callable[[BuildContext[Any]], States]] = {
@@ -159,6 +182,7 @@ STATES: dict[str, Callable[[BuildContext[Any]], States]] = {
     "last-two": _last_two,
     "layer": _layer,
     "attention": _attention,
+    "values": _values,
 }
 
 WEIGHTS: Table[Callable[[BuildContext[Any]], Weights]] = Table(
