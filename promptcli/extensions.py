@@ -92,7 +92,7 @@ class Table(MutableMapping[str, Row], Generic[Row]):
         try:
             row = point.load()
             # now, so that it is the source of the code that was loaded
-            self._extensions[point.name] = _installed(self.name, point, row)
+            self._extensions[point.name] = _installed_extension(self.name, point, row)
         except Exception as error:  # a package may raise anything
             warn(f"{where} is left out: {type(error).__name__}: {one_line(error, 160)}")
             return
@@ -132,7 +132,7 @@ class Table(MutableMapping[str, Row], Generic[Row]):
         return len(self._rows())
 
 
-def _installed(table: str, point: "EntryPoint", row: object) -> Extension:
+def _installed_extension(table: str, point: "EntryPoint", row: object) -> Extension:
     """Return the extension of a row that an installed package adds."""
     distribution = point.dist
     assert distribution is not None, "entry points are read from a distribution"

@@ -293,7 +293,7 @@ _ONE_PASS: dict[str, Recipe] = {
 }
 
 
-def _contrasted(prompt: str) -> Recipe:
+def _contrast(prompt: str) -> Recipe:
     return _at_last_token(f"contrastive:{prompt} || irrelevant").replace(
         pooling="layer--2/last-token"
     )
@@ -307,7 +307,7 @@ _PREPENDED: dict[str, Recipe] = {  # published at layer -2
 }
 
 
-def _with_reversed(recipe: Recipe) -> Recipe:
+def _add_reversed(recipe: Recipe) -> Recipe:
     return recipe.replace(prompt=f"mean:{recipe.prompt} || reversed:{recipe.prompt}")
 
 
@@ -316,13 +316,13 @@ CAUSAL_RECIPES: dict[str, Recipe] = {
     **_ONE_PASS,
     **_PREPENDED,
     "metaeol": _at_last_token("mean:" + " || ".join(f"metaeol-{task}" for task in _META)),
-    "prompteol+rev": _with_reversed(_ONE_PASS["prompteol"]),
-    "knowledge+rev": _with_reversed(_ONE_PASS["knowledge"]),
+    "prompteol+rev": _add_reversed(_ONE_PASS["prompteol"]),
+    "knowledge+rev": _add_reversed(_ONE_PASS["knowledge"]),
     "kv-embedding": _at_last_token(f"kv:{_COMPRESS}").replace(pooling="last/last-and-mean"),
     "aligned-wva": _ONE_PASS["prompteol"].replace(pooling="attention/last-token"),
-    "contrastive-prompting": _contrasted(_ONE_PASS["prompteol"].prompt),
-    "cp+tp": _contrasted(_PREPENDED["prompteol+tp"].prompt),
-    "cp+knowledge": _contrasted(_ONE_PASS["knowledge"].prompt),
+    "contrastive-prompting": _contrast(_ONE_PASS["prompteol"].prompt),
+    "cp+tp": _contrast(_PREPENDED["prompteol+tp"].prompt),
+    "cp+knowledge": _contrast(_ONE_PASS["knowledge"].prompt),
 }
 
 RECIPES: dict[str, Recipe] = {**MASKED_RECIPES, **CAUSAL_RECIPES}

@@ -171,11 +171,11 @@ def program_folder(environ: Mapping[str, str], kind: str) -> Path:
     """Return ``PROMPTCLI_HOME``, else the platform's folder of a kind, e.g. ``user_data_dir``."""
     home = environ.get("PROMPTCLI_HOME")
     if home:
-        return _readable(expand_user(home))
+        return _check_readable(expand_user(home))
     import platformdirs
 
     try:
-        return _readable(Path(getattr(platformdirs, kind)("promptcli", appauthor=False)))
+        return _check_readable(Path(getattr(platformdirs, kind)("promptcli", appauthor=False)))
     except (RuntimeError, KeyError):
         raise UsageError(
             "this user has no home folder; say where files may go: PROMPTCLI_HOME=/a/folder"
@@ -187,7 +187,7 @@ def home_folder() -> Path:
     return program_folder(os.environ, "user_data_dir")
 
 
-def _readable(folder: Path) -> Path:
+def _check_readable(folder: Path) -> Path:
     """Return the program's folder.
 
     Refuse a name that the libraries of tensors and indexes cannot open.

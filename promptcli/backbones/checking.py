@@ -359,7 +359,7 @@ def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: i
         raise UsageError(
             f"{what} has {rows} rows of embeddings, and its vocabulary goes to id {last}"
         )
-    if size < highest + 1 and (twice := _twice(folder)) is not None:
+    if size < highest + 1 and (twice := _find_repeated(folder)) is not None:
         raise UsageError(f"the vocabulary of {what} has {shorten(twice)} twice")
     if 2 * size <= rows:
         raise UsageError(
@@ -367,7 +367,7 @@ def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: i
             " short"
         )
     texts = [tokenizer.text(token) for token in sorted(tokenizer.specials)]
-    for text in _made_up(folder, [text for text in texts if not tokenizer.knows(text)]):
+    for text in _invented_tokens(folder, [text for text in texts if not tokenizer.knows(text)]):
         raise UsageError(f"the vocabulary of {what} has no {text}, which its tokenizer needs")
     if tokenizer.mask is not None and tokenizer.mask in {
         *tokenizer.start,
@@ -380,23 +380,23 @@ def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: i
         )
 
 
-def _twice(folder: Path) -> str | None:
+def _find_repeated(folder: Path) -> str | None:
     """Return an item that the vocabulary file has twice, of the file that is read."""
     if (folder / "tokenizer.json").is_file():  # an object is read as its pairs
         content = json.loads((folder / "tokenizer.json").read_bytes(), object_pairs_hook=list)
-        return _repeated(piece for piece, _ in dict(dict(content)["model"])["vocab"])
+        return _first_repeated(piece for piece, _ in dict(dict(content)["model"])["vocab"])
     if (folder / "vocab.txt").is_file():
-        return _repeated(
+        return _first_repeated(
             (folder / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
         )
     return None
 
 
-def _repeated(items: Iterable[str]) -> str | None:
+def _first_repeated(items: Iterable[str]) -> str | None:
     return next((item for item, times in Counter(items).items() if times > 1), None)
 
 
-def _made_up(folder: Path, added: Sequence[str]) -> list[str]:
+def _invented_tokens(folder: Path, added: Sequence[str]) -> list[str]:
     """Return those of the added special tokens that no file of the folder has: the library has made
     them up.
     """

@@ -63,13 +63,13 @@ class _Masked(torch.autograd.Function):
         ctx.dtype = numbers.dtype
         ctx.added = before is not None
         if before is None:
-            return _scaled(numbers, kept, scale)
-        return torch.add(before, _zeroed(numbers, _bits(kept, numbers)), alpha=scale)
+            return _scale_kept(numbers, kept, scale)
+        return torch.add(before, _zero_dropped(numbers, _bits(kept, numbers)), alpha=scale)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, Tensor | None]:
         (kept,) = ctx.saved_tensors
-        scaled = _scaled(gradients[0], kept, ctx.scale).to(ctx.dtype)  # rounded once
+        scaled = _scale_kept(gradients[0], kept, ctx.scale).to(ctx.dtype)  # rounded once
         if not ctx.added:
             return scaled, None, None, None
         return scaled, None, None, gradients[0]
@@ -97,7 +97,7 @@ class _MaskedProduct(torch.autograd.Function):
     def forward(ctx: Any, weights: Tensor, values: Tensor, kept: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(weights, values, kept)
         ctx.scale = scale
-        return _zeroed(weights, _bits(kept, weights)) @ (values * scale)
+        return _zero_dropped(weights, _bits(kept, weights)) @ (values * scale)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
@@ -105,7 +105,7 @@ class _MaskedProduct(torch.autograd.Function):
         gradient = gradients[0] * ctx.scale
         bits = _bits(kept, weights)
         of_weights = _zero(gradient @ values.transpose(-1, -2), bits)
-        return of_weights, _zeroed(weights, bits).transpose(-1, -2) @ gradient, None, None
+        return of_weights, _zero_dropped(weights, bits).transpose(-1, -2) @ gradient, None, None
 
 
 def _bits(kept: Tensor, numbers: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ def _bits(kept: Tensor, numbers: Tensor) -> Tensor:
     return kept.to(_WHOLE[numbers.element_size()])
 
 
-def _zeroed(numbers: Tensor, bits: Tensor) -> Tensor:
+def _zero_dropped(numbers: Tensor, bits: Tensor) -> Tensor:
     """Return the numbers, 0 if dropped: a bitwise product is several times as fast as one with
     bools.
     """
@@ -128,11 +128,11 @@ def _zero(numbers: Tensor, bits: Tensor) -> Tensor:
     return numbers
 
 
-def _scaled(numbers: Tensor, kept: Tensor, scale: float) -> Tensor:
+def _scale_kept(numbers: Tensor, kept: Tensor, scale: float) -> Tensor:
     """Return numbers x kept x scale; a scale of 1 costs no pass over them."""
     bits = _bits(kept, numbers)
     if scale == 1:
-        return _zeroed(numbers, bits)
+        return _zero_dropped(numbers, bits)
     return _zero(numbers.mul(scale), bits)
 
 

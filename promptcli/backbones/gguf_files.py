@@ -112,10 +112,10 @@ def _read(file: Path, header: Header, dtype: str) -> tuple[Any, dict[str, Any]]:
     model.hf_quantizer = None  # its weights are plain now, which transformers does not notice
     model.config.quantization_config = None
     definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
-    return model, _of_file(what, definition, len(header.tokens))
+    return model, _cut_to_size(what, definition, len(header.tokens))
 
 
-def _of_file(what: str, definition: dict[str, Any], size: int) -> dict[str, Any]:
+def _cut_to_size(what: str, definition: dict[str, Any], size: int) -> dict[str, Any]:
     """Return a tokenizer without the tokens that the library has put behind a vocabulary of a size:
     those that its family has, and this file has not.
     """

@@ -63,7 +63,9 @@ class MLMHead(nn.Module):
 def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]) -> MLMHead:
     """Load the masked-LM head of a checkpoint."""
     row = FAMILIES[family]
-    lacking = _lacking(name, f"masked-LM head ({next(iter(row.transform), row.decoder)})")
+    lacking = _missing_head_error(
+        name, f"masked-LM head ({next(iter(row.transform), row.decoder)})"
+    )
     if not row.transform or not any(
         tensor.startswith(row.transform[0] + ".") for tensor in tensor_names
     ):
@@ -97,7 +99,7 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
     return head
 
 
-def _lacking(name: str, head: str) -> UsageError:
+def _missing_head_error(name: str, head: str) -> UsageError:
     return UsageError(
         f"backbone {name!r} has no {head}, which predicts tokens; take a checkpoint saved with it"
     )
@@ -116,7 +118,7 @@ def load_causal_head(
                 if _DECODER in file.keys():
                     rows = file.get_tensor(_DECODER)
     elif not config.tie_word_embeddings:
-        raise _lacking(name, f"head ({_DECODER})")
+        raise _missing_head_error(name, f"head ({_DECODER})")
     decoder = nn.Linear(rows.size(1), rows.size(0), bias=False, device="meta")
     decoder.weight = nn.Parameter(rows.detach(), requires_grad=False)
     head = MLMHead(nn.Identity(), decoder, getattr(config, "final_logit_softcapping", None))

@@ -78,7 +78,7 @@ def read_wordpiece(folder: Path, config: Mapping[str, Any]) -> SimpleNamespace |
         usual = [{**plain, "content": text} for text in _SPECIALS.values()]
         if not all(token in usual for token in tokens):
             return None
-        if not all(_usual(*field) for field in fields):
+        if not all(_is_usual(*field) for field in fields):
             return None
         if definition:
             vocabulary = definition["model"]["vocab"]
@@ -125,7 +125,7 @@ def _lines(path: Path) -> dict[str, int]:
     return vocabulary
 
 
-def _usual(name: str, value: Any) -> bool:
+def _is_usual(name: str, value: Any) -> bool:
     """Return whether a field of the tokenizer's files is one that this file knows what to do
     with.
     """
@@ -236,7 +236,7 @@ class PieceTokenizer:
         self.highest: int = max(ids.values(), default=-1)  #: id
         self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
         _leave_blanks_to_metaspace(definition)
-        schemes = adding_no_blank(definition.get("pre_tokenizer")) | _prepending_no_blank(
+        schemes = adding_no_blank(definition.get("pre_tokenizer")) | _remove_leading_blank(
             definition
         )
         #: The tokenizer itself would put a space before the first word of an input, and
@@ -470,7 +470,7 @@ def added_around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(full[:start]), tuple(full[start + len(plain) :])
 
 
-def _prepending_no_blank(definition: dict[str, Any]) -> set[str]:
+def _remove_leading_blank(definition: dict[str, Any]) -> set[str]:
     """Remove the normaliser that adds a space before every text (Llama's older files).
 
     Return its scheme.

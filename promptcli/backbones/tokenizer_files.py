@@ -126,7 +126,7 @@ def without_unknown_fields(folder: Path) -> Iterator[Path]:
     """Yield a folder of a tokenizer, or a temporary copy if a token has fields that its library
     does not know; refuse one that makes megabytes of a letter.
     """
-    known = {name: content for name, content in _cleaned(folder) if content is not None}
+    known = {name: content for name, content in _cleaned_files(folder) if content is not None}
     if not known:
         yield folder
         return
@@ -141,20 +141,20 @@ def without_unknown_fields(folder: Path) -> Iterator[Path]:
         yield copy
 
 
-def _cleaned(folder: Path) -> Iterator[tuple[str, Any]]:
+def _cleaned_files(folder: Path) -> Iterator[tuple[str, Any]]:
     """Yield the names of the files that have tokens, and their content without unknown fields.
 
     The content is None if they have none.
     """
     settings = _read(folder / SETTINGS)
-    yield SETTINGS, _changed(settings, _clean_settings)
-    yield _SPECIALS, _changed(_read(folder / _SPECIALS), _clean_specials)
+    yield SETTINGS, _content_after(settings, _clean_settings)
+    yield _SPECIALS, _content_after(_read(folder / _SPECIALS), _clean_specials)
     for name in definition_names(settings):
         path = inside(folder, name)
         if path is None:
             continue
         if _has_unknown(checked_definition(folder.name, path).get("added_tokens")):
-            yield name, _changed(_read(path), _clean_definition)
+            yield name, _content_after(_read(path), _clean_definition)
 
 
 def definition_names(settings: Any) -> list[str]:
@@ -198,7 +198,7 @@ def checked_definition(what: str, path: Path) -> dict[str, Any]:
     return definition
 
 
-def _changed(content: Any, clean: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+def _content_after(content: Any, clean: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
     """Return the content of a file as ``clean`` leaves it; None if that changes nothing."""
     if not isinstance(content, dict):
         return None

@@ -77,7 +77,7 @@ def _check_steps(steps: list[dict[str, Any]]) -> None:
     for text in _texts(steps):
         grown = text
         for step in steps:
-            grown = _after(step, grown)
+            grown = _apply(step, grown)
             if len(grown) > _MOST * len(text):
                 raise _GrowthError(f"a step {step.get('type')} makes more than {_MOST} of one")
 
@@ -108,11 +108,11 @@ def _pattern(step: dict[str, Any]) -> tuple[str, str]:
     return str(pattern.get("String", "")), str(pattern.get("Regex", ""))
 
 
-def _after(step: dict[str, Any], text: str) -> str:
+def _apply(step: dict[str, Any], text: str) -> str:
     """Return a text as it is after a step, or as long as it may be."""
     kind = step.get("type")
     if kind == "Replace":
-        return _replaced(step, text)
+        return _replace(step, text)
     if kind == "Prepend":
         made = str(step.get("prepend", ""))
         if len(made) > _MOST:
@@ -132,7 +132,7 @@ def _after(step: dict[str, Any], text: str) -> str:
     return text
 
 
-def _replaced(step: dict[str, Any], text: str) -> str:
+def _replace(step: dict[str, Any], text: str) -> str:
     wanted, expression = _pattern(step)
     made = step.get("content")
     if not isinstance(made, str) or not made:

@@ -101,11 +101,11 @@ def set_up_streams() -> None:
     LOG.setLevel(logging.INFO)
     if isinstance(sys.stdout, io.TextIOWrapper):
         if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED
-            sys.stdout = _writing_all(sys.stdout)
+            sys.stdout = _whole_writer(sys.stdout)
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _writing_all(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+def _whole_writer(stream: io.TextIOWrapper) -> io.TextIOWrapper:
     """Return a stream on the same file that writes whole results, line by line.
 
     An unbuffered one writes what fits into a full disk or a pipe that is being closed, and says

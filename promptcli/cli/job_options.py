@@ -69,20 +69,22 @@ class JobOptions:
 
     def options(self) -> Iterator[inspect.Parameter]:
         """Yield every option, in the order of the fields."""
-        for item in self._offered():
+        for item in self._offered_fields():
             group = self._group(item)
             if group is not None:
                 yield from group.options()
                 continue
             about = item.metadata
             flag = Flag(
-                self._names(item),
+                self._spelling(item),
                 about.get("min"),
                 about.get("max"),
                 metavar=about.get("metavar"),
                 panel=about.get("panel"),
             )
-            yield flag.option(item.name, self._typed(item), self._default(item), self._help(item))
+            yield flag.option(
+                item.name, self._option_type(item), self._default(item), self._help(item)
+            )
 
     def read(self, given: Mapping[str, Any]) -> Job[Any]:
         """Return the job that the values of a command's options describe."""
@@ -91,7 +93,7 @@ class JobOptions:
     def changes(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the fields that are not left to their defaults."""
         values = {}
-        for item in self._offered():
+        for item in self._offered_fields():
             group = self._group(item)
             if isinstance(group, SettingOptions):
                 is_model = group is MODEL or dataclasses.is_dataclass(self.hints[item.name])
@@ -109,13 +111,13 @@ class JobOptions:
     def written(self, job: Job[Any]) -> dict[str, Any]:
         """Return the values of a job by the names of their options, without dashes."""
         named = {}
-        for item in self._offered():
+        for item in self._offered_fields():
             if not item.metadata.get("is_argument"):
-                name = (self._names(item) or f"--{written_name(item.name)}").split()[0]
+                name = (self._spelling(item) or f"--{written_name(item.name)}").split()[0]
                 named[name.removeprefix("--")] = getattr(job, item.name)
         return named
 
-    def _offered(self) -> list[Any]:
+    def _offered_fields(self) -> list[Any]:
         fields = fields_of(self.described)
         if self.only:
             return [item for item in fields if item.name in self.only]
@@ -136,7 +138,7 @@ class JobOptions:
             return SettingOptions(hint, defaults=True)
         return None
 
-    def _names(self, item: Any) -> str:
+    def _spelling(self, item: Any) -> str:
         """Return how a field is given: ``--output -o``, or an argument's metavar."""
         about = item.metadata
         if about.get("is_argument"):
@@ -146,7 +148,7 @@ class JobOptions:
         names = str(about.get("names", written_name(item.name))).split()
         return " ".join(f"-{name}" if len(name) == 1 else f"--{name}" for name in names)
 
-    def _typed(self, item: Any) -> Any:
+    def _option_type(self, item: Any) -> Any:
         typed = item.metadata.get("typed") or option_type(self.hints[item.name])
         if typed is None:
             raise TypeError(f"field {item.name} has no type of an option; give `typed`")
@@ -171,7 +173,7 @@ class JobOptions:
         text = " ".join(filter(None, [item.metadata["help"], more]))
         for other in fields_of(self.described):
             if not other.metadata.get("is_argument"):
-                name = (self._names(other) or f"--{written_name(other.name)}").split()[0]
+                name = (self._spelling(other) or f"--{written_name(other.name)}").split()[0]
                 text = text.replace(f"`{other.name}`", f"`{name}`")
         return text
 

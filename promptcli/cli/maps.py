@@ -61,7 +61,7 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
     numbers = {value: scale_value(value) for value in rows_of}
     if len(rows_of) > MOST_CLASSES and None not in numbers.values():
         return _scale(rows_of, numbers, missing)
-    coloured = _coloured({value: len(rows) for value, rows in rows_of.items()})
+    coloured = _coloured_classes({value: len(rows) for value, rows in rows_of.items()})
     groups = []
     for number, value in enumerate(coloured):
         rows = rows_of[value]
@@ -73,11 +73,11 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
         kind = "others" if coloured else "values"
         groups.append(Group(f"{len(rows_of):,} {kind} ({len(rest):,})", rest, GREY, 0))
     if missing:
-        groups.append(_without_value(missing))
+        groups.append(_group_without_value(missing))
     return groups
 
 
-def _coloured(counts: Mapping[str, int]) -> list[str]:
+def _coloured_classes(counts: Mapping[str, int]) -> list[str]:
     """Return the classes that have a colour, the most frequent first, from the points of each."""
     classes = sorted(counts, key=lambda value: -counts[value])  # of equals the first
     if len(classes) <= MOST_CLASSES:
@@ -85,7 +85,7 @@ def _coloured(counts: Mapping[str, int]) -> list[str]:
     return [value for value in classes[:MOST_CLASSES] if counts[value] > 1]
 
 
-def _without_value(rows: list[int]) -> Group:
+def _group_without_value(rows: list[int]) -> Group:
     return Group(f"{_NONE} ({len(rows):,})", rows, GREY, len(MARKERS) - 1)
 
 
@@ -101,7 +101,7 @@ def _scale(
         found += [number] * len(rows_of[value])
     groups = [Group("", rows, "", 0, found)]
     if missing:
-        groups.append(_without_value(missing))
+        groups.append(_group_without_value(missing))
     return groups
 
 
@@ -111,7 +111,7 @@ def note_others(column: str, values: Sequence[str]) -> None:
     numeric = all(scale_value(value) is not None for value in found)
     if len(found) <= MOST_CLASSES or numeric:
         return
-    coloured = _coloured(found)
+    coloured = _coloured_classes(found)
     if coloured:
         said = f"the {len(coloured)} most frequent have a colour, the others are grey"
     else:

@@ -64,9 +64,9 @@ def _trace(group: SeedGroup) -> str:
         versions = run.trained.get("versions", {})
         code += [f"{name} {versions[name]}" for name in _VERSIONS if name in versions]
     parts = [
-        f"{trained.get('method')} on {_hashed(trained, 'backbone')}",
-        f"data {_hashed(trained, 'data')}",
-        f"chosen on {_hashed(trained, 'development')}",
+        f"{trained.get('method')} on {_with_hash(trained, 'backbone')}",
+        f"data {_with_hash(trained, 'data')}",
+        f"chosen on {_with_hash(trained, 'development')}",
         f"seeds {' '.join(map(str, group.seeds))}",
         ", ".join([*settings_typed(settings), "all others as promptcli has them"]),
         ", ".join(dict.fromkeys(code)),
@@ -74,7 +74,7 @@ def _trace(group: SeedGroup) -> str:
     return f"{group.name}: {'; '.join(parts)}"
 
 
-def _hashed(trained: Mapping[str, Any], name: str) -> str:
+def _with_hash(trained: Mapping[str, Any], name: str) -> str:
     return f"{trained.get(name)} {str(trained.get(f'{name}_sha256'))[:_HASH]}"
 
 

@@ -52,13 +52,13 @@ class _Written(BadRows):
         self._file = file
 
     def add(self, name: str, kind: str, number: int, reason: str, line: str) -> None:
-        values = [name, number, reason, _readable(line.rstrip("\r\n"))]
+        values = [name, number, reason, _escape(line.rstrip("\r\n"))]
         row = json.dumps(dict(zip(_KEYS, values, strict=True)), ensure_ascii=False)
         self._file.write(row.encode("utf-8", "backslashreplace") + b"\n")
         self.count += 1
 
 
-def _readable(line: str) -> str:
+def _escape(line: str) -> str:
     """Return a line with bytes that are not UTF-8, and halves of surrogate pairs, as escapes."""
     try:
         data = line.encode("utf-8", "surrogateescape")

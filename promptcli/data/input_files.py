@@ -141,7 +141,9 @@ def check_sentence(word: str) -> None:
 def open_file(name: str | Path) -> Iterator[BinaryIO]:
     """Open a local file or a URL for reading."""
     if is_remote(name):
-        file = cast(BinaryIO, _remotely(str(name), lambda system, path: system.open(path, "rb")))
+        file = cast(
+            BinaryIO, _on_file_system(str(name), lambda system, path: system.open(path, "rb"))
+        )
     else:
         check_file(Path(name))
         file = Path(name).open("rb")
@@ -201,7 +203,7 @@ def open_text(
     stream = io.BufferedReader(raw, _BUFFER)
     if ending in COMPRESSED:
         stream = io.BufferedReader(COMPRESSED[ending](stream), _BUFFER)
-    with _damage_named(name, ending):
+    with _naming_damage(name, ending):
         head = stream.peek(LOOK)[:LOOK]
     for first, kind in _OTHER_KINDS.items():
         if head.startswith(first):
@@ -219,7 +221,7 @@ def open_text(
     errors = "surrogatepass" if utf16 else "surrogateescape"
     newline = None if returns else "\n"
     text_lines = io.TextIOWrapper(stream, encoding, errors, newline)
-    lines = _checked(text_lines, name, None if utf16 else head, tell, ending=ending, bad=bad)
+    lines = _check_lines(text_lines, name, None if utf16 else head, tell, ending=ending, bad=bad)
     if ending in COMPRESSED:
         lines = _no_bomb(lines, name, lambda: raw.size)
     return Text(
@@ -260,10 +262,10 @@ def _first_names(names: Sequence[str]) -> str:
 def read_lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[str]:
     """Yield the lines of a local file with their line ends, without a byte order mark."""
     with open_file(path) as file, io.TextIOWrapper(file, encoding, "surrogateescape", "\n") as text:
-        yield from _checked(text, str(path))
+        yield from _check_lines(text, str(path))
 
 
-def _checked(
+def _check_lines(
     text: io.TextIOWrapper,
     name: str,
     head: bytes | None = None,
@@ -277,7 +279,7 @@ def _checked(
     """
     number = 1
     encoding = "" if head is not None else text.encoding.removesuffix("-sig")
-    with _damage_named(name, ending, lambda: number):
+    with _naming_damage(name, ending, lambda: number):
         try:
             while line := text.readline(LONGEST_LINE + 1):
                 if len(line) > LONGEST_LINE:
@@ -311,7 +313,7 @@ def _checked(
                 if problem is not None:
                     bad.add(name, "line", number, problem, line)
                     line = "\n"
-                yield _ended(line)
+                yield _mend_end(line)
                 number += 1
         except UnicodeError:
             raise UsageError(f"{name}: line {number}: not {encoding.upper()}; {_CONVERT}") from None
@@ -321,7 +323,7 @@ def _checked(
 _STRAY_RETURNS = re.compile("(?<!\r)\r\r+\n")
 
 
-def _ended(line: str) -> str:
+def _mend_end(line: str) -> str:
     """Return a line that ends with at most one carriage return."""
     if line.endswith(("\r\r\n", "\r\r")):
         return line.rstrip("\r\n") + "\r\n"
@@ -351,7 +353,7 @@ def _no_bomb(lines: Iterator[str], name: str, packed: Callable[[], int]) -> Iter
 
 
 @contextlib.contextmanager
-def _damage_named(name: str, ending: str, line: Callable[[], int] = lambda: 1) -> Iterator[None]:
+def _naming_damage(name: str, ending: str, line: Callable[[], int] = lambda: 1) -> Iterator[None]:
     """Name the file and the line at which compressed data are damaged."""
     try:
         yield
@@ -416,7 +418,7 @@ def has_quotes(path: Path) -> bool:
 def state_of(name: str) -> tuple[int, str]:
     """Return the size of a file and a stamp that changes when the file does."""
     if is_remote(name):
-        state: tuple[int, str] = _remotely(
+        state: tuple[int, str] = _on_file_system(
             name, lambda system, path: (int(system.size(path)), str(system.ukey(path)))
         )
         return state
@@ -486,7 +488,7 @@ def _find_remote(name: str) -> list[str]:
         return []
 
     protocol = name.partition("://")[0]
-    files = _remotely(name, look)
+    files = _on_file_system(name, look)
     if not files:
         raise NotFoundError(
             f"{name!r}: no such file; give a file, a glob, or a folder of .parquet files"
@@ -494,7 +496,7 @@ def _find_remote(name: str) -> list[str]:
     return [f"{protocol}://{path.removeprefix(f'{protocol}://').lstrip('/')}" for path in files]
 
 
-def _remotely(name: str, do: Callable[[Any, str], Any]) -> Any:
+def _on_file_system(name: str, do: Callable[[Any, str], Any]) -> Any:
     """Return what ``do`` makes of the file system of a URL and the path on it."""
     import fsspec
 

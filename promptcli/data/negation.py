@@ -25,7 +25,7 @@ def negated(sentence: str) -> str:
         if spelled == "not":
             return before + after.lstrip() if before else after.lstrip()
         if spelled in _IRREGULAR:
-            return before + _cased(_IRREGULAR[spelled], word[0]) + after
+            return before + _match_case(_IRREGULAR[spelled], word[0]) + after
         if spelled.endswith("n't"):
             return before + word[0][:-3] + after
     for word in words:
@@ -34,6 +34,6 @@ def negated(sentence: str) -> str:
     return f"Not {sentence}"
 
 
-def _cased(word: str, like: str) -> str:
+def _match_case(word: str, like: str) -> str:
     """Return a word with a capital if ``like`` begins with one."""
     return word.capitalize() if like[0].isupper() else word

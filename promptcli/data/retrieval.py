@@ -30,7 +30,7 @@ def read_retrieval_folder(path: Path) -> list[GoldRow]:
     """
     if path.is_dir():
         folder = path
-        qrels, *others = _matching(folder, _QRELS, "judgements")
+        qrels, *others = _find_files(folder, _QRELS, "judgements")
         if others:
             note(f"{folder}: judged by {qrels.relative_to(folder)}; another: retrieval:{others[0]}")
     else:
@@ -39,9 +39,9 @@ def read_retrieval_folder(path: Path) -> list[GoldRow]:
         if folder.name == "qrels":
             folder = folder.parent
     split = qrels.name.removeprefix("qrels")
-    documents = _texts(_matching(folder, _DOCUMENTS, "documents")[0])
+    documents = _texts(_find_files(folder, _DOCUMENTS, "documents")[0])
     queries = _texts(
-        _matching(folder, ("queries.jsonl*", f"queries{split}", "queries*.tsv"), "queries")[0]
+        _find_files(folder, ("queries.jsonl*", f"queries{split}", "queries*.tsv"), "queries")[0]
     )
     rows = list[GoldRow]()
     judged = set[str]()
@@ -56,7 +56,7 @@ def read_retrieval_folder(path: Path) -> list[GoldRow]:
     return [*rows, *(("", text, 0.0) for name, text in documents.items() if name not in judged)]
 
 
-def _matching(folder: Path, patterns: tuple[str, ...], what: str) -> list[Path]:
+def _find_files(folder: Path, patterns: tuple[str, ...], what: str) -> list[Path]:
     files = dict.fromkeys(file for pattern in patterns for file in sorted(folder.glob(pattern)))
     if not files:
         raise NotFoundError(

@@ -131,7 +131,7 @@ def open_rows(
             batches = with_row_numbers(batches)
         first = next(batches, None)
         if first is None:
-            raise UsageError(f"{_called(path)} is empty; give a file with at least one row")
+            raise UsageError(f"{_display_name(path)} is empty; give a file with at least one row")
         yield dataclasses.replace(rows, batches=itertools.chain([first], batches))
 
 
@@ -177,7 +177,7 @@ def open_from(
 
     ``tell`` gets what is guessed.
     """
-    name, (form, ending) = _called(path), format_of(path)
+    name, (form, ending) = _display_name(path), format_of(path)
     if form in ("parquet", "xlsx") and not is_remote(path):
         check_file(Path(path), regular=True)
     with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
@@ -285,7 +285,7 @@ def _count_rows(path: Path, dialect: Dialect) -> int:
     return count_lines(path)
 
 
-def _called(path: str | Path) -> str:
+def _display_name(path: str | Path) -> str:
     if str(path) == str(STANDARD):
         return "standard input"
     return str(path)
@@ -341,7 +341,7 @@ def _parquet(
         numbers = range(row - len(wanted) + 1, row + 1)
         if bad.skips:
             checked = [
-                _readable(columns, each, name, "row", number, bad)
+                _check_row(columns, each, name, "row", number, bad)
                 for number, each in zip(numbers, zip(*values, strict=True), strict=True)
             ]
             values = list(map(list, zip(*checked, strict=True)))
@@ -405,7 +405,7 @@ def _batches(
             if with_cells:
                 values.append(others)
         if bad.skips:
-            values = _readable(columns, values, name, "line", number, bad, row)
+            values = _check_row(columns, values, name, "line", number, bad, row)
         numbers.append(number)
         cells.append(values)
         size += sum(map(_characters, values))
@@ -435,7 +435,7 @@ def _missing_field(row: Mapping[str, Any], columns: Columns) -> str | None:
     return None
 
 
-def _readable(
+def _check_row(
     columns: Columns,
     values: Sequence[Any],
     name: str,

@@ -278,7 +278,7 @@ def moses(sentences: Sequence[str], *, lower: bool) -> list[str]:
     return [twice[sentence].lower() if lower else twice[sentence] for sentence in sentences]
 
 
-def _shown(byte: int) -> str:
+def _show_byte(byte: int) -> str:
     low = byte & 0x7F
     if low == 0x7F:
         shown = "^?"
@@ -289,7 +289,7 @@ def _shown(byte: int) -> str:
     return chr(byte) if chr(byte) in "\t\n" else shown
 
 
-_VISIBLE = {byte: _shown(byte) for byte in range(256)}
+_VISIBLE = {byte: _show_byte(byte) for byte in range(256)}
 
 
 def visible(text: str) -> str:

@@ -271,7 +271,7 @@ def _examples(
     complete: list[tuple[str, ...]] = []
     blank = unlabelled = 0
     if layout in _JUDGEMENTS:
-        rows, unlabelled = _judged(list(rows), layout, name, bad, forms)
+        rows, unlabelled = _drop_unlabelled(list(rows), layout, name, bad, forms)
     for row in rows:
         if all(map(str.strip, row[: 2 if layout == TRIPLETS else None])):
             complete.append(row)
@@ -293,7 +293,7 @@ def _examples(
     return TrainingExamples(columns, digest(), blank, layout, unlabelled)
 
 
-def _judged(
+def _drop_unlabelled(
     rows: Sequence[tuple[str, ...]],
     layout: tuple[str, ...],
     name: str,

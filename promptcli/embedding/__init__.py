@@ -141,7 +141,7 @@ class EmbedJob(Job[Embedded]):
             open_rows(path, fields, stdin=stdin, bad=bad) as source,
         ):
             _check_target(target, force=self.force or before is not None)
-            source = _telling_of_wrapping(source)
+            source = _note_wrapping(source)
             from promptcli.models import loading
 
             rows = source.total()
@@ -236,7 +236,7 @@ def _check_target(target: "Path | None", *, force: bool) -> None:
         check_output(target, force=force)
 
 
-def _telling_of_wrapping(source: "Rows") -> "Rows":
+def _note_wrapping(source: "Rows") -> "Rows":
     """Return the rows of a file; a note says that lines which look wrapped are a row each."""
     from promptcli.data.layouts import TEXT
     from promptcli.embedding.passages import look_wrapped

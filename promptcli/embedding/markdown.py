@@ -119,15 +119,15 @@ def _utf8(text: str) -> str:
 def _text(value: Any) -> str:
     """Return a value, or a list of them, as the text of a column; empty if it is neither."""
     if isinstance(value, list):
-        return ", ".join(filter(None, (_text(item) for item in value if not _nested(item))))
-    if value is None or _nested(value):
+        return ", ".join(filter(None, (_text(item) for item in value if not _is_nested(item))))
+    if value is None or _is_nested(value):
         return ""
     if isinstance(value, bool):
         return str(value).lower()
     return " ".join(str(value).split())
 
 
-def _nested(value: Any) -> bool:
+def _is_nested(value: Any) -> bool:
     return isinstance(value, list | dict | set | tuple)
 
 
@@ -149,7 +149,7 @@ def outline(lines: Iterable[str], first: int = 1) -> Iterator[Heading | TextLine
         held += new
         if not held:
             return
-        tokens = _parsed(held)
+        tokens = _parse(held)
         ended = not new
         complete = len(held) if ended else _last_block(tokens)
         if complete == 0 and wanted < _LONGEST_BLOCK:
@@ -181,7 +181,7 @@ def _parser() -> "MarkdownIt":
     return parser
 
 
-def _parsed(lines: Sequence[str]) -> "list[Token]":
+def _parse(lines: Sequence[str]) -> "list[Token]":
     # to the parser, a carriage return ends a line too
     return _parser().parse("\n".join(lines).replace("\r", " "))
 

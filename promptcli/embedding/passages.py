@@ -191,7 +191,7 @@ class _Outline:
 
     def open(self, heading: Heading) -> Iterator[_Section]:
         """Begin a section under a heading; yield the one before."""
-        yield from self._ended(heading.level)
+        yield from self._end_section(heading.level)
         self._path = [(level, title) for level, title in self._path if level < heading.level]
         title = heading.title
         if title:
@@ -204,13 +204,13 @@ class _Outline:
 
     def close(self) -> Iterator[_Section]:
         """Yield the last section."""
-        yield from self._ended(0)
+        yield from self._end_section(0)
 
     def _begin(self, line: int) -> None:
         self._section = _Section([name for _, name in self._path], line)
         self._size = 0
 
-    def _ended(self, following: int) -> Iterator[_Section]:
+    def _end_section(self, following: int) -> Iterator[_Section]:
         """Yield the section before a heading of the level ``following``."""
         if any(map(str.strip, self._section.lines)):
             yield self._section
@@ -244,7 +244,7 @@ class _Reader:
             original = "\n".join(section.lines)
             line = section.line
             counted = 0
-            for start, body in self._bodies(self._unwrapped(section), begin):
+            for start, body in self._bodies(self._unwrap(section), begin):
                 line += original.count("\n", counted, start)
                 counted = start
                 end_line = line + original.count("\n", start, start + len(body))
@@ -350,7 +350,7 @@ class _Reader:
             self._underlines.append(style)
         return self._underlines.index(style) + 1, title.strip(), 1 + overlined
 
-    def _unwrapped(self, section: _Section) -> str:
+    def _unwrap(self, section: _Section) -> str:
         """Return lines as one text of the same length in which a wrapped paragraph is one line."""
         joined = list[str]()
         for place, (line, following) in enumerate(pairwise((*section.lines, ""))):

@@ -120,13 +120,13 @@ def _make_all(job: PartJob, shards: Sequence[int], advance: Advance, workers: in
             done, running = ray.wait(running)
             advance(ray.get(done[0]))
     except ray.exceptions.RayError as error:
-        raise _as_ours(error) from None
+        raise _error_of_task(error) from None
     finally:
         for unfinished in running:
             ray.cancel(unfinished, force=True)
 
 
-def _as_ours(error: Exception) -> BaseException:
+def _error_of_task(error: Exception) -> BaseException:
     """Return what a task raised, or that Ray could not run it."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, Exception):

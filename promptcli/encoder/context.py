@@ -77,7 +77,7 @@ class BuildContext(Generic[PartSpec]):
             fits = fits and wanted in (None, side)
         if not fits:
             raise UsageError(
-                f"{owner}, and the existing {name}, {_described(tensor)}, do not fit: {hint}"
+                f"{owner}, and the existing {name}, {_describe(tensor)}, do not fit: {hint}"
             )
         return tensor
 
@@ -93,8 +93,8 @@ class BuildContext(Generic[PartSpec]):
         }
         if not tensors:
             raise UsageError(f"{owner} is learned and its tensors are missing; train it first")
-        found = {name: _described(tensor) for name, tensor in tensors.items()}
-        fitting = {name: _described(tensor.float()) for name, tensor in wanted.items()}
+        found = {name: _describe(tensor) for name, tensor in tensors.items()}
+        fitting = {name: _describe(tensor.float()) for name, tensor in wanted.items()}
         for name in sorted(tensors.keys() | wanted.keys()):
             actual = found.get(name, "missing")
             expected = fitting.get(name, "missing")
@@ -110,7 +110,7 @@ class BuildContext(Generic[PartSpec]):
         return tensors
 
 
-def _described(tensor: Tensor) -> str:
+def _describe(tensor: Tensor) -> str:
     return (
         f"{' x '.join(map(str, tensor.shape)) or 'one'} {str(tensor.dtype).removeprefix('torch.')}"
     )

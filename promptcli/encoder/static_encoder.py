@@ -232,7 +232,7 @@ class StaticEncoder(Encoder):
         most: int | None = None,
     ) -> Iterator[Encoded]:
         for window, (places, inputs) in prefetch(self._read, windows):
-            yield self._encoded(inputs).take(places)
+            yield self._encode(inputs).take(places)
             progress(len(window))
 
     def _read(self, window: Sequence[str]) -> tuple[np.ndarray, Inputs]:
@@ -245,7 +245,7 @@ class StaticEncoder(Encoder):
         ids = self.pieces.packed(self.prepared(sentences))
         return self.template.splice(ids, self.max_length)
 
-    def _encoded(self, inputs: Inputs) -> Encoded:
+    def _encode(self, inputs: Inputs) -> Encoded:
         vectors = average_rows(inputs.packed, self._rows, len(self._table.rows))
         for transform in self.recipe.parts.transforms:
             vectors = _APPLY[transform.name](vectors, transform)
@@ -269,7 +269,7 @@ def as_bfloat16(numbers: np.ndarray) -> np.ndarray:
     return rounded.view(np.float32)
 
 
-def _truncated(vectors: np.ndarray, transform: TransformSpec) -> np.ndarray:
+def _truncate(vectors: np.ndarray, transform: TransformSpec) -> np.ndarray:
     assert isinstance(transform, CountSpec)
     return vectors[:, : transform.count]
 
@@ -277,5 +277,5 @@ def _truncated(vectors: np.ndarray, transform: TransformSpec) -> np.ndarray:
 #: The transforms that numpy computes: vectors (n, d) to vectors.
 _APPLY: dict[str, Callable[[np.ndarray, TransformSpec], np.ndarray]] = {
     "normalize": lambda vectors, _: unit(vectors),
-    "truncate": _truncated,
+    "truncate": _truncate,
 }

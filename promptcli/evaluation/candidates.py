@@ -226,7 +226,7 @@ def score_models(
     with stage("encode", sentences) as advance:
         for number, readers in to_measure:
             task = tasks[number]
-            outcomes = _scored(readers, task, settings, advance, strict=strict)
+            outcomes = _score_together(readers, task, settings, advance, strict=strict)
             for reader in readers:
                 outcome = outcomes[reader.row]
                 if isinstance(outcome, PromptcliError):
@@ -283,7 +283,7 @@ def _groups(
     return [(number, readers) for (number, _), readers in groups.items()]
 
 
-def _scored(
+def _score_together(
     readers: Sequence[_Scorer],
     task: AnyTask,
     settings: EvalSettings,
@@ -306,7 +306,7 @@ def _scored(
             raise
         if len(readers) == 1:
             return {readers[0].row: error}
-    alone = [_scored([each], task, settings, advance, strict=False) for each in readers]
+    alone = [_score_together([each], task, settings, advance, strict=False) for each in readers]
     return {row: outcome for outcomes in alone for row, outcome in outcomes.items()}
 
 

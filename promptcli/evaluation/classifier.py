@@ -349,7 +349,7 @@ def check_labels(name: str, splits: Mapping[str, Labels], training: ClassifierTr
         )
 
 
-def nested(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
+def nested_cross_validation(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
     """Test on each fold of ``all`` a classifier whose weight decay the other examples chose.
 
     They choose it by folds of their own. All folds are drawn by 1111, as in SentEval's
@@ -362,7 +362,7 @@ def nested(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcom
     dev = []
     test = []
     right = np.zeros(len(numbers))
-    with _classifying(setting, len(outer) * setting.training.folds + len(outer)) as advance:
+    with _classifying_stage(setting, len(outer) * setting.training.folds + len(outer)) as advance:
         for rows, _ in outer:
             decay, score = _by_folds(features, labels, rows, numbers, setting, SEED, advance)
             chosen.append(decay)
@@ -372,7 +372,7 @@ def nested(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcom
             fits.append(setting.fit(rows, None, [decay]))
         trained = train(features, labels, fits, setting, advance).weights[:, 0]
     for (_, rows), weights in zip(outer, trained, strict=True):
-        right[rows] = _right((all_features[rows], numbers[rows]), weights, setting)
+        right[rows] = _right_answers((all_features[rows], numbers[rows]), weights, setting)
         test.append(_percent(right[rows]))
     return Outcome(
         test=round(float(np.mean(test)), 2),
@@ -382,20 +382,20 @@ def nested(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcom
     )
 
 
-def cross_validated(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
+def cross_validation(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
     """Test on ``test`` a classifier whose weight decay folds of ``train`` chose."""
     features, labels = _tensors(splits["train"], setting)
     numbers = splits["train"][1]
     rows = np.arange(len(numbers))
-    with _classifying(setting, setting.training.folds + 1) as advance:
+    with _classifying_stage(setting, setting.training.folds + 1) as advance:
         decay, dev = _by_folds(features, labels, rows, numbers, setting, setting.seed, advance)
         fit = setting.fit(rows, None, [decay])
         fitted = train(features, labels, [fit], setting, advance)
-    right = _right(splits["test"], fitted.weights[0, 0], setting)
+    right = _right_answers(splits["test"], fitted.weights[0, 0], setting)
     return Outcome(test=_percent(right), right=right, dev=dev, decays=[decay])
 
 
-def official(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
+def fixed_split(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
     """Test on ``test`` a classifier trained on ``train``; ``dev`` chose its decay and its end."""
     train_features, train_labels = splits["train"]
     dev_features, dev_labels = splits["dev"]
@@ -404,22 +404,22 @@ def official(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outc
     features, labels = _tensors((all_features, all_labels), setting)
     rows = np.arange(len(all_labels))
     fit = setting.fit(rows[: len(train_labels)], rows[len(train_labels) :], DECAYS)
-    with _classifying(setting, 1) as advance:
+    with _classifying_stage(setting, 1) as advance:
         fitted = train(features, labels, [fit], setting, advance)
     best, dev = _best(fitted)
-    right = _right(splits["test"], fitted.weights[0, best], setting)
+    right = _right_answers(splits["test"], fitted.weights[0, best], setting)
     return Outcome(test=_percent(right), right=right, dev=dev, decays=[DECAYS[best]])
 
 
 #: The splits of a transfer task -> how it is scored.
 PROTOCOLS: dict[frozenset[str], Callable[[Mapping[str, Examples], ClassifierSetting], Outcome]] = {
-    frozenset({"all"}): nested,
-    frozenset({"train", "test"}): cross_validated,
-    frozenset({"train", "dev", "test"}): official,
+    frozenset({"all"}): nested_cross_validation,
+    frozenset({"train", "test"}): cross_validation,
+    frozenset({"train", "dev", "test"}): fixed_split,
 }
 
 
-def _classifying(setting: ClassifierSetting, fits: int) -> AbstractContextManager[Advance]:
+def _classifying_stage(setting: ClassifierSetting, fits: int) -> AbstractContextManager[Advance]:
     return stage(f"classify {setting.task}".strip(), fits)
 
 
@@ -444,7 +444,9 @@ def _best(fitted: FittedClassifiers) -> tuple[int, float]:
     return int(np.argmax(scores)), max(scores)
 
 
-def _right(examples: Examples, weights: Tensor, setting: ClassifierSetting) -> NDArray[np.float64]:
+def _right_answers(
+    examples: Examples, weights: Tensor, setting: ClassifierSetting
+) -> NDArray[np.float64]:
     """Return 1 for each example that a classifier labels rightly, else 0."""
     features, labels = _tensors(examples, setting)
     predicted = (features @ weights.to(features.device).T).argmax(1)

@@ -382,7 +382,7 @@ def _classify(
 def _retrieve(
     each: TaskVectors, task: RetrievalTask, rows: RowOfSentence, settings: EvalSettings
 ) -> RetrievalScore:
-    ranked = _ranked(each, task, rows, 100)
+    ranked = _rank_documents(each, task, rows, 100)
     gains = statistics.ndcg(ranked, task.grades)
     low, high = statistics.interval(statistics.resampled_mean(gains))
     return RetrievalScore(
@@ -400,7 +400,7 @@ def _retrieve(
     )
 
 
-def _ranked(
+def _rank_documents(
     each: TaskVectors, task: RetrievalTask, rows: RowOfSentence, depth: int
 ) -> NDArray[np.int64]:
     """Return the positions of the best documents for each query, best first; -1: no further one."""

@@ -69,7 +69,7 @@ class Lexical:
             if model.scores["num_docs"] != len(rows) or not isinstance(model.vocab_dict, dict):
                 raise ValueError(f"they are not of {len(rows):,} rows")
         except Exception as error:  # whatever its files say
-            raise _damaged(error, str(folder)) from None
+            raise _damage_error(error, str(folder)) from None
         return cls(model, rows)
 
     def rank(self, query: str, k: int, allowed: NDArray[np.bool_] | None) -> Ranking:
@@ -84,7 +84,7 @@ class Lexical:
         try:
             scores = self._model.get_scores_from_ids(known)
         except (LookupError, ValueError, TypeError, ArithmeticError) as error:
-            raise _damaged(error, "this index") from None
+            raise _damage_error(error, "this index") from None
         if allowed is not None:
             scores[~allowed[self._rows]] = 0
         places = np.flatnonzero(scores > 0)
@@ -96,7 +96,7 @@ class Lexical:
         return self._rows[best], scores[best]
 
 
-def _damaged(error: Exception, name: str) -> CheckFailedError:
+def _damage_error(error: Exception, name: str) -> CheckFailedError:
     reason = one_line(error, 100) or type(error).__name__
     return CheckFailedError(
         f"the words of {name} are damaged ({reason}): `promptcli index compact` counts them again"

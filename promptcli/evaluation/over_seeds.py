@@ -59,7 +59,7 @@ class Run:
     trained: Mapping[str, Any] = field(default_factory=dict)  #: how, from its record; JSON-ready
 
     def to_dict(self) -> dict[str, Any]:
-        scores = {task: _rounded(value) for task, value in self.scores.items()}
+        scores = {task: _round(value) for task, value in self.scores.items()}
         return {"model": self.model, "seed": self.seed, "scores": scores, **self.trained}
 
 
@@ -131,13 +131,13 @@ class SeedComparison:
             "difference": round(self.difference, 4),
             "test_over_seeds": self.test or None,
             "seeds": self.seeds,
-            "p_over_seeds": _rounded(self.p_value),
-            "p_over_seeds_holm": _rounded(self.p_holm),
+            "p_over_seeds": _round(self.p_value),
+            "p_over_seeds_holm": _round(self.p_holm),
             "p_over_pairs": None,
             "pairs": None,
         }
         if self.over_pairs is not None:
-            row["p_over_pairs"] = _rounded(self.over_pairs.p_value)
+            row["p_over_pairs"] = _round(self.over_pairs.p_value)
             row["pairs"] = self.over_pairs.pairs
         return row
 
@@ -159,8 +159,8 @@ class SeedTable:
         for group in self.groups:
             tasks = []
             for task in group.tasks:
-                figures = {name: _rounded(value) for name, value in group.summary(task).items()}
-                scores = [_rounded(value) for value in group.values(task)]
+                figures = {name: _round(value) for name, value in group.summary(task).items()}
+                scores = [_round(value) for value in group.values(task)]
                 data = {"data_sha256": group.task_sha256(task)}
                 tasks.append({"task": task, **data, **figures, "scores": scores})
             document = {"name": group.name, "models": group.models, "seeds": group.seeds}
@@ -170,7 +170,7 @@ class SeedTable:
         return {"groups": groups, "comparisons": compared}
 
 
-def _rounded(value: float | None) -> float | None:
+def _round(value: float | None) -> float | None:
     return value if value is None or isinstance(value, int) else round(value, 6)
 
 
@@ -195,7 +195,7 @@ def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:
                 _check_alike(word, settings.setdefault(changed, of_run), of_run)
         for changed, members in runs.items():
             name = f"{word} ({changed})" if changed else word
-            groups.append(SeedGroup(name, _distinct(name, members)))
+            groups.append(SeedGroup(name, _distinct_runs(name, members)))
     _check_tasks(groups)
     return groups
 
@@ -238,7 +238,7 @@ def _runs_of(card: Entry) -> list[tuple[str, Run, dict[str, Any]]]:
     if "runs" not in facts:
         values = [score["value"] for score in card.scores]
         scores = dict(zip(facts["tasks"], values, strict=True))
-        trained = _traced(facts, backbone)
+        trained = _training_record(facts, backbone)
         run = Run(card.name, facts["seed"], scores, development, hashes, trained)
         return [("", run, _settings(facts))]
     rows = []
@@ -246,13 +246,13 @@ def _runs_of(card: Entry) -> list[tuple[str, Run, dict[str, Any]]]:
         changes = {name: value for name, value in record["changes"].items() if name != "seed"}
         scores = {score["task"]: score["trained"] for score in record["scores"]}
         of_run = {**facts, **record}
-        trained = _traced(of_run, backbone)
+        trained = _training_record(of_run, backbone)
         run = Run(card.name, record["seed"], scores, development, hashes, trained)
         rows.append((", ".join(settings_typed(changes)), run, _settings(of_run)))
     return rows
 
 
-def _traced(facts: Mapping[str, Any], backbone: str | None) -> dict[str, Any]:
+def _training_record(facts: Mapping[str, Any], backbone: str | None) -> dict[str, Any]:
     """Return how a run was trained, as its record says it."""
     traced = {name: facts[field] for field, name in _TRACED.items() if field in facts}
     return {"backbone": backbone, **traced}
@@ -280,7 +280,7 @@ def _check_alike(word: str, first: Mapping[str, Any], other: Mapping[str, Any]) 
             )
 
 
-def _distinct(name: str, runs: Sequence[Run]) -> list[Run]:
+def _distinct_runs(name: str, runs: Sequence[Run]) -> list[Run]:
     """Return a group's runs by seed; a run that two models record counts once."""
     by_seed: dict[int, Run] = {}
     for run in runs:
@@ -307,7 +307,7 @@ def compare_groups(
         for task in first.tasks:
             if task not in second.tasks:
                 continue
-            test, count, p_value = _tested(first, second, task)
+            test, count, p_value = _test_over_seeds(first, second, task)
             difference = plain.fmean(first.values(task)) - plain.fmean(second.values(task))
             pairs = over_pairs.get((first.name, second.name, task))
             found.append(
@@ -315,10 +315,12 @@ def compare_groups(
                     first.name, second.name, task, difference, test, count, p_value, None, pairs
                 )
             )
-    return _corrected(found)
+    return _correct_p_values(found)
 
 
-def _tested(first: SeedGroup, second: SeedGroup, task: str) -> tuple[str, int, float | None]:
+def _test_over_seeds(
+    first: SeedGroup, second: SeedGroup, task: str
+) -> tuple[str, int, float | None]:
     """Return the test over seeds, the number of pairs or runs, and its p-value.
 
     None without a spread between the runs.
@@ -337,7 +339,7 @@ def _tested(first: SeedGroup, second: SeedGroup, task: str) -> tuple[str, int, f
     return "", runs, None
 
 
-def _corrected(comparisons: Sequence[SeedComparison]) -> list[SeedComparison]:
+def _correct_p_values(comparisons: Sequence[SeedComparison]) -> list[SeedComparison]:
     tested = [row.p_value for row in comparisons if row.p_value is not None]
     corrected = iter(holm(tested))
     rows = []

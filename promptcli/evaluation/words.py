@@ -34,7 +34,7 @@ def words(text: str, *, query: bool = False) -> list[str]:
     if text.isascii():
         return re.findall(r"\w+", text.lower())
     found = list[str]()
-    for run in _RUN.finditer(_normalised(text)):
+    for run in _RUN.finditer(_normalise(text)):
         if run["spaceless"] is None:
             found.append(run[0])
             continue
@@ -46,7 +46,7 @@ def words(text: str, *, query: bool = False) -> list[str]:
     return found
 
 
-def _normalised(text: str) -> str:
+def _normalise(text: str) -> str:
     """Return a text without the signs that may be left out, in one Unicode form (NFKC) and without
     case.
     """

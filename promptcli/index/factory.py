@@ -108,7 +108,7 @@ def make(factory: str, width: int) -> Any:
         except RuntimeError as error:
             reason = explain(error)
         if index is not None and any(
-            inner.metric_type != faiss.METRIC_INNER_PRODUCT for inner in _nested(index)
+            inner.metric_type != faiss.METRIC_INNER_PRODUCT for inner in _nested_indexes(index)
         ):
             index = None
             reason = "it does not search by inner product"
@@ -252,7 +252,7 @@ def explain(error: Exception) -> str:
     return text[:200]
 
 
-def _nested(index: Any) -> list[Any]:
+def _nested_indexes(index: Any) -> list[Any]:
     """Return views of an index and of the indexes inside it.
 
     They live only while ``index`` does.
@@ -263,7 +263,12 @@ def _nested(index: Any) -> list[Any]:
     )
     return [
         index,
-        *(view for each in inner if isinstance(each, faiss.Index) for view in _nested(each)),
+        *(
+            view
+            for each in inner
+            if isinstance(each, faiss.Index)
+            for view in _nested_indexes(each)
+        ),
     ]
 
 

@@ -165,7 +165,7 @@ class SearchFilesJob(Job[list[Line]]):
                     whole = splitter is None or part == candidate.row.text
                     text = candidate.row.body if whole else part
                     line = _line(candidate, text, float(scores[place]), self.context)
-                    best.append(replace(line, columns=_asked(candidate, self.columns)))
+                    best.append(replace(line, columns=_chosen_columns(candidate, self.columns)))
                 best = sorted(best, key=lambda line: -line.score)[: self.k]
                 count += len(window)
         if condition is not None:
@@ -215,7 +215,7 @@ def _line(candidate: _Candidate, text: str, score: float, context: int) -> Line:
     )
 
 
-def _asked(candidate: _Candidate, columns: Sequence[str]) -> dict[str, str] | None:
+def _chosen_columns(candidate: _Candidate, columns: Sequence[str]) -> dict[str, str] | None:
     """Return the columns that are asked for, those that the row has."""
     if not columns:
         return None
@@ -232,12 +232,12 @@ def _candidates(
         read = reader.read(file, found if in_folder else None)
         if read is not None:
             cells = repeat(()) if read.cells is None else read.cells.to_pylist()
-            kept = _kept(file, read, condition)
+            kept = _rows_to_keep(file, read, condition)
             for row, columns in itertools.compress(zip(read.rows, cells, strict=False), kept):
                 yield _Candidate(file, row, read.lines, tuple(columns or ()))
 
 
-def _kept(file: str, read: FileRows, condition: "Condition | None") -> Iterable[bool]:
+def _rows_to_keep(file: str, read: FileRows, condition: "Condition | None") -> Iterable[bool]:
     """Return which rows fulfil a condition; say how columns of it are read in doubt."""
     if condition is None:
         return repeat(True)

@@ -92,7 +92,7 @@ def find_files(names: Sequence[str]) -> FoundFiles:
         if Path(name).is_dir():
             candidates += _in_folder(name, found)
         elif not _is_named(name):
-            candidates += filter(os.path.isfile, sorted(set(_matching(name))))
+            candidates += filter(os.path.isfile, sorted(set(_matching_paths(name))))
     for path in sorted(candidates, key=os.path.islink):
         _take(found, seen, path, in_folder=True)
     if not found.files:
@@ -145,7 +145,7 @@ def _in_folder(name: str, found: FoundFiles) -> Iterator[str]:
     yield from map(str, sorted(files))
 
 
-def _matching(pattern: str) -> Iterator[str]:
+def _matching_paths(pattern: str) -> Iterator[str]:
     """Yield the paths that a glob matches; ``**`` does not follow links to folders."""
     before, stars, after = pattern.partition("**/")
     if not stars or (before and not before.endswith("/")):
@@ -156,4 +156,4 @@ def _matching(pattern: str) -> Iterator[str]:
             folders[:] = [each for each in folders if not each.startswith(".")]
             if not start:
                 inside = inside.removeprefix(".").removeprefix("/")
-            yield from _matching(os.path.join(glob.escape(inside), after))
+            yield from _matching_paths(os.path.join(glob.escape(inside), after))

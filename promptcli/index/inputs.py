@@ -207,7 +207,7 @@ class RowFiles:
                     " again"
                 )
             if made_by.fingerprint != origin.fingerprint:
-                given, wanted = _called(made_by, origin)
+                given, wanted = _names_of_two(made_by, origin)
                 problem = f"{self.file} was made with {given}, and the index with {wanted}"
                 raise UsageError(f"{problem}; embed the sentences again with {wanted}")
         return rows, made_by
@@ -267,7 +267,7 @@ def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin, Readin
         if origin is not None:
             documents = documents if documents.fingerprint == origin.fingerprint else encoder
             if origin.fingerprint != documents.fingerprint:
-                made_by, given = _called(origin, origin_of(encoder, documents, model))
+                made_by, given = _names_of_two(origin, origin_of(encoder, documents, model))
                 raise UsageError(
                     f"{files.file} was made with {made_by}, not with {given}; leave out"
                     f" {keyword('model')}"
@@ -372,7 +372,7 @@ def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
         encoder = encoders.open_encoder(model, dtype=dtype)
         documents = documents_of(origin, encoder)
         if documents.fingerprint != origin.fingerprint:
-            built, given = _called(origin, origin_of(encoder, documents, model))
+            built, given = _names_of_two(origin, origin_of(encoder, documents, model))
             problem = f"the index was built with {built}, not with {given}"
             raise UsageError(
                 f"{problem}; leave out {keyword('model')}, or build the index again with {given}"
@@ -390,7 +390,7 @@ def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
         entries = [replace(registry.load(origin.model), recipe=recipe)]
     else:
         entries = [
-            *_fitted(registry, origin.recipe),
+            *_fitted_models(registry, origin.recipe),
             Entry("recipe", recipe, prompts=origin.prompts),
         ]
     for entry in entries:
@@ -410,7 +410,7 @@ def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
     )
 
 
-def _fitted(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
+def _fitted_models(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
     """Yield the models of a recipe that hold fitted tensors: nothing else tells which one made
     stored vectors.
     """
@@ -421,6 +421,6 @@ def _fitted(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
                 yield registry.load(name)
 
 
-def _called(one: Origin, other: Origin) -> tuple[str, str]:
+def _names_of_two(one: Origin, other: Origin) -> tuple[str, str]:
     """Return what to call two models in a message."""
     return names_apart((one.name, one.fingerprint), (other.name, other.fingerprint))

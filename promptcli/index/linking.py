@@ -71,9 +71,9 @@ def complete_links(pairs: LinkedPairs, sizes: Numbers) -> Numbers:
     """
     label = np.arange(len(sizes))
     sizes = sizes.copy()
-    pairs = _complete(pairs, sizes)
+    pairs = _complete_pairs(pairs, sizes)
     while len(pairs):
-        nearest = _nearest(pairs, len(sizes))
+        nearest = _nearest_clusters(pairs, len(sizes))
         kept = np.flatnonzero(nearest > np.arange(len(sizes)))
         kept = kept[nearest[nearest[kept]] == kept]
         gone = nearest[kept]
@@ -81,8 +81,8 @@ def complete_links(pairs: LinkedPairs, sizes: Numbers) -> Numbers:
         target[gone] = kept
         sizes[kept] += sizes[gone]
         label = target[label]
-        moved = _renamed(pairs, target)
-        pairs = _complete(LinkedPairs.joined([moved]), sizes)
+        moved = _rename(pairs, target)
+        pairs = _complete_pairs(LinkedPairs.joined([moved]), sizes)
     return label
 
 
@@ -123,11 +123,11 @@ def _places_in_runs(values: Numbers) -> Numbers:
     return places
 
 
-def _complete(pairs: LinkedPairs, sizes: Numbers) -> LinkedPairs:
+def _complete_pairs(pairs: LinkedPairs, sizes: Numbers) -> LinkedPairs:
     return pairs[pairs.compared == sizes[pairs.first] * sizes[pairs.second]]
 
 
-def _nearest(pairs: LinkedPairs, clusters: int) -> Numbers:
+def _nearest_clusters(pairs: LinkedPairs, clusters: int) -> Numbers:
     """Return the nearest cluster of each cluster, or -1; of equally near ones the lowest number."""
     nodes = np.concatenate([pairs.first, pairs.second])
     others = np.concatenate([pairs.second, pairs.first])
@@ -141,7 +141,7 @@ def _nearest(pairs: LinkedPairs, clusters: int) -> Numbers:
     return nearest
 
 
-def _renamed(pairs: LinkedPairs, target: Numbers) -> LinkedPairs:
+def _rename(pairs: LinkedPairs, target: Numbers) -> LinkedPairs:
     """Return the pairs between other clusters after a merge."""
     first = target[pairs.first]
     second = target[pairs.second]

@@ -61,7 +61,7 @@ def dups(index: VectorIndex, threshold: float, links: Links = "complete") -> lis
         )
     if links not in _LINKS:
         raise unknown("links", links, _LINKS)
-    rows, first_of = _distinct(index)
+    rows, first_of = _distinct_vectors(index)
     if not len(rows):
         return []
     search = _Comparison(index, rows, first_of, threshold - index.rounding)
@@ -110,15 +110,15 @@ class _Comparison:
         waiting = label
         if not self._index.exact:
             is_cut = np.zeros(len(label), bool)
-            for pairs in self._searched(is_cut):
-                label = _linked(label, pairs.first, pairs.second)
+            for pairs in self._search(is_cut):
+                label = _link(label, pairs.first, pairs.second)
             waiting = np.flatnonzero(is_cut)
         for left, right, cosines in self._blocks(waiting):
             near = cosines >= self._least
             near &= label[left][:, None] != label[right]
             places = np.nonzero(near)
             if len(places[0]):
-                label = _linked(label, left[places[0]], right[places[1]])
+                label = _link(label, left[places[0]], right[places[1]])
         return label
 
     def _all_pairs(self, label: Numbers, places: Numbers) -> tuple[LinkedPairs, Mask]:
@@ -148,7 +148,7 @@ class _Comparison:
         """Return the near pairs of rows that searches find, and which rows have more."""
         is_cut = np.zeros(len(self._rows), bool)
         kept = _Kept(len(self._rows))
-        for pairs in self._searched(is_cut):
+        for pairs in self._search(is_cut):
             kept.add(pairs)
         pairs, had_no_room = kept.finish()
         ones = np.ones(len(pairs), np.int64)  # a pair is found from both of its rows
@@ -160,12 +160,12 @@ class _Comparison:
         step = 2 * len(places) / max(1, len(blocks) * (len(blocks) + 1))
         with stage("dups", len(places)) as advance:
             for number, left in enumerate(blocks):
-                units = self._units(left)
+                units = self._unit_vectors(left)
                 for right in blocks[number:]:
-                    yield left, right, units @ self._units(right).T
+                    yield left, right, units @ self._unit_vectors(right).T
                     advance(step)
 
-    def _searched(self, is_cut: Mask) -> Iterator[LinkedPairs]:
+    def _search(self, is_cut: Mask) -> Iterator[LinkedPairs]:
         """Search for every row, and yield near pairs.
 
         Mark the rows whose answers are all near.
@@ -186,7 +186,7 @@ class _Comparison:
 
     def _neighbours(self, asked: Numbers, k: int) -> tuple[LinkedPairs, Mask]:
         """Return the near pairs among k answers for each row, and whether all answers are near."""
-        units = self._units(asked)
+        units = self._unit_vectors(asked)
         answers = self._index.nearest(units, k)
         counts = [len(rows) for rows, _ in answers]
         owners = np.repeat(np.arange(len(asked)), counts)
@@ -195,7 +195,7 @@ class _Comparison:
         known = others >= 0
         owners = owners[known]
         others = others[known]
-        cosines = np.einsum("ij,ij->i", units[owners], self._units(others))
+        cosines = np.einsum("ij,ij->i", units[owners], self._unit_vectors(others))
         near = cosines >= self._least
         near_counts = np.bincount(owners[near], minlength=len(asked))
         has_more = (near_counts == k) & (k < self._index.rows)
@@ -207,7 +207,7 @@ class _Comparison:
         ones = np.ones(len(first), np.int64)
         return LinkedPairs(first, second, cosines[near], ones), has_more
 
-    def _units(self, places: Numbers) -> Floats:
+    def _unit_vectors(self, places: Numbers) -> Floats:
         return unit(self._index.vectors(self._rows[places]))
 
 
@@ -258,7 +258,7 @@ class _Kept:
         self._is_cut |= bars > 0
 
 
-def _distinct(index: VectorIndex) -> tuple[RowNumbers, Numbers]:
+def _distinct_vectors(index: VectorIndex) -> tuple[RowNumbers, Numbers]:
     """Return the first row of each vector, and for every row of the index its place among them.
 
     The place of a deleted row, and of one whose vector is zero, is -1: it is like no other.
@@ -314,7 +314,7 @@ def _lowest_cosine(index: VectorIndex, rows: RowNumbers) -> float:
     return lowest
 
 
-def _linked(label: Numbers, first: Numbers, second: Numbers) -> Numbers:
+def _link(label: Numbers, first: Numbers, second: Numbers) -> Numbers:
     """Return the first row of every row's group, after more links."""
     n = len(label)
     left = np.concatenate([np.arange(n), first])

@@ -308,7 +308,7 @@ def change(
             begun.synced,
             begun.fingerprint,
         ):
-            raise _changed(folder)
+            raise _changed_error(folder)
         stored.index.outdated_words = None  # they are counted and stored now
         if stored.index.lexical:
             load_library()
@@ -430,10 +430,10 @@ def check_unchanged(folder: Path, begun: IndexManifest | None) -> None:
     """Refuse a folder if its index is not the one that the work was begun with, or None."""
     there = (folder / MANIFEST).exists()
     if there != (begun is not None) or (there and read_manifest(folder) != begun):
-        raise _changed(folder)
+        raise _changed_error(folder)
 
 
-def _changed(folder: Path) -> UsageError:
+def _changed_error(folder: Path) -> UsageError:
     return UsageError(
         f"another process made or changed the index in {folder} meanwhile; run the same command"
         " again"

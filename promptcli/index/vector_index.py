@@ -175,7 +175,7 @@ class VectorIndex:
                 " hold texts"
             )
         chosen, why = (factory, "") if factory is not None else choose(*rows.shape, target)
-        index = cls([], _trained(chosen, rows), chosen, split=split, lexical=lexical)
+        index = cls([], _train(chosen, rows), chosen, split=split, lexical=lexical)
         index.store = store
         index.memory = memory
         truth = None
@@ -334,7 +334,7 @@ class VectorIndex:
         allows.
         """
         with _refusals(self.factory, (self.rows, self.width)):
-            self._replace(0, self._rewriting(0).finish())
+            self._replace(0, self._rewriter(0).finish())
 
     def search(
         self,
@@ -462,7 +462,7 @@ class VectorIndex:
             return [(few[rows], scores) for rows, scores in answers]
         if allowed is None and self.rows < len(self.masked):
             allowed = ~self.masked
-        answers = self._ranked(units, k, allowed, effort)
+        answers = self._search_segments(units, k, allowed, effort)
         if allowed is None:
             wanted = k
         else:
@@ -471,17 +471,19 @@ class VectorIndex:
             short = [query for query, (rows, _) in enumerate(answers) if len(rows) < wanted]
             if not short:
                 break
-            further = self._ranked(units[short], k, allowed, greater)
+            further = self._search_segments(units[short], k, allowed, greater)
             for query, answer in zip(short, further, strict=True):
                 answers[query] = answer
         return answers
 
-    def _ranked(self, units: Floats, k: int, allowed: Mask | None, effort: Effort) -> list[Answer]:
+    def _search_segments(
+        self, units: Floats, k: int, allowed: Mask | None, effort: Effort
+    ) -> list[Answer]:
         """Return what a search of that effort finds in all segments, k rows of each query at
         most.
         """
         by_segment = []
-        for start, segment in self._placed():
+        for start, segment in self._segments_with_starts():
             mask = None
             if allowed is not None:
                 mask = allowed[start : start + len(segment)]
@@ -518,13 +520,13 @@ class VectorIndex:
     def vectors(self, rows: RowNumbers) -> Floats:
         """Return the unit vectors (m, d) of m rows, in the precision that the index keeps."""
         vectors = np.empty((len(rows), self.width), np.float32)
-        for start, segment in self._placed():
+        for start, segment in self._segments_with_starts():
             inside = (rows >= start) & (rows < start + len(segment))
             if inside.any():
                 vectors[inside] = segment.vectors(rows[inside] - start)
         return vectors
 
-    def _placed(self) -> Iterator[tuple[int, Segment]]:
+    def _segments_with_starts(self) -> Iterator[tuple[int, Segment]]:
         start = 0
         for segment in self.segments:
             yield start, segment
@@ -553,7 +555,7 @@ class VectorIndex:
         blank = 0
         highest = -1
         with _refusals(self.factory, rows.shape):
-            builder = self._rewriting(first)
+            builder = self._rewriter(first)
             for block in rows.blocks():
                 units = unit_rows(block.vectors, start=start)
                 source = start + np.arange(len(block.vectors))
@@ -628,12 +630,12 @@ class VectorIndex:
                 seen.add(name)
         return highest
 
-    def _rewriting(self, first: int) -> Builder:
+    def _rewriter(self, first: int) -> Builder:
         """Return a builder that has taken the rows of the segments from ``first`` on that are not
         deleted.
         """
         builder = Builder(self.empty, self.store, self.memory)
-        for start, segment in list(self._placed())[first:]:
+        for start, segment in list(self._segments_with_starts())[first:]:
             for at in range(0, len(segment), BLOCK):
                 live = ~self.masked[start + at : start + min(at + BLOCK, len(segment))]
                 labels = segment.labels.slice(at, len(live)).filter(pa.array(live))
@@ -698,7 +700,7 @@ class VectorIndex:
         return allowed
 
 
-def _trained(factory: str, rows: Rows) -> Any:
+def _train(factory: str, rows: Rows) -> Any:
     index = make(factory, rows.shape[1])
     size = training_size(factory, rows.shape[0])
     if not index.is_trained:

@@ -147,13 +147,13 @@ class Condition:
         """
         names = [name for name in labels.column_names if name != CELLS]
         self._known |= dict.fromkeys([*names, *columns_of(labels)])
-        compiled = _Compiled(self, self._parsed(), labels)
+        compiled = _Compiled(self, self._parse_condition(), labels)
         masks = [pa.array([], pa.bool_())]
         cursor = _database().cursor()
         try:
             for block in _blocks(compiled.table):
                 self._before_each()
-                masks.extend(self._computed(cursor, compiled.sql, block))
+                masks.extend(self._compute(cursor, compiled.sql, block))
         finally:
             cursor.close()
         mask: Mask = pc.fill_null(pa.chunked_array(masks), False).to_numpy(zero_copy_only=False)
@@ -167,7 +167,7 @@ class Condition:
                 near = did_you_mean(name, self._known)
                 raise self.refusal(f"no column {name!r}{near}; {hint}columns: {known}")
 
-    def _computed(self, cursor: Any, sql: str, block: pa.Table) -> list[Any]:
+    def _compute(self, cursor: Any, sql: str, block: pa.Table) -> list[Any]:
         import duckdb
 
         cursor.register("rows", block)
@@ -186,7 +186,7 @@ class Condition:
             raise self.refusal('is no comparison; e.g. year > 2020 and lang = "en"')
         return list(answer.chunks)
 
-    def _parsed(self) -> Node:
+    def _parse_condition(self) -> Node:
         """Return the expression as DuckDB's parser writes it in JSON."""
         inside = self._as_sql()
         try:
@@ -220,11 +220,11 @@ class Condition:
             if token["text"]:
                 quote = token[0][0]
                 content = token[0][1:-1].replace(quote * 2, quote)
-                written.append(_quoted(content, "'"))
+                written.append(_quote(content, "'"))
             elif token["name"]:
-                written.append(_quoted(token[0][1:-1], '"'))
+                written.append(_quote(token[0][1:-1], '"'))
             elif token["word"] in self._known and kind != "call":
-                written.append(_quoted(token["word"], '"'))
+                written.append(_quote(token["word"], '"'))
             else:
                 written.append(token[0])
         if end < len(self._text) or not self._text.strip():
@@ -247,7 +247,7 @@ def _column_name(name: str) -> str:
     return name if re.fullmatch(r"[^\W\d]\w*", name) else f"`{name}`"
 
 
-def _quoted(content: str, quote: str) -> str:
+def _quote(content: str, quote: str) -> str:
     return f"{quote}{content.replace(quote, quote * 2)}{quote}"
 
 
@@ -286,9 +286,9 @@ class _Compiled:
         self._arrays = dict[str, Any]()
         self._comparisons = 0
         try:
-            checked = self._checked(expression)
+            checked = self._check(expression)
             document = {"error": False, "statements": [_statement(checked)]}
-            self.sql = _written(json.dumps(document))
+            self.sql = _to_sql(json.dumps(document))
         except RecursionError:
             raise condition.refusal("has too many parentheses") from None
         self._arrays["row"] = pa.nulls(len(labels), pa.bool_())  # a condition may ask for none
@@ -297,7 +297,7 @@ class _Compiled:
     def refusal(self, why: str) -> UsageError:
         return self._condition.refusal(why)
 
-    def _checked(self, node: Node, *, as_text: bool = False) -> Node:
+    def _check(self, node: Node, *, as_text: bool = False) -> Node:
         """Return an expression with the columns of the table; refuse what conditions have not."""
         kind = node["class"]
         name = node.get("function_name", node["type"])
@@ -314,9 +314,9 @@ class _Compiled:
         if kind == "COLUMN_REF":
             return self._column(node, as_text=as_text)
         if kind in ("COMPARISON", "BETWEEN") or node["type"] in ("COMPARE_IN", "COMPARE_NOT_IN"):
-            return self._compared(node)
+            return self._comparison(node)
         if kind == "FUNCTION" and (name in _LIKE or name in _REGULAR):
-            return self._matched(node, name)
+            return self._pattern_match(node, name)
         if kind == "FUNCTION":
             as_text = name in _TEXT_FUNCTIONS
         if kind == "OPERATOR":
@@ -329,13 +329,13 @@ class _Compiled:
             inner = node[part]
             if part == "arguments":
                 changed[part] = [
-                    {**each, "expression": self._checked(each["expression"], as_text=as_text)}
+                    {**each, "expression": self._check(each["expression"], as_text=as_text)}
                     for each in inner
                 ]
             elif isinstance(inner, list):
-                changed[part] = [self._checked(each, as_text=as_text) for each in inner]
+                changed[part] = [self._check(each, as_text=as_text) for each in inner]
             else:
-                changed[part] = self._checked(inner, as_text=as_text)
+                changed[part] = self._check(inner, as_text=as_text)
         return changed
 
     def _count(self, comparisons: int) -> None:
@@ -377,14 +377,14 @@ class _Compiled:
             self._arrays[f"value_{number}"] = values
         return self._kinds[name]
 
-    def _compared(self, node: Node) -> Node:
+    def _comparison(self, node: Node) -> Node:
         """Return a comparison whose values are of one type."""
         sides = _sides(node)
         self._count(max(len(sides) - 1, 1))
         columns = [side for side in sides if side["class"] == "COLUMN_REF"]
         kinds = {self._name(column): self._kind(self._name(column)) for column in columns}
         for column in columns[1:] if sides[0] in columns else []:
-            unquoted = _shown(self._name(sides[0]), node, self._name(column))
+            unquoted = _as_meant(self._name(sides[0]), node, self._name(column))
             self._condition.asked.setdefault(
                 self._name(column), f"put dates and texts in quotes, e.g. {unquoted}; "
             )
@@ -428,7 +428,7 @@ class _Compiled:
             f" {TYPES[kind].wanted}{hint}"
         )
 
-    def _matched(self, node: Node, name: str) -> Node:
+    def _pattern_match(self, node: Node, name: str) -> Node:
         """Return a comparison with a pattern by RE2, whose time does not explode."""
         self._count(1)
         first, *others = [each["expression"] for each in node["arguments"]]
@@ -440,7 +440,7 @@ class _Compiled:
             raise self.refusal(
                 f"a pattern has {longest:,} characters; give at most {LONGEST_PATTERN}"
             )
-        checked = self._checked(first, as_text=True)
+        checked = self._check(first, as_text=True)
         if name in _REGULAR:
             return _call(node, name, [checked, *others])
         negative, any_case = _LIKE[name]
@@ -461,7 +461,7 @@ def _sides(node: Node) -> list[Node]:
     return sides
 
 
-def _shown(name: str, node: Node, word: str) -> str:
+def _as_meant(name: str, node: Node, word: str) -> str:
     """Return a comparison with a word in quotes, as the user may have meant it."""
     signs = {"COMPARE_EQUAL": "=", "COMPARE_NOTEQUAL": "!=", "COMPARE_LESSTHAN": "<"}
     return f'{name} {signs.get(node["type"], ">")} "{word}"'
@@ -527,7 +527,7 @@ def _null() -> Node:
     return expression
 
 
-def _written(document: str) -> str:
+def _to_sql(document: str) -> str:
     """Return a statement in JSON as SQL."""
     import duckdb
 

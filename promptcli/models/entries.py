@@ -108,7 +108,7 @@ def read_entry(folder: Path, *, checked: bool = False) -> Entry:
 
         entry = replace(entry, tensors=open_tensors(folder / TENSORS, hint=_HINT))
         if (key := infinite_tensor(entry.tensors)) is not None:
-            raise _damaged(folder, TENSORS, f"its {key} holds numbers that are not finite")
+            raise _damage_error(folder, TENSORS, f"its {key} holds numbers that are not finite")
     inside = {BACKBONE: folder / BACKBONE, ".": folder}.get(entry.recipe.backbone)
     if inside is None:
         return entry
@@ -128,7 +128,7 @@ def read_manifest(folder: Path) -> Entry:
                     f"the field 'provenance.{section}' must be an object, not {shorten(value)}"
                 )
     except (UsageError, ValueError) as error:
-        raise _damaged(folder, MANIFEST, str(error)) from None
+        raise _damage_error(folder, MANIFEST, str(error)) from None
     return entry
 
 
@@ -145,7 +145,7 @@ def utc_now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def _damaged(folder: Path, name: str, reason: str) -> CheckFailedError:
+def _damage_error(folder: Path, name: str, reason: str) -> CheckFailedError:
     return CheckFailedError(
         f"model {folder.name!r} is damaged: {name} in {folder}: {reason}; {_HINT}"
     )

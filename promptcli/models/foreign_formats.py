@@ -196,7 +196,11 @@ def _adapter(folder: _Folder) -> Entry:
         else:
             recipe = Recipe(pooling="last/cls")
         return _entry(
-            folder, "peft LoRA adapter", recipe.replace(backbone=folder.name), {}, _assumed(recipe)
+            folder,
+            "peft LoRA adapter",
+            recipe.replace(backbone=folder.name),
+            {},
+            _assumption(recipe),
         )
     stored = folder.tensors(WEIGHTS).get("prompt_embeddings")
     numbers = _prefix(folder, config, ("num_layers", "num_attention_heads", "token_dim"), stored)
@@ -207,7 +211,7 @@ def _adapter(folder: _Folder) -> Entry:
         f"deep-prefix:{numbers.size(3)}",
         pooling="last/cls",
     )
-    return _entry(folder, "peft prefix tuning", recipe, {DEEP_PREFIX: numbers}, _assumed(recipe))
+    return _entry(folder, "peft prefix tuning", recipe, {DEEP_PREFIX: numbers}, _assumption(recipe))
 
 
 def _size(config: Mapping[str, Any], name: str) -> int:
@@ -215,7 +219,7 @@ def _size(config: Mapping[str, Any], name: str) -> int:
     return size if isinstance(size, int) and size > 0 else 0
 
 
-def _assumed(recipe: Recipe) -> str:
+def _assumption(recipe: Recipe) -> str:
     return (
         f"does not say how sentences are read; assumed unless given: {recipe.prompt}"
         f" {recipe.pooling}"
@@ -281,7 +285,7 @@ def _sentence_transformers(folder: _Folder) -> Entry:
         prompt=f"{text}{SLOT}{after}",
         period=False,
         pooling=f"last/{weights}",
-        transforms=(*transforms, *_truncated(folder, about)),
+        transforms=(*transforms, *_truncation(folder, about)),
         text_rule=rule,
         max_length=longest,
     )
@@ -470,7 +474,7 @@ def _check_usual(folder: _Folder, file: str, config: Mapping[str, Any]) -> None:
             )
 
 
-def _truncated(folder: _Folder, about: Mapping[str, Any]) -> list[str]:
+def _truncation(folder: _Folder, about: Mapping[str, Any]) -> list[str]:
     """Return the transform that keeps the folder's ``truncate_dim`` columns.
 
     Note a similarity that is not used.
@@ -511,7 +515,7 @@ def _table(folder: _Folder) -> Entry:
     else:
         where = folder.name
     about = folder.optional("config_sentence_transformers.json")
-    transforms += _truncated(folder, about)
+    transforms += _truncation(folder, about)
     recipe = Recipe(where, period=False, pooling="static/avg", transforms=tuple(transforms))
     return _entry(
         folder,
@@ -546,7 +550,7 @@ def _plain(folder: _Folder) -> Entry:
     else:
         _check_plain(folder, config)
         recipe = Recipe(folder.name, pooling="last/last-token" if FAMILIES[family].causal else "")
-        return _entry(folder, "language model", recipe, {}, _assumed(recipe))
+        return _entry(folder, "language model", recipe, {}, _assumption(recipe))
     supervised = bool(re.search(r"(?<!un)sup", folder.name.lower()))
     if supervised:
         how = "supervised by its name"

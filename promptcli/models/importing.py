@@ -42,7 +42,7 @@ def import_model(
                 f"a separate process converts {source}'s pickles to safetensors; it reads only"
                 " tensors"
             )
-            read = _converted(path, temporary / "converted")
+            read = _convert(path, temporary / "converted")
         with opening(f"model {source!r}"):
             entry = read_folder(source, read)
         kind = str(entry.provenance.get("loaded", {}).get("kind", "model of promptcli"))
@@ -57,7 +57,7 @@ def import_model(
         else:
             period = {}
         entry = replace(entry, recipe=entry.recipe.replace(**period, **given))
-        backbone = _copied(entry.recipe.backbone, source, path, read, temporary / BACKBONE)
+        backbone = _copy(entry.recipe.backbone, source, path, read, temporary / BACKBONE)
         if backbone is not None:
             entry = with_backbone(entry, str(backbone))
         elif entry.recipe.backbone == source and revision:
@@ -78,7 +78,7 @@ def import_model(
         return registry.save(entry, force=force, backbone=backbone)
 
 
-def _converted(path: Path, folder: Path) -> Path:
+def _convert(path: Path, folder: Path) -> Path:
     for file in sorted(path.rglob("*")):
         target = folder / file.relative_to(path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def _converted(path: Path, folder: Path) -> Path:
     return folder
 
 
-def _copied(backbone: str, source: str, path: Path, read: Path, target: Path) -> Path | None:
+def _copy(backbone: str, source: str, path: Path, read: Path, target: Path) -> Path | None:
     """Copy a backbone that is inside the folder and return the copy.
 
     None if it is named by its hub id.

@@ -227,7 +227,7 @@ def entry_named(registry: Registry, text: str) -> Entry:
         return _read_recipe(text)
     if words_only(text):
         return Entry(text, RECIPES["static-avg"].replace(backbone=text))
-    mistyped = _mistyped(registry, text)
+    mistyped = _suggestion(registry, text)
     try:
         with without_network(bool(mistyped)):
             return read_model(text)
@@ -248,7 +248,7 @@ def entry_named(registry: Registry, text: str) -> Entry:
         ) from None
 
 
-def _mistyped(registry: Registry, text: str) -> str:
+def _suggestion(registry: Registry, text: str) -> str:
     """Return the end of a message that suggests the known name that is meant.
 
     Nothing if the hub is worth asking.
@@ -353,7 +353,7 @@ def backbone_model(model: Model) -> Model:
     name = str(name)
     if name in registry.names() or is_recipe(registry, name):
         return model
-    if mistyped := _mistyped(registry, name):
+    if mistyped := _suggestion(registry, name):
         with without_network():
             try:
                 locate(name)

@@ -96,7 +96,7 @@ class Registry:
 
         The folder ``backbone`` is moved into it.
         """
-        with self._locked():
+        with self._lock():
             self.check_free(entry.name, force=force)
             entry = entries.with_backbone(entry, portable(entry.recipe).backbone)
             target = self._models / entry.name
@@ -128,11 +128,11 @@ class Registry:
     def remove(self, name: str) -> None:
         if self._check_known(name) in SHIPPED:  # an unknown name makes no home
             raise UsageError(f"model {name!r} is shipped with promptcli and cannot be removed")
-        with self._locked():
+        with self._lock():
             remove_folder(self._models / self._check_known(name))
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Hold the lock; first the leftovers of killed processes are removed."""
         self._models.mkdir(parents=True, exist_ok=True)
         with hold(self._home / ".lock"):

@@ -44,7 +44,7 @@ def _new_folder(target: Path, ended: contextlib.ExitStack) -> Path:
     It is deleted and unlocked when ``ended`` ends.
     """
     while True:
-        path = target.with_name(f".{_shortened(target.name)}.{secrets.token_hex(4)}.tmp")
+        path = target.with_name(f".{_shorten(target.name)}.{secrets.token_hex(4)}.tmp")
         ended.callback(delete, path)
         path.mkdir(mode=0o700)
         with contextlib.suppress(FileNotFoundError):
@@ -161,7 +161,7 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
     with contextlib.suppress(OSError):  # a folder that may not be listed
         for path in folder.iterdir():
             match = _TEMPORARY.fullmatch(path.name)
-            if match and (name is None or _shortened(name) == match[1]):
+            if match and (name is None or _shorten(name) == match[1]):
                 _remove_leftover(path)
 
 
@@ -185,7 +185,7 @@ def _rests(folder: Path) -> bool:
     return time.time() - changed >= _DAY
 
 
-def _shortened(name: str) -> str:
+def _shorten(name: str) -> str:
     return os.fsdecode(os.fsencode(name)[:100])
 
 

@@ -70,7 +70,7 @@ def write_folder(target: Path, *, check: Callable[[], None] = lambda: None) -> I
                 sync(target.parent)
             finally:
                 if target.exists():
-                    for replaced in _replaced(target):  # those of killed processes, too
+                    for replaced in _replaced_folders(target):  # those of killed processes, too
                         delete(replaced)
                 elif old.exists():
                     os.rename(old, target)
@@ -136,19 +136,19 @@ def restore(target: Path) -> None:
     """Bring back the old folder if a writer was killed between moving it away and moving the new
     one in.
     """
-    if target.exists() or not _replaced(target):
+    if target.exists() or not _replaced_folders(target):
         return
     # a writer that is alive ends first
     with (
         contextlib.suppress(OSError),
         hold_folder(target.parent),
     ):
-        for old in _replaced(target):
+        for old in _replaced_folders(target):
             if not target.exists():
                 os.rename(old, target)
 
 
-def _replaced(target: Path) -> list[Path]:
+def _replaced_folders(target: Path) -> list[Path]:
     """Return the folders that were, or are being, replaced at ``target``."""
     return [path for path, name in _all_replaced(target.parent) if name == target.name]
 

@@ -124,7 +124,7 @@ def claim(lock: Path, what: str, remedy: str) -> Iterator[None]:
 
     Refuse at once, by the holder's name, if it is held.
     """
-    descriptor = _claimed(lock, what, remedy)
+    descriptor = _claim(lock, what, remedy)
     try:
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
@@ -134,7 +134,7 @@ def claim(lock: Path, what: str, remedy: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _claimed(lock: Path, what: str, remedy: str) -> int:
+def _claim(lock: Path, what: str, remedy: str) -> int:
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         try:

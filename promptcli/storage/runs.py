@@ -215,20 +215,20 @@ def load_state(
 
 def read_log(path: Path, kind: type[Report], until: float = math.inf) -> list[Report]:
     """Return the reports of a log, up to a step; a line that a kill cut short is left out."""
-    with _damage_named(path):
+    with _naming_damage(path):
         return [convert(json.loads(line), kind) for line in _lines(path, until)]
 
 
 def truncate_log(path: Path, until: int) -> None:
     """Remove the reports after a step."""
     if path.is_file():
-        with _damage_named(path):
+        with _naming_damage(path):
             lines = _lines(path, until)
         write_text(path, "".join(lines))
 
 
 @contextlib.contextmanager
-def _damage_named(path: Path) -> Iterator[None]:
+def _naming_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, LookupError, RecursionError) as error:

@@ -88,7 +88,7 @@ def check_seal(path: Path, *, hint: str, error: type[PromptcliError] = CheckFail
 
     See ``documents.read_document`` for ``hint`` and ``error``.
     """
-    with _readable(path, hint, error), safe_open(path, framework="pt") as file:
+    with _reading(path, hint, error), safe_open(path, framework="pt") as file:
         seal = (file.metadata() or {}).get(_SEAL)
         is_whole = seal is None or seal == _checksum(sorted(file.keys()), file.get_tensor)
     if not is_whole:
@@ -104,7 +104,7 @@ def load_tensors(
     """
     from safetensors.torch import load_file
 
-    with _readable(path, hint, error):
+    with _reading(path, hint, error):
         return load_file(path)
 
 
@@ -114,7 +114,7 @@ def open_tensors(
     """Return the tensors of a file as ``load_tensors`` does, without torch unless the file holds
     types of numbers that are torch's own.
     """
-    with _readable(path, hint, error):
+    with _reading(path, hint, error):
         arrays = _arrays_of_numpy(path)
     if arrays is not None:
         return StoredTensors(arrays)
@@ -164,7 +164,7 @@ def infinite_tensor(tensors: "Mapping[str, Tensor]") -> str | None:
 
 
 @contextlib.contextmanager
-def _readable(path: Path, hint: str, error: type[PromptcliError]) -> Iterator[None]:
+def _reading(path: Path, hint: str, error: type[PromptcliError]) -> Iterator[None]:
     try:
         yield
     except (

@@ -52,15 +52,15 @@ def parse_json(content: bytes | str) -> Any:
     """
     import msgspec
 
-    return _parsed(content, msgspec.json.decode, "JSON")
+    return _parse(content, msgspec.json.decode, "JSON")
 
 
 def parse_toml(content: bytes | str) -> Any:
     """Return the value of TOML text; see ``parse_json``."""
-    return _parsed(content, lambda data: tomllib.loads(data.decode("utf-8")), "TOML")
+    return _parse(content, lambda data: tomllib.loads(data.decode("utf-8")), "TOML")
 
 
-def _parsed(content: bytes | str, decode: Callable[[bytes], Any], language: str) -> Any:
+def _parse(content: bytes | str, decode: Callable[[bytes], Any], language: str) -> Any:
     import msgspec
 
     try:

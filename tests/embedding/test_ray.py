@@ -95,7 +95,7 @@ def test_an_error_of_a_worker_is_one_line(place, run, monkeypatch):
     monkeypatch.setattr(parts, "PartJob", FailingJob)
     ran = run(*EMBED, "-o", "out", "--engine", "ray", "--workers", "1")
     refused(ran, 2, "a.jsonl: line 0")
-    gave_up = ray_engine._as_ours(ray.exceptions.WorkerCrashedError())
+    gave_up = ray_engine._error_of_task(ray.exceptions.WorkerCrashedError())
     assert re.match(
         r"Ray gave up \(WorkerCrashedError: .*run the same command again$", str(gave_up)
     )

@@ -22,9 +22,9 @@ from promptcli.evaluation.classifier import (
     FAST,
     FULL,
     ClassifierSetting,
-    cross_validated,
-    nested,
-    official,
+    cross_validation,
+    fixed_split,
+    nested_cross_validation,
 )
 from promptcli.models.registry import Entry, Registry
 from promptcli.notes import stages_shown
@@ -238,7 +238,7 @@ def test_the_three_ways_are_the_plain_ones():
     features, labels = points(75)
     done = []
     with stages_shown(lambda name, steps: nullcontext(lambda share: done.append(share / steps))):
-        found = nested({"all": (features, labels)}, setting)
+        found = nested_cross_validation({"all": (features, labels)}, setting)
     # whatever the seed, as in SentEval
     drawn = functools.partial(classifier.stratified_folds, folds=SMALL.folds, seed=1111)
     assert (found.test, found.dev) == plain.plain_nested(features, labels, drawn, SMALL, 2, 5)
@@ -246,13 +246,13 @@ def test_the_three_ways_are_the_plain_ones():
     assert len(done) > 3  # a step of the progress is a classifier, not a fold
     assert len(found.right) == 75 and 100 * found.right.mean() == pytest.approx(found.test, abs=1)
     learn, dev, test = points(75), points(30), points(60)
-    found = cross_validated({"train": learn, "test": test}, setting)
+    found = cross_validation({"train": learn, "test": test}, setting)
     drawn = functools.partial(classifier.stratified_folds, folds=SMALL.folds, seed=5)
     assert (found.test, found.dev) == plain.plain_cross_validated(learn, test, drawn, SMALL, 2, 5)
     assert len(found.right) == 60 and 100 * found.right.mean() == pytest.approx(
         found.test, abs=0.01
     )
-    found = official({"train": learn, "dev": dev, "test": test}, setting)
+    found = fixed_split({"train": learn, "dev": dev, "test": test}, setting)
     assert len(found.right) == 60 and 100 * found.right.mean() == pytest.approx(
         found.test, abs=0.01
     )
@@ -261,10 +261,10 @@ def test_the_three_ways_are_the_plain_ones():
 
 OFFICIAL = Path(__file__).parents[1] / "reference/official/senteval.json"
 _WAYS = {
-    "nested-folds": nested,
-    "folds-and-test": cross_validated,
-    "pairs": cross_validated,
-    "splits": official,
+    "nested-folds": nested_cross_validation,
+    "folds-and-test": cross_validation,
+    "pairs": cross_validation,
+    "splits": fixed_split,
 }
 
 

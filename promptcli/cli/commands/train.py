@@ -131,13 +131,13 @@ def train(
     json: Json = False,
 ) -> None:
     _check_dry_run(dry_run=dry_run, resume=job.resume, format=format)
-    job = _named_job(job, named, ctx)
+    job = _complete_job(job, named, ctx)
     pairs = [*settings_in_file(ctx), *given.pairs]  # what is typed wins
     changes = Given(_SETTINGS, {**given.values, "set": pairs}).changes()
     job = dataclasses.replace(job, changes=changes)
     name = job.name or job.method
     picture.check()
-    trials, space = _swept(sweep or [], seeds, count)
+    trials, space = _plan_trials(sweep or [], seeds, count)
     if dry_run:
         jobs = list(map(job.with_further, trials))
         shown = library.describe_several(jobs, space)
@@ -178,7 +178,7 @@ def train(
         _draw(runs, trials, name, picture)
 
 
-def _named_job(job: TrainJob, named: str | None, ctx: typer.Context) -> TrainJob:
+def _complete_job(job: TrainJob, named: str | None, ctx: typer.Context) -> TrainJob:
     """Return the job as the library takes it: its method, its name, and its sources.
 
     ``train --resume NAME`` names a run, whose record tells the method. A method that is typed wins
@@ -252,7 +252,7 @@ def _check_dry_run(*, dry_run: bool, resume: bool, format: str | None) -> None:
         )
 
 
-def _swept(
+def _plan_trials(
     sweep: Sequence[str], seeds: int | None, count: int | None
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Return the changes of each run, or one without any and what a search draws from."""
@@ -297,7 +297,7 @@ def _split_ranges(sweep: Sequence[str]) -> tuple[dict[str, Range], list[str]]:
         is_number = bool({int, float}.intersection(_types_of(kinds.get(setting))))
         if ".." in written and is_number:
             if setting in ranges:
-                raise _swept_twice(setting)
+                raise _swept_twice_error(setting)
             ranges[setting] = Range.of(written)
         else:
             others.append(pair)
@@ -315,13 +315,13 @@ def _space(sweep: Sequence[str], seeds: int | None) -> dict[str, Any]:
     ranges, written = _split_ranges(sweep)
     values = parsed(kinds_of(_AllSettings), written, "--sweep", many=True)
     for setting in ranges.keys() & values.keys():
-        raise _swept_twice(setting)
+        raise _swept_twice_error(setting)
     space = {**ranges, **values}
     _check_swept(space)
     return space
 
 
-def _swept_twice(setting: str) -> UsageError:
+def _swept_twice_error(setting: str) -> UsageError:
     return UsageError(
         f"--sweep {written_name(setting)} is given twice, with a range; give one range, or values"
     )
@@ -402,7 +402,7 @@ def _print_results(
             " checkpoint is kept (step 0 counts as one); try another --learning-rate or more"
             " --epochs"
         )
-    note(_saved(best, name))
+    note(_last_line(best, name))
 
 
 def _draw(
@@ -446,10 +446,10 @@ def _print_search(found: "SettingsSearch", name: str, *, as_json: bool) -> None:
         heads = ("trial", *settings, found.best.facts["chosen_by"], "best", "steps", "state")
         result_table(heads, rows)
         note(f"chosen: {', '.join(settings_typed(best.changes))}")
-    note(_saved(found.best, name))
+    note(_last_line(found.best, name))
 
 
-def _saved(trained: "Trained", name: str) -> str:
+def _last_line(trained: "Trained", name: str) -> str:
     """Return the last line: how the model is used, or what is better than it and how that is
     used.
     """
