@@ -33,7 +33,7 @@ test-fast: install
 # Hostile inputs, drawn anew each time: make fuzz FUZZ=1000 for fewer.
 FUZZ ?= 10000
 fuzz: install
-	PROMPTCLI_FUZZ=$(FUZZ) $(BIN)/python -m pytest -n 2 --dist worksteal -q tests/fuzz tests/test_patterns.py
+	PROMPTCLI_FUZZ=$(FUZZ) $(BIN)/python -m pytest -n 2 --dist worksteal -q tests/fuzz
 
 demo: install
 	@sh examples/demo.sh $(BIN)/promptcli

@@ -4,10 +4,11 @@ in-process.
 What a test of the command line costs, cheapest first: ``run("embed", ...)`` in this process;
 ``Program("embed", ...)`` of ``tests/processes.py``, a process of its own for what concerns signals,
 streams and kills, forked from one that has torch loaded; ``subprocess`` with a new interpreter,
-seconds, for what concerns its start alone. Scoring all demo pairs takes seconds, too: where any
-score will do, use the fixture ``few_demo_pairs`` or give a small file by ``--on``.
+seconds, for what concerns its start alone. Scoring all demo pairs takes seconds, too: a test has a
+few of each kind, in this process, unless it is marked ``all_demo_pairs``.
 """
 
+import functools
 import gc
 import json
 import os
@@ -93,20 +94,42 @@ def tiny_backbone(tiny_folder: Callable[[str], Path]) -> Callable[[str], Any]:
     return backbone
 
 
-@pytest.fixture
-def few_demo_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `demo` and `demo:dev` have one in ten of their pairs, each kind among them: for who only
-    needs some score.
+@pytest.fixture(scope="session")
+def small_demo_tasks() -> Callable[[], dict[str, Any]]:
+    """Return a function that gives the tasks `demo` and `demo:dev` with four or five pairs of each
+    kind.
     """
-    from promptcli.data.demo import read_demo
+
+    @functools.cache
+    def tasks() -> dict[str, Any]:
+        from promptcli.data.demo import read_demo
+        from promptcli.data.task_table import TASKS
+
+        made = {}
+        for name, split in (("demo", "test"), ("demo:dev", "dev")):
+            few = {kind: pairs[:: len(pairs) // 4] for kind, pairs in read_demo(split).items()}
+            size = {"all": sum(map(len, few.values()))}
+            made[name] = replace(TASKS[name], read=lambda _, few=few: few, sizes=size)
+        return made
+
+    return tasks
+
+
+@pytest.fixture(autouse=True)
+def few_demo_pairs(
+    request: pytest.FixtureRequest,
+    small_demo_tasks: Callable[[], dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Let `demo` and `demo:dev` have a few of their pairs, where a test is not marked
+    ``all_demo_pairs``: most only need some score.
+    """
+    if request.node.get_closest_marker("all_demo_pairs"):
+        return
     from promptcli.data.task_table import TASKS
 
-    for name, split in (("demo", "test"), ("demo:dev", "dev")):
-        few = {kind: pairs[::10] for kind, pairs in read_demo(split).items()}
-        size = {"all": sum(map(len, few.values()))}
-        monkeypatch.setitem(
-            TASKS, name, replace(TASKS[name], read=lambda _, few=few: few, sizes=size)
-        )
+    for name, task in small_demo_tasks().items():
+        monkeypatch.setitem(TASKS, name, task)
 
 
 #: Variables for the tests themselves.

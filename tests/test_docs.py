@@ -184,7 +184,6 @@ def narrow_mini(tmp_path_factory):
     return folder
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize(
     "page",
     [README, *(page for page in GUIDES if page.name not in OF_OTHER_LIBRARIES)],
@@ -311,7 +310,7 @@ def files_of_people(tmp_path, monkeypatch, narrow_mini):
         Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-@pytest.mark.usefixtures("files_of_people", "few_demo_pairs")
+@pytest.mark.usefixtures("files_of_people")
 def test_every_row_of_the_table_of_files_runs(run):
     """What to type is typed, for a file of the row; no guess is silent, and no row is lost."""
     table = re.findall(
@@ -339,7 +338,7 @@ ALSO_FIRST = (
 )
 
 
-@pytest.mark.usefixtures("files_of_people", "few_demo_pairs")
+@pytest.mark.usefixtures("files_of_people")
 def test_the_first_commands_work_on_an_export_and_on_sts_b_as_distributed(run):
     first = README.read_text(encoding="utf-8").split("## First commands")[1].split("\n## ")[0]
     lines = [

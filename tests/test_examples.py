@@ -59,7 +59,6 @@ def test_few_labels(example):
     ]
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_paper_table(example):
     _, *rows = example("paper_table.py")
     figures = {recipe: float(measured) for recipe, measured, *_ in map(str.split, rows)}

@@ -154,7 +154,6 @@ def test_a_forked_process_does_not_hang(monkeypatch):
         encoder.encode(["A cat."])
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_training_leaves_the_global_random_numbers_alone(tiny_folder, tmp_path):
     def drawn():
         return random.random(), float(np.random.rand()), float(torch.rand(()))  # noqa: NPY002

@@ -48,7 +48,6 @@ def test_a_public_name_is_the_object_of_its_module(name):
     assert getattr(pc, name) is getattr(module, name)
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize(
     "name",
     [
@@ -232,7 +231,6 @@ def test_similarity_pairs_what_it_is_given(encoder):
         pc.similarity("a", ["b", "c"], encoder)
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_train_is_the_command(run, tiny_folder, tmp_path):
     data = tmp_path / "text.txt"
     data.write_text(
@@ -272,7 +270,6 @@ def test_no_module_hides_a_name_of_the_library():
     assert not {module.name for module in pkgutil.iter_modules(pc.__path__)} & set(pc.__all__)
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_an_opened_model_is_scored_under_its_name():
     plain = pc.load(pc.Recipe(pooling="last/avg"))
     scores = pc.evaluate([pc.load("mini-static"), plain], tasks=["demo"])

@@ -129,9 +129,7 @@ def test_every_command_is_tried():
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_no_socket_is_opened_for_files_of_this_machine(
-    name, online, few_demo_pairs, run, no_network
-):
+def test_no_socket_is_opened_for_files_of_this_machine(name, online, run, no_network):
     for number, way in enumerate(("", "--offline")):
         for line in LINES[name].replace("#", str(number)).splitlines():
             ran = run(*shlex.split(f"{line} {way}"))

@@ -118,7 +118,6 @@ def test_another_default_backbone_holds_if_none_is_named(home, tiny_folder):
     assert of(changes={"backbone": "mini-bert"}) == "mini-bert"
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_bare_commands_say_what_they_assume(run, tmp_path):
     lines = tmp_path / "lines.txt"
     lines.write_text("a dog runs\nthe red house\n")

@@ -163,9 +163,7 @@ def test_an_encoder_without_plugins_keeps_its_fingerprint(package, tiny_backbone
     assert make_encoder(RECIPES["last-avg"], tiny_backbone("bert"), {}).fingerprint == before
 
 
-def test_eval_and_embed_notice_a_changed_formula(
-    package, run, tiny_folder, tmp_path, few_demo_pairs
-):
+def test_eval_and_embed_notice_a_changed_formula(package, run, tiny_folder, tmp_path):
     recipe = f'{{"backbone": "{tiny_folder("bert")}", "pooling": "last/own"}}'
     texts = tmp_path / "texts.txt"
     texts.write_text("A cat sleeps.\nTwo men walk.\n")

@@ -79,7 +79,7 @@ def test_index_sync_and_search(run):
     refused(run("search", "rain", "in/a.jsonl", "-q"), 2, "give --bad-lines FILE to list")
 
 
-def test_train_leaves_out_rows_and_goes_on_without_them(run, few_demo_pairs, monkeypatch):
+def test_train_leaves_out_rows_and_goes_on_without_them(run, monkeypatch):
     graded = [f"a cat {number},a dog {number},{number % 5}" for number in range(40)]
     graded[7] = "a cat,a dog,nine"
     graded[9] = "too, few"

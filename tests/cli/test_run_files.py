@@ -70,7 +70,6 @@ def test_the_papers_settings_are_for_an_own_backbone_too(run):
     assert told["preset"].startswith("published for bert-base-uncased")
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_training_by_a_file(run, folder, tiny_folder):
     (folder / "text.txt").write_text("\n".join(f"a dog runs {number}" for number in range(12)))
     lines = ["method = 'simcse'", "data = 'text.txt'", "steps = 1", "batch-size = 4"]

@@ -95,7 +95,6 @@ POOLING = {
 }
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize(
     ("name", "data"),
     [
@@ -306,7 +305,6 @@ def test_scores_on_pairs_that_were_learned_are_said(run, monkeypatch):
     assert "are in the data" not in run(*words, "others.tsv").err
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_taken_name_is_refused_unless_it_is_replaced(run, options, registry):
     words = ["train", "simcse", *options, "--json"]
     assert run(*words).code == 0
@@ -315,7 +313,6 @@ def test_a_taken_name_is_refused_unless_it_is_replaced(run, options, registry):
     assert registry.load("simcse").provenance["trained"]["seed"] == 3
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_path, registry):
     words = ["train", "--method", "dcpcse", *options, "--seeds", 2]
     sweep = ["--sweep", "prefix-length=2,3", "--sweep", "temperature=0.05"]
@@ -347,7 +344,6 @@ def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_
     assert [line.split()[0] for line in shown.out.splitlines()] == ["task", "demo:dev", "demo"]
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_damaged_best_checkpoint_is_told_before_the_next_step(
     run, options, monkeypatch, registry
 ):
@@ -381,7 +377,6 @@ def test_trials_of_the_same_settings_are_refused(registry):
     assert not [*registry.run_folder("mine").parent.glob("*")]
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch):
     arguments = ["train", "--method", "dcpcse", *options, "--seeds", 3, "--set", "prefix-length=2"]
     arguments += ["--set", "eval-steps=1", "--json"]
@@ -404,7 +399,6 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch):
     assert "done: model 'dcpcse'" in again.err
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_run_whose_state_is_damaged_says_what_can_be_typed(run, options, monkeypatch, home):
     arguments = ["train", "optiprompt", *options, "--name", "soft", "--set", "eval-steps=1"]
     with stopped_at(monkeypatch, 1):
@@ -419,7 +413,6 @@ def test_a_run_whose_state_is_damaged_says_what_can_be_typed(run, options, monke
     assert run(*arguments, "--force").code == 0
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_data_of_several_files_are_mixed(run, tiny_folder, registry):
     data = [
         "--data",
@@ -439,7 +432,6 @@ def test_data_of_several_files_are_mixed(run, tiny_folder, registry):
     assert trained.items() >= expected.items()
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_one_run_says_and_keeps(run, options):
     ran = run("train", "optiprompt", *options, "--name", "soft")
     assert ran.code == 0, ran.err
@@ -650,7 +642,6 @@ def test_settings_in_force(method, given, expected, tiny_folder):
     assert {name: shown.get(name) for name in expected} == expected
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize("several", [False, True])
 def test_a_run_is_resumed_by_its_name_alone_from_any_folder(
     several, run, options, monkeypatch, tmp_path, registry
@@ -683,7 +674,6 @@ def test_a_run_is_resumed_by_its_name_alone_from_any_folder(
     assert not registry.run_folder("soft").parent.exists()
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_run_that_is_named_by_its_method_is_resumed_by_that_name(
     run, options, monkeypatch, registry
 ):
@@ -701,7 +691,6 @@ def test_a_run_that_is_named_by_its_method_is_resumed_by_that_name(
     assert registry.card("dcpcse").provenance["trained"]["method"] == "simcse"
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_what_was_in_memory_is_given_again(run, options, monkeypatch, tiny_folder):
     given = {
         "backbone": str(tiny_folder("bert")),
@@ -719,7 +708,6 @@ def test_what_was_in_memory_is_given_again(run, options, monkeypatch, tiny_folde
     assert pc.train(name="mine", resume=True, data=FILES["text.txt"]).facts["steps"] == 3
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_all_runs_of_a_sweep_stay_in_the_record(run, options, registry):
     sweep = ["--sweep", "prefix-length=2,3", "--set", "eval-steps=2"]
     ran = run("train", "dcpcse", *options, *sweep, "--name", "best")
@@ -750,7 +738,6 @@ def test_all_runs_of_a_sweep_stay_in_the_record(run, options, registry):
     )
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize("second", [["--force"], ["--resume"], [], ["--seeds", 2, "--force"]])
 def test_a_run_keeps_others_from_its_name_while_it_lasts(
     second, run, options, monkeypatch, registry
@@ -776,7 +763,6 @@ def test_a_run_keeps_others_from_its_name_while_it_lasts(
     assert "t" in registry.names() and not [*registry.run_folder("t").parent.glob("*")]
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize("force", [False, True])
 def test_a_model_that_appears_while_one_is_trained_is_kept_or_replaced(
     force, run, options, monkeypatch, registry
@@ -801,7 +787,6 @@ def test_a_model_that_appears_while_one_is_trained_is_kept_or_replaced(
     assert "trained" in registry.card("t").provenance
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize("more", [[], ["--force"]])
 def test_a_users_own_model_is_not_taken_for_a_run_of_a_sweep(more, run, options, registry):
     own = registry.save(dataclasses.replace(registry.load("mini-static"), name="two.run-2"))

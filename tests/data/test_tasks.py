@@ -114,7 +114,6 @@ def test_a_metric_of_ones_own_is_a_function(encoder, monkeypatch):
     assert (score.metric, score.task) == ("mean_gap", "GAP")
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_several_models_and_kinds_come_in_one_order(encoder, documents):
     cls = make_encoder(
         pc.Recipe(backbone=encoder.recipe.backbone, pooling="last/cls"), encoder.backbone, {}
@@ -126,7 +125,6 @@ def test_several_models_and_kinds_come_in_one_order(encoder, documents):
     assert scores[0].value == pc.evaluate(encoder, "demo")[0].value
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_global_random_numbers_stay_as_they_are(encoder):
     torch.manual_seed(3)
     expected = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002

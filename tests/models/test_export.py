@@ -230,9 +230,7 @@ def test_a_card_says_which_own_pairs_chose_the_checkpoint(tmp_path):
     assert str(tmp_path) not in card.content
 
 
-def test_the_card_of_a_trained_model_is_enough_to_train_and_to_cite_it(
-    run, tmp_path, tiny_folder, few_demo_pairs
-):
+def test_the_card_of_a_trained_model_is_enough_to_train_and_to_cite_it(run, tmp_path, tiny_folder):
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(SENTENCES))
     given = ("--backbone", tiny_folder("bert"), "--batch-size", "4", "--epochs", "1")

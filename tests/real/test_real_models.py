@@ -36,7 +36,6 @@ def test_minilm_has_its_published_figures(run, real_model, data_folder):
     assert found == pytest.approx(published, abs=0.02)
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize("name", METHODS)
 def test_ten_steps_of_a_method(run, real_model, tmp_path, monkeypatch, name):
     if family_for(name) == "llama":

@@ -312,7 +312,6 @@ def search_command(monkeypatch, tiny_folder, run):
     )
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home):
     ran = search("--json", "--name", "template")
     assert ran.code == 0, ran.err
@@ -336,7 +335,6 @@ def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home
     assert re.search(rf" \* +{best['value']:.2f} +±", ran.out)
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_free_command_races_the_templates_of_a_file(search, home, tmp_path):
     file = tmp_path / "candidates.txt"
     words = [(word, verb) for word in ("", "the", "this", "a") for verb in ("is", "means", ":")]

@@ -182,7 +182,6 @@ def test_batches_of_similar_lengths_are_every_example_once_an_epoch():
     assert middles != sorted(middles)
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_run_killed_while_encoding_and_while_training_ends_at_the_same_numbers(
     tiny_folder, monkeypatch
 ):
@@ -234,7 +233,6 @@ def corpus(tmp_path):
     return file
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_file_of_vectors_is_a_teacher(corpus, tmp_path, tiny_folder):
     other = tmp_path / "other.npy"  # another program's: it has no manifest
     np.save(other, np.load(tmp_path / "vectors.npy").astype(np.float16))
@@ -246,7 +244,6 @@ def test_a_file_of_vectors_is_a_teacher(corpus, tmp_path, tiny_folder):
         assert losses[-1] < losses[0]
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize("method", ["distill", "rankcse"])
 def test_a_model_and_a_file_of_another_width_teach_together(method, corpus, tmp_path, tiny_folder):
     options = {"backbone": str(tiny_folder("bert")), "teacher": str(tmp_path / "vectors.npy")}

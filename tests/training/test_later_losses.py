@@ -249,7 +249,6 @@ def test_mined_negatives_are_those_a_loop_finds(margin, guided):
     assert mine_negatives(given, vectors, vectors, margin).columns[2][7] == "mine"
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_run_mines_by_the_model_that_is_named(tiny_folder, caplog):
     caplog.set_level("INFO", "promptcli")
     options = {"backbone": str(tiny_folder("bert")), "on": "demo:dev", "batch_size": 4, "steps": 2}
@@ -267,7 +266,6 @@ def folder_with_pooler(tmp_path_factory):
     return save_tiny("bert", tmp_path_factory.mktemp("pooler"), model_class=hf.BertModel)
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -304,7 +302,6 @@ def test_a_killed_run_ends_at_the_same_numbers(
     )
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_an_adapter_goes_on_learning_on_graded_pairs(tiny_folder):
     options = {
         "backbone": str(tiny_folder("llama")),

@@ -64,7 +64,6 @@ def test_a_launch_that_cannot_be(changes, said):
         launch(TORCHRUN | changes)
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize("left", [{"PMI_SIZE": "4"}, {"LOCAL_RANK": "0"}])
 def test_what_a_launcher_left_behind_does_not_stop_a_training(
     left, tiny_folder, monkeypatch, caplog

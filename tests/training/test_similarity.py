@@ -96,7 +96,6 @@ def test_it_learns_at_a_rate_of_its_own_without_decay(tiny_folder):
 
 
 OPTIONS = {
-    "backbone": "mini-bert",
     "on": "demo",
     "steps": 6,
     "batch_size": 8,
@@ -105,17 +104,18 @@ OPTIONS = {
 }
 
 
-def test_a_run_reports_it_and_a_resumed_one_ends_with_the_same(monkeypatch, caplog):
+def test_a_run_reports_it_and_a_resumed_one_ends_with_the_same(monkeypatch, caplog, tiny_folder):
+    options = {"backbone": str(tiny_folder("bert")), **OPTIONS}
     with caplog.at_level("INFO", "promptcli"):
-        trained = pc.train("simcse", SENTENCES * 3, name="complete", **OPTIONS)
+        trained = pc.train("simcse", SENTENCES * 3, name="complete", **options)
     assert "temperature 0." in caplog.text
     curve = [score.temperature for score in trained.curve]
     assert curve[0] == pytest.approx(0.05) and len(set(curve)) == len(curve)
     best = [score.temperature for score in trained.curve if score.best][-1]
     assert trained.facts["temperature"] == pytest.approx(best, abs=1e-6)
     with stopped_at(monkeypatch, 5), pytest.raises(KeyboardInterrupt):
-        pc.train("simcse", SENTENCES * 3, name="killed", **OPTIONS)
-    resumed = pc.train("simcse", SENTENCES * 3, name="killed", resume=True, **OPTIONS)
+        pc.train("simcse", SENTENCES * 3, name="killed", **options)
+    resumed = pc.train("simcse", SENTENCES * 3, name="killed", resume=True, **options)
     assert [score.temperature for score in resumed.curve] == curve
 
 

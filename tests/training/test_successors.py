@@ -169,7 +169,6 @@ def test_methods_of_single_sentences_leave_out_false_negatives_too(name, tiny_fo
     assert loss(mask_false="self") < loss()
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_run_asks_the_guide_that_is_named(tiny_folder):
     pairs = list(zip(SENT0, SENT1, strict=True))
     options = {"backbone": str(tiny_folder("bert")), "on": "demo:dev", "batch_size": 4, "steps": 2}
@@ -298,7 +297,6 @@ def test_sncse_ends_a_sentence_as_its_authors_do_in_training_and_at_test(
         assert view.inputs([sentence]).rows == as_written.inputs([read]).rows
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_sncse_trains_and_shows_five_negated_sentences(tiny_folder):
     options = {"backbone": str(tiny_folder("bert")), "on": "demo:dev", "batch_size": 4}
     shown = pc.training_settings("sncse", SENTENCES, **options)["soft_negatives"]

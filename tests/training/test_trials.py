@@ -205,7 +205,6 @@ def test_what_the_command_refuses(words, parts, run, trainings):
     refused(run("train", "simcse", "--name", "mine", *words), 2, *parts)
 
 
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_real_search(tiny_folder, tmp_path, registry):
     text = [f"a dog runs {number}" for number in range(16)]
     given = {"method": "simcse", "data": text, "backbone": str(tiny_folder("bert"))}
