@@ -52,7 +52,7 @@ def ours(
     view = learner.view_encoders[0]
 
     def tokens(lines: list[str]) -> int:
-        pieces = learner.backbone.tokenizer.packed(lines)
+        pieces = learner.backbone.tokenizer.encode_packed(lines)
         return 2 * sum(map(len, view.template.splice(pieces, view.max_length).rows))
 
     return (

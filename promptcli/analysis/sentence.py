@@ -91,7 +91,7 @@ def tokenize(encoder: TorchEncoder, sentence: str) -> list[int]:
     backbone = encoder.backbone
     ids = inputs.rows[0]
     if inputs.truncated[0]:
-        count = len(backbone.tokenizer.encode(encoder.prepared([sentence]))[0])
+        count = len(backbone.tokenizer.encode(encoder.prepare([sentence]))[0])
         raise UsageError(
             f"the sentence has {count} tokens, and backbone {backbone.name!r} has room for"
             f" {encoder.max_length - encoder.template.length}; give a shorter one:"

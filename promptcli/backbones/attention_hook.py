@@ -175,7 +175,7 @@ class AttentionHook(NoHook):
         mask = whole(mask)
         if mask is None:
             mask = torch.zeros(1, 1, 1, key.size(2), dtype=key.dtype, device=key.device)
-        mask = functional.pad(kernels.additive(mask, key.dtype), (1, 0), value=rerouting.bias)
+        mask = functional.pad(kernels.additive_mask(mask, key.dtype), (1, 0), value=rerouting.bias)
         return torch.cat([before[0], key], 2), torch.cat([before[1], value], 2), mask
 
     def read_scores(self, layer: int, score: Score, length: int) -> None:
@@ -364,7 +364,7 @@ def _own_scores(
     """Return the score of every token with itself, (n, h, t) float32, a bias of the mask added."""
     length = query.size(2)
     products = (query.float() * key[:, :, -length:].float()).sum(-1)
-    own = kernels.capped(products * scale, softcap)
+    own = kernels.cap_scores(products * scale, softcap)
     if mask is None or isinstance(mask, SlidingMask) or mask.dtype == torch.bool:
         return own
     if mask.size(2) == 1 < length:

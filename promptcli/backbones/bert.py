@@ -21,7 +21,7 @@ from torch.nn import functional
 from promptcli.backbones.attention_hook import NO_HOOK, NoHook, attend, attention, mask_at
 from promptcli.backbones.dropout import dropout
 from promptcli.backbones.families import FAMILIES, BertPlan, Family
-from promptcli.backbones.kernels import additive
+from promptcli.backbones.kernels import additive_mask
 from promptcli.backbones.relative_positions import BUCKETS, relative_bias
 from promptcli.backbones.sliding_masks import whole
 from promptcli.storage.typed_documents import convert
@@ -347,7 +347,7 @@ class BertModel(nn.Module):
         bias = relative_bias(table, length)
         if mask is None:
             return bias
-        return bias + additive(mask, bias.dtype)
+        return bias + additive_mask(mask, bias.dtype)
 
 
 def _at(hidden: Tensor, slots: Tensor) -> Tensor:

@@ -116,7 +116,7 @@ def opening(what: str) -> Iterator[None]:
         raise UsageError(f"{what} cannot be loaded: {reason(error)}") from None
 
 
-def added_after(folder: Path) -> str:
+def tokens_added_after(folder: Path) -> str:
     """Return the text of the tokens that a folder's tokenizer itself adds after an input."""
     with opening(f"the tokenizer of {folder}"):
         tokenizer = load_tokenizer(folder)
@@ -177,7 +177,7 @@ def check_folder(what: str, folder: Path, config: Mapping[str, Any]) -> None:
             )
     versions = json_field(folder / "tokenizer_config.json", "fast_tokenizer_files")
     for name in versions if isinstance(versions, list) else []:
-        named_inside(what, folder, str(name), "tokenizer_config.json")
+        path_inside(what, folder, str(name), "tokenizer_config.json")
     for file in ("config.json", "tokenizer_config.json"):
         if json_field(folder / file, "auto_map"):
             raise UsageError(
@@ -211,7 +211,7 @@ def check_links(what: str, folder: Path, files: Iterable[Path]) -> None:
             )
 
 
-def named_inside(what: str, folder: Path, name: str, file: str) -> Path:
+def path_inside(what: str, folder: Path, name: str, file: str) -> Path:
     """Return the path of a name that a ``file`` of a folder gives.
 
     Refuse one that leads out of the folder.

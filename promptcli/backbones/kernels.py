@@ -90,7 +90,7 @@ def attention_with_logsumexp(
         all_scores = scores(query, key, mask, scale, softcap)
         return all_scores.softmax(-1).to(value.dtype) @ value, all_scores.logsumexp(-1)
     if mask is not None:
-        mask = additive(mask, query.dtype)
+        mask = additive_mask(mask, query.dtype)
         mask = mask.expand(query.size(0), -1, query.size(2), key.size(2))
     output, logsumexp = kernel(query, key, value, mask, scale)
     return output, logsumexp[..., : query.size(2)].float()
@@ -100,13 +100,13 @@ def scores(
     query: Tensor, key: Tensor, mask: Tensor | None, scale: float, softcap: float | None = None
 ) -> Tensor:
     """Return the scaled, capped and masked dot products, (n, h, t, t) float32."""
-    products = capped((query @ key.transpose(-1, -2)).float() * scale, softcap)
+    products = cap_scores((query @ key.transpose(-1, -2)).float() * scale, softcap)
     if mask is None:
         return products
-    return products + additive(mask, products.dtype)
+    return products + additive_mask(mask, products.dtype)
 
 
-def capped(products: Tensor, softcap: float | None) -> Tensor:
+def cap_scores(products: Tensor, softcap: float | None) -> Tensor:
     """Return scaled dot products s as c tanh(s / c) for a cap c (Gemma 2), unchanged without
     one.
     """
@@ -115,7 +115,7 @@ def capped(products: Tensor, softcap: float | None) -> Tensor:
     return softcap * torch.tanh(products / softcap)
 
 
-def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a mask to be added to scores: a boolean one (True = attend) becomes 0 and a very low
     number.
     """

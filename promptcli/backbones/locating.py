@@ -87,15 +87,15 @@ def _check_worth_asking(name: str) -> None:
         raise NotFoundError(
             f"{name!r} is a file; give a folder, a hub id, or what is shipped: {', '.join(SHIPPED)}"
         )
-    if cached := cached_as(name):
-        raise NotFoundError(f"no backbone {name!r}; did you mean {cached}? {on_hub(name)}")
+    if cached := cached_id(name):
+        raise NotFoundError(f"no backbone {name!r}; did you mean {cached}? {hub_remedy(name)}")
     if mistyped := did_you_mean(name, SHIPPED, likeness=_MISTYPED):
-        raise NotFoundError(f"no backbone {name!r}{mistyped} {on_hub(name)}")
+        raise NotFoundError(f"no backbone {name!r}{mistyped} {hub_remedy(name)}")
     parent = Path(name).parent
     if "/" in name and "@" not in name and parent.is_dir():
         near = did_you_mean(name, [str(path) for path in parent.iterdir() if path.is_dir()])
         raise NotFoundError(
-            f"folder {str(parent)!r} has no {Path(name).name!r}{near or ';'} {on_hub(name)}"
+            f"folder {str(parent)!r} has no {Path(name).name!r}{near or ';'} {hub_remedy(name)}"
         )
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
@@ -106,12 +106,12 @@ def _check_worth_asking(name: str) -> None:
         )
 
 
-def on_hub(name: str) -> str:
+def hub_remedy(name: str) -> str:
     """Return what a message says for the case that the hub's model is meant."""
     return f"for a hub repository of that name write {name}@main"
 
 
-def cached_as(name: str) -> str | None:
+def cached_id(name: str) -> str | None:
     """Return the hub id of a model in the hub's cache that is called ``name`` but for its owner.
 
     None if there is none.
@@ -156,7 +156,7 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def known_as(folder: Path, digest: str) -> str:
+def known_digest(folder: Path, digest: str) -> str:
     """Return the hash by which a folder's weights are known: that of the form they were loaded
     from, if the folder says so, else their own.
     """
@@ -171,7 +171,7 @@ def weight_files(what: str, folder: Path) -> list[Path]:
     shards = checking.json_field(folder / _SHARDS, "weight_map")
     if isinstance(shards, dict):
         for name in set(map(str, shards.values())):
-            checking.named_inside(what, folder, name, _SHARDS)
+            checking.path_inside(what, folder, name, _SHARDS)
     files = sorted(path for path in folder.glob("*.safetensors") if path.name != _NUMBERS)
     if files:
         return files

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.adapter_files import CONFIG, HINT, WEIGHTS, check_kind
-from promptcli.backbones.checking import named_inside
+from promptcli.backbones.checking import path_inside
 from promptcli.errors import UsageError, require
 from promptcli.storage.tensors import load_tensors
 from promptcli.storage.typed_documents import read_document, shorten
@@ -119,7 +119,7 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
             )
     if not (folder / WEIGHTS).is_file():
         raise UsageError(f"{what} has no {WEIGHTS}; promptcli reads safetensors only: {HINT}")
-    named_inside(what, folder, WEIGHTS, "files")
+    path_inside(what, folder, WEIGHTS, "files")
     stored = load_tensors(folder / WEIGHTS, hint=HINT, error=UsageError)
     alpha = config.get("lora_alpha")
     if not isinstance(alpha, float | int):

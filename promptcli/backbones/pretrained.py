@@ -20,7 +20,7 @@ from promptcli.backbones.bert import load_bert, read_bert_config
 from promptcli.backbones.checking import opening
 from promptcli.backbones.devices import computes, with_fast_products
 from promptcli.backbones.families import FAMILIES, family_of
-from promptcli.backbones.locating import MARKS, known_as, locate, weight_files, weights_digest
+from promptcli.backbones.locating import MARKS, known_digest, locate, weight_files, weights_digest
 from promptcli.backbones.lora import merge_lora, read_adapter
 from promptcli.backbones.provenance import OWN_TOKENIZER, Provenance
 from promptcli.backbones.published_backbones import Shape
@@ -98,7 +98,7 @@ def load_pretrained(
         checking.check_loaded(what, model, info)
         checking.check_vocabulary(what, tokens, pieces, len(model.get_input_embeddings().weight))
         provenance = Provenance(
-            name, family, revision, known_as(folder, weights_digest(folder)), pieces.sha256
+            name, family, revision, known_digest(folder, weights_digest(folder)), pieces.sha256
         )
         backbone = Backbone(
             model=with_fast_products(model.eval()),

@@ -236,9 +236,7 @@ class PieceTokenizer:
         self.highest: int = max(ids.values(), default=-1)  #: id
         self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
         _leave_blanks_to_metaspace(definition)
-        schemes = adding_no_blank(definition.get("pre_tokenizer")) | _remove_leading_blank(
-            definition
-        )
+        schemes = remove_blanks(definition.get("pre_tokenizer")) | _remove_leading_blank(definition)
         #: The tokenizer itself would put a space before the first word of an input, and
         #: before the first word after a special token.
         self.start_blank = bool(schemes & {"always", "first", "byte-level"})
@@ -262,9 +260,9 @@ class PieceTokenizer:
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
         """Return the ids of every piece of text, without special tokens, in bulk."""
-        return list(map(unpack, self.packed(pieces)))
+        return list(map(unpack, self.encode_packed(pieces)))
 
-    def packed(self, pieces: Sequence[str]) -> list[bytes]:
+    def encode_packed(self, pieces: Sequence[str]) -> list[bytes]:
         read = self._by_words if self.splits_at_blanks else self._whole
         return [
             ids
@@ -521,7 +519,7 @@ def _leave_blanks_to_metaspace(definition: dict[str, Any]) -> None:
     definition["normalizer"] = {"type": "Sequence", "normalizers": normalizers}
 
 
-def adding_no_blank(pre_tokenizer: Any) -> set[str]:
+def remove_blanks(pre_tokenizer: Any) -> set[str]:
     """Rewrite a pre-tokenizer's definition in place so that it adds no space.
 
     Return the schemes it had.
@@ -536,5 +534,5 @@ def adding_no_blank(pre_tokenizer: Any) -> set[str]:
         schemes.add("byte-level")
         pre_tokenizer["add_prefix_space"] = False
     for member in pre_tokenizer.get("pretokenizers", []):
-        schemes |= adding_no_blank(member)
+        schemes |= remove_blanks(member)
     return schemes

@@ -85,7 +85,7 @@ class _Steps(msgspec.Struct):
     truncation: Any = None
 
 
-def composed_words(definition: bytes) -> bool:
+def encodes_by_words(definition: bytes) -> bool:
     """Return whether a text's tokens are those of its words, if the text is in form NFKC.
 
     Words end at spaces and at ASCII punctuation, as BERT's do: no step looks further, and no token

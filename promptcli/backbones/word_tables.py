@@ -28,11 +28,15 @@ from promptcli.backbones.checking import (
     opening,
     read_config,
 )
-from promptcli.backbones.locating import MARKS, SHIPPED, known_as, locate, weights_digest
+from promptcli.backbones.locating import MARKS, SHIPPED, known_digest, locate, weights_digest
 from promptcli.backbones.names import WORD_VECTORS, words_only
 from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.tokenizer import PieceTokenizer, pack, read_wordpiece, tokenizing
-from promptcli.backbones.tokenizer_files import checked_definition, composed_words, unigram_unknown
+from promptcli.backbones.tokenizer_files import (
+    checked_definition,
+    encodes_by_words,
+    unigram_unknown,
+)
 from promptcli.data.input_files import open_file, open_text
 from promptcli.errors import UsageError
 from promptcli.notes import keyword, note
@@ -62,7 +66,7 @@ class WordTokenizer(PieceTokenizer):
         self.sha256 = hashlib.sha256(b"lower-cased, split at blanks").hexdigest()
         self._row_of = row_of
 
-    def packed(self, pieces: Sequence[str]) -> list[bytes]:
+    def encode_packed(self, pieces: Sequence[str]) -> list[bytes]:
         """Return the ids of every sentence's known words, packed.
 
         ``[0]`` if a sentence has none.
@@ -104,7 +108,7 @@ class TableTokenizer(WordTokenizer):
         self.unk = None
         if not unknown:
             self.unk = self._unknown_id(definition)
-        self._of_words = longest is None and composed_words(definition)
+        self._of_words = longest is None and encodes_by_words(definition)
         self._words: dict[str, bytes] = {}
         self._held = 0
         self._added: set[str] = set()
@@ -116,13 +120,13 @@ class TableTokenizer(WordTokenizer):
             return None if model.unk_token is None else self.id(model.unk_token)
         return unigram_unknown(definition)
 
-    def packed(self, pieces: Sequence[str]) -> list[bytes]:
+    def encode_packed(self, pieces: Sequence[str]) -> list[bytes]:
         """Return the ids of every sentence's tokens, packed, without those that have no row in the
         table.
         """
         if self._of_words:
             composed = [unicodedata.normalize("NFKC", piece) for piece in pieces]
-            found = super(WordTokenizer, self).packed(composed)
+            found = super(WordTokenizer, self).encode_packed(composed)
         else:
             found = self._whole([piece[: self._characters] for piece in pieces])
         return [ids or pack([self.pad]) for ids in found]
@@ -238,7 +242,7 @@ def _rows_of_shipped(name: str, tuned: np.ndarray | None) -> WordTable | None:
     if rows.shape != (config["vocab_size"], config["hidden_size"]):
         return None
     longest = config["max_position_embeddings"]
-    digest = known_as(folder, weights_digest(folder))
+    digest = known_digest(folder, weights_digest(folder))
     provenance = Provenance(name, config["model_type"], None, digest, tokenizer.sha256)
     return WordTable(tokenizer, rows, provenance, folder, longest, of_language_model=True)
 

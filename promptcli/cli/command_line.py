@@ -33,7 +33,7 @@ from promptcli.cli.console import TYPED, note, progress, say, set_up_streams
 from promptcli.cli.options import RUNTIME, Runtime, written_name
 from promptcli.cli.stopping import Terminated, interruptible
 from promptcli.cli.typer_commands import fields_by_set, prose, typer_command
-from promptcli.cli.usage_lines import source, typed, usage_line
+from promptcli.cli.usage_lines import source, spelling, usage_line
 from promptcli.cli.visible import visible_lines
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, left_by, one_line
 from promptcli.notes import command_typed, keywords_typed, stages_shown, without_network
@@ -129,11 +129,11 @@ class Command(TyperCommand):
             named = parameter.param_type_name == "option" or parameter.name in ("file", "files")
             if empty and (value == Path() or (named and value in ("", [""]))):
                 raise UsageError(
-                    f"{typed(parameter)} is empty (a variable that is not set?); give a value"
+                    f"{spelling(parameter)} is empty (a variable that is not set?); give a value"
                 )
             if isinstance(value, float | int) and not abs(value) < 1 << 63:
                 raise UsageError(
-                    f"{typed(parameter)} {value} is not allowed; give a finite number below 2^63"
+                    f"{spelling(parameter)} {value} is not allowed; give a finite number below 2^63"
                 )
         return rest
 
@@ -145,7 +145,7 @@ class Command(TyperCommand):
             if is_flag or parameter.multiple or parameter.nargs != 1:
                 continue
             if sum(given[name] for name in parameter.opts) > 1:
-                note(f"{typed(parameter)} is given several times; the last one counts")
+                note(f"{spelling(parameter)} is given several times; the last one counts")
 
     def _note_variables(self, ctx: Any) -> None:
         """Say which options the environment sets: a variable may be forgotten."""
@@ -155,7 +155,7 @@ class Command(TyperCommand):
                 continue
             if parameter.name in root.params and source(root, parameter.name) == "COMMANDLINE":
                 continue
-            note(f"{typed(parameter)} is set by the environment, {parameter.envvar}")
+            note(f"{spelling(parameter)} is set by the environment, {parameter.envvar}")
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command with the program's options, given before or after it."""
@@ -185,7 +185,7 @@ class Command(TyperCommand):
     def keywords(self) -> dict[str, str]:
         """Return how the command's keywords are typed, up to their values."""
         by_set = {field: f"--set {written_name(field)}=" for field in self.by_set}
-        return by_set | {parameter.name: f"{typed(parameter)} " for parameter in self.params}
+        return by_set | {parameter.name: f"{spelling(parameter)} " for parameter in self.params}
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write Typer's help page and the command's own section."""
@@ -204,7 +204,7 @@ class Command(TyperCommand):
         for parameter in parameters:
             if parameter.param_type_name != "option" or parameter.hidden or parameter.required:
                 continue
-            name = typed(parameter).removeprefix("--")
+            name = spelling(parameter).removeprefix("--")
             of_model = parameter.rich_help_panel == _MODEL_PANEL and name != "model"
             if name not in _ALWAYS and name not in self.usual and (self.usual or of_model):
                 folded.append(parameter)
@@ -216,7 +216,7 @@ class Command(TyperCommand):
         before = self.params
         places = {name: place for place, name in enumerate(self.usual)}
         self.params = sorted(
-            before, key=lambda option: places.get(typed(option).removeprefix("--"), len(places))
+            before, key=lambda option: places.get(spelling(option).removeprefix("--"), len(places))
         )
         try:
             yield
@@ -265,7 +265,7 @@ def _more(path: str, folded: Sequence[Any]) -> Iterator[tuple[str, ...]]:
     """Yield the names of options by their panels, and how all are described."""
     by_panel: dict[str, list[str]] = {}
     for option in folded:
-        by_panel.setdefault(option.rich_help_panel or "Options", []).append(typed(option))
+        by_panel.setdefault(option.rich_help_panel or "Options", []).append(spelling(option))
     for panel, names in by_panel.items():
         yield panel, " ".join(names)
     yield "", f"promptcli {path} --help-all describes them."
@@ -319,7 +319,7 @@ def _read_variables(parameters: Sequence[Any], path: str) -> None:
     """
     for parameter in parameters:
         if parameter.param_type_name == "option":
-            words = ["promptcli", *path.split(), typed(parameter).lstrip("-")]
+            words = ["promptcli", *path.split(), spelling(parameter).lstrip("-")]
             parameter.envvar = "_".join(words).replace("-", "_").upper()
 
 

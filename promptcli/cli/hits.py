@@ -65,7 +65,7 @@ def beside(columns: Mapping[str, Any]) -> str:
     return f"  [{', '.join(cells)}]"
 
 
-def chosen(columns: Sequence[str], held: Mapping[str, Any] | None) -> dict[str, Any]:
+def choose_columns(columns: Sequence[str], held: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the columns to show of those that a hit has; others are None."""
     return {name: (held or {}).get(name) for name in columns}
 

@@ -18,7 +18,7 @@ from promptcli.cli.options import (
     data_folder,
     default_backbone,
     kinds_of,
-    parsed,
+    parse_pairs,
     written_name,
 )
 from promptcli.jobs import Job, fields_of
@@ -41,7 +41,7 @@ def _settings_of_trained_rows(pairs: Sequence[str] | None) -> dict[str, Any]:
     kinds = kinds_of(all_settings())
     for name in ("seed", "template"):  # `seeds` decides, and the row
         del kinds[name]
-    return parsed(kinds, pairs)
+    return parse_pairs(kinds, pairs)
 
 
 #: Kind of a field (its metadata's ``kind``) -> how a value is read, or the options that stand for

@@ -125,7 +125,7 @@ class SettingOptions:
         pairs = []
         if self.only:
             pairs = [pair for pair in given["set"] or () if field_of(pair) not in but]
-        return changes | parsed(kinds, pairs)
+        return changes | parse_pairs(kinds, pairs)
 
     def read(self, given: Mapping[str, Any]) -> Any:
         """Return the object that the values of a command's options describe."""
@@ -158,7 +158,7 @@ def kinds_of(described: Any) -> dict[str, Any]:
     return kinds
 
 
-def parsed(
+def parse_pairs(
     kinds: Mapping[str, Any], pairs: Sequence[str], option: str = "--set", *, many: bool = False
 ) -> dict[str, Any]:
     """Return the values of ``FIELD=VALUE`` by the fields' types.

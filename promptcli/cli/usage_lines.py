@@ -11,7 +11,7 @@ from promptcli.errors import did_you_mean, one_line
 _TAKES: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def typed(parameter: Any) -> str:
+def spelling(parameter: Any) -> str:
     """Return how a parameter is typed, e.g. ``FILE`` or ``--on``."""
     if parameter.param_type_name == "argument":
         return str(parameter.metavar or parameter.name.upper())
@@ -59,7 +59,7 @@ def _wrong_value(error: Any) -> str | None:
     where = ""
     if source(error.ctx, parameter.name) == "ENVIRONMENT":
         where = f", set by the environment, {parameter.envvar}"
-    return f"{typed(parameter)} is {one_line(given, 80)}{where}; give {_allowed(parameter)}"
+    return f"{spelling(parameter)} is {one_line(given, 80)}{where}; give {_allowed(parameter)}"
 
 
 def _allowed(parameter: Any) -> str:
@@ -94,7 +94,7 @@ def _missing(error: Any) -> str | None:
     """
     if not hasattr(error, "param_type") or error.param is None:
         return None
-    message = f"missing {error.param.param_type_name} '{typed(error.param)}'"
+    message = f"missing {error.param.param_type_name} '{spelling(error.param)}'"
     example = getattr(error.ctx.command, "example", "")
     if example:
         message += f"; e.g. {error.ctx.command_path} {example}"

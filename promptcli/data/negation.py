@@ -12,7 +12,7 @@ _IRREGULAR = {"can't": "can", "won't": "will", "shan't": "shall", "cannot": "can
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019]t)?")
 
 
-def negated(sentence: str) -> str:
+def negate(sentence: str) -> str:
     """Return a sentence that denies an English one.
 
     The first "not", also of a contraction, is left out. Without one, "not" is put behind the first

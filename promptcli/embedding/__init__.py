@@ -113,7 +113,7 @@ class EmbedJob(Job[Embedded]):
         from promptcli.data.file_arguments import split_text_column
         from promptcli.data.input_files import STANDARD
         from promptcli.data.rows import open_rows
-        from promptcli.data.vectors import EmbedSettings, written_before
+        from promptcli.data.vectors import EmbedSettings, reusable_manifest
         from promptcli.storage.files import check_output
 
         text_field = self.text_field
@@ -134,7 +134,7 @@ class EmbedJob(Job[Embedded]):
         target = self._target(path, text_field)
         before = None
         if target is not None and not self.force:
-            before = written_before(target, path, settings)
+            before = reusable_manifest(target, path, settings)
         fields = ColumnChoice(text_field, self.id_field)
         with (
             bad_rows(self.bad_lines) as bad,

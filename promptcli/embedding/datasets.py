@@ -167,9 +167,13 @@ def _embed_ray(dataset: Any, work: _Addition) -> Any:
     options["device"] = "cuda" if gpus else "cpu"
     adding = _Adding(_Addition(model, work.text, work.column), options, is_offline())
     return dataset.map_batches(
-        ray_engine.sent_as_code().Adder,
+        ray_engine.worker_module().Adder,
         # packed, else Ray would open it before the actor begins
-        fn_constructor_args=(ray_engine.passed_on(), os.getcwd(), ray.cloudpickle.dumps(adding)),
+        fn_constructor_args=(
+            ray_engine.worker_environment(),
+            os.getcwd(),
+            ray.cloudpickle.dumps(adding),
+        ),
         batch_size=WINDOW,
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors),

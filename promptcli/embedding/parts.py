@@ -24,7 +24,7 @@ from promptcli.backbones.names import portable_name
 from promptcli.children import safe_path
 from promptcli.data.counted_files import InputFile, read_range
 from promptcli.data.input_files import is_remote
-from promptcli.data.vectors.formats import ParquetSink, opened
+from promptcli.data.vectors.formats import ParquetSink, closing_sink
 from promptcli.data.vectors.part_folder import PartsManifest, about_part, part_name, parts_in
 from promptcli.embedding.writing import embed_stream
 from promptcli.encoder.encoder import TorchEncoder
@@ -76,7 +76,7 @@ class PartJob:
         with (
             atomic_path(self.folder / part_name(shard, self.manifest.shards)) as temporary,
             temporary.open("xb") as file,
-            opened(ParquetSink(file, self.manifest.dim)) as sink,
+            closing_sink(ParquetSink(file, self.manifest.dim)) as sink,
         ):
             batches = read_range(self.inputs, start, stop, str(self.folder))
             report = embed_stream(

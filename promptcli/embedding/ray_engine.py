@@ -57,7 +57,7 @@ def load_ray(address: str | None) -> Any:
     return importlib.import_module("ray")
 
 
-def passed_on() -> dict[str, str]:
+def worker_environment() -> dict[str, str]:
     """Return the variables that a worker on another machine gets; folders are absolute."""
     passed = dict[str, str]()
     for name, value in os.environ.items():
@@ -69,7 +69,7 @@ def passed_on() -> dict[str, str]:
     return passed
 
 
-def sent_as_code() -> Any:
+def worker_module() -> Any:
     """Return ``ray_worker``, which Ray's workers get as code and do not look for."""
     from ray import cloudpickle
 
@@ -108,9 +108,9 @@ def _make_all(job: PartJob, shards: Sequence[int], advance: Advance, workers: in
     # max_calls: else the process of a task with a GPU ends after it, and the next opens the
     # encoder again
     options = ray.remote(num_cpus=1, num_gpus=gpus, max_calls=0)
-    task: Any = options(sent_as_code().make)
+    task: Any = options(worker_module().make)
     shared = [ray.put(job)]
-    given = (passed_on(), os.getcwd())
+    given = (worker_environment(), os.getcwd())
     waiting = list(shards)
     running = list[Any]()
     try:

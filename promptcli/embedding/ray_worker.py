@@ -1,6 +1,6 @@
 """What a worker of Ray does before it imports anything of promptcli, and then.
 
-Ray sends this module as code (``ray_engine.sent_as_code``), so it imports nothing but Python's own
+Ray sends this module as code (``ray_engine.worker_module``), so it imports nothing but Python's own
 at its top.
 """
 

@@ -92,5 +92,5 @@ class Splitter:
         tokens = 0
         for each in self._encoders:
             around = len(each.template.prefix) + len(each.template.suffix)
-            tokens = max(tokens, around + len(each.pieces.encode(each.prepared([text]))[0]))
+            tokens = max(tokens, around + len(each.pieces.encode(each.prepare([text]))[0]))
         return tokens

@@ -20,9 +20,9 @@ from promptcli.data.vectors import (
     HashedFile,
     Manifest,
     VectorManifest,
+    escape_name,
     kind_of,
     manifest_path,
-    readable,
 )
 from promptcli.data.vectors.formats import Sink, open_sink
 from promptcli.data.vectors.precision import PRECISIONS, Measured, unit
@@ -63,8 +63,8 @@ def embed_file(
         document = VectorManifest(
             **vars(manifest_of(encoder, settings)),
             report=report,
-            input=HashedFile(readable(source.name), source.sha256()),
-            output=HashedFile(readable(target.name), sha256(temporary)),
+            input=HashedFile(escape_name(source.name), source.sha256()),
+            output=HashedFile(escape_name(target.name), sha256(temporary)),
         )
         beside.write_text(to_json(document), encoding="utf-8")
         # a disk that fails leaves the old file with its manifest

@@ -74,7 +74,7 @@ class Biases:
         self._parts = (template, backbone, prompt, pooling, stages, denoising)
         self._by_length: dict[int, Tensor] = {}
 
-    def emptied(self) -> "Biases":
+    def empty_copy(self) -> "Biases":
         """Return the biases of the same encoder, none of them computed yet."""
         return Biases(*self._parts)
 

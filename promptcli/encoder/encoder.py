@@ -112,7 +112,7 @@ class TorchEncoder(Encoder):
         """Return its own vectors from those of its parts."""
 
     @abstractmethod
-    def prompted(self, text: str) -> "TorchEncoder": ...
+    def with_leading_text(self, text: str) -> "TorchEncoder": ...
 
     def one_prompt(self) -> "PromptEncoder":
         """Return the encoder itself; refuse the mean of several prompts."""
@@ -230,7 +230,7 @@ class TorchEncoder(Encoder):
             tensors |= owner.tensors()
         return tensors | self._tuned
 
-    def _worded(self, sentences: Sequence[str]) -> list[str]:
+    def _rewrite(self, sentences: Sequence[str]) -> list[str]:
         return self.prompt.sentences(sentences)
 
     def _bytes_of_tensors(self) -> Iterator[tuple[str, bytes]]:
@@ -289,7 +289,7 @@ class PromptEncoder(TorchEncoder):
 
     def fresh(self) -> "PromptEncoder":
         encoder = copy.copy(self)
-        encoder.biases = self.biases.emptied()
+        encoder.biases = self.biases.empty_copy()
         return encoder
 
     def encode_batch(
@@ -315,7 +315,7 @@ class PromptEncoder(TorchEncoder):
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
         """Return the ids of n sentences in the prompt's template."""
-        ids = self.pooling.weights.token_ids(self.prepared(sentences), self.backbone)
+        ids = self.pooling.weights.token_ids(self.prepare(sentences), self.backbone)
         return self.template.splice(ids, self.max_length)
 
     def batch(self, rows: Sequence[Sequence[int]], shared: SharedTokens | None = None) -> Batch:
@@ -382,7 +382,7 @@ class PromptEncoder(TorchEncoder):
             return self.backbone.head.rows
         return None
 
-    def prompted(self, text: str) -> "PromptEncoder":
+    def with_leading_text(self, text: str) -> "PromptEncoder":
         """Return the encoder that puts ``text`` in front of every sentence.
 
         Only a prompt of words takes one: it goes directly before [X], in place of the model's
@@ -482,7 +482,7 @@ class MeanEncoder(TorchEncoder):
         encoder._parts = [part.fresh() for part in self._parts]
         return encoder
 
-    def prompted(self, text: str) -> TorchEncoder:
+    def with_leading_text(self, text: str) -> TorchEncoder:
         raise no_text_in_front(self.recipe.prompt)
 
 

@@ -113,7 +113,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         """Return a copy on ``device``, or the encoder itself if it is there."""
 
     @abc.abstractmethod
-    def prompted(self, text: str) -> "Encoder":
+    def with_leading_text(self, text: str) -> "Encoder":
         """Return the encoder that puts ``text`` in front of every sentence."""
 
     @abc.abstractmethod
@@ -255,7 +255,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
                 raise unknown("prompt_name", str(prompt_name), valid)
             prompt = self.prompts[prompt_name]
         if prompt is not None:
-            encoder = encoder.prompted(prompt)
+            encoder = encoder.with_leading_text(prompt)
         advancing: AbstractContextManager[Progress] = contextlib.nullcontext(progress)
         if show_progress_bar:
             advancing = progress_bar(len(texts), progress)
@@ -307,7 +307,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             note(f"{texts} begin with the model's prompt {name!r}: {text!r}")
         if text == default:
             return self
-        return self.prompted(text)
+        return self.with_leading_text(text)
 
     def _with_text(self, text: str) -> tuple[str, Recipe]:
         """Return a text as it goes in front of every sentence, in place of the model's default
@@ -360,8 +360,8 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             digest.update(json.dumps(vars(extension), sort_keys=True).encode())
         return digest.hexdigest()
 
-    def prepared(self, sentences: Sequence[str]) -> list[str]:
-        """Return n sentences as they go to the tokenizer, see ``Template.prepared``.
+    def prepare(self, sentences: Sequence[str]) -> list[str]:
+        """Return n sentences as they go to the tokenizer, see ``Template.prepare``.
 
         They are cut to ``LONGEST_TEXT`` first, since a tokenizer takes many times the memory of a
         text.
@@ -372,9 +372,9 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
                 text = text.strip()[:LONGEST_TEXT]
             cut.append(text)
         rule = text_rule(self.recipe.text_rule)
-        return self.template.prepared(self._worded(cut), bool(self.recipe.period), rule)
+        return self.template.prepare(self._rewrite(cut), bool(self.recipe.period), rule)
 
-    def _worded(self, sentences: Sequence[str]) -> list[str]:
+    def _rewrite(self, sentences: Sequence[str]) -> list[str]:
         """Return n sentences as the prompt takes them."""
         return list(sentences)
 

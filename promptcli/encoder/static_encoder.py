@@ -201,9 +201,9 @@ class StaticEncoder(Encoder):
         moved: Encoder = self.whole.to(device)
         return moved
 
-    def prompted(self, text: str) -> Encoder:
+    def with_leading_text(self, text: str) -> Encoder:
         if not self.leading.counted:  # the weights leave the text out
-            on_torch: Encoder = self.whole.prompted(text)
+            on_torch: Encoder = self.whole.with_leading_text(text)
             return on_torch
         text, recipe = self._with_text(text)
         encoder = StaticEncoder(
@@ -212,7 +212,7 @@ class StaticEncoder(Encoder):
             self._tensors,
             numbers=self._numbers,
             leading=self.leading.with_default(text),
-            whole=lambda: self.whole.prompted(text),
+            whole=lambda: self.whole.with_leading_text(text),
         )
         encoder.name = self.name
         return encoder
@@ -242,7 +242,7 @@ class StaticEncoder(Encoder):
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
         """Return the inputs of n sentences."""
-        ids = self.pieces.packed(self.prepared(sentences))
+        ids = self.pieces.encode_packed(self.prepare(sentences))
         return self.template.splice(ids, self.max_length)
 
     def _encode(self, inputs: Inputs) -> Encoded:

@@ -119,7 +119,7 @@ class Template:
         """
         return [place if place >= 0 else input_length + place for place in self.masks]
 
-    def prepared(
+    def prepare(
         self, sentences: Sequence[str], period: bool, rule: "TextRule | None" = None
     ) -> list[str]:
         """Return n sentences as they go to the tokenizer, which sees them without the template.

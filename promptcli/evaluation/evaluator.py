@@ -31,7 +31,7 @@ from promptcli.encoder.encoding import encode_together
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import classifier, statistics
 from promptcli.evaluation.classifier import FULL, PROTOCOLS, SEED, ClassifierTraining
-from promptcli.evaluation.lexical import Lexical, Ranking, joined
+from promptcli.evaluation.lexical import Lexical, Ranking, join_rankings
 from promptcli.evaluation.mteb_tasks import MtebEncoder, mteb_score
 from promptcli.evaluation.scores import (
     AccuracyScore,
@@ -205,7 +205,7 @@ def score_vectors(
     if not embedded:
         return []
     rows = rows_of(tasks)
-    with kept_random_states():
+    with keep_random_states():
         by_task = []
         for task in tasks:
             metric = METRICS[type(task)]
@@ -217,7 +217,7 @@ def score_vectors(
 
 
 @contextlib.contextmanager
-def kept_random_states() -> Iterator[None]:
+def keep_random_states() -> Iterator[None]:
     """Restore the global random states afterwards: mteb and training seed them all.
 
     They are those of Python, NumPy and torch.
@@ -420,7 +420,7 @@ def _rank_documents(
     both = []
     for number, by_words in enumerate(rankings):
         cosines = unit_documents[nearest[number]] @ unit_queries[number]
-        both.append(joined((nearest[number], cosines), by_words, depth))
+        both.append(join_rankings((nearest[number], cosines), by_words, depth))
     return _numbers_of(both, depth)
 
 
@@ -493,7 +493,7 @@ PAPERS: dict[type[Score], tuple[str, ...]] = {
 }
 
 
-def averaged(scores: Iterable[Score], kind: type[Score]) -> list[Score]:
+def scores_of_average(scores: Iterable[Score], kind: type[Score]) -> list[Score]:
     """Return the scores of a kind that are averaged: those of the papers' tasks, or else all."""
     of_kind = [score for score in scores if isinstance(score, kind)]
     of_papers = [score for score in of_kind if score.column in PAPERS[kind]]
@@ -598,7 +598,7 @@ def _every_two(rows: Mapping[Label, Sequence[Score]], kind: type[Score]) -> list
         return []
     distinct: dict[str, list[Score]] = {}
     for row in rows.values():
-        scores = averaged(row, kind)
+        scores = scores_of_average(row, kind)
         if scores:
             distinct.setdefault(scores[0].fingerprint, scores)
 

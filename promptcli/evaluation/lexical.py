@@ -109,7 +109,7 @@ def load_library() -> Any:
     return importlib.import_module("bm25s")
 
 
-def joined(by_vectors: Ranking, by_words: Ranking, k: int) -> Ranking:
+def join_rankings(by_vectors: Ranking, by_words: Ranking, k: int) -> Ranking:
     """Return the k rows with the highest sum of 0.6 cosine and 0.4 BM25, best first.
 
     Equal rows are in ascending order. BM25 is divided by the query's best. A row that only words

@@ -103,11 +103,11 @@ def unit_rows(vectors: Floats, name: str = "rows", start: int = 0) -> Floats:
     vectors = as_floats(vectors)
     wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(wrong):
-        rows = listed((start + wrong).tolist())
+        rows = list_some((start + wrong).tolist())
         raise UsageError(f"{len(wrong):,} {name} ({rows}) hold a NaN or an infinity; embed again")
     return unit(vectors)
 
 
-def listed(values: Sequence[object]) -> str:
+def list_some(values: Sequence[object]) -> str:
     """Return ``3, 4, 5, 8, 9, ...``."""
     return ", ".join(map(str, values[:5])) + (", ..." if len(values) > 5 else "")

@@ -103,7 +103,7 @@ TYPES = {
 }
 
 
-def typed(cells: Any) -> tuple[str, Any]:
+def type_of(cells: Any) -> tuple[str, Any]:
     """Return the type of a column with at least one cell that is not empty, and its cells as values
     of the type.
     """
@@ -132,7 +132,7 @@ def column_kinds(labels: pa.Table) -> dict[str, str]:
     for name in columns_of(labels):
         cells = column_of(labels, name)
         if cells.null_count < len(cells):
-            kinds[name] = typed(cells)[0]
+            kinds[name] = type_of(cells)[0]
     return kinds
 
 
@@ -148,7 +148,7 @@ def odd_columns(labels: pa.Table, names: Collection[str] | None = None) -> dict[
         if names is not None and name not in names:
             continue
         cells = column_of(labels, name)
-        if cells.null_count == len(cells) or typed(cells)[0] != "texts":
+        if cells.null_count == len(cells) or type_of(cells)[0] != "texts":
             continue
         odd = _odd_cell(cells)
         if odd is not None:

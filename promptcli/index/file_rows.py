@@ -15,7 +15,7 @@ from promptcli.data.file_arguments import format_of, split_columns
 from promptcli.data.input_files import open_file, open_text
 from promptcli.data.layouts import CELLS, ID, TEXT
 from promptcli.data.rows import open_rows
-from promptcli.data.vectors import readable
+from promptcli.data.vectors import escape_name
 from promptcli.embedding.passages import WAYS, Passage, has_passages, passages_of
 from promptcli.errors import NotFoundError, UsageError, one_line, unknown
 from promptcli.index.found_files import FoundFiles
@@ -138,7 +138,7 @@ def place_cells(file: str, passage: Passage) -> Cells:
 
 def line_cells(file: str, line: Passage) -> Cells:
     """Return the columns with the place of a line."""
-    return (("file", readable(file)), ("line", str(line.line)))
+    return (("file", escape_name(file)), ("line", str(line.line)))
 
 
 def place_ids(

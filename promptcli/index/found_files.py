@@ -13,7 +13,7 @@ from pathlib import Path
 
 from promptcli.data.file_arguments import split_columns
 from promptcli.data.input_files import check_file, skipped_files
-from promptcli.data.vectors import readable
+from promptcli.data.vectors import escape_name
 from promptcli.errors import NotFoundError, UsageError, counted
 from promptcli.index.basics import MANIFEST
 from promptcli.notes import note
@@ -52,7 +52,7 @@ class FoundFiles:
         """All that is not read, with the reasons."""
         refused = list[LeftOut]()
         for file, error in self.unreadable.items():
-            name = readable(file)
+            name = escape_name(file)
             refused.append(LeftOut(name, str(error).removeprefix(f"{name}: ")))
         return [*self.links, *refused]
 
@@ -121,7 +121,7 @@ def _take(found: FoundFiles, seen: set[str], name: str, *, in_folder: bool) -> N
         seen.add(real)
         found.files[name] = in_folder
     elif in_folder and os.path.islink(path):
-        found.links.append(LeftOut(readable(path), _READ_ALREADY))
+        found.links.append(LeftOut(escape_name(path), _READ_ALREADY))
 
 
 def _in_folder(name: str, found: FoundFiles) -> Iterator[str]:
@@ -141,7 +141,7 @@ def _in_folder(name: str, found: FoundFiles) -> Iterator[str]:
                 files.append(path)
             elif path.is_symlink():
                 reason = _LINKED_FOLDER if path.is_dir() else _LEADS_NOWHERE
-                found.links.append(LeftOut(readable(str(path)), reason))
+                found.links.append(LeftOut(escape_name(str(path)), reason))
     yield from map(str, sorted(files))
 
 

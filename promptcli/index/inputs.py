@@ -29,10 +29,10 @@ from promptcli.data.rows import Rows as FileOfRows
 from promptcli.data.vectors import (
     Manifest,
     VectorManifest,
+    escape_name,
     holds_vectors,
     names_apart,
     read_vectors,
-    readable,
 )
 from promptcli.data.vectors.formats import ParquetRows, open_sink
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
@@ -136,7 +136,7 @@ class RowFiles:
             reading = Reading(
                 self.rows, source.columns[TEXT] or None, self.fields.id or source.columns.get(ID)
             )
-            rows = spooled(documents, check(batches), self.near, total)
+            rows = spool(documents, check(batches), self.near, total)
             rows.converts = source.forms.decide()
             for doubt in source.forms.doubts.values():
                 note(f"{source.name}: {doubt}")
@@ -150,7 +150,7 @@ class RowFiles:
         if has_passages(head, self.file, self.rows):
             lines = (line for batch in batches for line in batch.column(TEXT).to_pylist())
             yield from _passage_batches(
-                readable(str(self.file)), passages_of(lines, head, self.file, documents)
+                escape_name(str(self.file)), passages_of(lines, head, self.file, documents)
             )
         else:
             yield from Splitter(documents).batches(batches) if self.split else batches
@@ -226,7 +226,7 @@ def _blank_rows(file: Path, manifest: VectorManifest | None) -> Sequence[Sequenc
     return report.blank_rows or ()
 
 
-def spooled(
+def spool(
     documents: "Encoder", batches: Iterable[RecordBatch], near: Path, total: int | None
 ) -> ParquetRows:
     """Encode batches window by window into a nameless file on the disk of the index ``near``."""

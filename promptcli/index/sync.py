@@ -23,7 +23,7 @@ from promptcli.data.input_files import state_of
 from promptcli.data.layouts import CELLS, ID, NONE, TEXT
 from promptcli.data.parquet_files import RecordBatch
 from promptcli.data.rows import BATCH
-from promptcli.data.vectors import readable
+from promptcli.data.vectors import escape_name
 from promptcli.embedding.passages import AUTO, LINES
 from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError, counted
@@ -135,7 +135,7 @@ class SyncIndexJob(Job[Synced]):
             _check_going(work.before, work.rows, folder)
         if manifest is None or work.begins_again:
             documents = work.encoder().in_role("document", report=True)
-            encoded = inputs.spooled(documents, _batches(list(work.rows)), folder, len(work.rows))
+            encoded = inputs.spool(documents, _batches(list(work.rows)), folder, len(work.rows))
             stored.check_unchanged(folder, manifest)
             with stored.create(folder, instead=manifest) as writer:
                 index = VectorIndex.build(
@@ -317,7 +317,7 @@ class _Difference:
             if target in real_path(Path(path)).parents:
                 continue
             if not is_unicode(file):  # an id is text
-                refused = UsageError(f"{readable(file)}: its name is not UTF-8; rename it")
+                refused = UsageError(f"{escape_name(file)}: its name is not UTF-8; rename it")
                 if not in_folder:
                     raise refused
                 self._found.unreadable[file] = refused
@@ -439,7 +439,7 @@ def _apply(
         index.add(ArrayRows(vectors, names, texts, cells_array(cells)))
     if new := [row for row in added if row[1] not in numbers]:
         documents = inputs.documents_of(held.origin, opener())
-        index.add(inputs.spooled(documents, _batches(new), folder, len(new)))
+        index.add(inputs.spool(documents, _batches(new), folder, len(new)))
     if index.masked.sum() > index.rows:
         index.compact()
     note(changes_line(row_changes(before, rows)))

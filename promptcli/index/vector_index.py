@@ -20,8 +20,8 @@ from promptcli.data.layouts import CELLS
 from promptcli.data.vectors.formats import BLOCK, Floats
 from promptcli.embedding.splitting import PART
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.evaluation.lexical import DEPTH, Lexical, joined
-from promptcli.index.array_rows import Hit, Mask, RowNumbers, Rows, listed, unit_rows
+from promptcli.evaluation.lexical import DEPTH, Lexical, join_rankings
+from promptcli.index.array_rows import Hit, Mask, RowNumbers, Rows, list_some, unit_rows
 from promptcli.index.basics import ROUGHLY, ROUNDING, TARGET
 from promptcli.index.column_types import column_kinds
 from promptcli.index.factory import (
@@ -323,7 +323,7 @@ class VectorIndex:
         if unknown := sorted(
             set(self._row_names(names).to_pylist()).difference(self._rows_of(rows))
         ):
-            shown = listed([repr(name[:40]) for name in unknown])
+            shown = list_some([repr(name[:40]) for name in unknown])
             count = f"{len(unknown):,} of {len(names):,} ids"
             raise UsageError(f"{count} are not in the index: {shown}; nothing was deleted")
         self._mask(rows)
@@ -394,7 +394,10 @@ class VectorIndex:
             if words is not None:
                 lexical = [self.words.rank(text, depth, allowed) for text in words]
             if nearest is not None and lexical is not None:
-                return [joined(*rankings, count) for rankings in zip(nearest, lexical, strict=True)]
+                return [
+                    join_rankings(*rankings, count)
+                    for rankings in zip(nearest, lexical, strict=True)
+                ]
             return nearest or lexical or []
 
         if self.split:

@@ -20,7 +20,7 @@ from promptcli.data.column_forms import PLAIN_NUMBER
 from promptcli.data.layouts import CELLS
 from promptcli.errors import UsageError, did_you_mean, one_line
 from promptcli.index.array_rows import Mask
-from promptcli.index.column_types import TYPES, column_of, columns_of, matches, moment, typed
+from promptcli.index.column_types import TYPES, column_of, columns_of, matches, moment, type_of
 from promptcli.notes import keyword
 
 #: Most characters of a condition; most comparisons in it, since each reads a column of every row.
@@ -370,7 +370,7 @@ class _Compiled:
             kind = None
             values: Any = pa.nulls(len(cells), pa.float64())
             if cells.null_count < len(cells):
-                kind, values = typed(cells)
+                kind, values = type_of(cells)
             if kind == "dates":
                 values = values.cast(pa.timestamp("us"))
             self._kinds[name] = kind

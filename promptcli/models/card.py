@@ -181,7 +181,7 @@ def is_hub_id(backbone: str) -> bool:
     return name.count("/") <= 1 and not here and not words_only(backbone)
 
 
-def public(entry: Entry) -> Entry:
+def publishable(entry: Entry) -> Entry:
     """Return an entry for others to read: paths of this machine become names, the same entry always
     the same.
     """

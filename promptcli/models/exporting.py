@@ -23,7 +23,7 @@ from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.errors import UsageError, install_command, lacking, look_up
 from promptcli.models import sentence_transformers_format
-from promptcli.models.card import is_hub_id, public, write_card
+from promptcli.models.card import is_hub_id, publishable, write_card
 from promptcli.models.entries import (
     MANIFEST,
     MODULES,
@@ -36,7 +36,7 @@ from promptcli.models.entries import (
 from promptcli.models.foreign_formats import read_folder
 from promptcli.models.loading import open_model
 from promptcli.models.onnx import export_onnx, export_openvino
-from promptcli.models.saving import check_shareable, save_encoder, untuned
+from promptcli.models.saving import check_shareable, save_encoder, tensors_outside_backbone
 from promptcli.models.sentence_transformers_format import Exported, InexactError
 from promptcli.notes import keyword, without_network
 from promptcli.storage.folders import atomic_folder
@@ -50,7 +50,7 @@ def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Pa
     """
     load = 'SentenceTransformer("FOLDER")'
     reason = None
-    probes = sentence_transformers_format.uncut(encoder)
+    probes = sentence_transformers_format.uncut_probes(encoder)
     try:
         table = sentence_transformers_format.static_table(encoder, "sentence-transformers")
         sentence_transformers_format.write_static(table, folder)
@@ -146,7 +146,7 @@ def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Expor
 
 def _known_probes(encoder: TorchEncoder) -> list[str]:
     """Return the probes that are not cut and all of whose tokens the vocabulary knows."""
-    probes = sentence_transformers_format.uncut(encoder)
+    probes = sentence_transformers_format.uncut_probes(encoder)
     unknown = encoder.backbone.tokenizer.unk
     if unknown is None:
         return probes
@@ -181,7 +181,7 @@ def export_merged(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported
         f"the encoder is its recipe on this backbone: {encoder.recipe.prompt}"
         f" {encoder.recipe.pooling}"
     ]
-    if others := untuned(encoder):
+    if others := tensors_outside_backbone(encoder):
         save_tensors(others, folder / TENSORS)
         notes.append(
             f"{TENSORS} has the tensors that are not part of a plain checkpoint:"
@@ -212,7 +212,7 @@ def export_peft(
         to_json({"task_type": "FEATURE_EXTRACTION", **origin, **kind}), encoding="utf-8"
     )
     save_tensors(tensors, folder / WEIGHTS)
-    if others := untuned(encoder):  # for promptcli
+    if others := tensors_outside_backbone(encoder):  # for promptcli
         save_tensors(others, folder / TENSORS)
     use = f'model = PeftModel.from_pretrained(AutoModel.from_pretrained("{name}"), folder)'
     write_card(
@@ -333,7 +333,9 @@ def export(
             )
             write_manifest(
                 temporary,
-                replace(public(placed), fingerprint=encoder.fingerprint, target=to, backbone={}),
+                replace(
+                    publishable(placed), fingerprint=encoder.fingerprint, target=to, backbone={}
+                ),
             )
         size = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
     load = exported.load.replace("FOLDER", str(folder))

@@ -17,11 +17,11 @@ from promptcli.backbones.adapter_files import (
     check_kind,
 )
 from promptcli.backbones.checking import (
-    added_after,
     is_table,
     json_field,
-    named_inside,
+    path_inside,
     tensor_names,
+    tokens_added_after,
 )
 from promptcli.backbones.families import FAMILIES, family_of
 from promptcli.backbones.locating import SHIPPED as BACKBONES
@@ -104,7 +104,7 @@ class _Folder:
 
         Refuse one that leads out of the folder.
         """
-        return named_inside(self.name, self.path, name, file)
+        return path_inside(self.name, self.path, name, file)
 
     def optional(self, file: str) -> dict[str, Any]:
         """Return the content of a JSON file; empty if it is missing."""
@@ -277,7 +277,7 @@ def _sentence_transformers(folder: _Folder) -> Entry:
             " supported"
         )
     if FAMILIES[family].causal:
-        after = added_after(folder.path / inside)
+        after = tokens_added_after(folder.path / inside)
     else:
         after = ""
     recipe = Recipe(

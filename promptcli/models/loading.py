@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.backbones.locating import SHIPPED as BACKBONES
-from promptcli.backbones.locating import cached_as, locate, on_hub
+from promptcli.backbones.locating import cached_id, hub_remedy, locate
 from promptcli.backbones.names import words_only
 from promptcli.data.given import check_arguments, check_texts
 from promptcli.data.vectors.precision import unit
@@ -242,7 +242,9 @@ def entry_named(registry: Registry, text: str) -> Entry:
         listed = "`promptcli models list`, `promptcli models list --recipes`"
         models = f"models: {first}, ... (all: {listed})"
         if mistyped:
-            raise NotFoundError(f"no model {text!r}{mistyped} {on_hub(text)}; {models}") from None
+            raise NotFoundError(
+                f"no model {text!r}{mistyped} {hub_remedy(text)}; {models}"
+            ) from None
         raise NotFoundError(
             f"no model {text!r}{why}; {models}; or give a folder, or a hub id"
         ) from None
@@ -255,7 +257,7 @@ def _suggestion(registry: Registry, text: str) -> str:
     """
     if {"/", "@"} & set(text):
         return ""
-    if cached := cached_as(text):
+    if cached := cached_id(text):
         return f"; did you mean {cached}?"
     return did_you_mean(text, [*registry.names(), *RECIPES, *BACKBONES], likeness=_MISTYPED)
 
@@ -358,7 +360,7 @@ def backbone_model(model: Model) -> Model:
             try:
                 locate(name)
             except NotFoundError:
-                raise NotFoundError(f"no model {name!r}{mistyped} {on_hub(name)}") from None
+                raise NotFoundError(f"no model {name!r}{mistyped} {hub_remedy(name)}") from None
     if isinstance(model, Choice):
         return dataclasses.replace(model, model=None, changes={**model.changes, "backbone": name})
     return Recipe(backbone=name)

@@ -329,7 +329,7 @@ def batch_of(rows: Sequence[Sequence[int]], encoder: TorchEncoder) -> Batch:
 
 def _compare(encoder: TorchEncoder, folder: Path, run: Run, tool: str) -> float:
     """Return the lowest cosine over the probes in one batch, and over the first alone."""
-    probes = sentence_transformers_format.uncut(encoder)
+    probes = sentence_transformers_format.uncut_probes(encoder)
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
         probes.append(sentence_transformers_format.TOO_LONG)
     theirs = np.concatenate(

@@ -29,7 +29,7 @@ from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError
 from promptcli.grammar import split_name
 from promptcli.models import sentence_transformers_format
-from promptcli.models.card import public
+from promptcli.models.card import publishable
 from promptcli.models.entries import (
     BACKBONE,
     MODULES,
@@ -72,7 +72,7 @@ def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...],
         "similarity_fn_name": "cosine",
     }
     if texts:
-        encoder = encoder.prompted("")
+        encoder = encoder.with_leading_text("")
     pooling, weights = _pooling_modules(encoder)
     if not encoder.leading.counted:
         pooling[-1].config["include_prompt"] = False
@@ -146,7 +146,7 @@ def _template_tokens(
             f"prompt {split_name(prompt.spec)[0]!r} is more than tokens around the sentence"
         )
     soft = prompt.slots if isinstance(prompt, SoftTemplate) else []
-    if soft and template.prepared(["\0"], False)[0].strip() != "\0":
+    if soft and template.prepare(["\0"], False)[0].strip() != "\0":
         raise InexactError(
             "words of a soft template that touch the sentence have no ids in this vocabulary"
         )
@@ -252,14 +252,14 @@ def save_encoder(
                     "written": weights_digest(folder),
                     "weights": own.provenance.weights_sha256,
                 }
-            tensors = untuned(encoder)
+            tensors = tensors_outside_backbone(encoder)
     if reason is not None:
         (folder / MODULES).write_text(OUR_MODULE, encoding="utf-8")
     if tensors:
         save_tensors(tensors, folder / TENSORS)
     transfer = entry.transfer and make_encoder(entry.transfer, own, encoder.tensors()).recipe
     entry = replace(entry, recipe=encoder.recipe, transfer=transfer)  # every name written out
-    placed = public(with_backbone(entry, backbone or ("." if reason is None else BACKBONE)))
+    placed = publishable(with_backbone(entry, backbone or ("." if reason is None else BACKBONE)))
     write_manifest(
         folder, replace(placed, fingerprint=encoder.fingerprint, target=target, backbone=known)
     )
@@ -275,7 +275,7 @@ def check_shareable(encoder: TorchEncoder) -> None:
         check_links(f"backbone {own.name!r}", own.folder, own.folder.glob("*.safetensors"))
 
 
-def untuned(encoder: TorchEncoder) -> dict[str, Tensor]:
+def tensors_outside_backbone(encoder: TorchEncoder) -> dict[str, Tensor]:
     """Return an encoder's tensors outside the backbone."""
     return {
         name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)

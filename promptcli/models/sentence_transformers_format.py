@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from promptcli.backbones.backbone_files import head_tensors, tokenizer_definition
-from promptcli.backbones.tokenizer import adding_no_blank
+from promptcli.backbones.tokenizer import remove_blanks
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.prompt import Prompt
@@ -54,7 +54,7 @@ PROBES = (
 )
 
 
-def uncut(encoder: TorchEncoder) -> list[str]:
+def uncut_probes(encoder: TorchEncoder) -> list[str]:
     """Return the probes that the encoder does not truncate."""
     return [
         text for text, cut in zip(PROBES, encoder.inputs(PROBES).truncated, strict=True) if not cut
@@ -149,7 +149,7 @@ def with_template(
     template = encoder.template
     rule = text_rule(encoder.recipe.text_rule)
     name = encoder.recipe.text_rule
-    before, after = template.prepared(["\0"], False)[0].split("\0")
+    before, after = template.prepare(["\0"], False)[0].split("\0")
     steps: list[dict[str, Any]] = []
     if rule.strips:
         steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
@@ -173,7 +173,7 @@ def with_template(
         start = AROUND * marks + before
         steps.append({"type": "Replace", "pattern": {"Regex": _START}, "content": start})
     changed["normalizer"] = {"type": "Sequence", "normalizers": steps}
-    adding_no_blank(changed.get("pre_tokenizer"))  # the template has the spaces
+    remove_blanks(changed.get("pre_tokenizer"))  # the template has the spaces
     sides = {
         "<left>": template.prefix if left is None else left,
         "<right>": template.suffix if right is None else right,

@@ -97,7 +97,7 @@ class PretrainJob(Job[Pretrained]):
     )
 
     def run(self) -> Pretrained:
-        from promptcli.evaluation.evaluator import kept_random_states
+        from promptcli.evaluation.evaluator import keep_random_states
         from promptcli.pretraining.batches import DEFAULT_TEMPLATES
         from promptcli.pretraining.corpus import CorpusFile
         from promptcli.pretraining.run import PretrainingRun
@@ -137,7 +137,7 @@ class PretrainJob(Job[Pretrained]):
             if begun is not None:
                 plan = begun.plan(plan)
             run = PretrainingRun(corpus, Path(self.output), plan, begun, taught)
-            with kept_random_states():
+            with keep_random_states():
                 figures = run.run(self.device, command=self.command, resume=self.resume)
             return Pretrained(run.output, figures)
 

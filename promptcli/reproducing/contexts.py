@@ -10,7 +10,7 @@ from typing import Any
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.devices import TF32, choose_device, weights_dtype
-from promptcli.backbones.locating import known_as, locate, weights_digest
+from promptcli.backbones.locating import known_digest, locate, weights_digest
 from promptcli.backbones.names import WORD_VECTORS, words_only
 from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.published_backbones import published_name
@@ -282,4 +282,4 @@ def _weights(backbone: str) -> str | None:
         folder, _ = locate(backbone)
     except NotFoundError:
         return None
-    return known_as(folder, weights_digest(folder))
+    return known_digest(folder, weights_digest(folder))

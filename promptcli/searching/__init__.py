@@ -310,8 +310,8 @@ class TemplateCheckJob(Job[CheckedTemplate]):
         if not self.sentence.strip():
             raise UsageError(f"the sentence is empty; give one with {keyword('sentence')}")
         template = texts.Template(filled, tokens)
-        sentences = template.prepared([self.sentence], True)
-        inputs = template.splice(tokens.packed(sentences), limit)
+        sentences = template.prepare([self.sentence], True)
+        inputs = template.splice(tokens.encode_packed(sentences), limit)
         ids = inputs.rows[0]
         slots = template.mask_slots(len(ids))
         return CheckedTemplate(

@@ -89,7 +89,7 @@ class TemplateScorer:
         differs.
         """
         built = self.encoder(template).template
-        (frame,) = built.prepared(["\0"], False)
+        (frame,) = built.prepare(["\0"], False)
         if self.backbone.tokenizer.splits_punctuation:
             frame = frame.strip()
         return (*built.prefix, -1, *built.suffix, frame)
@@ -184,7 +184,7 @@ class _SharedTokens(PromptEncoder):
         self._scorer = scorer
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
-        pieces = self.prepared(sentences)
+        pieces = self.prepare(sentences)
         inputs: Inputs = self.template.splice(self._scorer.ids(pieces, self), self.max_length)
         self._scorer.tokens += sum(map(len, inputs.rows))
         return inputs

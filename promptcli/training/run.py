@@ -45,7 +45,7 @@ from promptcli.evaluation.evaluator import (
     check_tasks,
     embed_tasks,
     evaluate,
-    kept_random_states,
+    keep_random_states,
     score_vectors,
     spearman_on,
 )
@@ -471,7 +471,7 @@ class TrainingPlan(TrainArguments):
         mixed = choose_dtype(self.where.dtype or "auto", device) == torch.bfloat16
         return start_processes(device, mixed=mixed)
 
-    @kept_random_states()
+    @keep_random_states()
     def carry_out(self, processes: Processes | None = None) -> Trained:
         """Train in these processes, or in those of this launch."""
         registry = open_registry()

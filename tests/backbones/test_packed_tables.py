@@ -10,7 +10,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 import promptcli as pc
 from promptcli.backbones.tokenizer import unpack
-from promptcli.backbones.tokenizer_files import composed_words
+from promptcli.backbones.tokenizer_files import encodes_by_words
 from promptcli.backbones.word_tables import TableTokenizer
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.static_encoder import StaticEncoder
@@ -81,12 +81,12 @@ def test_tokens_are_those_of_the_definition_though_words_are_read_once(tmp_path,
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     definition = tokenizer.to_str().encode()
-    assert composed_words(definition)
+    assert encodes_by_words(definition)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     rows = tokenizer.get_vocab_size()
     read = TableTokenizer(tmp_path / "tokenizer.json", rows, unknown=True, longest=None)
     for _ in range(2):  # the second time, all words are known
-        for text, ids in zip(MARKED, read.packed(MARKED), strict=True):
+        for text, ids in zip(MARKED, read.encode_packed(MARKED), strict=True):
             whole = tokenizer.encode(text, add_special_tokens=False).ids
             assert unpack(ids) == (whole or [rows]), text
 
@@ -110,7 +110,7 @@ def test_a_tokenizer_that_may_look_further_than_a_word_reads_whole_texts(normali
     tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = splitting
-    assert not composed_words(tokenizer.to_str().encode())
+    assert not encodes_by_words(tokenizer.to_str().encode())
 
 
 def load(folder):

@@ -5,11 +5,11 @@ import re
 import pytest
 
 from promptcli.cli.command_line import Command, command
-from promptcli.cli.usage_lines import typed
+from promptcli.cli.usage_lines import spelling
 
 
 def options(command):
-    return {typed(each) for each in command.params if each.param_type_name == "option"}
+    return {spelling(each) for each in command.params if each.param_type_name == "option"}
 
 
 def commands():
@@ -38,7 +38,7 @@ def test_a_page_has_the_usual_options_in_order_and_names_the_others(run, name, m
     assert sorted(in_panel) == sorted(wanted) and len(page.splitlines()) < 80
     named, _, pointer = page.partition("More options")[2].partition(f"{name} --help-all")
     hidden = {
-        typed(each) for each in called.params if each.param_type_name == "option" and each.hidden
+        spelling(each) for each in called.params if each.param_type_name == "option" and each.hidden
     }
     assert {*described, *re.findall(r"--[a-z-]+", named)} >= options(called) - hidden
     assert pointer
@@ -48,7 +48,7 @@ def test_every_option_is_described_by_help_all(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     for path, called in commands():
         page = run(*path, "--help-all").out
-        shown = {typed(each) for each in called.params if not each.hidden}
+        shown = {spelling(each) for each in called.params if not each.hidden}
         shown = {option for option in shown if option.startswith("--")}
         assert {option for option in shown if option not in page} == set(), path
         assert {each for each in called.usual if f"--{each}" not in shown} == set(), path

@@ -19,7 +19,7 @@ from promptcli.cli.options import (
     Runtime,
     SettingOptions,
     kinds_of,
-    parsed,
+    parse_pairs,
 )
 from promptcli.cli.typer_commands import typer_command
 from promptcli.data.vectors import VECTOR_FORMATS
@@ -180,13 +180,13 @@ def test_changes_of_settings_are_what_was_given(line, expected):
 
 
 def test_set_reads_fields_by_their_types():
-    read = parsed(kinds_of(Settings), ["layers=2", "tied=true", "rate=1e-3"])
+    read = parse_pairs(kinds_of(Settings), ["layers=2", "tied=true", "rate=1e-3"])
     assert read == {"layers": 2, "tied": True, "rate": 1e-3}
-    assert parsed(kinds_of(Recipe), ["max-length=32", "denoise=hidden"]) == {
+    assert parse_pairs(kinds_of(Recipe), ["max-length=32", "denoise=hidden"]) == {
         "max_length": 32,
         "denoise": "hidden",
     }
-    assert parsed(kinds_of(Settings), ["rate=1,2"], many=True) == {"rate": [1.0, 2.0]}
+    assert parse_pairs(kinds_of(Settings), ["rate=1,2"], many=True) == {"rate": [1.0, 2.0]}
     for pair, message in (
         ("layers", "'layers'"),
         ("layers=a", "--set layers: 'a'.* whole number"),
@@ -194,7 +194,7 @@ def test_set_reads_fields_by_their_types():
         ("layrs=1", "mean layers"),
     ):
         with pytest.raises(UsageError, match=message):
-            parsed(kinds_of(Settings), [pair])
+            parse_pairs(kinds_of(Settings), [pair])
 
 
 def test_the_help_names_every_row(run):

@@ -48,7 +48,7 @@ def test_the_workers_import_from_folders_of_the_user_alone(folders, tmp_path, mo
 def test_a_worker_gets_the_code_that_cleans_its_path_and_does_not_look_for_it(tmp_path):
     from ray import cloudpickle
 
-    (tmp_path / "code").write_bytes(cloudpickle.dumps(ray_engine.sent_as_code().prepare))
+    (tmp_path / "code").write_bytes(cloudpickle.dumps(ray_engine.worker_module().prepare))
     (tmp_path / "promptcli.py").write_text("raise SystemExit('of the current folder')")
     script = """
         import sys, pathlib
@@ -72,7 +72,7 @@ def test_the_variables_of_the_hub_are_passed_on(monkeypatch, tmp_path):
     monkeypatch.setenv("PROMPTCLI_HOME", "home")
     monkeypatch.setenv("PROMPTCLI_API_KEY", "a secret")
     passed = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")}
-    assert ray_engine.passed_on() == {**passed, "PROMPTCLI_HOME": str(tmp_path / "home")}
+    assert ray_engine.worker_environment() == {**passed, "PROMPTCLI_HOME": str(tmp_path / "home")}
 
 
 def test_the_place_of_a_session_leaves_room_for_sockets(monkeypatch, tmp_path):

@@ -310,7 +310,7 @@ def test_the_mean_of_prompts_is_made_of_their_encoders(bert):
     with pytest.raises(UsageError, match="one template, not with the mean of 2"):
         mean.one_prompt()
     with pytest.raises(UsageError, match="takes no text in front"):
-        mean.prompted("query: ")
+        mean.with_leading_text("query: ")
 
 
 def test_a_fresh_encoder_has_computed_no_bias_yet(bert):

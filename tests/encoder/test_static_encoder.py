@@ -174,7 +174,7 @@ def test_what_only_an_encoder_has_comes_from_the_one_on_torch(tmp_path):
     )
     assert encoder.to("cpu") is encoder and str(encoder.device) == "cpu"
     assert encoder.backbone.name == "mini-bert" and encoder.averaged_rows() is not None
-    assert encoder.prompted("so: ").recipe.prompt == "so: [X]"
+    assert encoder.with_leading_text("so: ").recipe.prompt == "so: [X]"
     assert np.array_equal(pickle.loads(pickle.dumps(encoder)).encode(SENTENCES[:2]), vectors)
     encoder.save(tmp_path / "saved")
     assert np.allclose(pc.load(tmp_path / "saved").encode(SENTENCES[:2]), vectors, atol=1e-6)

@@ -48,14 +48,14 @@ def test_the_ids_of_words_are_those_of_the_text(name, pieces, tokens_of):
     tokens = tokens_of[name]
     marks = [mark for mark in tokenizer_module._MARKS if tokens.knows(mark)]
     assert marks[:1] == (["^"] if name == "mini-bert" else [])
-    assert tokens.splits_at_blanks and tokens.packed(pieces) == tokens._whole(pieces)
+    assert tokens.splits_at_blanks and tokens.encode_packed(pieces) == tokens._whole(pieces)
 
 
 def test_words_are_forgotten_before_they_fill_the_memory(tiny_backbone, monkeypatch):
     monkeypatch.setattr(tokenizer_module, "_KEPT_CHARACTERS", 20)
     tokens = tiny_backbone("bert").tokenizer
     for sentence in [*SENTENCES, *ODD, *SENTENCES]:
-        assert tokens.packed([sentence]) == tokens._whole([sentence])
+        assert tokens.encode_packed([sentence]) == tokens._whole([sentence])
         assert sum(map(len, tokens._words)) < 20 + 150
 
 

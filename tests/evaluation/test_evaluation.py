@@ -10,11 +10,11 @@ from promptcli.data.tasks import Pairs, STSTask
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import (
     average,
-    averaged,
     compare,
     compare_rows,
     distinct_sentences,
     evaluate,
+    scores_of_average,
 )
 from promptcli.evaluation.scores import AccuracyScore, Label, SpearmanScore, recipe_name
 from promptcli.notes import stages_shown
@@ -200,7 +200,9 @@ def test_a_difference_is_over_the_tasks_of_the_average(calls):
         labels[0]: [*scores[:3], accuracy([1, 0], "x", "mine")],
         labels[1]: [*scores[3:], accuracy([1, 1], "y")],
     }
-    assert [score.column for score in averaged(rows[labels[0]], SpearmanScore)] == ["STS12"]
+    assert [score.column for score in scores_of_average(rows[labels[0]], SpearmanScore)] == [
+        "STS12"
+    ]
     graded, accuracies = compare_rows(rows, None)
     assert graded.tasks == ["STS12"]
     assert abs(graded.difference) == pytest.approx(abs(scores[0].value - scores[3].value))

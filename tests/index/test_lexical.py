@@ -11,7 +11,7 @@ import pytest
 
 import promptcli as pc
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.evaluation.lexical import FILES, Lexical, joined
+from promptcli.evaluation.lexical import FILES, Lexical, join_rankings
 from promptcli.index import compact_index
 from promptcli.index.array_rows import ArrayRows
 from promptcli.index.stored import StoredIndex, change, load, save
@@ -92,7 +92,7 @@ def test_joined_scores_are_weighted_sums(by_vectors, by_words):
     ]
     sums = plainly_joined(by_vectors, by_words)
     for k in (1, 3, 9):
-        rows, scores = joined(*rankings, k)
+        rows, scores = join_rankings(*rankings, k)
         assert rows.tolist() == sorted(sums, key=lambda row: (-round(sums[row], 6), row))[:k]
         assert scores == pytest.approx([sums[row] for row in rows])
 

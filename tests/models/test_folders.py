@@ -262,7 +262,10 @@ def test_a_pooling_may_leave_the_prompt_out(tiny_folder, tmp_path, mode):
 
     assert lowest_cosine(encoder.encode_query(TEXTS), wanted(query, count)) >= 0.9999
     assert lowest_cosine(encoder.encode(TEXTS), wanted("", 0)) >= 0.9999
-    assert lowest_cosine(encoder.prompted(query).encode_document(TEXTS), wanted("", 0)) >= 0.9999
+    assert (
+        lowest_cosine(encoder.with_leading_text(query).encode_document(TEXTS), wanted("", 0))
+        >= 0.9999
+    )
 
 
 def test_a_weighted_mean_that_leaves_the_prompt_out_is_refused_when_it_is_asked_for(

@@ -161,7 +161,7 @@ def test_a_prompt_in_front_is_computed_by_the_graph_or_refused(stand_in, tiny_fo
         encoder, torchs = (
             build(recipe, tiny_folder, tmp_path, name, **options) for name in ("stand-in", "torch")
         )
-        assert encoder.prompted("two cats ").graph is encoder.graph
+        assert encoder.with_leading_text("two cats ").graph is encoder.graph
         found, wanted = (one.encode(SENTENCES, prompt_name="query") for one in (encoder, torchs))
         assert np.abs(found - wanted).max() < 1e-5 and not np.allclose(
             found, torchs.encode(SENTENCES), atol=1e-3

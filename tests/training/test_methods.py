@@ -69,7 +69,7 @@ def test_cotberts_views_are_its_templates_second_masks_less_their_blanks(family,
         hidden = torch.from_numpy(plain_vectors(learner, SENTENCES[:3], "last/mask:2", template))
         biases = []
         for sentence in SENTENCES[:3]:
-            length = len(backbone.tokenizer.encode(made.prepared([sentence], False))[0]) - len(
+            length = len(backbone.tokenizer.encode(made.prepare([sentence], False))[0]) - len(
                 made._after_ids
             )
             ids = [*made.left, *[backbone.tokenizer.pad] * length, *made.right]

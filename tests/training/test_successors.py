@@ -11,7 +11,7 @@ import torch
 
 import promptcli as pc
 from promptcli.data.layouts import PAIRS, TRIPLETS
-from promptcli.data.negation import negated
+from promptcli.data.negation import negate
 from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.encoder import make_encoder
 from promptcli.errors import UsageError
@@ -237,7 +237,7 @@ SNCSE_VIEW = 'This sentence : " [X] " means [MASK] .'
 
 
 def test_sncse_adds_the_bounds_to_infonce(tiny_folder):
-    columns = [SENT0, SENT0, [negated(text) for text in SENT0]]
+    columns = [SENT0, SENT0, [negate(text) for text in SENT0]]
     learner = learner_of("sncse", tiny_folder("bert"), soft_weight=0.5)
     assert [encoder.template.text for encoder in learner.view_encoders] == [
         'This sentence : " [X] " means [MASK] .',
@@ -263,7 +263,7 @@ def test_soft_negatives_are_given_or_made_by_rule(tiny_folder):
         chosen = SoftNegative.choose(examples, settings, backbone)
         assert chosen.columns[:2] == (SENT0, columns[min(1, len(columns) - 1)])
         given = HARD if layout == TRIPLETS else [""] * 5
-        made = [text or negated(one) for text, one in zip(given, SENT0, strict=True)]
+        made = [text or negate(one) for text, one in zip(given, SENT0, strict=True)]
         assert chosen.columns[2] == made and all(made)
 
 
@@ -300,7 +300,7 @@ def test_sncse_ends_a_sentence_as_its_authors_do_in_training_and_at_test(
 def test_sncse_trains_and_shows_five_negated_sentences(tiny_folder):
     options = {"backbone": str(tiny_folder("bert")), "on": "demo:dev", "batch_size": 4}
     shown = pc.training_settings("sncse", SENTENCES, **options)["soft_negatives"]
-    assert shown == [f"{text} -> {negated(text)}" for text in SENTENCES[:5]]
+    assert shown == [f"{text} -> {negate(text)}" for text in SENTENCES[:5]]
     trained = pc.train("sncse", SENTENCES, steps=2, **options)
     assert trained.entry.recipe.prompt == 'This sentence : " [X] " means [MASK] .'
 
@@ -320,7 +320,7 @@ def test_sncse_trains_and_shows_five_negated_sentences(tiny_folder):
     ],
 )
 def test_sentences_are_negated_by_a_list_of_words(sentence, expected):
-    assert negated(sentence) == expected
+    assert negate(sentence) == expected
 
 
 @pytest.mark.parametrize(("setting", "value"), [("hinge_weight", 10.0), ("mine", "mini")])

@@ -19,7 +19,7 @@ from promptcli.cli.options import (
     field_of,
     field_option,
     kinds_of,
-    parsed,
+    parse_pairs,
     words_of,
 )
 from promptcli.cli.pictures import PictureOptions, draw_bars, text_bar, token_map
@@ -132,8 +132,8 @@ def analyze(
     if plot is not None and display.draw is None:
         raise UsageError(f"{name} has no picture; leave out --plot")
     kinds = {key: type(default) for key, default in known.items()}
-    parsed(kinds | kinds_of(recipe.group.described), recipe.pairs)  # a refusal names all
-    settings = parsed(kinds, [pair for pair in recipe.pairs if field_of(pair) in known])
+    parse_pairs(kinds | kinds_of(recipe.group.described), recipe.pairs)  # a refusal names all
+    settings = parse_pairs(kinds, [pair for pair in recipe.pairs if field_of(pair) in known])
     content: str | list[str] | None
     if job.on:
         content = _input(name, words_of(job.on))

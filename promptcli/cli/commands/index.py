@@ -11,7 +11,7 @@ import typer
 from promptcli.cli import console
 from promptcli.cli.commands.models import method_line
 from promptcli.cli.commands.search_files import nothing_found, one_line
-from promptcli.cli.hits import HitOptions, HitTable, chosen, print_hit, score_text
+from promptcli.cli.hits import HitOptions, HitTable, choose_columns, print_hit, score_text
 from promptcli.cli.options import RUNTIME, Json
 from promptcli.errors import UsageError, counted, unknown
 from promptcli.index import (
@@ -171,7 +171,7 @@ def _print_found(
     """Print hits after what they have in common."""
     width = max([2, *(len(one_line(str(hit.id))) for hit in found)])
     for hit in found:
-        shown = chosen(columns, hit.columns)
+        shown = choose_columns(columns, hit.columns)
         if format == "json":
             console.result_json({**about, **_json(hit)})
         elif format == "csv":

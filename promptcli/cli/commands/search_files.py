@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from promptcli.cli import console
-from promptcli.cli.hits import HitOptions, HitTable, chosen, print_hit, score_text
+from promptcli.cli.hits import HitOptions, HitTable, choose_columns, print_hit, score_text
 from promptcli.cli.options import Json
 from promptcli.index.file_search import Line, SearchFilesJob
 
@@ -23,7 +23,7 @@ def search_files(job: SearchFilesJob, hits: HitOptions, json: Json = False) -> N
     lines = replace(job, columns=columns).run()
     table = HitTable()
     for line in lines:
-        shown = chosen(columns, line.columns)
+        shown = choose_columns(columns, line.columns)
         if format == "json":
             console.result_json(_record(line, with_columns=bool(columns)))
         elif format == "csv":

@@ -30,7 +30,7 @@ from promptcli.cli.options import (
     choice_of,
     field_of,
     kinds_of,
-    parsed,
+    parse_pairs,
     set_help,
     words_of,
     written_name,
@@ -269,7 +269,7 @@ def _trials(sweep: Sequence[str], seeds: int | None) -> list[dict[str, Any]]:
             f"--sweep {setting.replace('_', '-')}={drawn_from} is a range; --trials N says how many"
             " runs draw from it"
         )
-    axes = parsed(kinds_of(_AllSettings), values, "--sweep", many=True)
+    axes = parse_pairs(kinds_of(_AllSettings), values, "--sweep", many=True)
     _check_swept(axes)
     if seeds:
         axes["seed"] = range(seeds)
@@ -313,7 +313,7 @@ def _space(sweep: Sequence[str], seeds: int | None) -> dict[str, Any]:
             "--trials needs settings to draw, e.g. `--sweep learning-rate=1e-5..1e-4:log`"
         )
     ranges, written = _split_ranges(sweep)
-    values = parsed(kinds_of(_AllSettings), written, "--sweep", many=True)
+    values = parse_pairs(kinds_of(_AllSettings), written, "--sweep", many=True)
     for setting in ranges.keys() & values.keys():
         raise _swept_twice_error(setting)
     space = {**ranges, **values}

@@ -193,7 +193,7 @@ def read_manifest(path: Path) -> VectorManifest | None:
     return None
 
 
-def written_before(path: Path, file: Path, settings: EmbedSettings) -> VectorManifest | None:
+def reusable_manifest(path: Path, file: Path, settings: EmbedSettings) -> VectorManifest | None:
     """Return the manifest of a vector file that ``embed`` wrote from the same bytes with the same
     settings, or None.
     """
@@ -254,6 +254,6 @@ def output_of(
     return target
 
 
-def readable(name: str) -> str:
+def escape_name(name: str) -> str:
     """Return a file name as UTF-8 text, other bytes escaped."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -457,7 +457,7 @@ VECTOR_FORMATS: MutableMapping[str, VectorFormat] = Table(
 
 
 @contextlib.contextmanager
-def opened(sink: AnySink) -> Iterator[AnySink]:
+def closing_sink(sink: AnySink) -> Iterator[AnySink]:
     """Yield a sink; its file is complete when the block has ended well."""
     try:
         yield sink
@@ -474,4 +474,4 @@ def open_sink(file: BinaryIO, kind: str, width: int) -> AbstractContextManager[S
 
     The file is complete when the block has ended well.
     """
-    return opened(VECTOR_FORMATS[kind].open(file, width))
+    return closing_sink(VECTOR_FORMATS[kind].open(file, width))

@@ -97,7 +97,7 @@ class Unbiased(Weights):
         if tokens.splits_at_blanks:
             rewritten = self._rewritten_tokens(tokens)
             rows = []
-            for packed in tokens.packed(texts):
+            for packed in tokens.encode_packed(texts):
                 rows.append(b"".join([rewritten[token] for token in unpack(packed)]))
         else:
             led = [self._convention.lead + text.lstrip() for text in texts]
@@ -106,7 +106,7 @@ class Unbiased(Weights):
                 lowered = []
                 for ids in filtered:
                     lowered.append(self._convention.join([tokens.text(token) for token in ids]))
-                rows = tokens.packed(lowered)
+                rows = tokens.encode_packed(lowered)
             else:
                 rows = [pack(ids) for ids in filtered]
         padding = pack([tokens.pad])
@@ -119,7 +119,9 @@ class Unbiased(Weights):
         if self._rewritten is None:
             remaining = self._filter(list(tokens.items()), tokens)
             if "case" in self._on:
-                rewritten = tokens.packed([tokens.text(token).lower() for token in remaining])
+                rewritten = tokens.encode_packed(
+                    [tokens.text(token).lower() for token in remaining]
+                )
             else:
                 rewritten = [pack([token]) for token in remaining]
             self._rewritten = [b""] * (tokens.highest + 1)

@@ -53,7 +53,7 @@ class Weights(ABC):
 
     def token_ids(self, texts: Sequence[str], backbone: Backbone) -> list[bytes]:
         """Return each text's token ids, packed, without specials."""
-        return backbone.tokenizer.packed(texts)
+        return backbone.tokenizer.encode_packed(texts)
 
 
 def check_head(backbone: Backbone, head: AttentionHead) -> None:

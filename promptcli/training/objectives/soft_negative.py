@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.layouts import PAIRS, SENTENCES, TRIPLETS
-from promptcli.data.negation import negated
+from promptcli.data.negation import negate
 from promptcli.data.sources import TrainingExamples
 from promptcli.training.methods.sncse import SNCSESettings
 from promptcli.training.objectives.contrastive import (
@@ -60,7 +60,7 @@ class SoftNegative(InfoNCE[SNCSESettings]):
 
 def _soft_negatives(examples: TrainingExamples, count: int) -> list[str]:
     """Return the negated sentences of the first examples: given ones, else by rule."""
-    soft = [negated(sentence) for sentence in examples.columns[0][:count]]
+    soft = [negate(sentence) for sentence in examples.columns[0][:count]]
     if examples.layout == TRIPLETS:
         for row, given in enumerate(examples.columns[2][:count]):
             soft[row] = given or soft[row]
