@@ -7,6 +7,7 @@ fixed point of all three, so a folder that the script made is unchanged.
 """
 
 import contextlib
+import csv
 import functools
 import itertools
 import re
@@ -168,6 +169,23 @@ def read_benchmark(path: Path) -> Iterator[GoldRow]:
     """
     for number, fields in _table(path, 7):
         yield _words(fields[5]), _words(fields[6]), _score(fields[4], path, number)
+
+
+#: The languages of STS-B in machine translation (stsb-multi-mt), the original among them.
+TRANSLATIONS = ("en", "de", "es", "fr", "it", "nl", "pl", "pt", "ru", "zh", "ja")
+TRANSLATED_FOLDER = "stsb-multi"
+
+
+def read_translation(path: Path) -> Iterator[GoldRow]:
+    """Read a file of stsb-multi-mt: two sentences and a score with commas between them."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        for number, fields in enumerate(csv.reader(file), start=1):
+            if len(fields) != 3:
+                raise UsageError(
+                    f"{path}: row {number}: expected two sentences and a score, found"
+                    f" {len(fields)} fields"
+                )
+            yield fields[0], fields[1], _score(fields[2], path, number)
 
 
 def read_sick(path: Path) -> Iterator[GoldRow]:

@@ -117,6 +117,13 @@ class TaskName:
             return self.task
         return f"{self.task}:{self.split}"
 
+    @property
+    def is_published_test(self) -> bool:
+        """Whether it is the test split of a published task, by which nothing is chosen."""
+        if self.task == TRANSLATED and self.split in senteval.TRANSLATIONS:
+            return True
+        return self.split == "test" and str(self) in TASKS
+
 
 @dataclass(frozen=True)
 class TaskRow:
@@ -262,14 +269,38 @@ def _retrieval(file: str) -> TaskRow:
     )
 
 
+#: The task that has translations: ``STS-B:de``, ``STS-B:de:dev``.
+TRANSLATED = "STS-B"
+
+
+def _translated(language: str, split: str) -> TaskRow:
+    read = partial(
+        senteval.read_splits,
+        folder=senteval.TRANSLATED_FOLDER,
+        splits={split: [f"stsb-{language}-{split}.csv"]},
+        read=senteval.read_translation,
+    )
+    return TaskRow(
+        "spearman", read, senteval.TRANSLATED_FOLDER, text="translated, raw text as in the folder"
+    )
+
+
+#: What may be behind ``STS-B:`` -> its row.
+TRANSLATIONS = {
+    language + suffix: _translated(language, split)
+    for language in senteval.TRANSLATIONS
+    for suffix, split in (("", "test"), (":dev", "dev"), (":train", "train"))
+}
+
 #: Word before a colon -> the task of the argument after it: ``retrieval:FILE`` (or
 #: ``FILE:query,document,grade``, or a folder of BEIR or MS MARCO), and the same ranked by words, or
-#: by both; ``mteb:TASK``, whose data mteb has.
+#: by both; ``mteb:TASK``, whose data mteb has; ``STS-B:LANGUAGE``.
 FAMILIES: dict[str, Callable[[str], TaskRow]] = {
     "retrieval": _retrieval,
     "lexical": _retrieval,
     "hybrid": _retrieval,
     "mteb": lambda name: TaskRow("mteb", lambda _: {}, text="as mteb has it"),
+    TRANSLATED: TRANSLATIONS.__getitem__,
 }
 #: mteb's name of a task -> our name, if the pairs of a SentEval folder are the same.
 MTEB_LOCAL = {

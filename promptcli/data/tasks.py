@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from promptcli.data.given import check_rows
 from promptcli.data.hub_sets import UnreachableError, read_hub_set
-from promptcli.data.senteval import GoldRow, Parts, moses, senteval_root
+from promptcli.data.senteval import TRANSLATED_FOLDER, GoldRow, Parts, moses, senteval_root
 from promptcli.data.task_table import (
     FAMILIES,
     GROUPS,
@@ -23,6 +23,8 @@ from promptcli.data.task_table import (
     PROTOCOLS,
     TASKS,
     TEST_TASKS,
+    TRANSLATED,
+    TRANSLATIONS,
     Protocol,
     TaskName,
     TaskRow,
@@ -221,14 +223,14 @@ def any_task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
     extra: dict[TaskName, None] = {}
     for name in (name for name in names if name not in known):
         family, _, argument = name.partition(":")
-        if argument and family in FAMILIES:
+        translated = family != TRANSLATED or argument in TRANSLATIONS
+        if argument and family in FAMILIES and translated:
             extra[TaskName(family, argument)] = None
         elif is_pair_file(name):
             extra[TaskName(name)] = None
         else:
-            raise unknown(
-                "task", name, [*known, *GROUPS, *(f"{family}:..." for family in FAMILIES)]
-            )
+            families = [f"{family}:..." for family in FAMILIES if family not in TASKS]
+            raise unknown("task", name, [*known, *GROUPS, f"{TRANSLATED}:de", *families])
     return [*(TaskName(*label.split(":")) for label in known if label in names), *extra]
 
 
@@ -268,22 +270,14 @@ def load_any(
     """
     rules = look_up("protocol", protocol, PROTOCOLS)
     rows = {name: task_row(name, protocol) for name in names}
-    root = Path()
-    if folder is not None and any(row.folder for row in rows.values()):
-        metrics = {row.metric for row in rows.values()}
-        inside = [
-            row.folder.split("/")[0]
-            for row in TASKS.values()
-            if row.folder and row.metric in metrics
-        ]
-        root = senteval_root(folder, list(dict.fromkeys(inside)))
+    roots = {name: _root_of(row, folder) for name, row in rows.items()}
     tasks: list[AnyTask] = []
     missing = {}
     unreachable = False
     for name, row in rows.items():
         try:
             if row.folder is None or folder is not None:
-                parts = row.read(root)
+                parts = row.read(roots[name])
                 text = row.text or _text_of(row, parts)
             else:
                 # one wait for the network is enough; the others may still be in the cache
@@ -295,6 +289,20 @@ def load_any(
             continue
         tasks.append(_task(name, row, parts, text, protocol, folder))
     return Loaded(tasks, missing)
+
+
+def _root_of(row: TaskRow, folder: Path | None) -> Path:
+    """Return the folder in which the folder of a task's files is, if it has one."""
+    if folder is None or row.folder is None:
+        return Path()
+    if row.folder == TRANSLATED_FOLDER:
+        return senteval_root(folder, [TRANSLATED_FOLDER])
+    inside = [
+        other.folder.split("/")[0]
+        for other in TASKS.values()
+        if other.folder and other.metric == row.metric
+    ]
+    return senteval_root(folder, list(dict.fromkeys(inside)))
 
 
 def load_tasks(
@@ -345,8 +353,8 @@ def _from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[Parts, str
     """Return the pairs of a data set of the hub, treated by the protocol, and how."""
     if row.hub is None:
         raise NotFoundError(
-            f"{name} is read from a folder; give {keyword('data_dir')} FOLDER, SentEval's"
-            " `downstream`"
+            f"{name} is read from a folder; give {keyword('data_dir')} FOLDER with a folder"
+            f" {row.folder}"
         )
     rows = read_hub_set(row.hub)
     if not rules.moses:

@@ -62,7 +62,8 @@ class EvaluateJob(Job["Evaluation"]):
     )
     tasks: Tasks = option(
         (),
-        "`STS12` to `STS16`, `STS-B`, `SICK-R` (`sts`: all), `STS-B:dev`, `demo`, `demo:dev`, and"
+        "`STS12` to `STS16`, `STS-B`, `SICK-R` (`sts`: all), `STS-B:dev`, `demo`, `demo:dev`;"
+        " `STS-B:de` or `STS-B:de:dev` and the like in eleven languages (stsb-multi-mt);"
         " files (CSV, TSV, JSONL, Parquet) of graded pairs, `FILE` with columns sentence1,"
         " sentence2, score or `FILE:first,second,gold` (Spearman x 100); `MR`, `CR`, `SUBJ`,"
         " `MPQA`, `SST-2`, `TREC`, `MRPC` (`transfer`: all; accuracy x 100 of SentEval's"

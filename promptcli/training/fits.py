@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.task_table import TASKS
+from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
@@ -134,7 +134,7 @@ def fit_recipe(
 
 def _check_selection(recipe: Recipe, task: STSTask) -> str:
     """Return the name of the transform whose parameter is to be chosen."""
-    if task.label in TASKS and task.split == "test":
+    if TaskName(task.name, task.split).is_published_test:
         raise UsageError(
             f"{task.label} is a test set; choose by STS-B:dev, demo:dev or a FILE of graded pairs"
         )
