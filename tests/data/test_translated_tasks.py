@@ -1,5 +1,7 @@
 """STS-B in other languages: ``STS-B:de``, read from a folder of stsb-multi-mt."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ ROWS = 'Ein Hund läuft.,"Ein Hund, der läuft.",4.5\nEs regnet.,Die Katze schl�
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path) -> Path:
     (tmp_path / "stsb-multi").mkdir()
     for name in ("stsb-de-dev.csv", "stsb-de-test.csv"):
         (tmp_path / "stsb-multi" / name).write_text(ROWS, encoding="utf-8")
@@ -20,40 +22,40 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("word", ["STS-B:de", "STS-B:de:dev"])
-def test_a_language_and_a_split_are_named(word, folder):
+def test_a_language_and_a_split_are_named(word: str, folder: Path) -> None:
     [task] = load_tasks(folder, any_task_names([word])).tasks
     assert task.label == word
     assert task.pairs().second == ["Ein Hund, der läuft.", "Die Katze schläft."]
     assert np.array_equal(task.pairs().gold, [4.5, 0.2])
 
 
-def test_it_is_scored_beside_others(folder):
+def test_it_is_scored_beside_others(folder: Path) -> None:
     result = pc.evaluate("mini-static", ["STS-B:de:dev", "demo:dev"], data_dir=folder)
     assert {score.task for score in result} >= {"STS-B", "demo"}
 
 
-def test_a_split_that_has_no_file_is_missing(folder):
-    loaded = load_any(folder, any_task_names(["STS-B:fr", "STS-B:de:dev"]))
+def test_a_split_that_has_no_file_is_missing(folder: Path) -> None:
+    loaded = load_tasks(folder, any_task_names(["STS-B:fr", "STS-B:de:dev"]))
     assert [task.label for task in loaded.tasks] == ["STS-B:de:dev"]
     assert "stsb-fr-test.csv" in loaded.missing["STS-B:fr"]
 
 
 @pytest.mark.parametrize("word", ["STS-B:xx", "STS-B:de:all", "STS-B:dve"])
-def test_another_word_is_unknown(word):
+def test_another_word_is_unknown(word: str) -> None:
     with pytest.raises(UsageError, match=r"STS-B:dev.* STS-B:de,"):
         any_task_names([word])
 
 
-def test_without_a_folder_it_is_missing():
+def test_without_a_folder_it_is_missing() -> None:
     assert "stsb-multi" in load_any(None, [TaskName("STS-B", "de")]).missing["STS-B:de"]
 
 
-def test_a_folder_without_them_is_refused(tmp_path):
+def test_a_folder_without_them_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="stsb-multi"):
         load_any(tmp_path, [TaskName("STS-B", "de")])
 
 
-def test_a_row_with_other_fields_is_named(folder):
+def test_a_row_with_other_fields_is_named(folder: Path) -> None:
     (folder / "stsb-multi/stsb-de-dev.csv").write_text("a,b,1\na,b\n", encoding="utf-8")
     with pytest.raises(UsageError, match="row 2"):
         load_any(folder, [TaskName("STS-B", "de:dev")])
@@ -67,5 +69,5 @@ def test_a_row_with_other_fields_is_named(folder):
         (TaskName("STS-B"), True),
     ],
 )
-def test_its_test_sets_choose_nothing(name, is_test):
+def test_its_test_sets_choose_nothing(name: TaskName, is_test: bool) -> None:
     assert name.is_published_test == is_test
