@@ -278,6 +278,7 @@ _KNOWLEDGE = (
     " descriptive terms provide additional but less central details. With this in mind , t"
 )
 _COMPRESS = f"[Context]: {SLOT} Compress the [Context] in one word:"
+_ECHO = f"Rewrite the following sentence: {SLOT}\nThe rewritten sentence: {SLOT}"
 _META = ("category", "opinion", "rating", "emotion", "paraphrase", "synonym", "fact", "entity")
 
 
@@ -318,6 +319,7 @@ CAUSAL_RECIPES: dict[str, Recipe] = {
     "metaeol": _at_last_token("mean:" + " || ".join(f"metaeol-{task}" for task in _META)),
     "prompteol+rev": _add_reversed(_ONE_PASS["prompteol"]),
     "knowledge+rev": _add_reversed(_ONE_PASS["knowledge"]),
+    "echo": Recipe(prompt=_ECHO, pooling="last/content-avg"),
     "kv-embedding": _at_last_token(f"kv:{_COMPRESS}").replace(pooling="last/last-and-mean"),
     "aligned-wva": _ONE_PASS["prompteol"].replace(pooling="attention/last-token"),
     "contrastive-prompting": _contrast(_ONE_PASS["prompteol"].prompt),

@@ -39,11 +39,8 @@ class Splitter:
         Each fits the window behind ``begin``.
         """
         whole = f"{begin}{text}"
-        longest = (
-            max(each.template.length for each in self._encoders)
-            + len(whole.encode("utf-8", "replace"))
-            + _ADDED
-        )
+        size = len(whole.encode("utf-8", "replace")) + _ADDED
+        longest = max(each.template.length + each.template.copies * size for each in self._encoders)
         # a token has a byte or more
         if longest <= self.window or self._tokens(whole) <= self.window:
             return [(0, text)]
@@ -91,6 +88,6 @@ class Splitter:
     def _tokens(self, text: str) -> int:
         tokens = 0
         for each in self._encoders:
-            around = len(each.template.prefix) + len(each.template.suffix)
-            tokens = max(tokens, around + len(each.pieces.encode(each.prepare([text]))[0]))
+            piece = len(each.pieces.encode(each.prepare([text]))[0])
+            tokens = max(tokens, each.template.input_length(piece))
         return tokens

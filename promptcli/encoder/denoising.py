@@ -42,6 +42,11 @@ def bias_batch(
     """
     if template.text == SLOT:
         raise UsageError(f"denoising needs a template with words around [X], not {template.text!r}")
+    if template.copies > 1:
+        raise UsageError(
+            f"denoising takes the words around one {SLOT}, and {template.text!r} has"
+            f" {template.copies}"
+        )
     batch = make_batch(
         [[*template.left, *template.right]] * len(lengths),
         [template.mask_slots(template.length)] * len(lengths),

@@ -36,6 +36,8 @@ class Template:
     ``placeholder``: a meaningless token precedes the sentence and the text that touches it.
     """
 
+    copies = 1  #: how often the sentence stands in it
+
     def __init__(self, text: str, tokenizer: PieceTokenizer, *, placeholder: bool = False) -> None:
         check_template(text)
         self.text = text
@@ -105,7 +107,23 @@ class Template:
     @property
     def length(self) -> int:
         """Tokens of the template and the specials, without any sentence."""
-        return len(self.left) + len(self.right)
+        return self.input_length(len(self._before_ids) + len(self._after_ids))
+
+    def input_length(self, piece: int) -> int:
+        """Return the tokens of an input whose sentence, with the characters that touch it, has that
+        many.
+        """
+        return len(self.prefix) + piece + len(self.suffix)
+
+    def pieces(self, length: int) -> list[slice]:
+        """Return the places of the sentence, with what touches it, in an input of that many
+        tokens.
+        """
+        return [slice(len(self.prefix), length - len(self.suffix))]
+
+    def room(self, max_length: int) -> int:
+        """Return the tokens that the sentence may have, with the characters that touch it."""
+        return max_length - self.input_length(0)
 
     @property
     def touching(self) -> tuple[str, str]:
@@ -167,14 +185,12 @@ class Template:
         Cut the sentence, never the template.
         """
         self.check_room(max_length)
-        prefix = pack(self.prefix)
-        suffix = pack(self.suffix)
         before = pack(self._before_ids)
         after = pack(self._after_ids)
         # if neither tokenizer nor template adds a token, an empty sentence has none: it becomes one
         # of padding
         padding = pack([self._tokenizer.pad])
-        room = max_length * ID_BYTES - len(prefix) - len(suffix)
+        room = self.room(max_length) * ID_BYTES
         rows = []
         truncated = []
         for ids in pieces:
@@ -183,10 +199,13 @@ class Template:
                 ids = before + ids[len(ids) - room + len(before) :]
             elif is_cut:
                 ids = ids[: room - len(after)] + after
-            row = prefix + ids + suffix
-            rows.append(row or padding)
+            rows.append(self._filled(ids) or padding)
             truncated.append(is_cut)
         return Inputs(rows, truncated)
+
+    def _filled(self, piece: bytes) -> bytes:
+        """Return the packed ids of an input, from those of the sentence and what touches it."""
+        return pack(self.prefix) + piece + pack(self.suffix)
 
     def _side(self, text: str, *, starts_input: bool, keep_blank: bool = False) -> list[int]:
         ids: list[int] = []
@@ -215,9 +234,9 @@ def _is_punctuation(sign: str) -> bool:
     return sign in string.punctuation or unicodedata.category(sign).startswith("P")
 
 
-def check_template(text: str) -> None:
-    """Refuse a template without exactly one [X]."""
-    if text.count(SLOT) != 1:
+def check_template(text: str, most: int = 1) -> None:
+    """Refuse a template without [X], or with more than ``most`` of them."""
+    if not 1 <= text.count(SLOT) <= most:
         raise UsageError(
             f"template {text!r} has {text.count(SLOT) or 'no'} {SLOT}; give one, for the sentence"
         )

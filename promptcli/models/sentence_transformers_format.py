@@ -147,6 +147,11 @@ def with_template(
     else:
         changed = copy.deepcopy(dict(definition))
     template = encoder.template
+    if template.copies > 1:
+        raise InexactError(
+            f"template {template.text!r} has two places for the sentence, and no tokenizer.json"
+            " repeats a text"
+        )
     rule = text_rule(encoder.recipe.text_rule)
     name = encoder.recipe.text_rule
     before, after = template.prepare(["\0"], False)[0].split("\0")

@@ -296,10 +296,11 @@ class TemplateCheckJob(Job[CheckedTemplate]):
 
     def run(self) -> CheckedTemplate:
         from promptcli.encoder import template as texts
+        from promptcli.encoder.echo_template import make_template
         from promptcli.named_templates import named_templates, template_text
 
         filled = template_text(self.text)
-        texts.check_template(filled)  # before anything is loaded
+        texts.check_template(filled, most=2)  # before anything is loaded
         backbone = _open_backbone(self.model or BARE.backbone).backbone
         tokens = backbone.tokenizer
         limit = backbone.max_tokens
@@ -309,7 +310,7 @@ class TemplateCheckJob(Job[CheckedTemplate]):
             )
         if not self.sentence.strip():
             raise UsageError(f"the sentence is empty; give one with {keyword('sentence')}")
-        template = texts.Template(filled, tokens)
+        template = make_template(filled, tokens)
         sentences = template.prepare([self.sentence], True)
         inputs = template.splice(tokens.encode_packed(sentences), limit)
         ids = inputs.rows[0]
@@ -321,7 +322,7 @@ class TemplateCheckJob(Job[CheckedTemplate]):
             template=filled,
             template_tokens=template.length,
             max_tokens=limit,
-            room=limit - template.length,
+            room=(limit - template.length) // template.copies,
             sentence=sentences[0].strip(),
             tokens=[
                 Token(place, token, tokens.text(token), part)
@@ -338,8 +339,8 @@ check_template = function_of(TemplateCheckJob, "check_template")
 def _parts(template: "Template", ids: Sequence[int]) -> list[str]:
     """Return the part of the input that each of t tokens belongs to, see ``Token.part``."""
     parts = ["template"] * len(ids)
-    inside = slice(len(template.prefix), len(ids) - len(template.suffix))
-    parts[inside] = ["sentence"] * len(parts[inside])
+    for inside in template.pieces(len(ids)):
+        parts[inside] = ["sentence"] * len(parts[inside])
     for slot in template.mask_slots(len(ids)):
         parts[slot] = "mask"
     return parts

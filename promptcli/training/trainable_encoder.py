@@ -148,7 +148,7 @@ class TrainableEncoder(nn.Module):
             self.backbone,
             self.learned(),
         )
-        limit = self.settings.max_length + (
+        limit = self.settings.max_length * view.template.copies + (
             0 if self.method.counts_specials else view.template.length
         )
         view.max_length = min(limit, view.max_length)
@@ -295,7 +295,7 @@ class TrainableEncoder(nn.Module):
 
 def _room(view: TorchEncoder) -> int:
     """Return the tokens of a sentence that a view reads."""
-    return view.max_length - view.template.length
+    return (view.max_length - view.template.length) // view.template.copies
 
 
 def _make_dense(parameter: Tensor) -> None:

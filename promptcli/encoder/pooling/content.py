@@ -15,7 +15,7 @@ from promptcli.grammar import WeightsSpec
 
 
 class ContentWeights(Weights):
-    """Weights on the tokens of the sentence alone.
+    """Weights on the tokens of the sentence alone; of a template with two [X], the last one's.
 
     An input without such a token, of an empty sentence, is read at all of its tokens.
     """
@@ -59,7 +59,8 @@ class ContentTokens:
     """
 
     def __init__(self, template: Template, tokenizer: PieceTokenizer) -> None:
-        self._before = len(template.prefix)
+        self._around = template.input_length(0)
+        self._copies = template.copies
         self._after = len(template.suffix)
         before, after = template.touching
         self._first = _Spelling(before, tokenizer, step=1)
@@ -68,7 +69,9 @@ class ContentTokens:
     def mask(self, batch: Batch) -> Tensor:
         """Return the mask (n, t) of the sentences' tokens."""
         places = torch.arange(batch.ids.size(1), device=batch.ids.device)
-        first = torch.full_like(batch.lengths, self._before)
+        # the last copy, of a template with two [X]
+        piece = (batch.lengths - self._around) // self._copies
+        first = batch.lengths - self._after - piece
         first = first + self._first.count(batch.ids, first)
         last = batch.lengths - self._after - 1
         last = last - self._last.count(batch.ids, last)

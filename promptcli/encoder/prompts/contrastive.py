@@ -54,6 +54,11 @@ class Contrastive(Prompt):
             )
         self.template = self._main.template
         self.shared = self._main.shared
+        for template in (self.template, self._auxiliary.template):
+            if template.copies > 1:
+                raise UsageError(
+                    f"template {template.text!r} of prompt 'contrastive' has two {SLOT}; give one"
+                )
         if self.template.touching != self._auxiliary.template.touching:
             both = f"{self.template.text!r} and {self._auxiliary.template.text!r}"
             raise UsageError(

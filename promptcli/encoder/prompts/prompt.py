@@ -8,8 +8,10 @@ from torch import Tensor
 
 from promptcli.backbones.states import Batch
 from promptcli.encoder.context import BuildContext
+from promptcli.encoder.echo_template import make_template
 from promptcli.encoder.template import Template
 from promptcli.named_templates import template_text
+from promptcli.notes import note
 
 
 class Prompt:
@@ -24,6 +26,8 @@ class Prompt:
 
     def __init__(self, context: BuildContext[Any]) -> None:
         self.template = self.read_template(context)
+        if self.template.copies > 1 and not context.backbone.causal:
+            note("a template with two [X] is for causal models; no paper has tried it on others")
         self.spec = self.template.text
         self.shared = self.template.prefix
 
@@ -31,7 +35,7 @@ class Prompt:
     def read_template(cls, context: BuildContext[Any]) -> Template:
         """Return the template that the spec names or spells out."""
         text = template_text(context.spec.text, context.backbone.name)
-        return Template(text, context.backbone.tokenizer)
+        return make_template(text, context.backbone.tokenizer)
 
     @classmethod
     def start(cls, context: BuildContext[Any], generator: torch.Generator) -> dict[str, Tensor]:
