@@ -9,29 +9,19 @@ The names of ``__all__`` are loaded when they are first used, so that importing 
 time.
 """
 
-import importlib
-import re
-from pathlib import Path
 from typing import Any
+
+from promptcli.public_names import load_name, names_of_stub
 
 __version__ = "0.1.0"
 
-#: Name -> its module, as the stub beside this file says.
-_MODULES = {
-    name: module
-    for module, name in re.findall(
-        r"^from (\S+) import (\w+)", Path(__file__).with_suffix(".pyi").read_text(), re.M
-    )
-}
+#: Name -> its module.
+_MODULES = names_of_stub(__file__)
 __all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(
-            f"module 'promptcli' has no attribute {name!r}; it has: {', '.join(__all__)}"
-        )
-    value = getattr(importlib.import_module(_MODULES[name]), name)
+    value = load_name(name, __name__, _MODULES)
     globals()[name] = value
     return value
 

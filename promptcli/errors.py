@@ -151,10 +151,10 @@ def install_command(extra: str) -> str:
     """Return what the user types to install an extra of promptcli."""
     if (_ROOT / "pyproject.toml").is_file():
         return f"pip install '.[{extra}]' in the checkout"
-    return f"pip install '{_distribution()}[{extra}]'"
+    return f"pip install '{distribution_name()}[{extra}]'"
 
 
-def _distribution() -> str:
+def distribution_name() -> str:
     """Return the name of the distribution that was installed, which is not the package's.
 
     The package index has another program under the package's name, which may be installed too; only

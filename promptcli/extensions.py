@@ -7,22 +7,25 @@ import contextvars
 import functools
 import glob
 import hashlib
+import importlib
+import operator
 import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from promptcli.errors import one_line
+from promptcli.errors import UsageError, distribution_name, one_line
 from promptcli.notes import warn
 
 if TYPE_CHECKING:
-    from importlib.metadata import Distribution, EntryPoint
+    from importlib.metadata import Distribution
 
 _OWN = __name__.partition(".")[0]
 _GROUP = f"{_OWN}."
+_PLUGINS = f"{_OWN}.plugins."
 Row = TypeVar("Row")
 
 
@@ -66,7 +69,8 @@ class Table(MutableMapping[str, Row], Generic[Row]):
     """Rows by name: built-in ones, and those of the entry points ``promptcli.NAME``, loaded on
     first use.
 
-    Plug-ins that fail to load or reuse a name are skipped with a warning.
+    Plug-ins that fail to load or reuse a name are skipped with a warning. A plug-in of promptcli's
+    own whose folder was deleted is skipped in silence.
     """
 
     def __init__(self, name: str, rows: Mapping[str, Row]) -> None:
@@ -74,6 +78,7 @@ class Table(MutableMapping[str, Row], Generic[Row]):
         self.own = dict(rows)
         self._all: dict[str, Row] | None = None
         self._extensions: dict[str, Extension] = {}
+        self._absent: set[str] = set()
         self._lock = threading.RLock()
 
     def _rows(self) -> dict[str, Row]:
@@ -84,19 +89,28 @@ class Table(MutableMapping[str, Row], Generic[Row]):
                     self._add(point, self._all)
             return self._all
 
-    def _add(self, point: "EntryPoint", rows: dict[str, Row]) -> None:
+    def _add(self, point: "_EntryPoint", rows: dict[str, Row]) -> None:
         where = f"the row {point.name!r} that {point.value} adds to {self.name}"
         if point.name in rows:
             warn(f"{where} is left out: that name is taken")
             return
         try:
             row = point.load()
-            # now, so that it is the source of the code that was loaded
-            self._extensions[point.name] = _installed_extension(self.name, point, row)
+            if not point.is_own:
+                # now, so that it is the source of the code that was loaded
+                self._extensions[point.name] = _installed_extension(self.name, point, row)
         except Exception as error:  # a package may raise anything
+            if is_absent_plugin(error):
+                self._absent.add(point.name)
+                return
             warn(f"{where} is left out: {type(error).__name__}: {one_line(error, 160)}")
             return
         rows[point.name] = row
+
+    def absent(self) -> set[str]:
+        """Return the names of the rows whose plug-in, one of promptcli's own, was deleted."""
+        self._rows()
+        return self._absent
 
     def extension(self, name: str) -> Extension | None:
         """Return where the code of a row came from; None if the row is promptcli's own."""
@@ -132,10 +146,25 @@ class Table(MutableMapping[str, Row], Generic[Row]):
         return len(self._rows())
 
 
-def _installed_extension(table: str, point: "EntryPoint", row: object) -> Extension:
+def is_absent_plugin(error: Exception) -> bool:
+    """Return whether an import failed because a plug-in of promptcli's own was deleted."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    return f"{missing or ''}.".startswith(_PLUGINS)
+
+
+def absent_plugin(what: str) -> UsageError:
+    """Return the error for something that a deleted plug-in of promptcli's own would do."""
+    return UsageError(
+        f"{what} is a plug-in that is not installed here;"
+        f" install {distribution_name()} again, which brings it"
+    )
+
+
+def _installed_extension(table: str, point: "_EntryPoint", row: object) -> Extension:
     """Return the extension of a row that an installed package adds."""
-    distribution = point.dist
-    assert distribution is not None, "entry points are read from a distribution"
+    from importlib.metadata import Distribution
+
+    distribution = Distribution.at(point.metadata)
     files = _distribution_files(distribution)
     for module in (point.module, _module_of(row)):
         files |= _package_files(module)
@@ -208,21 +237,58 @@ def _hash(files: _Files) -> str:
     return digest.hexdigest()
 
 
+@dataclass(frozen=True)
+class _EntryPoint:
+    """A row that the metadata of an installed distribution names."""
+
+    group: str
+    name: str
+    value: str  #: ``module:attribute``
+    metadata: str  #: folder of the distribution's metadata
+
+    @property
+    def module(self) -> str:
+        return self.value.partition(":")[0].strip()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the row is in promptcli itself, as the plug-ins that come with it are."""
+        return self.module.partition(".")[0] == _OWN
+
+    def load(self) -> Any:
+        attribute = self.value.partition(":")[2].partition("[")[0].strip()
+        return operator.attrgetter(attribute)(importlib.import_module(self.module))
+
+
 @functools.cache
-def _entry_points() -> "dict[str, list[EntryPoint]]":
+def _entry_points() -> dict[str, list[_EntryPoint]]:
     """Return the entry points of our groups.
 
-    The metadata of other packages, which takes long, is not read.
+    The metadata of other packages is not parsed, nor importlib.metadata imported: both take long.
     """
-    points: dict[str, list[EntryPoint]] = {}
+    points: dict[tuple[str, str, str], _EntryPoint] = {}
     for folder in dict.fromkeys(sys.path):
         for path in glob.iglob(
             os.path.join(glob.escape(folder or "."), "*-info", "entry_points.txt")
         ):
-            if f"[{_GROUP}" in Path(path).read_text(encoding="utf-8", errors="replace"):
-                from importlib.metadata import Distribution
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text = file.read()
+            if f"[{_GROUP}" in text:
+                for point in _parsed(text, os.path.dirname(path)):
+                    # the first one: a distribution may be installed twice
+                    points.setdefault((point.group, point.name, point.value), point)
+    by_group: dict[str, list[_EntryPoint]] = {}
+    for point in points.values():
+        by_group.setdefault(point.group, []).append(point)
+    return by_group
 
-                for point in Distribution.at(os.path.dirname(path)).entry_points:
-                    if point.group.startswith(_GROUP):
-                        points.setdefault(point.group, []).append(point)
-    return points
+
+def _parsed(text: str, metadata: str) -> Iterator[_EntryPoint]:
+    """Yield the entry points of our groups in the text of an ``entry_points.txt``."""
+    group = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            group = line.strip("[]")
+        elif group.startswith(_GROUP) and "=" in line and not line.startswith(("#", ";")):
+            name, _, value = line.partition("=")
+            yield _EntryPoint(group, name.strip(), value.strip(), metadata)

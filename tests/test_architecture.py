@@ -21,11 +21,13 @@ LOOSE = {
     "__main__",
     "children",
     "errors",
+    "extending",
     "extensions",
     "grammar",
     "jobs",
     "named_templates",
     "notes",
+    "public_names",
     "recipe",
     "settings",
     "values",
@@ -35,6 +37,8 @@ LOWEST = {
     "children": (),
     "errors": ("errors",),
     "notes": ("errors",),
+    "public_names": ("extensions",),
+    "extending": ("public_names",),
     "extensions": ("errors", "notes"),
     "settings": ("errors", "notes", "storage"),
     "jobs": ("errors", "settings"),
@@ -150,7 +154,7 @@ def test_the_walks_have_names_that_exist():
 
 
 def test_the_top_of_the_package_is_packages_and_loose_modules():
-    assert {package_of(relative) for relative, _ in modules()} == {*PACKAGES, *LOOSE}
+    assert {package_of(relative) for relative, _ in modules()} == {*PACKAGES, *LOOSE, "plugins"}
 
 
 @pytest.mark.parametrize("relative", [relative for relative, _ in modules()], ids=str)

@@ -90,6 +90,8 @@ ours = ("--data", "text.txt", "--backbone", "ernie", "--set", "share=0.3", "--na
 run("train", "meancse", *ours, *small)
 assert pc.list_models()[-1].provenance["trained"]["share"] == 0.3
 run("train", "meancse", "--help")
+run("count", "text.txt", "--least", "4")
+run("--help")
 print("all there")
 """
 METHOD = """
@@ -130,7 +132,7 @@ def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     groups = tomllib.loads(blocks(EXTENDING, "toml")[0])["project"]["entry-points"]
     code = "".join(path.read_text() for path in (ROOT / "promptcli").rglob("*.py"))
-    tables = re.findall(r" = Table\(\s*\"(\w+)\"", code)
+    tables = re.findall(r" = Table(?:\[.*\])?\(\s*\"(\w+)\"", code)
     assert set(groups) == {f"promptcli.{name}" for name in tables}
     broken = {"broken": "my_encoders:Nothing", "avg": "my_encoders:Median"}
     groups["promptcli.poolings"] |= broken
@@ -152,7 +154,7 @@ def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
         == 1
     )
     shown = " ".join(re.sub(r"[│╭╮╰╯─]", " ", out).split())
-    for word in ("meancse", "share"):
+    for word in ("meancse", "share", "Plug-ins count Count the long lines of a file."):
         assert word in shown, word
 
 

@@ -23,7 +23,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 from rich.console import Console
 from rich.panel import Panel
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
@@ -36,13 +36,14 @@ from promptcli.cli.typer_commands import fields_by_set, prose, typer_command
 from promptcli.cli.usage_lines import source, spelling, usage_line
 from promptcli.cli.visible import visible_lines
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, left_by, one_line
-from promptcli.notes import command_typed, keywords_typed, stages_shown, without_network
+from promptcli.extensions import Table, absent_plugin
+from promptcli.notes import command_typed, keywords_typed, stages_shown, warn, without_network
 from promptcli.serving.worker import computing
 from promptcli.settings import ANOTHER_HOME, program_folder
 
 
 class Commands(TyperGroup):
-    """A table of commands: the program, or a group of it."""
+    """A table of commands: the program, or a group of it; see ``group``."""
 
     def walk(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
         """Yield every command and group below, loaded, with the words that name it."""
@@ -54,8 +55,40 @@ class Commands(TyperGroup):
                 yield from command.walk((*path, name))
 
 
+class Program(Commands):
+    """The program: its own commands, and those of plug-ins, looked up when another is typed or all
+    are listed.
+    """
+
+    def add_plugins(self) -> None:
+        """Add the rows that plug-ins put into ``COMMANDS``, under a heading of their own."""
+        for name, row in COMMANDS.items():
+            if name in self.commands:
+                continue
+            if not isinstance(row, Command | Commands) or row.name != name:
+                warn(f"the command {name!r} of a plug-in is left out: it is no Command {name!r}")
+                continue
+            row.rich_help_panel = "Plug-ins"
+            self.add_command(row)
+
+    def walk(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+        self.add_plugins()
+        return super().walk(path)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        self.add_plugins()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            self.add_plugins()
+        if cmd_name in COMMANDS.absent() and not ctx.resilient_parsing:
+            raise absent_plugin(f"promptcli {cmd_name}")
+        return super().get_command(ctx, cmd_name)
+
+
 class Command(TyperCommand):
-    """A command, ``module.function`` of cli/commands, imported when it is asked for.
+    """A command, ``module:function``, imported when it is asked for.
 
     It takes the program's options.
 
@@ -89,8 +122,8 @@ class Command(TyperCommand):
     @functools.cache  # noqa: B019 - the commands live as long as the program
     def load(self) -> Any:
         """Import the module and take the options of its function; return the module."""
-        file, _, function = self.target.partition(".")
-        module = importlib.import_module(f"promptcli.cli.commands.{file}")
+        path, _, function = self.target.partition(":")
+        module = importlib.import_module(path, "promptcli.cli.commands")
         called = typer_command(getattr(module, function))
         self.by_set = fields_by_set(called)
         offer_names(str(self.name), called)
@@ -272,7 +305,7 @@ def _more(path: str, folded: Sequence[Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _print_panel(heading: str, rows: Iterable[Sequence[str]]) -> None:
-    table = Table.grid(padding=(0, 2))
+    table = Grid.grid(padding=(0, 2))
     for row in rows:
         table.add_row(*(Text(visible_lines(cell)) for cell in row))
     Console().print(Panel(table, title=heading, title_align="left", border_style="dim"))
@@ -333,7 +366,8 @@ def _program_options() -> list[Any]:
     return options
 
 
-def _group(name: str, about: str, *rows: Command) -> Commands:
+def group(name: str, about: str, *rows: Command) -> Commands:
+    """Return a group of commands, whose name is typed before theirs."""
     commands: Any = {row.name: row for row in rows}
     for row in rows:
         row.path = f"{name} {row.name}"
@@ -342,178 +376,182 @@ def _group(name: str, about: str, *rows: Command) -> Commands:
     )
 
 
-#: Name, ``module.function`` of cli/commands, and help in the list.
+#: Name, ``module:function`` (of cli/commands), and help in the list.
 _FIRST = (
     Command(
         "search",
-        "search_files.search_files",
+        ".search_files:search_files",
         "Search in texts and tables by meaning, without an index.",
         example='"a cat sleeps" sentences.txt',
     ),
-    _group(
+    group(
         "index",
         "Build, change and search an index of sentences.",
         Command(
             "build",
-            "index.build",
+            ".index:build",
             "Index sentences, or stored vectors, for search by cosine.",
             example="sentences.txt -o my-index",
             usual="output model text-field id-field rows lexical factory memory bad-lines force",
         ),
         Command(
             "add",
-            "index.add",
+            ".index:add",
             "Add sentences, or vectors of the same encoder, to an index.",
             example="my-index more.txt",
         ),
         Command(
             "sync",
-            "index.sync",
+            ".index:sync",
             "Make an index equal to files and folders: only what changed is encoded.",
             example="my-index notes/",
             usual="model rows text-field id-field lexical split dry-run verbose yes",
         ),
-        Command("delete", "index.delete", "Delete rows by their ids.", example="my-index 3 5"),
+        Command("delete", ".index:delete", "Delete rows by their ids.", example="my-index 3 5"),
         Command(
             "compact",
-            "index.compact",
+            ".index:compact",
             "Rewrite an index without its deleted rows.",
             example="my-index",
         ),
         Command(
             "search",
-            "index.search",
+            ".index:search",
             "Print the rows that are nearest to each query.",
             example='my-index "a cat sleeps"',
         ),
-        Command("dups", "index.dups", "Print groups of near-duplicates.", example="my-index"),
-        Command("info", "index.info", "Print what an index holds.", example="my-index"),
+        Command("dups", ".index:dups", "Print groups of near-duplicates.", example="my-index"),
+        Command("info", ".index:info", "Print what an index holds.", example="my-index"),
     ),
     Command(
         "embed",
-        "embed.embed",
+        ".embed:embed",
         "Encode sentences into vectors.",
         example="sentences.txt -o vectors.npy",
         usual="output model text-field id-field precision normalize split batch-size force json",
     ),
     Command(
         "similarity",
-        "embed.similarity",
+        ".embed:similarity",
         "Compare two sentences, or the rows of two files, by cosine.",
         example='"A cat sleeps." "A dog sleeps."',
     ),
     Command(
         "eval",
-        "evaluate.evaluate_command",
+        ".evaluate:evaluate_command",
         "Score encoders on STS, transfer, retrieval and own tasks.",
         usual="task model compare paper data-dir subsets vectors plot output format",
     ),
     Command(
         "train",
-        "train.train",
+        ".train:train",
         "Train a sentence encoder by a method of the papers.",
         help_tail="settings_in_force",
         usual="data backbone name from on test paper epochs learning-rate resume",
     ),
-    Command("serve", "serve.serve", "Serve embeddings and search over HTTP, with a page."),
+    Command("serve", ".serve:serve", "Serve embeddings and search over HTTP, with a page."),
     Command(
-        "examples", "examples.examples", "Write the small files that the guides' commands read."
+        "examples", ".examples:examples", "Write the small files that the guides' commands read."
     ),
 )
 _MODELS = (
-    _group(
+    group(
         "models",
         "List, show, import and remove models.",
         Command(
             "list",
-            "models.list_models",
+            ".models:list_models",
             "List the models: shipped with promptcli, and saved by you.",
         ),
         Command(
             "import",
-            "models.import_model",
+            ".models:import_model",
             "Import a model trained elsewhere.",
             example="FOLDER --name my-model",
         ),
         Command(
             "show",
-            "models.show",
+            ".models:show",
             "Show a model: its recipe, where it came from, and its scores.",
             example="mini",
         ),
-        Command("remove", "models.remove", "Delete a model you saved.", example="my-model"),
+        Command("remove", ".models:remove", "Delete a model you saved.", example="my-model"),
         Command(
             "compare",
-            "models.compare",
+            ".models:compare",
             "Compare trained models over the seeds of their runs.",
             example="'simcse-*' 'promptbert-*' --over seeds",
         ),
     ),
     Command(
         "export",
-        "models.export",
+        ".models:export",
         "Write an encoder as other programs load it.",
         example="mini -o my-export --to sentence-transformers",
     ),
     Command(
         "push",
-        "models.push",
+        ".models:push",
         "Send a model to the Hugging Face hub.",
         example="my-model OWNER/NAME",
     ),
     Command(
         "pull",
-        "models.pull",
+        ".models:pull",
         "Save a model that was pushed to the hub.",
         example="OWNER/NAME --name my-model",
     ),
     Command(
         "templates",
-        "templates.templates",
+        ".templates:templates",
         "List templates, or show what one becomes for a backbone.",
     ),
-    Command("config", "config.config", "Show, set and unset your own defaults."),
-    Command("mcp", "serve.mcp", "Serve search in indexes to agents (Model Context Protocol)."),
+    Command("config", ".config:config", "Show, set and unset your own defaults."),
+    Command("mcp", ".serve:mcp", "Serve search in indexes to agents (Model Context Protocol)."),
 )
 _RESEARCH = (
     Command(
         "search-templates",
-        "searching.search_templates",
+        ".searching:search_templates",
         "Find the template that suits a backbone best.",
     ),
     Command(
-        "ditto-search", "searching.ditto_search", "Find the attention head that weighs tokens best."
+        "ditto-search",
+        ".searching:ditto_search",
+        "Find the attention head that weighs tokens best.",
     ),
-    Command("search-layers", "searching.search_layers", "Find the layer that a recipe reads best."),
+    Command(
+        "search-layers", ".searching:search_layers", "Find the layer that a recipe reads best."
+    ),
     Command(
         "optiprompt",
-        "train.train",
+        ".train:train",
         "Learn a template's words as vectors: train optiprompt.",
         implied_argument="optiprompt",
     ),
     Command(
         "fit",
-        "fit.fit",
+        ".fit:fit",
         "Fit TF-IDF weights or a transform into a model.",
         example="whitening --on sentences.txt --name my-model",
     ),
     Command(
         "analyze",
-        "analyze.analyze",
+        ".analyze:analyze",
         "Look inside models: anisotropy, attention, tokens, maps.",
         example="anisotropy",
         help_tail="help_text",
     ),
     Command(
         "pretrain",
-        "pretrain.pretrain",
+        ".pretrain:pretrain",
         "Pre-train a small BERT on plain text.",
         example="sentences.txt -o my-bert",
         help_tail="help_text",
     ),
     Command(
         "reproduce",
-        "reproduce.reproduce",
+        ".reproduce:reproduce",
         "Measure the papers' tables and figures again.",
         example="promptbert/1",
     ),
@@ -523,6 +561,10 @@ _PANELS = (
     ("Commands", _FIRST),
     ("Models and settings", _MODELS),
     ("Research", _RESEARCH),
+)
+#: Plug-ins add theirs, which ``--help`` lists after these.
+COMMANDS = Table[Command | Commands](
+    "commands", {str(row.name): row for _, rows in _PANELS for row in rows}
 )
 
 
@@ -542,18 +584,18 @@ def _root(version: _Version = False, *, runtime: Runtime) -> None:
 
 
 @functools.cache
-def command() -> Commands:
+def command() -> Program:
     """Return the program with its table of commands."""
     app = typer.Typer(
         name="promptcli",
         no_args_is_help=True,
-        cls=Commands,
+        cls=Program,
         context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode="rich",
     )
     app.callback()(typer_command(_root))
     program = typer.main.get_command(app)
-    assert isinstance(program, Commands)
+    assert isinstance(program, Program)
     options = [each for each in program.params if each.name in Runtime.__dataclass_fields__]
     _read_variables(options, "")
     for panel, rows in _PANELS:

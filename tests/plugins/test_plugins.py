@@ -1,0 +1,194 @@
+"""Plug-ins use public names only, and without the folder of one the rest works."""
+
+import ast
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import promptcli as pc
+from promptcli import extending, extensions
+from promptcli.cli.command_line import command, main
+from promptcli.extensions import Table
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "promptcli"
+PLUGINS = PACKAGE / "plugins"
+NAMES = sorted(path.parent.name for path in PLUGINS.glob("*/__init__.py"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def rows_of(name):
+    """Return table -> names of the rows that a plug-in adds."""
+    return {
+        table.removeprefix("promptcli."): [
+            row for row, value in rows.items() if value.startswith(f"promptcli.plugins.{name}.")
+        ]
+        for table, rows in PROJECT.get("entry-points", {}).items()
+    }
+
+
+def imported_modules(path):
+    """Yield the modules of promptcli that a file imports: ``from promptcli import data`` is two."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name.startswith("promptcli"))
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            if (node.module or "").partition(".")[0] == "promptcli":
+                yield node.module
+            if node.module == "promptcli":
+                yield from (f"promptcli.{each.name}" for each in node.names)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plugin_imports_public_names_and_its_own_folder(name):
+    public = {"promptcli", "promptcli.extending", *(f"promptcli.{each}" for each in pc.__all__)}
+    for path in (PLUGINS / name).rglob("*.py"):
+        for module in imported_modules(path):
+            own = f"{module}.".startswith(f"promptcli.plugins.{name}.")
+            assert own or module in public, f"{path} imports {module}"
+
+
+def test_the_core_imports_no_plugin():
+    for path in PACKAGE.rglob("*.py"):
+        if PLUGINS not in path.parents:
+            for module in imported_modules(path):
+                assert not module.startswith("promptcli.plugins"), f"{path} imports {module}"
+
+
+def test_public_names_for_plugins_load_and_are_documented():
+    assert dir(extending) == sorted(extending.__all__)
+    for name in extending.__all__:
+        value = getattr(extending, name)
+        if isinstance(value, type) or callable(value):
+            assert value.__doc__, name
+    with pytest.raises(AttributeError, match="Weights"):
+        extending.Weightz  # noqa: B018
+
+
+def test_importing_the_public_names_loads_nothing():
+    code = (
+        "import sys, promptcli.extending as e; dir(e);"
+        " print(sorted(name for name in sys.modules if name.startswith('promptcli')))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = ["promptcli", "promptcli.extending", "promptcli.public_names"]
+    assert ran.stdout.strip() == str(loaded)
+
+
+TRIED = """
+import sys
+from promptcli.cli.command_line import main
+import promptcli as pc
+
+def run(*words):
+    try:
+        main([*words, "--offline"])
+    except SystemExit as ended:
+        print(words[0], "ended with", ended.code)
+
+run("--help")
+run("similarity", "a cat", "a cat", "--model", "mini-static")
+commands, functions = {commands!r}, {functions!r}
+for name in commands:
+    run(name)
+for name in functions:
+    try:
+        getattr(pc, name)
+    except pc.UsageError as error:
+        print(name, "says", error)
+"""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_the_folder_of_a_plugin_the_rest_works(name, tmp_path):
+    (tmp_path / "promptcli" / "plugins").mkdir(parents=True)
+    (tmp_path / "templates").symlink_to(ROOT / "templates")
+    for folder, left_out in ((PACKAGE, "plugins"), (PLUGINS, name)):
+        for path in folder.iterdir():
+            if path.name not in (left_out, "__pycache__"):
+                (tmp_path / path.relative_to(ROOT)).symlink_to(path)
+    commands = rows_of(name).get("commands", [])
+    functions = [each for each in pc.__all__ if f".plugins.{name}." in pc._MODULES[each]]
+    ran = subprocess.run(
+        [sys.executable, "-c", TRIED.format(commands=commands, functions=functions)],
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "200"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = ran.stdout.splitlines()
+    assert "--help ended with 0" in lines
+    assert "similarity ended with 0" in lines
+    for each in commands:
+        assert f"{each} ended with 2" in lines
+        assert not any(line.startswith(f"│ {each} ") for line in lines)
+        assert f"promptcli {each} is a plug-in that is not installed here" in ran.stderr
+    for each in functions:
+        assert any(line.startswith(f"{each} says promptcli.{each} is a plug-in") for line in lines)
+    assert "left out" not in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """Return a function that installs entry points, which tables made afterwards read."""
+
+    def install(text):
+        about = tmp_path / "strangers-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        extensions._entry_points.cache_clear()
+
+    yield install
+    extensions._entry_points.cache_clear()
+
+
+def test_a_deleted_row_of_our_own_is_absent_and_a_strangers_broken_one_is_named(site, caplog):
+    site(
+        "# rows\n[promptcli.parts]\n"
+        "gone = promptcli.plugins.gone.rows:PART\nbroken = nowhere_at_all:PART\n"
+        "there = promptcli.recipe:Recipe [extra]\n[other]\nno = promptcli.recipe:Recipe\n"
+    )
+    table = Table("parts", {"own": 1})
+    assert dict(table) == {"own": 1, "there": pc.Recipe}
+    assert table.absent() == {"gone"}
+    assert table.extension("there") is None
+    assert [record.getMessage().split("'")[1] for record in caplog.records] == ["broken"]
+
+
+def test_two_installations_of_one_row_are_one(site, tmp_path, caplog):
+    site("[promptcli.parts]\nthere = promptcli.recipe:Recipe\n")
+    again = tmp_path / "again-1.0.dist-info"
+    again.mkdir()
+    (again / "entry_points.txt").write_text("[promptcli.parts]\nthere=promptcli.recipe:Recipe\n")
+    assert dict(Table("parts", {})) == {"there": pc.Recipe}
+    assert not caplog.records
+
+
+def test_help_lists_the_commands_of_plugins_last():
+    text = CliRunner(env={"COLUMNS": "100"}).invoke(command(), ["--help"]).output
+    added = PROJECT.get("entry-points", {}).get("promptcli.commands", {})
+    assert set(added) <= {path[0] for path, _ in command().walk()}
+    if added:
+        core, _, plugins = text.partition("─ Plug-ins ")
+        assert all(f"│ {name} " in plugins for name in added)
+        assert not any(f"│ {name} " in core for name in added)
+
+
+@pytest.mark.parametrize("target", ["promptcli.recipe:Recipe", "promptcli.cli.command_line:_FIRST"])
+def test_a_row_that_is_no_command_is_left_out(target, site, capsys, monkeypatch):
+    site(f"[promptcli.commands]\nnoted = {target}\n")
+    monkeypatch.setattr("promptcli.cli.command_line.COMMANDS._all", None)
+    with pytest.raises(SystemExit) as ended:
+        main(["noted"])
+    assert ended.value.code == 2
+    assert "'noted' of a plug-in is left out" in capsys.readouterr().err
