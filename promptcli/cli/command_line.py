@@ -29,7 +29,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import promptcli
 from promptcli.cli.completing import answer_shell, offer_names
-from promptcli.cli.console import TYPED, note, progress, say, set_up_streams
+from promptcli.cli.console import note, progress, say, set_up_streams
 from promptcli.cli.options import RUNTIME, Runtime, written_name
 from promptcli.cli.stopping import Terminated, interruptible
 from promptcli.cli.typer_commands import fields_by_set, prose, typer_command
@@ -202,7 +202,6 @@ class Command(TyperCommand):
         runtime = Runtime(**{name: values[name] for name in Runtime.__dataclass_fields__})
         runtime.configure_libraries()
         RUNTIME.set(runtime)
-        TYPED.set({name: option[:-1] for name, option in self.keywords().items()})
         self._note_repeated(ctx.meta["words"])
         self._note_variables(ctx)
         typed_words = ctx.meta["words"][1 if self.implied_argument else 0 :]

@@ -7,12 +7,10 @@ import contextlib
 import io
 import json
 import logging
-import re
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -38,9 +36,6 @@ from promptcli.notes import LOG
 
 err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 out = Console(highlight=False, soft_wrap=True, emoji=False)
-#: Parameter of the library -> how the running command types it: messages say ``--from`` for
-#: `start`, ``--batch-size 8`` for `batch_size=8` and ``--set dims=64`` for `dims=64`.
-TYPED: ContextVar[Mapping[str, str]] = ContextVar("typed", default={})  # noqa: B039
 
 
 def only_results_on_stdout() -> contextlib.AbstractContextManager[Any]:
@@ -61,30 +56,13 @@ def say(message: str) -> None:
 
     A terminal shows it wrapped between words.
     """
-    line = visible(short_line(as_typed(message)))
+    line = visible(short_line(message))
     err.print(line, markup=False, soft_wrap=not err.is_terminal)
 
 
 def agrees(question: str) -> bool:
     """Ask a yes-or-no question at a terminal, no by default; in a script the answer is no."""
     return sys.stdin.isatty() and err.is_terminal and typer.confirm(visible(question), err=True)
-
-
-def as_typed(message: str) -> str:
-    """Return a message with the command's options in place of the library's parameters."""
-    return re.sub(r"(?<!field )`(\w+)(?:=([^`]+))?`", _option_typed, message)
-
-
-def _option_typed(match: re.Match[str]) -> str:
-    """Return a parameter, with its value if the message has one, as the command line takes it."""
-    name, value = match.groups()
-    option = TYPED.get().get(name)
-    if option is None:
-        return match[0]
-    if value is None:
-        return option
-    between = "=" if option.startswith("--set ") else " "
-    return f"{option}{between}{value}"
 
 
 class _NoteHandler(logging.Handler):

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from promptcli.cli.console import as_typed, half_interval
+from promptcli.cli.console import half_interval
 from promptcli.cli.grids import Grid, best_cells
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS, TaskName, task_row
 from promptcli.data.tasks import STSTask, any_task_names
@@ -215,7 +215,7 @@ def _refused_lines(evaluation: Evaluation, names: Names) -> Parts:
     lines: Parts = []
     for label, why in evaluation.refused.items():
         state = "is not complete" if evaluation.rows[label] else "has no figures"
-        lines.append(as_typed(f"{names[label]} {state}: {why}"))
+        lines.append(f"{names[label]} {state}: {why}")
     return lines
 
 

@@ -228,7 +228,9 @@ def _runs_of(card: Entry) -> list[tuple[str, Run, dict[str, Any]]]:
     """Return the runs of a model's record: changes but the seed, scores, and settings."""
     facts = card.provenance.get("trained")
     if facts is None:
-        raise UsageError(f"model {card.name!r} is not of a training; name those of `train`")
+        raise UsageError(
+            f"model {card.name!r} is not of a training; name those of `promptcli train`"
+        )
     development = facts["tasks"][0]
     backbone = card.provenance.get("backbone")
     hashes = {}

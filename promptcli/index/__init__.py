@@ -117,7 +117,8 @@ class BuildIndexJob(Job["IndexManifest"]):
         for field, is_given in of_sentences.items():
             if is_given and files.are_vectors:
                 raise UsageError(
-                    f"`{field}` is for sentences, and {self.file} holds vectors; give it to `embed`"
+                    f"{keyword(field)} is for sentences, and {self.file} holds vectors; give it to"
+                    " `embed`"
                 )
         if self.lexical:
             load_library()

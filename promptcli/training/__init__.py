@@ -13,7 +13,7 @@ from promptcli.data.given import check_arguments
 from promptcli.data.senteval import tasks_from
 from promptcli.errors import UsageError
 from promptcli.jobs import Job, argument, function_of, function_with, option
-from promptcli.notes import keyword, without_network
+from promptcli.notes import without_network
 from promptcli.recipe import Choice
 from promptcli.training.ranges import Range
 from promptcli.training.train_arguments import Setting, TrainArguments
@@ -132,7 +132,7 @@ def train_search(
     from promptcli.training.trials import ended_search, search_settings
 
     if trials < 1:
-        raise UsageError(f"{keyword('trials')} {trials}: give 1 or more")
+        raise UsageError(f"`trials` {trials}: give 1 or more")
     if not space:
         raise UsageError("a search needs settings to draw; give `space`")
     drawn = _drawn_from(space)

@@ -226,24 +226,6 @@ def test_a_message_is_one_line_of_at_most_400_characters(text):
     assert len(line.rstrip("\n")) <= LONGEST_MESSAGE and line.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("message", "shown"),
-    [
-        (
-            "`start` needs `width`; the document has no field `start`",
-            "--from needs `width`; the document has no field `start`",
-        ),
-        ("add `start=mini` and `dims=64`", "add --from mini and --set dims=64"),
-    ],
-)
-def test_messages_name_options_as_they_are_typed_and_leave_fields_of_documents(message, shown):
-    with console.err.capture() as captured:
-        token = console.TYPED.set({"start": "--from", "dims": "--set dims"})
-        console.say(message)
-        console.TYPED.reset(token)
-    assert captured.get() == f"{shown}\n"
-
-
 def test_a_command_that_needs_something_has_an_example_that_gives_it():
     needing = 0
     for path, each in command().walk():

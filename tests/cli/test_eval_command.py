@@ -15,6 +15,7 @@ from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.scores import Comparison, Label, recipe_name
 from promptcli.models import loading
 from promptcli.models.registry import Entry
+from promptcli.notes import keyword
 from promptcli.recipe import RECIPES
 from tests.embed_running import refused
 from tests.letters import LETTERS, LetterEncoder, count_letters
@@ -233,7 +234,7 @@ def test_every_model_asked_for_is_a_row_with_its_figure_or_the_reason(
 
 def test_a_task_that_a_model_cannot_take_leaves_its_other_figures(score, fake, monkeypatch):
     def refuse(*given):
-        raise UsageError("nothing predicts; give `models`")
+        raise UsageError(f"nothing predicts; give {keyword('models')}")
 
     monkeypatch.setitem(evaluator.METRICS, MtebTask, refuse)
     ran = score("cls", "--task", "STS14", "--task", "mteb:STS17", "-q")

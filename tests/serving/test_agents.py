@@ -19,6 +19,7 @@ from promptcli import serving
 from promptcli.encoder.encoder import make_encoder
 from promptcli.index.basics import MANIFEST
 from promptcli.index.sentence_index import SentenceIndex
+from promptcli.notes import keywords_typed
 from promptcli.recipe import Recipe
 from promptcli.serving import agents
 from promptcli.serving.agents import make_server
@@ -286,3 +287,10 @@ def test_a_client_that_broke_off_is_no_error():
         serving._until_client_leaves(failed, reading)
     os.close(writing)
     os.close(reading)
+
+
+def test_an_agent_reads_the_names_of_fields_whatever_the_command_types(index, encoder):
+    server = make_server({"notes": index}, encoder)
+    with keywords_typed({"where": "--where "}):
+        [result] = call(server, ("search", {"query": "x", "where": "id > 1; id > 2"}))
+    assert result.is_error and "`where`" in result.content[0].text

@@ -24,13 +24,14 @@ from starlette.testclient import TestClient
 
 from promptcli.data.cells import cells_array
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
-from promptcli.errors import PromptcliError
+from promptcli.errors import PromptcliError, UsageError
 from promptcli.index.array_rows import ArrayRows
 from promptcli.index.inputs import origin_of
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.stored import StoredIndex
 from promptcli.index.vector_index import VectorIndex
 from promptcli.models import loading
+from promptcli.notes import keyword, keywords_typed
 from promptcli.recipe import Choice, Recipe
 from promptcli.serving import _indexes
 from promptcli.serving import service as serving
@@ -846,3 +847,18 @@ def test_a_search_whose_client_has_left_ends_at_its_next_comparison(served):
 
     asyncio.run(ask())
     assert ended.wait(60)
+
+
+def test_a_client_reads_the_names_of_fields_whatever_the_command_types(served, monkeypatch):
+    def refuse(*_):
+        raise UsageError(f"give {keyword('model')}")
+
+    async def ask():
+        async with asking(Service(*served)) as client:
+            return await client.post("/similarity", json={"a": "x", "b": "y"})
+
+    monkeypatch.setattr(Service, "texts", refuse)
+    with keywords_typed({"model": "--model "}):
+        response = asyncio.run(ask())
+    error(response, 400)
+    assert response.json()["error"]["message"] == "give `model`"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.console import as_typed, note, result, result_json
+from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import Json, RecipeChanges, choice_of, words_of
 from promptcli.cli.pictures import PictureOptions, draw_scores
 from promptcli.cli.result_files import (
@@ -189,7 +189,7 @@ def _document(evaluation: "Evaluation", settings: "EvalSettings") -> dict[str, A
     document: dict[str, Any] = {"results": [score.to_dict() for score in evaluation]}
     refused = []
     for label, why in evaluation.refused.items():
-        refused.append({**label.to_dict(), "reason": as_typed(str(why))})
+        refused.append({**label.to_dict(), "reason": str(why)})
     if refused:
         document["refused"] = refused
     if evaluation.comparisons:
