@@ -134,14 +134,14 @@ def look_up(kind: str, given: str, table: Mapping[str, Row]) -> Row:
     return table[given]
 
 
-def lacking(*names: str) -> list[str]:
+def missing_libraries(*names: str) -> list[str]:
     """Return the libraries that are not installed."""
     return [name for name in names if importlib.util.find_spec(name) is None]
 
 
 def require(*names: str, extra: str) -> None:
     """Refuse to run without libraries; ``extra`` brings them."""
-    if missing := lacking(*names):
+    if missing := missing_libraries(*names):
         raise UsageError(
             f"this needs {', '.join(missing)}, not installed here: {install_command(extra)}"
         )

@@ -161,7 +161,7 @@ class Recipe:
             changes = {"pooling": "", **changes}
         return dataclasses.replace(self, **dict[str, Any](changes))
 
-    def truncated(self, dim: int) -> "Recipe":
+    def truncate(self, dim: int) -> "Recipe":
         """Return the recipe of the first ``dim`` dimensions, to which the model was trained to be
         cut.
         """
@@ -176,7 +176,7 @@ class Recipe:
             )
         return self.replace(transforms=(*self.transforms, f"truncate:{dim}"), dims=())
 
-    def explicit(self) -> "Recipe":
+    def resolve(self) -> "Recipe":
         """Return the recipe with ``period`` resolved: on if the prompt has words.
 
         [X] and a deep prefix have none.

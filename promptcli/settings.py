@@ -54,16 +54,16 @@ def setting(default: Any, about: str, **metadata: Any) -> Any:
     return field(default=default, metadata={"help": about, **metadata})
 
 
-def value_typed(value: Any) -> str:
+def typed_value(value: Any) -> str:
     """Return a setting's value in the form that is typed: ``true``, ``1e-05``, ``2``."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def settings_typed(values: Mapping[str, Any]) -> list[str]:
+def typed_settings(values: Mapping[str, Any]) -> list[str]:
     """Return settings as the command line spells them: ``learning-rate 0.0001``."""
-    return [f"{field.replace('_', '-')} {value_typed(value)}" for field, value in values.items()]
+    return [f"{field.replace('_', '-')} {typed_value(value)}" for field, value in values.items()]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def value(cls: type[Made]) -> type[Made]:
     return cls
 
 
-def changed(instance: Made, **changes: Any) -> Made:
+def with_fields(instance: Made, **changes: Any) -> Made:
     """Return a value with other contents in some fields."""
     return type(instance)(**{**_contents(instance), **changes})
 

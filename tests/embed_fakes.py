@@ -57,7 +57,7 @@ class FakeEncoder:
     def encode_windows(self, windows, **options):
         return (self.encode_report(window, **options) for window in windows)
 
-    def fresh(self):
+    def without_cache(self):
         return self
 
     def encode(self, sentences, *, progress=lambda done: None):

@@ -40,7 +40,7 @@ def test_toml_and_json_say_the_same():
     """
     recipe = Recipe.from_text(toml)
     assert recipe == Recipe.from_text(recipe.to_json())
-    assert recipe.transforms == ("topk-tokens:200",) and recipe.explicit().period is True
+    assert recipe.transforms == ("topk-tokens:200",) and recipe.resolve().period is True
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_is_not_a_recipe_is_refused_in_one_line(text, message):
     ],
 )
 def test_the_period_rule_follows_the_prompt(recipe, period):
-    assert recipe.explicit().period is period
+    assert recipe.resolve().period is period
 
 
 MASKED = "[X] means [MASK] ."
@@ -91,7 +91,7 @@ MASKED = "[X] means [MASK] ."
         (Recipe(prompt=f"mean:{MASKED} || [X]"), "first-last/avg"),
         (Recipe(prompt=MASKED, pooling="last/avg"), "last/avg"),
         (Recipe().replace(backbone="x").replace(prompt=MASKED), "last/mask"),
-        (Recipe(prompt=MASKED).explicit().replace(prompt="[X]"), "first-last/avg"),
+        (Recipe(prompt=MASKED).resolve().replace(prompt="[X]"), "first-last/avg"),
         (Recipe(pooling="first-last/avg").replace(prompt=MASKED), "first-last/avg"),
         (Recipe().replace(prompt=MASKED, pooling="last/cls"), "last/cls"),
         (RECIPES["first-last-avg"].replace(prompt=MASKED), "first-last/avg"),

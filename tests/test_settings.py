@@ -15,7 +15,7 @@ from promptcli.pretraining.plan import Plan
 from promptcli.recipe import Choice
 from promptcli.searching.search_settings import SearchSettings
 from promptcli.serving.settings import ServeSettings
-from promptcli.settings import BARE, PAPER, config_file, read_settings, settings_typed, value_typed
+from promptcli.settings import BARE, PAPER, config_file, read_settings, typed_settings, typed_value
 from promptcli.training.methods import METHODS
 from tests.embed_running import refused
 
@@ -58,9 +58,9 @@ def test_a_bad_file_is_refused(tmp_path, text, message):
 
 def test_settings_are_shown_as_they_are_typed():
     values = [1.0, 2.5, 1e-5, 30, True, "1.0"]
-    assert [value_typed(value) for value in values] == ["1", "2.5", "1e-05", "30", "true", "1.0"]
+    assert [typed_value(value) for value in values] == ["1", "2.5", "1e-05", "30", "true", "1.0"]
     changes = {"epochs": 2.0, "keep_head": False}
-    assert settings_typed(changes) == ["epochs 2", "keep-head false"]
+    assert typed_settings(changes) == ["epochs 2", "keep-head false"]
 
 
 def test_config_shows_sets_and_unsets(run, home, monkeypatch):

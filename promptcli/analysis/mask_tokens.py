@@ -14,7 +14,7 @@ from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.encoding import encode_together
 from promptcli.errors import UsageError, unknown
 from promptcli.recipe import Recipe
-from promptcli.values import changed
+from promptcli.values import with_fields
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def predict_mask_tokens(
     plain = make_encoder(
         recipe.replace(pooling="last/mask", transforms=(), denoise="none"), backbone, {}
     )
-    at_hidden = changed(denoising, place="hidden")
+    at_hidden = with_fields(denoising, place="hidden")
     denoised = make_encoder(plain.recipe.replace(denoise=str(at_hidden)), backbone, {})
     of_plain, of_denoised = encode_together([plain, denoised], sentences)  # one pass serves both
     state = torch.from_numpy(of_plain.vectors).to(backbone.device)

@@ -11,7 +11,7 @@ from typing import Any
 from promptcli.cli.grids import Grid
 from promptcli.cli.pictures import COLOURS, MARKERS, drawing, figure_title
 from promptcli.errors import UsageError
-from promptcli.settings import settings_typed
+from promptcli.settings import typed_settings
 
 #: Most curves of one picture, each with its own colour and mark.
 _MOST = len(COLOURS)
@@ -54,7 +54,7 @@ def curves_of(records: Sequence[Mapping[str, Any]]) -> list[Curve]:
     for record in records:
         changes = dict(record["changes"])
         changes.pop("seed", None)
-        name = ", ".join(settings_typed(changes))
+        name = ", ".join(typed_settings(changes))
         runs_of.setdefault(name, []).append(record["curve"])
     return [Curve(name, runs) for name, runs in runs_of.items()]
 

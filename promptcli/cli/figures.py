@@ -9,7 +9,7 @@ from promptcli.analysis.sentence import attention, impact
 from promptcli.analysis.token_bias import token_bias
 from promptcli.cli import pictures
 from promptcli.encoder.encoder import make_encoder
-from promptcli.errors import NotFoundError, lacking
+from promptcli.errors import NotFoundError, missing_libraries
 from promptcli.recipe import RECIPES
 from promptcli.reproducing.contexts import Draw, MeasurementContext
 from promptcli.reproducing.measures import COLUMNS
@@ -29,7 +29,7 @@ _COMPARED = (
 
 def painter(folder: Path, plot: Path | None = None) -> Draw | None:
     """Return what draws a figure into a folder, and into ``plot``; None without matplotlib."""
-    if lacking("matplotlib"):
+    if missing_libraries("matplotlib"):
         return None
 
     def draw(what: str, context: MeasurementContext) -> str:
@@ -90,7 +90,7 @@ def draw_numbers(folder: Path, document: Mapping[str, Any]) -> Path | None:
 
     None if the document is of a table, holds no number, or matplotlib is not installed.
     """
-    if "/figure-" not in document["table"] or lacking("matplotlib"):
+    if "/figure-" not in document["table"] or missing_libraries("matplotlib"):
         return None
     path = folder / f"{file_stem(document)}.png"
     return path if draw_table(path, document) else None

@@ -108,7 +108,7 @@ class JobOptions:
             values[item.name] = reader(value) if callable(reader) else value
         return values
 
-    def written(self, job: Job[Any]) -> dict[str, Any]:
+    def typed_values(self, job: Job[Any]) -> dict[str, Any]:
         """Return the values of a job by the names of their options, without dashes."""
         named = {}
         for item in self._offered_fields():

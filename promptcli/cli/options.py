@@ -14,7 +14,7 @@ import typer
 
 from promptcli.errors import UsageError, unknown
 from promptcli.recipe import Choice, Recipe
-from promptcli.settings import PAPER, expand_user, read_settings, setting, value_typed
+from promptcli.settings import PAPER, expand_user, read_settings, setting, typed_value
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 #: A model as an argument, for ``with_argument``.
@@ -143,7 +143,7 @@ def set_help(settings: Any, heading: str, *, leave_out: Sequence[str] = ()) -> S
     rows = []
     for item in dataclasses.fields(settings):
         if "help" in item.metadata and item.name not in leave_out:
-            value = value_typed(getattr(settings, item.name))
+            value = typed_value(getattr(settings, item.name))
             rows.append((f"{written_name(item.name)}={value}", item.metadata["help"]))
     return heading, rows
 

@@ -11,7 +11,7 @@ import typer
 
 from promptcli.cli.options import kinds_of, written_name
 from promptcli.errors import NotFoundError, UsageError, unknown
-from promptcli.settings import value_typed
+from promptcli.settings import typed_value
 from promptcli.storage.typed_documents import parse_toml
 
 #: Options that say what is done now, not what is trained.
@@ -40,7 +40,7 @@ def reads_run_file(settings: type) -> Callable[[typer.Context, Path | None], Pat
             if name in options:
                 defaults[options[name].name] = _as_option(value, name, given, options[name])
             elif name in others:
-                pairs.append(f"{name}={value_typed(given)}")
+                pairs.append(f"{name}={typed_value(given)}")
             else:
                 raise unknown(f"key of {value}", name, dict.fromkeys([*options, *others]))
         ctx.default_map = defaults
@@ -85,7 +85,7 @@ def _as_option(path: Path, name: str, given: Any, option: Any) -> bool | str | l
     """Return a value of a file as the option takes it, which checks it as if it were typed."""
     if option.is_flag != isinstance(given, bool):
         takes = "true or false" if option.is_flag else "a value"
-        raise UsageError(f"--config {path}: {name} takes {takes}, not {value_typed(given)}")
+        raise UsageError(f"--config {path}: {name} takes {takes}, not {typed_value(given)}")
     if isinstance(given, bool):
         return given
     if isinstance(given, dict) or (isinstance(given, list) and not option.multiple):

@@ -8,7 +8,7 @@ from promptcli.cli.grids import Grid, best_cells
 from promptcli.cli.result_files import Part, Report
 from promptcli.evaluation.over_seeds import SeedComparison, SeedGroup, SeedTable
 from promptcli.extensions import Extension
-from promptcli.settings import settings_typed
+from promptcli.settings import typed_settings
 from promptcli.training.methods.training_settings import ContrastiveSettings
 
 _VERSIONS = ("promptcli", "torch", "transformers")  #: those that a table names
@@ -68,7 +68,7 @@ def _trace(group: SeedGroup) -> str:
         f"data {_with_hash(trained, 'data')}",
         f"chosen on {_with_hash(trained, 'development')}",
         f"seeds {' '.join(map(str, group.seeds))}",
-        ", ".join([*settings_typed(settings), "all others as promptcli has them"]),
+        ", ".join([*typed_settings(settings), "all others as promptcli has them"]),
         ", ".join(dict.fromkeys(code)),
     ]
     return f"{group.name}: {'; '.join(parts)}"

@@ -67,7 +67,7 @@ def table_names(labels: Collection[Label]) -> dict[Label, str]:
 def _pooling_in(recipe: str) -> str:
     """Return the pooling of a recipe that is named by its fields, see ``recipe_name``."""
     given = re.search(r"(?:^| )pooling=(\S+)", recipe)
-    return given[1] if given else Recipe().explicit().pooling
+    return given[1] if given else Recipe().resolve().pooling
 
 
 def evaluation_parts(

@@ -80,7 +80,8 @@ class PartJob:
         ):
             batches = read_range(self.inputs, start, stop, str(self.folder))
             report = embed_stream(
-                encoder.fresh(),  # for the same bits, whatever this process has encoded before
+                # for the same bits, whatever this process has encoded before
+                encoder.without_cache(),
                 batches,
                 sink,
                 self.manifest.settings,
@@ -90,7 +91,7 @@ class PartJob:
             sink.about = about_part(self.manifest, report)
         return stop - start
 
-    def reachable(self) -> "PartJob":
+    def with_absolute_paths(self) -> "PartJob":
         """Return the job for processes with another current folder: with absolute paths."""
         inputs = list[InputFile]()
         for file in self.inputs:

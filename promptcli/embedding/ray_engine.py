@@ -104,7 +104,7 @@ def _make_all(job: PartJob, shards: Sequence[int], advance: Advance, workers: in
     gpus = 0
     if job.device != "cpu" and ray.cluster_resources().get("GPU"):
         gpus = 1
-    job = dataclasses.replace(job.reachable(), device="cuda" if gpus else "cpu")
+    job = dataclasses.replace(job.with_absolute_paths(), device="cuda" if gpus else "cpu")
     # max_calls: else the process of a task with a GPU ends after it, and the next opens the
     # encoder again
     options = ray.remote(num_cpus=1, num_gpus=gpus, max_calls=0)

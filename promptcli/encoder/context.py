@@ -46,7 +46,7 @@ class BuildContext(Generic[PartSpec]):
                 f" {keyword('model')} prompt"
             )
 
-    def no_argument(self, owner: str) -> None:
+    def refuse_argument(self, owner: str) -> None:
         if self.argument is not None:
             raise UsageError(f"{owner} no argument, but {self.argument!r} was given")
 
@@ -55,7 +55,7 @@ class BuildContext(Generic[PartSpec]):
         count = CountSpec.parse(name, self.argument).count
         return default if count is None else count
 
-    def fitted(
+    def fitted_tensor(
         self,
         name: str,
         owner: str,
@@ -81,7 +81,9 @@ class BuildContext(Generic[PartSpec]):
             )
         return tensor
 
-    def learned(self, prefix: str, owner: str, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def learned_tensors(
+        self, prefix: str, owner: str, wanted: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
         """Return the tensors whose names begin with ``prefix``, without it.
 
         They must match ``wanted`` in float32.

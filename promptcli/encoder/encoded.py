@@ -14,7 +14,7 @@ Progress = Callable[[int], None]
 Vectors: TypeAlias = "np.ndarray | Tensor | Sequence[float] | Sequence[Sequence[float]]"
 
 
-def silent(done: int) -> None:
+def no_progress(done: int) -> None:
     """Ignore progress."""
 
 
@@ -48,7 +48,7 @@ class Encoded:
         return cls(np.empty((0, width), np.float32), np.empty(0, bool), np.empty(0, np.int64))
 
     @classmethod
-    def joined(cls, parts: Sequence["Encoded"]) -> "Encoded":
+    def join(cls, parts: Sequence["Encoded"]) -> "Encoded":
         """Return the sentences of all parts, one part after the other."""
         return cls(
             np.concatenate([part.vectors for part in parts]),

@@ -26,7 +26,7 @@ from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.given import check_texts
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.denoising import Biases, bias_batch
-from promptcli.encoder.encoded import Encoded, Progress, silent
+from promptcli.encoder.encoded import Encoded, Progress, no_progress
 from promptcli.encoder.encoding import encode_together, encode_windows
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights
@@ -87,7 +87,7 @@ class TorchEncoder(Encoder):
             prompt=prompt,
             pooling=self.pooling.spec,
             transforms=tuple(transform.spec for transform in self.transforms),
-        ).explicit()
+        ).resolve()
         #: Names and functions that are applied in order to the pooled vector. With ``denoise``
         #: NAME, h_hat is subtracted after the stage of that name; "hidden", which changes nothing,
         #: names the place before all transforms.
@@ -180,7 +180,7 @@ class TorchEncoder(Encoder):
         return functools.partial(type(self), leading=self.leading), parts, {"name": self.name}
 
     def encode_report(
-        self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
+        self, sentences: Sequence[str], *, progress: Progress = no_progress, most: int | None = None
     ) -> Encoded:
         return encode_together([self], check_texts(sentences), progress=progress, most=most)[0]
 
@@ -188,7 +188,7 @@ class TorchEncoder(Encoder):
         self,
         windows: Iterable[Sequence[str]],
         *,
-        progress: Progress = silent,
+        progress: Progress = no_progress,
         most: int | None = None,
     ) -> Iterator[Encoded]:
         encoded = encode_windows([self], windows, progress=progress, most=most)
@@ -287,7 +287,7 @@ class PromptEncoder(TorchEncoder):
             self.template, self.backbone, self.prompt, self.pooling, self.stages, self.denoising
         )
 
-    def fresh(self) -> "PromptEncoder":
+    def without_cache(self) -> "PromptEncoder":
         encoder = copy.copy(self)
         encoder.biases = self.biases.empty_copy()
         return encoder
@@ -477,9 +477,9 @@ class MeanEncoder(TorchEncoder):
         tokens = np.sum([part.tokens for part in encoded], axis=0)
         return Encoded(vectors.float().cpu().numpy(), truncated, tokens)
 
-    def fresh(self) -> "MeanEncoder":
+    def without_cache(self) -> "MeanEncoder":
         encoder = copy.copy(self)
-        encoder._parts = [part.fresh() for part in self._parts]
+        encoder._parts = [part.without_cache() for part in self._parts]
         return encoder
 
     def with_leading_text(self, text: str) -> TorchEncoder:

@@ -28,7 +28,7 @@ from promptcli.encoder.batching import (
     token_budget,
 )
 from promptcli.encoder.denoising import Biases
-from promptcli.encoder.encoded import Encoded, Progress, ProgressShare, distinct_texts, silent
+from promptcli.encoder.encoded import Encoded, Progress, ProgressShare, distinct_texts, no_progress
 from promptcli.encoder.pooling import Pooling
 from promptcli.encoder.prefetching import prefetch
 from promptcli.encoder.streams import (
@@ -117,7 +117,7 @@ class Encoding:
         self._groups = [_Group(members, most) for members in by_input.values()]
 
     def windows(
-        self, windows: Iterable[Sequence[str]], progress: Progress = silent
+        self, windows: Iterable[Sequence[str]], progress: Progress = no_progress
     ) -> Iterator[list[Encoded]]:
         """Yield each encoder's vectors of one window after the other.
 
@@ -151,7 +151,7 @@ def encode_windows(
     encoders: Sequence[Encodes],
     windows: Iterable[Sequence[str]],
     *,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     most: int | None = None,
 ) -> Iterator[list[Encoded]]:
     """Yield each encoder's vectors of one window after the other; see ``Encoding``."""
@@ -162,7 +162,7 @@ def encode_together(
     encoders: Sequence[Encodes],
     sentences: Sequence[str],
     *,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     most: int | None = None,
 ) -> list[Encoded]:
     """Return each encoder's vectors of n sentences, each distinct sentence encoded once.
@@ -180,7 +180,7 @@ def encode_together(
     by_window = list(encode_windows(encoders, windows, progress=share, most=most))
     results = []
     for number in range(len(encoders)):
-        whole = Encoded.joined([encoded[number] for encoded in by_window])
+        whole = Encoded.join([encoded[number] for encoded in by_window])
         results.append(whole.take(places))
     return results
 

@@ -17,7 +17,7 @@ from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.given import check_arguments, check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.compat import ScikitLearnMethods, SentenceTransformerMethods
-from promptcli.encoder.encoded import Encoded, Progress, silent
+from promptcli.encoder.encoded import Encoded, Progress, no_progress
 from promptcli.encoder.template import Template, lower, text_rule
 from promptcli.errors import UsageError, unknown
 from promptcli.extensions import Extension
@@ -118,7 +118,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
 
     @abc.abstractmethod
     def encode_report(
-        self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
+        self, sentences: Sequence[str], *, progress: Progress = no_progress, most: int | None = None
     ) -> Encoded:
         """Return the vectors of n sentences and which of them were cut.
 
@@ -130,7 +130,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         self,
         windows: Iterable[Sequence[str]],
         *,
-        progress: Progress = silent,
+        progress: Progress = no_progress,
         most: int | None = None,
     ) -> Iterator[Encoded]:
         """Yield ``encode_report`` of each window of sentences.
@@ -138,7 +138,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         The next window is read while one is computed.
         """
 
-    def fresh(self) -> "Encoder":
+    def without_cache(self) -> "Encoder":
         """Return the encoder without what it keeps between calls, the biases of denoising.
 
         Those were computed in batches of earlier calls, which may change their last bits.
@@ -207,7 +207,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
         device: "str | torch.device | None" = None,
-        progress: Progress = silent,
+        progress: Progress = no_progress,
         **others: None,
     ) -> "np.ndarray | Tensor":
         """Return the vectors of n sentences, (n, d) float32, or of a single one, (d,).

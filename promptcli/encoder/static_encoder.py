@@ -13,7 +13,7 @@ from promptcli.backbones.word_tables import TUNED_ROWS, WordTable, open_table
 from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.averaging import average_rows
-from promptcli.encoder.encoded import Encoded, Progress, distinct_texts, silent
+from promptcli.encoder.encoded import Encoded, Progress, distinct_texts, no_progress
 from promptcli.encoder.prefetching import prefetch
 from promptcli.encoder.sentence_encoder import Encoder, longest_input
 from promptcli.encoder.template import Inputs, Template, text_rule
@@ -107,8 +107,8 @@ def check_words_only(recipe: Recipe, *, table: bool = False) -> None:
     )
     if table:
         allowed = allowed.replace(prompt=recipe.prompt, period=recipe.period)
-    fields = recipe.explicit().to_dict()
-    possible = allowed.explicit().to_dict()
+    fields = recipe.resolve().to_dict()
+    possible = allowed.resolve().to_dict()
     if fields != possible:
         shown = ", ".join(
             f"{key} {value!r}" for key, value in fields.items() if value != possible.get(key)
@@ -142,7 +142,7 @@ class StaticEncoder(Encoder):
         self.max_length = longest_input(recipe.max_length, table.max_tokens, backbone)
         self.template.check_room(self.max_length)
         text_rule(recipe.text_rule)
-        self.recipe = recipe.explicit()
+        self.recipe = recipe.resolve()
         self._table = table
         self._tensors = tensors
         self._numbers = numbers
@@ -218,17 +218,17 @@ class StaticEncoder(Encoder):
         return encoder
 
     def encode_report(
-        self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
+        self, sentences: Sequence[str], *, progress: Progress = no_progress, most: int | None = None
     ) -> Encoded:
         texts = check_texts(sentences)
         windows = [texts[start : start + _WINDOW] for start in range(0, len(texts), _WINDOW)]
-        return Encoded.joined(list(self.encode_windows(windows or [[]], progress=progress)))
+        return Encoded.join(list(self.encode_windows(windows or [[]], progress=progress)))
 
     def encode_windows(
         self,
         windows: Iterable[Sequence[str]],
         *,
-        progress: Progress = silent,
+        progress: Progress = no_progress,
         most: int | None = None,
     ) -> Iterator[Encoded]:
         for window, (places, inputs) in prefetch(self._read, windows):

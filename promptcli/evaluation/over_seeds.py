@@ -19,7 +19,7 @@ from promptcli.evaluation.statistics import holm
 from promptcli.extensions import Extension
 from promptcli.models.entries import Entry
 from promptcli.models.registry import Registry
-from promptcli.settings import settings_typed
+from promptcli.settings import typed_settings
 
 PAIRED = "paired t"
 WELCH = "Welch"
@@ -250,7 +250,7 @@ def _runs_of(card: Entry) -> list[tuple[str, Run, dict[str, Any]]]:
         of_run = {**facts, **record}
         trained = _training_record(of_run, backbone)
         run = Run(card.name, record["seed"], scores, development, hashes, trained)
-        rows.append((", ".join(settings_typed(changes)), run, _settings(of_run)))
+        rows.append((", ".join(typed_settings(changes)), run, _settings(of_run)))
     return rows
 
 

@@ -239,11 +239,11 @@ def recipe_name(recipe: Recipe) -> str:
 
     Of an unnamed one its fields that differ from the defaults.
     """
-    recipe = recipe.explicit()
+    recipe = recipe.resolve()
     for name, named in RECIPES.items():
-        if named.replace(backbone=recipe.backbone).explicit() == recipe:
+        if named.replace(backbone=recipe.backbone).resolve() == recipe:
             return name
-    default = Recipe(backbone=recipe.backbone, prompt=recipe.prompt).explicit().to_dict()
+    default = Recipe(backbone=recipe.backbone, prompt=recipe.prompt).resolve().to_dict()
     changed = {key: value for key, value in recipe.to_dict().items() if value != default.get(key)}
     if recipe.prompt != SLOT:
         changed = {"prompt": recipe.prompt, **changed}

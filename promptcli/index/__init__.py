@@ -207,7 +207,7 @@ class AddToIndexJob(Job["IndexManifest"]):
                 " to `embed`"
             )
         if files.are_vectors:
-            rows, _ = files.stored(origin)
+            rows, _ = files.open_stored(origin)
             if repeats is not None:
                 repeats.check_blocks(rows)
         else:
@@ -215,7 +215,7 @@ class AddToIndexJob(Job["IndexManifest"]):
                 rows, _, _ = files.with_bad(bad).encode(
                     lambda: inputs.encoder_of(origin, self.model),
                     plain=origin.prompt is None,
-                    check=iter if repeats is None else repeats.checked,
+                    check=iter if repeats is None else repeats.check,
                 )
         if self.replace and not any(
             isinstance(name, str) for block in rows.blocks() for name in block.ids

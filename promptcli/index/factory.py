@@ -253,23 +253,17 @@ def explain(error: Exception) -> str:
 
 
 def _nested_indexes(index: Any) -> list[Any]:
-    """Return views of an index and of the indexes inside it.
+    """Return an index and the indexes inside it, each by its own class.
 
     They live only while ``index`` does.
     """
     index = faiss.downcast_index(index)
-    inner = (
-        getattr(index, name, None) for name in ("index", "base_index", "refine_index", "storage")
-    )
-    return [
-        index,
-        *(
-            view
-            for each in inner
-            if isinstance(each, faiss.Index)
-            for view in _nested_indexes(each)
-        ),
-    ]
+    found = [index]
+    for name in ("index", "base_index", "refine_index", "storage"):
+        inner = getattr(index, name, None)
+        if isinstance(inner, faiss.Index):
+            found.extend(_nested_indexes(inner))
+    return found
 
 
 # Recall, and the effort that reaches it. The queries are rows of the index, and their own row does

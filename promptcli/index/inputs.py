@@ -155,7 +155,7 @@ class RowFiles:
         else:
             yield from Splitter(documents).batches(batches) if self.split else batches
 
-    def stored(self, origin: Origin | None = None) -> tuple[Rows, Origin | None]:
+    def open_stored(self, origin: Origin | None = None) -> tuple[Rows, Origin | None]:
         """Return the rows of vectors and their encoder, None if unknown; with ``origin`` it must be
         that.
         """
@@ -260,7 +260,7 @@ def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin, Readin
     opener = functools.partial(encoders.open_encoder, model, dtype="auto")
     if not files.are_vectors:
         return files.encode(opener, model)
-    rows, origin = files.stored()
+    rows, origin = files.open_stored()
     if is_named(model):
         encoder = opener()
         documents = encoder.in_role("document", report=origin is None)

@@ -37,7 +37,7 @@ class LinkedPairs:
         )
 
     @classmethod
-    def joined(cls, parts: "Sequence[LinkedPairs]") -> "LinkedPairs":
+    def join(cls, parts: "Sequence[LinkedPairs]") -> "LinkedPairs":
         """Return the pairs of all parts, those of the same clusters as one."""
         first = np.concatenate([np.empty(0, np.int64), *(part.first for part in parts)])
         second = np.concatenate([np.empty(0, np.int64), *(part.second for part in parts)])
@@ -82,7 +82,7 @@ def complete_links(pairs: LinkedPairs, sizes: Numbers) -> Numbers:
         sizes[kept] += sizes[gone]
         label = target[label]
         moved = _rename(pairs, target)
-        pairs = _complete_pairs(LinkedPairs.joined([moved]), sizes)
+        pairs = _complete_pairs(LinkedPairs.join([moved]), sizes)
     return label
 
 

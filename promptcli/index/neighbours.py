@@ -137,7 +137,7 @@ class _Comparison:
                 cosines = np.minimum.reduceat(cosines, right_starts, axis=1)
             first = label[left[left_starts]]
             second = label[right[right_starts]]
-            near = kept.chosen(cosines, first, second, cosines >= self._least)
+            near = kept.may_keep(cosines, first, second, cosines >= self._least)
             one, other = np.nonzero(near)
             sizes = np.diff(left_starts, append=len(left))[one]
             sizes = sizes * np.diff(right_starts, append=len(right))[other]
@@ -222,7 +222,7 @@ class _Kept:
         self._bars = np.zeros(clusters, np.float32)
         self._is_cut = np.zeros(clusters, bool)
 
-    def chosen(self, cosines: Floats, first: Numbers, second: Numbers, near: Mask) -> Mask:
+    def may_keep(self, cosines: Floats, first: Numbers, second: Numbers, near: Mask) -> Mask:
         """Return which near pairs of two blocks of clusters can be among those to keep."""
         near &= first[:, None] < second
         if self._is_cut.any():
@@ -248,10 +248,10 @@ class _Kept:
 
     def finish(self) -> tuple[LinkedPairs, Mask]:
         """Return the pairs, and which clusters had more."""
-        return LinkedPairs.joined(self._parts), self._is_cut
+        return LinkedPairs.join(self._parts), self._is_cut
 
     def _cut(self) -> None:
-        pairs, bars = keep_nearest(LinkedPairs.joined(self._parts), self._count, len(self._bars))
+        pairs, bars = keep_nearest(LinkedPairs.join(self._parts), self._count, len(self._bars))
         self._parts = [pairs]
         self._held = len(pairs)
         self._bars = np.maximum(self._bars, bars)

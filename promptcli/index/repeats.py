@@ -33,7 +33,7 @@ class Repeats:
         self._rows = self._found = 0
         self._example = ""
 
-    def checked(self, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+    def check(self, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
         """Yield batches of sentences.
 
         Once one repeats a text, the others are only counted, and all are refused.

@@ -225,7 +225,7 @@ def allowed_rows(stored: StoredIndex, where: str | None) -> Mask | None:
     if where is None:
         return None
     condition = Condition(where)
-    allowed = stored.index.allowed(condition)
+    allowed = stored.index.allowed_rows(condition)
     asked = [name for name in stored.odd if name in condition.asked]
     if asked:
         for line in odd_columns(stored.index.live_labels, asked).values():

@@ -150,18 +150,18 @@ class SyncIndexJob(Job[Synced]):
                 manifest = writer.finish(
                     StoredIndex(index, origin, utc_now(), synced=True, reading=work.reading)
                 )
-            return work.synced(manifest)
+            return work.result(manifest)
         reads_alike = (manifest.reading or Reading(LINES)) == work.reading
         same = reads_alike and (manifest.split, manifest.lexical) == (work.split, work.lexical)
         if same and work.before.keys() == work.rows.keys():
             note(f"{counted(len(work.rows), 'row')}, unchanged")
-            return work.synced(manifest)
+            return work.result(manifest)
         with stored.change(folder, memory=room, begun=manifest) as held:
             held.index.split = work.split
             held.index.lexical = work.lexical
             held.reading = work.reading
             _apply(held, work.rows, folder, work.encoder)
-        return work.synced(stored.read_manifest(folder))
+        return work.result(stored.read_manifest(folder))
 
 
 sync_index = function_of(SyncIndexJob, "sync_index")
@@ -295,7 +295,7 @@ class _Difference:
         if line := self._found.note(verbose=verbose):
             note(line)
 
-    def synced(self, manifest: IndexManifest) -> Synced:
+    def result(self, manifest: IndexManifest) -> Synced:
         """Return the index as it is now, and what has changed."""
         names = dict[str, str]()
         for name, *_ in self.rows:

@@ -359,12 +359,12 @@ class VectorIndex:
             among: What ``allowed`` returned for it, if it is known.
         """
         if among is None:
-            allowed = self.allowed(where)
+            allowed = self.allowed_rows(where)
         else:
             allowed = among
-        return [list(self.hits(*answer)) for answer in self.ranked(queries, k, words, allowed)]
+        return [list(self.hits(*answer)) for answer in self.search_rows(queries, k, words, allowed)]
 
-    def ranked(
+    def search_rows(
         self,
         queries: Floats | None,
         k: int,
@@ -685,7 +685,7 @@ class VectorIndex:
         masked[rows] = True
         self._set_masked(masked)
 
-    def allowed(
+    def allowed_rows(
         self, where: str | Condition | None, before_each: Callable[[], None] = Condition.go_on
     ) -> Mask | None:
         """Return which rows may be answers, see ``search``; None: all that are not deleted.

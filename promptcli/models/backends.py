@@ -23,7 +23,7 @@ from promptcli.errors import (
     CheckFailedError,
     UsageError,
     install_command,
-    lacking,
+    missing_libraries,
     require,
     unknown,
 )
@@ -95,7 +95,9 @@ def build_on(
         backend = "torch"
         why = "graphs run on CPUs, not on a GPU"
         if choose_device(device) == "cpu":
-            installed = [name for name, row in BACKENDS.items() if not lacking(*row.libraries)]
+            installed = [
+                name for name, row in BACKENDS.items() if not missing_libraries(*row.libraries)
+            ]
             backend, why = choose(installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows)
         note(f"backend {backend}: {why}")
     if backend == "torch":

@@ -17,7 +17,7 @@ from promptcli.extensions import Extension
 from promptcli.models.citations import bibtex
 from promptcli.models.entries import CARD, Entry, with_backbone
 from promptcli.recipe import Recipe
-from promptcli.settings import value_typed
+from promptcli.settings import typed_value
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,8 @@ def _settings_table(facts: Mapping[str, Any]) -> list[str]:
     for name, value in facts.get("settings", {}).items():
         paper = ""
         if name in papers:
-            paper = _cell(value_typed(papers[name]))
-        cells = (name.replace("_", "-"), _cell(value_typed(value)), sources.get(name, ""), paper)
+            paper = _cell(typed_value(papers[name]))
+        cells = (name.replace("_", "-"), _cell(typed_value(value)), sources.get(name, ""), paper)
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

@@ -21,7 +21,7 @@ from promptcli.backbones.checking import TABLE_ROWS, opening
 from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
-from promptcli.errors import UsageError, install_command, lacking, look_up
+from promptcli.errors import UsageError, install_command, look_up, missing_libraries
 from promptcli.models import sentence_transformers_format
 from promptcli.models.card import is_hub_id, publishable, write_card
 from promptcli.models.entries import (
@@ -73,7 +73,7 @@ def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Pa
         f" {loaded}.encode(sentences)"
     )
     write_card(folder, entry, encoder.recipe, use=use, library=library)
-    if lacking("sentence_transformers"):
+    if missing_libraries("sentence_transformers"):
         missing = (
             "vectors were not compared: sentence-transformers is not installed"
             f" ({install_command('st')})"
@@ -133,7 +133,7 @@ def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Expor
         *table.notes,
         "in model2vec words that the vocabulary does not know are left out, and no sentence is cut",
     )
-    if lacking("model2vec"):
+    if missing_libraries("model2vec"):
         return Exported(
             load, notes=(*notes, "vectors were not compared: model2vec is not installed")
         )

@@ -17,7 +17,7 @@ from promptcli.backbones.locating import cached_id, hub_remedy, locate
 from promptcli.backbones.names import words_only
 from promptcli.data.given import check_arguments, check_texts
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoded import Progress, silent
+from promptcli.encoder.encoded import Progress, no_progress
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
@@ -201,7 +201,7 @@ def truncate_dim(entry: Entry, dim: int) -> Entry:
     """Return an entry whose vectors are cut to the first ``dim`` dimensions, and note what that
     costs.
     """
-    recipe = entry.recipe.truncated(dim)
+    recipe = entry.recipe.truncate(dim)
     facts = entry.provenance.get("trained", {})
     if (value := facts.get("by_dim", {}).get(str(dim))) is not None:
         if entry.scores:
@@ -281,7 +281,7 @@ def with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
     else:
         fields = changes
     recipe = entry.recipe.replace(**fields)
-    if recipe.explicit() == entry.recipe.explicit():
+    if recipe.resolve() == entry.recipe.resolve():
         return entry
     differing = [
         field for field in vars(recipe) if getattr(recipe, field) != getattr(entry.recipe, field)
@@ -579,7 +579,7 @@ def cosines_of_pairs(
     encoder: Encoder,
     first: Sequence[str],
     second: Sequence[str],
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> NDArray[np.float32]:
     """Return the cosines (n,) of n sentences with n others.
 

@@ -45,9 +45,7 @@ class PretrainingRun:
         device = choose_device(device)
         work = RunFolder(self.output / "work", "plan.json")
         self._check_output(work, resume)
-        with work.claimed(
-            f"the pre-training of {self.output}", f"give another {keyword('output')}"
-        ):
+        with work.claim(f"the pre-training of {self.output}", f"give another {keyword('output')}"):
             return self._run(work, device, command=command, resume=resume)
 
     def _run(

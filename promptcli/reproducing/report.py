@@ -13,7 +13,7 @@ from promptcli.reproducing.documents import grouped
 from promptcli.reproducing.measures import COLUMNS, EXTREMES
 from promptcli.reproducing.published import PublishedTable, published_tables
 from promptcli.reproducing.systems import SYSTEMS
-from promptcli.settings import value_typed
+from promptcli.settings import typed_value
 from promptcli.storage.files import write_text
 
 
@@ -370,7 +370,7 @@ def _difference(differs: Mapping[str, Sequence[Any]] | None) -> str:
         return "trained with the paper's settings"
     told = []
     for name, (ours, theirs) in differs.items():
-        told.append(f"{name.replace('_', ' ')} {value_typed(ours)} ({value_typed(theirs)})")
+        told.append(f"{name.replace('_', ' ')} {typed_value(ours)} ({typed_value(theirs)})")
     return f"differs from the paper: {', '.join(told)}"
 
 

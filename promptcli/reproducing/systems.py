@@ -208,7 +208,7 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
     if then is None:
         return MeasuredSystem(row, identity, recipe, make, slow=True, transfer=transfer)
 
-    fitted = RECIPES[then].replace(backbone=backbone.name).explicit()
+    fitted = RECIPES[then].replace(backbone=backbone.name).resolve()
     sentences: list[str] = []
     for column in examples.columns[:2]:
         sentences += column
@@ -440,7 +440,7 @@ def _missing_head(row: PublishedRow, context: MeasurementContext) -> str | None:
 
 
 def _on_backbone(recipe: Recipe, context: MeasurementContext) -> Recipe:
-    return recipe.replace(backbone=context.backbone.name).explicit()
+    return recipe.replace(backbone=context.backbone.name).resolve()
 
 
 def _named_recipe(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:

@@ -333,14 +333,16 @@ def rank_layers(encoder: TorchEncoder, task: STSTask, weights: Sequence[str]) ->
             .tolist()
         )
         best = rank(
-            prompt.changed(layer, prompt.factor)
+            prompt.with_subtraction(layer, prompt.factor)
             for layer in dict.fromkeys(half)
             if layer != prompt.layer
         )
         assert isinstance(best.prompt, Contrastive)
         layer = best.prompt.layer
         best = rank(
-            prompt.changed(layer, factor) for factor in _FACTORS_TRIED if factor != prompt.factor
+            prompt.with_subtraction(layer, factor)
+            for factor in _FACTORS_TRIED
+            if factor != prompt.factor
         )
     before = scored[0][1].value
     rows = [

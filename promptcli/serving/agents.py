@@ -127,7 +127,7 @@ class Tools:
         def found(go_on: Callable[[], None]) -> list[FoundRow]:
             texts = _given(query)
             searched = self._newest(index)
-            allowed = searched.vectors.allowed(where, go_on)
+            allowed = searched.vectors.allowed_rows(where, go_on)
             vectors = searched.queries.encode(texts)
             go_on()
             words = texts if hybrid else None

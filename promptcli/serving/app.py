@@ -239,7 +239,7 @@ class _Asked:
         ``room`` bytes.
         """
         if self.allowed is None:
-            self.allowed = self.index.allowed(self.body.where, go_on)
+            self.allowed = self.index.allowed_rows(self.body.where, go_on)
         some = slice(start, start + _QUERIES)
         queries = self.queries[some]
         vectors = None
@@ -248,7 +248,7 @@ class _Asked:
         words = queries if self.body.hybrid or self.body.lexical else None
         results = []
         for query, nearest in zip(
-            queries, self.index.ranked(vectors, self.body.k, words, self.allowed), strict=True
+            queries, self.index.search_rows(vectors, self.body.k, words, self.allowed), strict=True
         ):
             hits = list[msgspec.Raw]()
             for hit in self.index.hits(*nearest):

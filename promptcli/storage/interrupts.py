@@ -11,7 +11,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextlib.contextmanager
-def interrupts_wait() -> Iterator[None]:
+def delay_interrupts() -> Iterator[None]:
     """Let Ctrl-C and SIGTERM come at the end of the block, if Python handles them.
 
     In other threads than the main one nothing changes: no signal interrupts them.

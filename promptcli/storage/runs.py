@@ -62,7 +62,7 @@ class RunFolder:
         )
 
     @contextlib.contextmanager
-    def claimed(self, what: str, remedy: str) -> Iterator[None]:
+    def claim(self, what: str, remedy: str) -> Iterator[None]:
         """Let no other process work on the run while the block runs.
 
         Refuse if one does, by its name. The folder of runs is removed if it is empty at the end, as

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoded import Progress, silent
+from promptcli.encoder.encoded import Progress, no_progress
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf, fit_word_idf
 from promptcli.encoder.transforms import build_transforms
@@ -199,7 +199,7 @@ def _select(
 
 
 def fit_flow(
-    vectors: np.ndarray, *, device: torch.device | str = "cpu", progress: Progress = silent
+    vectors: np.ndarray, *, device: torch.device | str = "cpu", progress: Progress = no_progress
 ) -> dict[str, Tensor]:
     """Return the parameters of a flow trained on vectors (n, d) float32, by name.
 

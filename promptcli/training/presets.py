@@ -11,7 +11,7 @@ from typing import Any
 from promptcli.backbones.pretrained import shape_of
 from promptcli.backbones.published_backbones import PUBLISHED, Shape
 from promptcli.named_templates import last_part
-from promptcli.settings import BARE, value_typed
+from promptcli.settings import BARE, typed_value
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 
@@ -50,7 +50,7 @@ class Difference:
 
     def __str__(self) -> str:
         name = self.setting.replace("_", "-")
-        return f"{name} {value_typed(self.value)} (paper: {value_typed(self.paper)})"
+        return f"{name} {typed_value(self.value)} (paper: {typed_value(self.paper)})"
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class SettingsInForce:
 
 
 def _typed(field: str, value: Any) -> str:
-    return f"{field.replace('_', '-')} {value_typed(value)}"
+    return f"{field.replace('_', '-')} {typed_value(value)}"
 
 
 def _beside_the_paper(method: Method, preset: MethodPreset, named: list[str]) -> str:
@@ -109,7 +109,7 @@ def _beside_the_paper(method: Method, preset: MethodPreset, named: list[str]) ->
         value = getattr(preset.settings, field)
         typed = _typed(field, value)
         if published is not None and getattr(published, field) != value:
-            typed += f", paper {value_typed(getattr(published, field))}"
+            typed += f", paper {typed_value(getattr(published, field))}"
         said.append(typed)
     return "; ".join(said)
 

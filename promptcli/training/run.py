@@ -496,7 +496,7 @@ class TrainingPlan(TrainArguments):
                 folder = stack.enter_context(temporary_folder()) / saved_as
             elif processes.is_main:
                 stack.enter_context(
-                    RunFolder(folder).claimed(
+                    RunFolder(folder).claim(
                         f"the training of {name!r}", f"give another {keyword('name')}"
                     )
                 )
@@ -968,7 +968,7 @@ class TrainingRun:
         if (
             self.start is not None
             and self.start.name == DEFAULT
-            and plain.recipe == entry.recipe.explicit()
+            and plain.recipe == entry.recipe.resolve()
         ):
             return []
         encoder = open_model(entry, device=str(plain.device), dtype="float32")
@@ -1044,7 +1044,7 @@ class TrainingRun:
         by_dim = {}
         for dim in recipe.dims:
             shorter = make_encoder(
-                encoder.recipe.truncated(dim), encoder.backbone, encoder.tensors()
+                encoder.recipe.truncate(dim), encoder.backbone, encoder.tensors()
             )
             by_dim[str(dim)] = spearman_on(shorter, self.development)
         if by_dim:

@@ -16,7 +16,7 @@ from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.models.registry import Registry
 from promptcli.notes import keyword, note
-from promptcli.settings import settings_typed
+from promptcli.settings import typed_settings
 from promptcli.storage.runs import RunFolder
 from promptcli.training.processes import Processes
 from promptcli.training.run import Trained, TrainingPlan
@@ -49,7 +49,7 @@ def run_trials(
         if processes.is_main:
             run = RunFolder(registry.run_folder(name))  # a single run of that name is kept out, too
             stack.enter_context(
-                run.claimed(f"the training of {name!r}", f"give another {keyword('name')}")
+                run.claim(f"the training of {name!r}", f"give another {keyword('name')}")
             )
             if job.force and not job.resume and sweep.begun:
                 _discard(registry, trial_names)
@@ -137,7 +137,7 @@ def _discard(registry: Registry, trial_names: Sequence[str]) -> None:
     """Forget the runs and the models of trials that are begun again."""
     for trial_name in trial_names:
         run = RunFolder(registry.run_folder(trial_name))
-        with run.claimed(f"the training of {trial_name!r}", f"give another {keyword('name')}"):
+        with run.claim(f"the training of {trial_name!r}", f"give another {keyword('name')}"):
             run.discard()
     for trial_name in set(trial_names) & set(registry.names()):
         registry.remove(trial_name)
@@ -159,7 +159,7 @@ def _run_all(
     with if_stopped(left, instead=True):
         for job, changes in zip(jobs, trials, strict=True):
             assert job.name is not None
-            note(f"run {len(runs) + 1} of {len(trials)}: {', '.join(settings_typed(changes))}")
+            note(f"run {len(runs) + 1} of {len(trials)}: {', '.join(typed_settings(changes))}")
             if job.name in finished:
                 runs.append(Trained(registry.load(job.name)))
             else:

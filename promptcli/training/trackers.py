@@ -16,7 +16,7 @@ from accelerate.tracking import (
     WandBTracker,
 )
 
-from promptcli.errors import UsageError, lacking, look_up, one_line
+from promptcli.errors import UsageError, look_up, missing_libraries, one_line
 from promptcli.notes import is_offline, keyword, note, warn
 from promptcli.training.watching import DevScore, Watcher
 
@@ -80,7 +80,7 @@ def check_trackers(names: Sequence[str]) -> None:
     """Refuse trackers that are unknown, not installed, or forbidden by ``offline``."""
     for name in names:
         kind = look_up("tracker", name, TRACKERS)
-        if lacking(kind.package):
+        if missing_libraries(kind.package):
             raise UsageError(
                 f"{keyword('report_to')} {name} needs {kind.package}, not installed here: pip"
                 f" install {kind.package}"

@@ -146,7 +146,7 @@ class TrainableEncoder(nn.Module):
                 pooling=self._pooling,
             ),
             self.backbone,
-            self.learned(),
+            self.learned_tensors(),
         )
         limit = self.settings.max_length * view.template.copies + (
             0 if self.method.counts_specials else view.template.length
@@ -154,7 +154,7 @@ class TrainableEncoder(nn.Module):
         view.max_length = min(limit, view.max_length)
         return view
 
-    def learned(self) -> dict[str, nn.Parameter]:
+    def learned_tensors(self) -> dict[str, nn.Parameter]:
         return {name.replace("/", "."): parameter for name, parameter in self._learned.items()}
 
     def train(self, mode: bool = True) -> "TrainableEncoder":

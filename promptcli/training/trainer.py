@@ -34,7 +34,7 @@ from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
 from promptcli.evaluation.evaluator import spearman_on
 from promptcli.notes import Advance, describe, keyword, note, note_counts, stage
 from promptcli.storage.files import atomic_path
-from promptcli.storage.interrupts import interrupts_wait
+from promptcli.storage.interrupts import delay_interrupts
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
 from promptcli.storage.tensors import check_seal, load_tensors, save_tensors
 from promptcli.training.batches import batch_lengths, batches, steps_of
@@ -103,7 +103,7 @@ class Learner(TrainableEncoder):
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Return the tensors that learn, by their names in the state of a run."""
-        trainable = self.learned()
+        trainable = self.learned_tensors()
         modules = {"projection": self.head, "objective": self.objective}
         if self.mlm_head is not None:
             modules["mlm"] = self.mlm_head
@@ -153,7 +153,7 @@ class Learner(TrainableEncoder):
     def _outside_the_backbone(self) -> dict[str, Tensor]:
         """Return the learned tensors of prompt and pooling, and of the head if it is kept."""
         tensors: dict[str, Tensor] = {
-            name: parameter.detach() for name, parameter in self.learned().items()
+            name: parameter.detach() for name, parameter in self.learned_tensors().items()
         }
         if keeps_head(self.settings):
             for name, parameter in self.head.named_parameters():
@@ -258,7 +258,7 @@ class Trainer:
                 for group in self.optimizer.param_groups:
                     group["lr"] = learning_rate(settings, step, self.steps, group["peak"])
                 loss = self.gradients(step, columns, sides)
-                with interrupts_wait():  # weights and position are of the same step
+                with delay_interrupts():  # weights and position are of the same step
                     norm = self.apply_gradients()
                     figures.add(torch.stack([loss, norm]), step)
                     now = time.perf_counter()
@@ -327,7 +327,7 @@ class Trainer:
         try:
             yield
         except KeyboardInterrupt:
-            with interrupts_wait():
+            with delay_interrupts():
                 if self._position.step > self._resumed_at:
                     figures.read()
                     self._save()

@@ -26,7 +26,7 @@ from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.models.registry import Registry
 from promptcli.notes import keyword, note
-from promptcli.settings import settings_typed
+from promptcli.settings import typed_settings
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training.processes import Processes
 from promptcli.training.ranges import Range, Space
@@ -114,7 +114,7 @@ def search_settings(job: TrainingPlan, space: Space, count: int, name: str) -> S
             " launcher"
         )
     folder = RunFolder(registry.run_folder(f"{name}.sweep"))
-    with RunFolder(registry.run_folder(name)).claimed(
+    with RunFolder(registry.run_folder(name)).claim(
         f"the training of {name!r}", f"give another {keyword('name')}"
     ):
         if job.force and not job.resume and folder.begun:
@@ -249,7 +249,7 @@ def _run_next(
         reported = {}
     changes = {setting: _draw(trial, setting, values) for setting, values in space.items()}
     trial.set_user_attr("changes", changes)
-    note(f"trial {trial.number + 1}: {', '.join(settings_typed(changes))}")
+    note(f"trial {trial.number + 1}: {', '.join(typed_settings(changes))}")
     registry = open_registry()
     run_name = _trial_name(name, trial.number)
     run = RunFolder(registry.run_folder(run_name))

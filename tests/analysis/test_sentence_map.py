@@ -260,7 +260,7 @@ def test_columns_of_what_has_none_are_refused(run, tmp_path):
 
 
 def test_libraries_that_are_missing_are_named(run, table, tmp_path, monkeypatch):
-    monkeypatch.setattr("promptcli.errors.lacking", lambda *names: list(names))
+    monkeypatch.setattr("promptcli.errors.missing_libraries", lambda *names: list(names))
     ran = run("analyze", "map", table, "--plot", tmp_path / "map.html", "-q")
     refused(ran, 2, "needs plotly", "[map]")
     refused(run("analyze", "map", table, "-q", "--set", "method=umap"), 2, "needs sklearn, umap")

@@ -101,7 +101,7 @@ def test_what_was_trained_is_what_is_stored(family, tiny_folder):
     plain = build_encoder(encoder.recipe, backbone=load_backbone(str(tiny_folder(family))))
     assert np.abs(wanted - plain.encode(SENTENCES)).max() > 1e-3
     assert (
-        encoder.recipe == RECIPES["prompteol"].replace(backbone=encoder.recipe.backbone).explicit()
+        encoder.recipe == RECIPES["prompteol"].replace(backbone=encoder.recipe.backbone).resolve()
     )
 
 

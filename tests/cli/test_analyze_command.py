@@ -186,7 +186,7 @@ def test_refusals(arguments, code, message, analyze):
 
 
 def test_a_picture_needs_matplotlib(analyze, monkeypatch):
-    monkeypatch.setattr("promptcli.errors.lacking", lambda *names: list(names))
+    monkeypatch.setattr("promptcli.errors.missing_libraries", lambda *names: list(names))
     refused(analyze("attention", "one", "--plot", "map.png"), 2, "pip install '.[plot]'")
 
 

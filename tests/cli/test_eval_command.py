@@ -304,7 +304,7 @@ def test_compare_in_the_table_of_all_recipes_and_without_the_changes(document, f
     assert comparisons[0]["against"] == {"model": "mine", "recipe": "whitening"}
     fake["opened"].clear()
     document("--task", "STS14", "--model", "prompt", "--set", "period=false", "--compare", "prompt")
-    assert [recipe.explicit().period for recipe in fake["opened"]] == [False, True]
+    assert [recipe.resolve().period for recipe in fake["opened"]] == [False, True]
 
 
 @pytest.mark.parametrize(

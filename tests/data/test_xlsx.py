@@ -191,6 +191,6 @@ def test_a_workbook_that_would_fill_the_memory_is_refused(monkeypatch):
 
 
 def test_without_the_extra_one_line_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("promptcli.errors.lacking", lambda *names: list(names))
+    monkeypatch.setattr("promptcli.errors.missing_libraries", lambda *names: list(names))
     with pytest.raises(UsageError, match=r"\[xlsx\]"), open_rows("t.xlsx") as rows:
         list(rows)

@@ -152,6 +152,6 @@ def test_options_that_do_not_go_together(words, message, run, tmp_path, monkeypa
 def test_without_the_extra(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text("one\ntwo\n")
-    monkeypatch.setattr("promptcli.errors.lacking", lambda *names: list(names))
+    monkeypatch.setattr("promptcli.errors.missing_libraries", lambda *names: list(names))
     ran = run("embed", "a.txt", "-o", "out", "--shards", "2", "--engine", "ray")
     refused(ran, 2, "this needs ray, not installed here: pip install", "[ray]")

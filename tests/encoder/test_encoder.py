@@ -318,7 +318,7 @@ def test_a_fresh_encoder_has_computed_no_bias_yet(bert):
         recipe = Recipe(pooling="last/mask", prompt=prompt, denoise="hidden")
         encoder = make_encoder(recipe, bert, {})
         vectors = encoder.encode(SENTENCES)
-        fresh = encoder.fresh()
+        fresh = encoder.without_cache()
         assert all(not part.biases._by_length for part in fresh.parts)
         assert all(part.biases._by_length for part in encoder.parts)
         assert np.allclose(fresh.encode(SENTENCES), vectors, atol=1e-6)

@@ -240,11 +240,11 @@ def test_a_condition_that_nobody_waits_for_ends_before_its_next_block(monkeypatc
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        index.allowed('year = 2020 or lang like "%e%" or ok = true', stop)
+        index.allowed_rows('year = 2020 or lang like "%e%" or ok = true', stop)
     condition = "year = 2020"
-    in_blocks = index.allowed(condition, lambda: None).tolist()
+    in_blocks = index.allowed_rows(condition, lambda: None).tolist()
     monkeypatch.undo()
-    assert in_blocks == index.allowed(condition).tolist()
+    assert in_blocks == index.allowed_rows(condition).tolist()
 
 
 class Hasty(threading.Thread):
@@ -411,7 +411,7 @@ def of_cells(*rows):
 
 
 def chosen(index, condition):
-    return np.flatnonzero(index.allowed(condition)).tolist()
+    return np.flatnonzero(index.allowed_rows(condition)).tolist()
 
 
 DATES = [
@@ -547,11 +547,11 @@ def test_a_search_names_the_cell_for_which_its_column_is_compared_as_texts(tmp_p
 def test_numbers_beside_a_word_are_compared_as_the_message_says(tmp_path):
     index = of_cells({"net price": "1"}, {"net price": "NA"}, {"net price": "30"})
     with pytest.raises(UsageError, match=r"try_cast\(`net price` as double\)"):
-        index.allowed("`net price` > 2")
-    mask = index.allowed("try_cast(`net price` as double) > 2")
+        index.allowed_rows("`net price` > 2")
+    mask = index.allowed_rows("try_cast(`net price` as double) > 2")
     assert list(mask) == [False, False, True]
     with pytest.raises(UsageError) as error:
-        of_cells({"n": "a"}).allowed("n > 2")
+        of_cells({"n": "a"}).allowed_rows("n > 2")
     assert "try_cast" not in str(error.value)
 
 

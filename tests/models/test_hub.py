@@ -163,7 +163,7 @@ def test_what_was_pushed_comes_back_bit_by_bit(
         == pulled.provenance["pulled"]
         == {"repo": REPO, "revision": pushed.commit}
     )
-    assert again.transfer == transfer.explicit().replace(backbone=again.recipe.backbone)
+    assert again.transfer == transfer.resolve().replace(backbone=again.recipe.backbone)
     assert leftovers(registry, home) == (["again"], ["again"] if where == "folder" else [], [])
     by_path = pc.load(registry.folder("again"), device="cpu", dtype="float32")
     np.testing.assert_array_equal(by_path.encode(SENTENCES), vectors(made))

@@ -20,7 +20,7 @@ def test_the_shipped_files_are_small():
 def test_the_fast_tier_is_word_embeddings_which_know_no_order(home):
     entry = Registry(home).load("mini-static")
     assert (
-        entry.recipe == Recipe(backbone="mini-bert", period=False, pooling="static/avg").explicit()
+        entry.recipe == Recipe(backbone="mini-bert", period=False, pooling="static/avg").resolve()
     )
     assert [tensor.dtype for tensor in entry.tensors.values()] == [torch.float16]
     assert entry.provenance["weights_sha256"] == open_model("mini").provenance["weights_sha256"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.errors import lacking
+from promptcli.errors import missing_libraries
 from promptcli.named_templates import named_templates
 from promptcli.training.methods import METHODS
 from tests.cli.test_train_command import FILES
@@ -74,7 +74,7 @@ def test_ten_steps_of_a_method(run, real_model, tmp_path, monkeypatch, name):
 @pytest.mark.parametrize("target", ["sentence-transformers", "onnx", "openvino"])
 def test_minilm_goes_out_and_comes_back(run, real_model, tmp_path, target):
     if target in ("onnx", "openvino") and (
-        missing := lacking("onnx", "onnxscript", target.replace("onnx", "onnxruntime"))
+        missing := missing_libraries("onnx", "onnxscript", target.replace("onnx", "onnxruntime"))
     ):
         pytest.skip(f"{', '.join(missing)} is not installed")
     ran = run("export", real_model(MINILM), "-o", tmp_path / "out", "--to", target, "--json")

@@ -213,7 +213,7 @@ class HeldIndex:
     def __getattr__(self, name):
         return getattr(self._index, name)
 
-    def allowed(self, where, before_each):
+    def allowed_rows(self, where, before_each):
         if where is None:
             return None
         self.began.set()

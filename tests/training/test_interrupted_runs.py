@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 import promptcli as pc
 from promptcli.errors import PromptcliError
-from promptcli.storage.interrupts import interrupts_wait
+from promptcli.storage.interrupts import delay_interrupts
 from promptcli.training import trainer as trainer_module
 from promptcli.training.trainer import Trainer
 from tests.learning import stopped_at
@@ -149,7 +149,7 @@ def test_a_signal_waits_for_the_end_of_what_must_not_be_half_done():
     came = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
     try:
-        with interrupts_wait():
+        with delay_interrupts():
             os.kill(os.getpid(), signal.SIGTERM)
             assert came == []
         assert came == [signal.SIGTERM]

@@ -206,12 +206,12 @@ def test_first_numbers_have_the_loss_too(name, tiny_folder):
     assert not list(learner.head.parameters())
     encoder = learner.encoder()
     assert encoder.recipe.dims == (16, 8, 4)
-    shorter = make_encoder(encoder.recipe.truncated(8), encoder.backbone, encoder.tensors())
+    shorter = make_encoder(encoder.recipe.truncate(8), encoder.backbone, encoder.tensors())
     np.testing.assert_array_equal(shorter.encode(SENTENCES), encoder.encode(SENTENCES)[:, :8])
     with pytest.raises(
         UsageError, match=r"`dim` 5 is not a width .* trained for: it was for 16, 8, 4"
     ):
-        encoder.recipe.truncated(5)
+        encoder.recipe.truncate(5)
     with pytest.raises(UsageError, match="has 16 dimensions"):
         learner_of(name, tiny_folder("bert"), dims="32")
 
@@ -219,7 +219,7 @@ def test_first_numbers_have_the_loss_too(name, tiny_folder):
 def test_a_head_that_is_kept_has_the_first_numbers(tiny_folder):
     learner = learner_of("simcse", tiny_folder("bert"), True, dims="8", keep_head=True)
     assert list(learner.head.parameters())
-    recipe = learner.encoder().recipe.truncated(8)
+    recipe = learner.encoder().recipe.truncate(8)
     assert recipe.transforms == ("projection:tanh", "truncate:8")
     assert pc.Recipe.from_text(learner.encoder().recipe.to_json()) == learner.encoder().recipe
 

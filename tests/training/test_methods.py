@@ -212,7 +212,9 @@ def test_the_jensen_shannon_estimate_is_the_papers():
 def test_isberts_features_are_convolutions_over_the_tokens(activation, tiny_folder):
     learner = learner_of("isbert", tiny_folder("bert"), activation=activation)
     local, lengths = learner([SENTENCES[:3]])
-    numbers = {name.removeprefix("cnn."): one.detach() for name, one in learner.learned().items()}
+    numbers = {
+        name.removeprefix("cnn."): one.detach() for name, one in learner.learned_tensors().items()
+    }
     view, last = learner.view_encoders[0], learner.backbone.n_layers
     for row, ids in enumerate(view.inputs(SENTENCES[:3]).rows):
         assert int(lengths[row]) == len(ids)
@@ -332,7 +334,7 @@ def test_a_run_reads_as_the_model_that_it_starts_from(form):
         return
     assert plain == read.replace(period=False)
     if not keeps_head(form.small):
-        assert started.recipe("x", "bert", form.small) == read.explicit()
+        assert started.recipe("x", "bert", form.small) == read.resolve()
     assert started.training_pooling in (None, form.training_pooling)
     first, *others = form.variant("bert").views
     kept = [view for view in others if view != first]

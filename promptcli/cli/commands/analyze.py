@@ -25,7 +25,7 @@ from promptcli.cli.options import (
 from promptcli.cli.pictures import PictureOptions, draw_bars, text_bar, token_map
 from promptcli.errors import UsageError, counted, look_up
 from promptcli.recipe import Choice
-from promptcli.settings import BARE, value_typed
+from promptcli.settings import BARE, typed_value
 
 if TYPE_CHECKING:
     from promptcli.analysis.mask_tokens import MaskTokens
@@ -230,7 +230,7 @@ def help_text(_: Sequence[str]) -> Section:
     rows = []
     for name, analysis in ANALYSES.items():
         settings = ", ".join(
-            f"{key}={value_typed(default) or 'L-H'}" for key, default in analysis.settings.items()
+            f"{key}={typed_value(default) or 'L-H'}" for key, default in analysis.settings.items()
         )
         says = f"{analysis.help}.{f' --set {settings}.' if settings else ''}"
         rows.append((f"{name} {_TAKES[analysis.takes][0]}".rstrip(), says))

@@ -39,7 +39,7 @@ from promptcli.cli.pictures import PictureOptions
 from promptcli.cli.run_files import as_toml, reads_run_file, settings_in_file
 from promptcli.cli.stopping import ended_by_signals
 from promptcli.errors import UsageError
-from promptcli.settings import settings_typed, value_typed
+from promptcli.settings import typed_settings, typed_value
 from promptcli.training import TrainJob
 from promptcli.training.launch import launch
 from promptcli.training.methods import METHODS, all_settings, find_method
@@ -209,7 +209,7 @@ def _options_of(job: TrainJob, shown: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a job for a file: those that are given, and what is in force."""
     options = {
         name: value
-        for name, value in JobOptions(TrainJob).written(job).items()
+        for name, value in JobOptions(TrainJob).typed_values(job).items()
         if value is not False and name not in ("resume", "force")
     }
     data = job.data if isinstance(job.data, list) else [job.data or shown["data"]]
@@ -356,7 +356,7 @@ def _print_settings(shown: dict[str, object], *, as_json: bool) -> None:
     for key, value in shown.items():
         if key in ("recipe", "template"):  # views show them
             continue
-        written = value_typed(value)
+        written = typed_value(value)
         if isinstance(value, list):
             written = " | ".join(value)
         result(f"{key.replace('_', '-')} = {written}")
@@ -378,7 +378,7 @@ def _print_results(
         result_json(document)
     elif len(runs) > 1:
         _print_spread(best, document["summary"])
-        chosen = f"{best.facts['chosen_by']} chose {', '.join(settings_typed(document['chosen']))}"
+        chosen = f"{best.facts['chosen_by']} chose {', '.join(typed_settings(document['chosen']))}"
         note(f"{chosen}; all runs: promptcli models show {name} --runs")
     else:
         columns = {**best.references, "trained": best.scores}
@@ -437,7 +437,7 @@ def _print_search(found: "SettingsSearch", name: str, *, as_json: bool) -> None:
     else:
         rows = []
         for number, trial in enumerate(found.trials, start=1):
-            values = [value_typed(value) for value in trial.changes.values()]
+            values = [typed_value(value) for value in trial.changes.values()]
             score = "-" if trial.value is None else f"{trial.value:.2f}"
             steps = str(trial.curve[-1]["step"]) if trial.curve else "-"
             mark = "*" if trial is best else ""
@@ -445,7 +445,7 @@ def _print_search(found: "SettingsSearch", name: str, *, as_json: bool) -> None:
         settings = [field.replace("_", "-") for field in best.changes]
         heads = ("trial", *settings, found.best.facts["chosen_by"], "best", "steps", "state")
         result_table(heads, rows)
-        note(f"chosen: {', '.join(settings_typed(best.changes))}")
+        note(f"chosen: {', '.join(typed_settings(best.changes))}")
     note(_last_line(found.best, name))
 
 

@@ -66,25 +66,25 @@ def _computed(states: Tensor | None) -> Tensor:
 
 def _static(context: BuildContext[StatesSpec]) -> States:
     """Raw word-embedding rows, no position, no LayerNorm (PromptBERT's static embeddings)."""
-    context.no_argument("states 'static' take")
+    context.refuse_argument("states 'static' take")
     return States(Needs(static=True), lambda hidden: _computed(hidden.static))
 
 
 def _mlm_head(context: BuildContext[StatesSpec]) -> States:
     """Rows of the masked-LM head's output matrix (PromptBERT's appendix A.2, table 12)."""
-    context.no_argument("states 'mlm-head' take")
+    context.refuse_argument("states 'mlm-head' take")
     return States(Needs(decoder=True), lambda hidden: _computed(hidden.decoder))
 
 
 def _last(context: BuildContext[StatesSpec]) -> States:
     """Read the last layer."""
-    context.no_argument("states 'last' take")
+    context.refuse_argument("states 'last' take")
     return _of_layer(context.backbone.n_layers)
 
 
 def _last_two(context: BuildContext[StatesSpec]) -> States:
     """Mean of the last two (ConSERT's at test)."""
-    context.no_argument("states 'last-two' take")
+    context.refuse_argument("states 'last-two' take")
     return _mean_of(context.backbone.n_layers - 1, context.backbone.n_layers)
 
 

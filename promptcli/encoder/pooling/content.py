@@ -26,7 +26,7 @@ class ContentWeights(Weights):
         super().__init__(context)
         self._content = ContentTokens(context.own_template(), context.backbone.tokenizer)
 
-    def kept(self, batch: Batch) -> Tensor:
+    def content_mask(self, batch: Batch) -> Tensor:
         """Return the mask (n, t) of the tokens that are read."""
         return kept_or_all(self._content.mask(batch), batch)
 
@@ -37,7 +37,7 @@ class ContentAverage(ContentWeights):
     spec = "content-avg"
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        weights = self.kept(batch).to(states.dtype)
+        weights = self.content_mask(batch).to(states.dtype)
         return weighted_sum(weights, states) / weights.sum(1, keepdim=True)
 
 
@@ -47,7 +47,7 @@ class ContentMaximum(ContentWeights):
     spec = "content-max"
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        return states.masked_fill(~self.kept(batch).unsqueeze(2), float("-inf")).amax(dim=1)
+        return states.masked_fill(~self.content_mask(batch).unsqueeze(2), float("-inf")).amax(dim=1)
 
 
 class ContentTokens:

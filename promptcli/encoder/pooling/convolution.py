@@ -35,7 +35,7 @@ class Convolution(Weights):
         self._activation = ACTIVATIONS[name]
         with torch.device("meta"):
             wanted = _new_parameters(context.backbone.width)
-        learned = context.learned(_PREFIX, "pooling 'cnn' (`train isbert`)", wanted)
+        learned = context.learned_tensors(_PREFIX, "pooling 'cnn' (`train isbert`)", wanted)
         self._parameters = {
             name: tensor.to(context.backbone.device) for name, tensor in learned.items()
         }

@@ -56,7 +56,7 @@ class TfIdf(Weights):
     spec = "tfidf"
 
     def __init__(self, context: BuildContext[WeightsSpec]) -> None:
-        idf = context.fitted(
+        idf = context.fitted_tensor(
             TENSOR, "weights 'tfidf' are fitted on a corpus", "model first-last-tfidf", None
         )
         self._idf = idf.to(context.backbone.device)
@@ -102,9 +102,9 @@ class WordTfIdf(Weights):
     def __init__(self, context: BuildContext[WeightsSpec]) -> None:
         owner = "weights 'tfidf:word' are fitted on a corpus"
         choice = "pooling first-last/tfidf:word"
-        pieces = context.fitted(PIECES, owner, choice, None, dtype=torch.int32).cpu()
-        lengths = context.fitted(LENGTHS, owner, choice, None, dtype=torch.int32).cpu()
-        idf = context.fitted(IDF, owner, choice, len(lengths)).cpu()
+        pieces = context.fitted_tensor(PIECES, owner, choice, None, dtype=torch.int32).cpu()
+        lengths = context.fitted_tensor(LENGTHS, owner, choice, None, dtype=torch.int32).cpu()
+        idf = context.fitted_tensor(IDF, owner, choice, len(lengths)).cpu()
         self._tensors = {PIECES: pieces, LENGTHS: lengths, IDF: idf}
         self._idf: dict[Word, float] = {}
         start = 0

@@ -33,7 +33,7 @@ class Weights(ABC):
     averaged: slice | None = None
 
     def __init__(self, context: BuildContext[Any]) -> None:
-        context.no_argument(f"weights {self.spec!r} take")
+        context.refuse_argument(f"weights {self.spec!r} take")
 
     @classmethod
     def start(cls, context: BuildContext[Any], generator: torch.Generator) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from promptcli.errors import UsageError
 from promptcli.grammar import ContrastiveSpec, Subtraction, parse_prompt
 from promptcli.notes import keyword
 from promptcli.recipe import SLOT
-from promptcli.values import changed
+from promptcli.values import with_fields
 
 #: Layer and C by the last part of a model's name, as published.
 KNOWN_SETTINGS: dict[str, tuple[int, float]] = {
@@ -76,7 +76,7 @@ class Contrastive(Prompt):
                 f" {backbone.n_layers - 1}"
             )
         self.subtraction = subtraction
-        self.spec = self.changed(subtraction.layer, subtraction.factor)
+        self.spec = self.with_subtraction(subtraction.layer, subtraction.factor)
         self._backbone = backbone
 
     @property
@@ -94,9 +94,9 @@ class Contrastive(Prompt):
         """The spec without the templates."""
         return f"{self.name}:{self.subtraction}"
 
-    def changed(self, layer: int, factor: float) -> str:
+    def with_subtraction(self, layer: int, factor: float) -> str:
         """Return the spec with another layer and C."""
-        subtraction = changed(self.subtraction, layer=layer, factor=factor)
+        subtraction = with_fields(self.subtraction, layer=layer, factor=factor)
         main = parse_prompt(self._main.spec)
         return str(ContrastiveSpec(subtraction, main, parse_prompt(self._auxiliary.spec)))
 

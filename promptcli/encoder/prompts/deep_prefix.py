@@ -34,7 +34,7 @@ class DeepPrefix(Prompt):
     def __init__(self, context: BuildContext[DeepPrefixSpec]) -> None:
         shape = prefix_shape(context)
         owner = f"prompt '{context.spec}' (`train dcpcse`)"
-        learned = context.learned(
+        learned = context.learned_tensors(
             "deep-prefix.", owner, {"keys_values": torch.empty(shape, device="meta")}
         )
         super().__init__(context)

@@ -17,7 +17,7 @@ from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
 from promptcli.grammar import SoftTemplateSpec
-from promptcli.values import changed
+from promptcli.values import with_fields
 
 TENSOR = "soft-template.vectors"  #: name of its one tensor
 
@@ -33,14 +33,14 @@ class SoftTemplate(Prompt):
     def __init__(self, context: BuildContext[SoftTemplateSpec]) -> None:
         super().__init__(context)
         self.shared = ()
-        self.spec = str(changed(context.spec, text=self.template.text))
+        self.spec = str(with_fields(context.spec, text=self.template.text))
         self._backbone = context.backbone
         #: Positions of the vectors in an input: from its start, after the sentence from its end (-1
         #: the last).
         self.slots = _word_positions(self.template, context.backbone)
         wanted = torch.empty(len(self.slots), context.backbone.token_rows.size(1), device="meta")
         owner = f"prompt 'soft-template:{self.template.text}' (`train optiprompt`)"
-        learned = context.learned("soft-template.", owner, {"vectors": wanted})
+        learned = context.learned_tensors("soft-template.", owner, {"vectors": wanted})
         self.vectors = learned["vectors"].to(context.backbone.device)
         self._places = torch.tensor(self.slots, device=self.vectors.device)
         self._words = torch.tensor(

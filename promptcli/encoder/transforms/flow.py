@@ -159,12 +159,12 @@ class Flow(Transform):
     spec = "flow"
 
     def __init__(self, context: BuildContext[TransformSpec]) -> None:
-        context.no_argument("transform 'flow' takes")
+        context.refuse_argument("transform 'flow' takes")
         needed = "transform 'flow' is fitted on sentences", "model flow"
-        self.takes = len(context.fitted(f"{_PREFIX}levels.0.0.norm.bias", *needed, None))
+        self.takes = len(context.fitted_tensor(f"{_PREFIX}levels.0.0.norm.bias", *needed, None))
         self._glow = Glow(self.takes)
         self._glow.load_state_dict(
-            context.learned(_PREFIX, "transform 'flow'", self._glow.state_dict())
+            context.learned_tensors(_PREFIX, "transform 'flow'", self._glow.state_dict())
         )
         self._glow.to(context.backbone.device).requires_grad_(False)
         self.stages = [("vector", self._glow)]

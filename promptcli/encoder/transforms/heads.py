@@ -14,7 +14,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, look_up
 from promptcli.grammar import CountSpec, DenseSpec, PlainTransformSpec, TransformSpec
-from promptcli.values import changed
+from promptcli.values import with_fields
 
 
 class ClsPooler(Transform):
@@ -58,7 +58,7 @@ class Normalize(Transform):
     spec = "normalize"
 
     def __init__(self, context: BuildContext[TransformSpec]) -> None:
-        context.no_argument("transform 'normalize' takes")
+        context.refuse_argument("transform 'normalize' takes")
         self.stages = [("vector", lambda vectors: functional.normalize(vectors.float(), dim=1))]
 
 
@@ -124,7 +124,7 @@ class Projection(Transform):
         self.takes = context.backbone.width
         self.module = make(context).to(context.backbone.device)  #: the network, float32
         self.module.load_state_dict(
-            context.learned(_PREFIX, f"transform {self.spec!r}", self.module.state_dict())
+            context.learned_tensors(_PREFIX, f"transform {self.spec!r}", self.module.state_dict())
         )
         self.module.eval().requires_grad_(False)
         self.stages = [("head", lambda vectors: self.module(vectors.float()))]
@@ -159,7 +159,7 @@ class TopKTokens(Transform):
             raise UsageError(
                 f"transform 'topk-tokens:{k}' is not allowed; the vocabulary has {len(rows)} tokens"
             )
-        self.spec = str(changed(context.spec, count=k))
+        self.spec = str(with_fields(context.spec, count=k))
         self.takes = context.backbone.last_width
         self._k = k
         self._rows = rows

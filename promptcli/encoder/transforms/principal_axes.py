@@ -16,7 +16,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
 from promptcli.grammar import CountSpec, EndsSpec, WhiteningSpec
-from promptcli.values import changed
+from promptcli.values import with_fields
 
 NOISE = 1e-10  #: variance, relative to the largest, that float32 rounding alone can make
 #: variance, relative to the mean square, below which vectors are one vector and its rounding
@@ -45,9 +45,9 @@ class FittedAxes(Transform):
         name = self.names[0].partition(".")[0]
         owner = f"transform {name!r} is fitted on sentences"
         choice = f"transform {name}"
-        stored = context.fitted(self.names[1], owner, choice, None, None)
+        stored = context.fitted_tensor(self.names[1], owner, choice, None, None)
         self.takes = stored.size(self.side)
-        mean = context.fitted(self.names[0], owner, choice, self.takes)
+        mean = context.fitted_tensor(self.names[0], owner, choice, self.takes)
         self.spec, kept, matrix = self.read(context, stored)
         self._tensors = {self.names[0]: mean.cpu(), self.names[1]: kept.contiguous().cpu()}
         mean = mean.contiguous().to(context.backbone.device)
@@ -107,7 +107,7 @@ class AllButTheTop(FittedAxes):
                 f"transform 'all-but-the-top:{k}' is not allowed; the fitted model has 1 to {most}"
             )
         axes = stored[:k]
-        spec = str(changed(context.spec, count=k))
+        spec = str(with_fields(context.spec, count=k))
         return spec, axes, torch.eye(d, device=axes.device) - axes.T @ axes
 
     @staticmethod
@@ -126,7 +126,7 @@ class Spectral(FittedAxes):
     def read(self, context: BuildContext[EndsSpec], stored: Tensor) -> tuple[str, Tensor, Tensor]:
         d, columns = stored.shape
         top, bottom = _ends(context.spec, d)
-        spec = str(changed(context.spec, ends=(top, bottom)))
+        spec = str(with_fields(context.spec, ends=(top, bottom)))
         if columns not in (d, d - top - bottom):
             kept = f"the fitted model keeps {columns} of {d} axes: fit it again"
             raise UsageError(f"transform {spec!r} is not allowed; {kept}")
@@ -206,7 +206,7 @@ class EmbedFilter(Transform):
         axes = _OUTPUT_AXES[backbone]
         self.takes = len(axes)
         top, bottom = _ends(context.spec, self.takes)
-        self.spec = str(changed(context.spec, ends=(top, bottom)))
+        self.spec = str(with_fields(context.spec, ends=(top, bottom)))
         kept = axes[:, top : self.takes - bottom].astype(np.float32)
         columns = torch.from_numpy(kept).to(backbone.device)
         self.stages = [("vector", lambda vectors: vectors @ columns)]

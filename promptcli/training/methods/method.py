@@ -178,7 +178,7 @@ class Method:
             transforms=(f"projection:{variant.head}",) if kept else (),
             denoise=denoise,
             dims=getattr(settings, "widths", ()),
-        ).explicit()
+        ).resolve()
 
     def transfer_recipe(self, recipe: Recipe) -> Recipe | None:
         """Return the recipe of transfer tasks if it differs from ``recipe``, the trained
