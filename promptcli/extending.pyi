@@ -43,4 +43,9 @@ from promptcli.jobs import argument as argument
 from promptcli.jobs import function_of as function_of
 from promptcli.jobs import option as option
 
+# a message
+from promptcli.errors import UsageError as UsageError
+from promptcli.notes import keyword as keyword
+from promptcli.notes import note as note
+
 __all__: list[str]
