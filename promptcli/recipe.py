@@ -308,6 +308,10 @@ _PREPENDED: dict[str, Recipe] = {  # published at layer -2
 }
 
 
+def _mean_of(*names: str) -> str:
+    return "mean:" + " || ".join(_ONE_PASS[name].prompt for name in names)
+
+
 def _add_reversed(recipe: Recipe) -> Recipe:
     return recipe.replace(prompt=f"mean:{recipe.prompt} || reversed:{recipe.prompt}")
 
@@ -316,6 +320,7 @@ def _add_reversed(recipe: Recipe) -> Recipe:
 CAUSAL_RECIPES: dict[str, Recipe] = {
     **_ONE_PASS,
     **_PREPENDED,
+    "cot+knowledge": _at_last_token(_mean_of("pretended-cot", "knowledge")),
     "metaeol": _at_last_token("mean:" + " || ".join(f"metaeol-{task}" for task in _META)),
     "prompteol+rev": _add_reversed(_ONE_PASS["prompteol"]),
     "knowledge+rev": _add_reversed(_ONE_PASS["knowledge"]),
@@ -328,3 +333,11 @@ CAUSAL_RECIPES: dict[str, Recipe] = {
 }
 
 RECIPES: dict[str, Recipe] = {**MASKED_RECIPES, **CAUSAL_RECIPES}
+
+#: Those that a list shows to a reader; the guides have the others.
+LISTED = (
+    *MASKED_RECIPES,
+    *("prompteol", "pretended-cot", "knowledge", "cot+knowledge", "metaeol"),
+)
+#: Those that `eval` scores if no model is named: eq. 3 of PromptBERT is far below the mask's state.
+COMPARED = tuple(name for name in RECIPES if not name.startswith("prompt-topk"))

@@ -11,7 +11,7 @@ from promptcli.cli.options import MODEL
 from promptcli.encoder.template import check_template
 from promptcli.errors import UsageError
 from promptcli.named_templates import named_templates, template_text
-from promptcli.recipe import RECIPES, Recipe
+from promptcli.recipe import COMPARED, LISTED, RECIPES, Recipe
 
 _text = st.text(max_size=20)
 
@@ -143,3 +143,12 @@ def test_named_templates_are_sound():
     for name, template in named_templates().items():
         check_template(template.text)
         assert template_text(name) == template.text and template.source
+
+
+def test_a_mean_of_two_prompts_and_what_lists_show():
+    first, second = (RECIPES[name].prompt for name in ("pretended-cot", "knowledge"))
+    assert RECIPES["cot+knowledge"] == RECIPES["knowledge"].replace(
+        prompt=f"mean:{first} || {second}"
+    )
+    assert {*LISTED} | {*COMPARED} == {*RECIPES}
+    assert {*RECIPES} - {*COMPARED} == {"prompt-topk", "prompt-topk-denoised"}

@@ -26,7 +26,7 @@ from promptcli.searching.search_settings import SEARCHED
 
 #: spread over the first half of the model; and C
 _LAYERS_TRIED = 8
-_FACTORS_TRIED = (0.25, 0.5, 0.75, 1.0)
+_FACTORS_TRIED = (0.25, 0.5, 0.75, 1.0, 2.0, 3.0)
 HALVINGS, SEED = 20, 42  #: random halvings of the pairs, each used both ways, and their seed
 
 

@@ -16,12 +16,12 @@ from promptcli.evaluation.scores import Comparison, Label, recipe_name
 from promptcli.models import loading
 from promptcli.models.registry import Entry
 from promptcli.notes import keyword
-from promptcli.recipe import RECIPES
+from promptcli.recipe import COMPARED, RECIPES
 from tests.embed_running import refused
 from tests.letters import LETTERS, LetterEncoder, count_letters
 from tests.senteval import write_pairs
 
-UNFITTED = [name for name in RECIPES if name not in ("first-last-tfidf", "whitening", "flow")]
+UNFITTED = [name for name in COMPARED if name not in ("first-last-tfidf", "whitening", "flow")]
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import torch
 
 from promptcli.cli.commands.models import method_line
 from promptcli.models.registry import SHIPPED, Entry
-from promptcli.recipe import RECIPES, Recipe
+from promptcli.recipe import LISTED, RECIPES, Recipe
 from tests.embed_running import refused
 
 
@@ -101,12 +101,13 @@ def test_mistakes_are_one_line_with_their_code(run, registry, arguments, code, s
 
 def test_recipes(run, home):
     heads, *rows = run("models", "list", "--recipes").out.splitlines()
-    assert heads.split()[0] == "name" and [row.split()[0] for row in rows] == list(RECIPES)
+    assert heads.split()[0] == "name" and [row.split()[0] for row in rows] == list(LISTED)
+    assert {"prompteol", "cot+knowledge"} < {*LISTED} < {*RECIPES}
     assert method_line(RECIPES["prompt-topk-denoised"]).endswith(
         "| last/mask | topk-tokens:200 | denoise hidden"
     )
     assert all(len(row) <= 80 for row in rows)
-    denoised = rows[list(RECIPES).index("prompt-denoised")]
+    denoised = rows[list(LISTED).index("prompt-denoised")]
     assert "last/mask, denoise hidden: This sentence" in denoised
     assert not home.exists()
     documents = run("models", "list", "--recipes", "--json").json

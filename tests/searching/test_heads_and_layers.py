@@ -329,9 +329,8 @@ def test_the_layer_and_the_factor_of_a_contrastive_prompt_are_chosen(tiny_backbo
     best = found.encoder.prompt
     # the first half of three layers
     assert {"contrastive:0:0.5", "contrastive:1:0.5"} <= set(settings)
-    assert {f"contrastive:{best.layer}:{factor}" for factor in ("0.25", "0.5", "0.75", "1")} <= set(
-        settings
-    )
+    factors = ("0.25", "0.5", "0.75", "1", "2", "3")
+    assert {f"contrastive:{best.layer}:{factor}" for factor in factors} <= set(settings)
     assert found.best.choice == f"{best.settings} {found.recipe.pooling}"
     assert evaluate([found.encoder], [EVERY_PAIR])[0].value == pytest.approx(
         found.best.value, abs=1e-3

@@ -20,7 +20,7 @@ from promptcli.cli.result_files import (
 )
 from promptcli.errors import counted, if_stopped
 from promptcli.evaluation import EXTERNAL, EvaluateJob
-from promptcli.recipe import RECIPES, Choice
+from promptcli.recipe import COMPARED, Choice
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _models_to_score(
     if not changes.keys() <= _NEUTRAL:
         return [choice_of(None, changes, paper=paper)]
     if any(task_row(name, protocol).metric == "spearman" for name in any_task_names(tasks)):
-        return [choice_of(name, changes, paper=paper) for name in RECIPES]
+        return [choice_of(name, changes, paper=paper) for name in COMPARED]
     if paper:
         return [choice_of(PAPER.recipe, changes, paper=True)]
     return [choice_of(None, changes)]

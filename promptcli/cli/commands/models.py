@@ -16,7 +16,7 @@ from promptcli.evaluation import compare_over_seeds
 from promptcli.models import ExportJob, ImportJob, PullJob, PushJob
 from promptcli.models.entries import TENSORS, Entry
 from promptcli.named_templates import SLOT
-from promptcli.recipe import RECIPES, Choice, Recipe
+from promptcli.recipe import LISTED, RECIPES, Choice, Recipe
 
 if TYPE_CHECKING:
     from promptcli.models.registry import Registry
@@ -57,7 +57,8 @@ def list_models(
         bool,
         typer.Option(
             "--recipes",
-            help="The named recipes of the papers instead; --json has their whole prompts.",
+            help="The named recipes of the papers instead; --json has all of them, with their whole"
+            " prompts.",
         ),
     ] = False,
     json: Json = False,
@@ -68,8 +69,10 @@ def list_models(
             rows = [{"name": name, **recipe.to_dict()} for name, recipe in RECIPES.items()]
             console.result_json(rows)
         else:
-            lines = [(name, recipe_line(recipe)) for name, recipe in RECIPES.items()]
+            lines = [(name, recipe_line(RECIPES[name])) for name in LISTED]
             console.result_table(["name", "method"], lines)
+            others = len(RECIPES) - len(LISTED)
+            console.note(f"{others} further ones of causal models: --json, and docs/causal.md")
         return
     rows = _models()
     if json:
