@@ -22,8 +22,7 @@ FILES = {
     "vocab_name": "lexical-words.json",
     "params_name": "lexical.json",
 }
-#: The version of the rule that parts texts into words: BM25 that was counted by another one is
-#: counted again.
+#: The version of the rule that parts texts into words: an index keeps it beside its BM25.
 WORD_RULE = 2
 #: The weight of words in a joined score; that of the cosine is the rest.
 WEIGHT = 0.4

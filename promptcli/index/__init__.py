@@ -183,7 +183,6 @@ class AddToIndexJob(Job["IndexManifest"]):
 
     def run(self) -> "IndexManifest":
         from promptcli.data.bad_lines import bad_rows
-        from promptcli.embedding.passages import LINES
         from promptcli.evaluation.lexical import load_library
         from promptcli.index import inputs, stored
         from promptcli.index.repeats import Repeats
@@ -192,7 +191,7 @@ class AddToIndexJob(Job["IndexManifest"]):
         origin = stored.read_manifest(folder)
         if origin.lexical:
             load_library()
-        read = origin.reading or stored.Reading(LINES)
+        read = origin.reading
         fields = ColumnChoice(
             self.text_field, self.id_field, text_before=read.text_field, id_before=read.id_field
         )

@@ -20,6 +20,7 @@ import numpy as np
 import promptcli
 from promptcli.data.given import is_unicode
 from promptcli.data.vectors import holds_vectors
+from promptcli.embedding.passages import AUTO
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, one_line
 from promptcli.evaluation.lexical import WORD_RULE, Lexical, load_library
 from promptcli.index.array_rows import Mask
@@ -107,8 +108,7 @@ class StoredIndex:
     created: str
     synced: bool = False  #: Whether its rows are those of files, see ``sync``.
     odd: Sequence[str] = ()  #: Columns that a note has named as texts for few of their cells.
-    #: None: it is older than passages, and has the lines of texts as rows.
-    reading: Reading | None = None
+    reading: Reading = Reading(AUTO)
     folder: Path | None = None  #: Where it was read; None if it was made in memory.
     stamp: Stamp | None = None  #: State of that folder when it was read.
 
@@ -130,7 +130,7 @@ class IndexManifest(Origin):
     factor: float | None = None
     split: bool = False  #: Whether long rows are in parts with the ids ROW#PART.
     lexical: bool = False  #: Whether BM25 is in the folder.
-    word_rule: int = 1  #: The version of the rule for words that it was counted by.
+    word_rule: int  #: The version of the rule for words that it was counted by.
     #: Names of the further columns, for conditions.
     columns: list[str] = field(default_factory=list)
     #: Their types.
@@ -138,7 +138,7 @@ class IndexManifest(Origin):
     #: Those that a note has named, see ``odd_columns``.
     odd: list[str] = field(default_factory=list)
     synced: bool = False
-    reading: Reading | None = None
+    reading: Reading
     segments: list[str] = field(default_factory=list)
     files: dict[str, StoredFile] = field(default_factory=dict)
     promptcli: str = field(default_factory=lambda: promptcli.__version__)
@@ -309,7 +309,6 @@ def change(
             begun.fingerprint,
         ):
             raise _changed_error(folder)
-        stored.index.outdated_words = None  # they are counted and stored now
         if stored.index.lexical:
             load_library()
         with write_folder(folder) as new:
@@ -351,11 +350,8 @@ def _load(folder: Path) -> StoredIndex:
         raise CheckFailedError(f"{folder} is damaged: {one_line(error)}; {_HINT}") from None
     index.known_kinds = manifest.kinds
     if manifest.lexical and manifest.word_rule != WORD_RULE:
-        index.outdated_words = (
-            f"{folder} has the words of an earlier version; they are counted again for each"
-            f" command: `promptcli index compact {folder}` stores them"
-        )
-    elif manifest.lexical and index.rows:
+        raise CheckFailedError(f"{folder} has the words of another version; {_HINT}")
+    if manifest.lexical and index.rows:
         with contextlib.suppress(UsageError):  # without bm25s its vectors are searched
             index.counted = Lexical.read(folder, index.live())
     origin = Origin(**{name: getattr(manifest, name) for name in Origin.__dataclass_fields__})

@@ -24,7 +24,7 @@ from promptcli.data.layouts import CELLS, ID, NONE, TEXT
 from promptcli.data.parquet_files import RecordBatch
 from promptcli.data.rows import BATCH
 from promptcli.data.vectors import escape_name
-from promptcli.embedding.passages import AUTO, LINES
+from promptcli.embedding.passages import AUTO
 from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError, counted
 from promptcli.evaluation.lexical import load_library
@@ -151,7 +151,7 @@ class SyncIndexJob(Job[Synced]):
                     StoredIndex(index, origin, utc_now(), synced=True, reading=work.reading)
                 )
             return work.result(manifest)
-        reads_alike = (manifest.reading or Reading(LINES)) == work.reading
+        reads_alike = manifest.reading == work.reading
         same = reads_alike and (manifest.split, manifest.lexical) == (work.split, work.lexical)
         if same and work.before.keys() == work.rows.keys():
             note(f"{counted(len(work.rows), 'row')}, unchanged")
@@ -230,14 +230,9 @@ class _Difference:
                 f"{folder} holds rows that `index sync` did not put there; give another folder"
             )
         else:
-            before = self.manifest.reading or Reading(LINES)
+            before = self.manifest.reading
             split = split or self.manifest.split
             lexical = lexical or self.manifest.lexical
-            if self.manifest.reading is None and rows is None:
-                note(
-                    f"each line of a text is a row of {folder}; {keyword('rows')} auto makes rows"
-                    " of its passages"
-                )
         if lexical:
             load_library()
         self.split = split

@@ -136,8 +136,6 @@ class VectorIndex:
         masked = np.zeros(sum(map(len, segments)), bool)
         masked[[] if deleted is None else deleted] = True
         self._set_segments(segments, masked)
-        #: A line for who searches words that must be counted again.
-        self.outdated_words: str | None = None
         self.empty = empty  #: FAISS's index, trained, without rows.
         self.factory = factory  #: FAISS's description of the index.
         self.recall = recall  #: recall@10 as measured at the build; None for an exact index.
@@ -249,8 +247,6 @@ class VectorIndex:
                 " --force`, or `promptcli index sync DIR FILE --lexical`"
             )
         if self.counted is None:
-            if self.outdated_words is not None:
-                note(self.outdated_words)
             live = self.live()
             if self.has_texts:
                 texts = self.labels.column("text").to_pylist()

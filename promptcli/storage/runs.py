@@ -203,9 +203,8 @@ def load_state(
                 int(metadata["step"]),
                 int(metadata["seen"]),
                 float(metadata["seconds"]),
-                # states of older versions were written at scores only
-                int(metadata.get("scored_at", metadata["seen"])),
-                tuple(json.loads(metadata.get("losses", "[]"))),
+                int(metadata["scored_at"]),
+                tuple(json.loads(metadata["losses"])),
             )
     except (SafetensorError, OSError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise UsageError(

@@ -12,7 +12,6 @@ import pytest
 import promptcli as pc
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.evaluation.lexical import FILES, Lexical, join_rankings
-from promptcli.index import compact_index
 from promptcli.index.array_rows import ArrayRows
 from promptcli.index.stored import StoredIndex, change, load, save
 from promptcli.index.vector_index import VectorIndex
@@ -208,26 +207,14 @@ def test_words_of_every_script_are_found(query, rows):
     } == rows
 
 
-def test_an_index_with_the_words_of_an_earlier_version_opens_and_says_what_to_type(
-    tmp_path, caplog
-):
-    caplog.set_level("INFO", "promptcli")
+def test_an_index_whose_words_another_version_counted_is_refused(tmp_path):
     folder = tmp_path / "idx"
     save(folder, StoredIndex(build(SCRIPTS), ORIGIN, "now"))
     document = json.loads((folder / "index.json").read_text())
-    del document["word_rule"]
+    document["word_rule"] += 1
     (folder / "index.json").write_text(json.dumps(document))
-    old = load(folder).index
-    old.search(vectors(1), 3)
-    assert caplog.text == "", "a search of vectors needs no words"
-    [hits] = old.search(None, 3, words=["沙发"])
-    assert [hit.id for hit in hits] == ["r4"]
-    old.search(None, 3, words=["沙发"])
-    assert caplog.text.count(f"`promptcli index compact {folder}` stores them") == 1
-    caplog.clear()
-    compact_index(folder)
-    assert [hit.id for hit in load(folder).index.search(None, 3, words=["沙发"])[0]] == ["r4"]
-    assert caplog.text == ""
+    with pytest.raises(CheckFailedError, match="another version; build it again"):
+        load(folder)
 
 
 def test_stored_searched_and_refused(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """Passages of texts in searches and indexes: what a hit shows, and old indexes by lines."""
 
-import json
-
 import pytest
 
 import promptcli as pc
@@ -98,21 +96,12 @@ def test_several_passages_of_one_line_have_ids_of_their_own(folder, encoder):
     assert load("built").index.labels.column("id").to_pylist() == ids
 
 
-def test_an_index_made_by_lines_before_passages_stays_one(folder, encoder, caplog):
-    caplog.set_level("INFO", logger="promptcli")
+def test_an_index_made_by_lines_stays_one_unless_its_rows_are_asked_for_otherwise(folder, encoder):
     pc.sync_index("idx", ["notes"], encoder, rows="lines")
-    manifest = json.loads((folder / "idx" / MANIFEST).read_text())
-    del manifest["reading"]
-    (folder / "idx" / MANIFEST).write_text(json.dumps(manifest))
     rows = load("idx").index.rows
     before = (folder / "idx" / MANIFEST).read_bytes()
-    assert (
-        pc.sync_index("idx", ["notes"]).rows == rows
-        and (folder / "idx" / MANIFEST).read_bytes() == before
-    )
-    assert (
-        "each line of a text is a row of idx; `rows` auto makes rows of its passages" in caplog.text
-    )
+    assert pc.sync_index("idx", ["notes"]).rows == rows
+    assert (folder / "idx" / MANIFEST).read_bytes() == before
     with (folder / "notes" / "a.md").open("a") as file:
         file.write("\nA new line.\n")
     assert pc.sync_index("idx", ["notes"]).rows == rows + 1, "its lines are still its rows"
