@@ -158,10 +158,7 @@ def test_causal_recipes_give_the_processors_vectors(family, name, cuda, tiny_fol
         recipe = recipe.replace(prompt=" || ".join(recipe.prompt.split(" || ")[:2]))
     _, gpu = pair(recipe, tiny_folder(family), SENTENCES)
     # what begins every input is computed once
-    if name == "prompteol" and family in (
-        "llama",
-        "opt",
-    ):
+    if name == "prompteol" and family in ("llama", "opt"):
         with torch.inference_mode():
             shared = gpu.shared_tokens(gpu.pooling.needs, np.array([90, 80]))
         assert all(part.device.type == "cuda" for layer in shared.prefix for part in layer)

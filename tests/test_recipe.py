@@ -115,10 +115,7 @@ def test_the_words_of_a_recipe_are_options_and_every_field_has_a_help():
     assert options == {"model", "backbone", "prompt", "pooling", "transforms", "dim", "set"}
     assert [
         field.name for field in dataclasses.fields(Recipe) if not field.metadata.get("help")
-    ] == [
-        "dims",
-        "pooling_by_prompt",
-    ]
+    ] == ["dims", "pooling_by_prompt"]
 
 
 def test_changes_hold_only_what_was_given():

@@ -68,13 +68,7 @@ _MOST: dict[str, int | None] = {
     **dict.fromkeys(("max_position_embeddings", "n_positions", "type_vocab_size"), 1 << 24),
 }
 # whose text says little alone
-_FAULTS = (
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    AssertionError,
-)
+_FAULTS = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
 
 
 def transformers() -> Any:

@@ -13,13 +13,7 @@ from promptcli.errors import UsageError, one_line
 from promptcli.notes import keyword
 
 #: the special tokens, in the order of their ids
-SPECIALS = (
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-)
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PAD, UNK, CLS, SEP, MASK = range(len(SPECIALS))
 
 _ALPHABET = 300  # characters kept: rarer ones become [UNK]

@@ -679,13 +679,7 @@ def _ending(error: Any) -> tuple[int, str] | None:
     return None
 
 
-_CANNOT_BE_OPENED = (
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EEXIST,
-)
+_CANNOT_BE_OPENED = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EEXIST)
 _NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 from promptcli.data.bad_lines import IGNORED, REFUSED, BadRows
 from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.input_files import (
-    state_of,
-)
+from promptcli.data.input_files import state_of
 from promptcli.data.layouts import ID, TEXT
 from promptcli.data.parquet_files import RecordBatch
 from promptcli.data.rows import file_sha256, open_from, with_row_numbers

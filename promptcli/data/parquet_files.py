@@ -5,9 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from promptcli.data.input_files import (
-    check_unpacked,
-)
+from promptcli.data.input_files import check_unpacked
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
 
 #: Characters of a batch, about: a file of very long texts does not fill the memory.

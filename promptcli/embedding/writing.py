@@ -68,10 +68,7 @@ def embed_file(
         )
         beside.write_text(to_json(document), encoding="utf-8")
         # a disk that fails leaves the old file with its manifest
-        for written in (
-            temporary,
-            beside,
-        ):
+        for written in (temporary, beside):
             sync(written)
         if force:
             manifest.unlink(missing_ok=True)  # never beside a file that it does not describe

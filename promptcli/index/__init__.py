@@ -342,12 +342,7 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
         typed=str,
         kind="file or stream",
     )
-    k: int = option(
-        10,
-        "Results per query.",
-        names="k",
-        min=1,
-    )
+    k: int = option(10, "Results per query.", names="k", min=1)
     _: KW_ONLY
     model: "Model | None" = option(
         None,

@@ -79,12 +79,7 @@ class SearchFilesJob(Job[list[Line]]):
         metavar="FILE...",
         typed=list[str],
     )
-    k: int = option(
-        10,
-        "Maximum number of answers.",
-        names="k",
-        min=1,
-    )
+    k: int = option(10, "Maximum number of answers.", names="k", min=1)
     _: KW_ONLY
     model: "Model" = option(
         "mini-static",
@@ -93,11 +88,7 @@ class SearchFilesJob(Job[list[Line]]):
         typed=str,
         kind="named model",
     )
-    context: int = option(
-        0,
-        "Neighbouring lines to return on each side.",
-        min=0,
-    )
+    context: int = option(0, "Neighbouring lines to return on each side.", min=0)
     min_score: float | None = option(
         None,
         "Leave out answers below this cosine, as it is printed: 1 finds exact copies of the query.",

@@ -76,10 +76,7 @@ _USUAL = {
     "split_special_tokens": False,
 }
 #: targets of exports that hold a graph, from which no recipe can be read
-_GRAPHS = (
-    "onnx",
-    "openvino",
-)
+_GRAPHS = ("onnx", "openvino")
 #: PromptBERT's test templates, of BERT and of RoBERTa (run.sh of its code).
 _TEMPLATES = {
     "bert": f'This sentence of "{SLOT}" means {MASK} .',

@@ -27,10 +27,7 @@ from promptcli.storage.folders import (
 from promptcli.storage.locks import hold
 
 #: read-only, distilled from all-MiniLM-L6-v2; ``mini-static``: word vectors, fast
-SHIPPED = (
-    "mini",
-    "mini-static",
-)
+SHIPPED = ("mini", "mini-static")
 _SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"
 
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")

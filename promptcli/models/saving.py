@@ -49,10 +49,7 @@ from promptcli.storage.typed_documents import to_json
 
 _MODELS = "sentence_transformers.models."
 #: the files of a backbone besides weights and tokenizer
-_CONFIGS = (
-    "config.json",
-    "adapter_config.json",
-)
+_CONFIGS = ("config.json", "adapter_config.json")
 _READ = "[promptcli-mask]"  #: read in place of the template's mask; a sentence may contain the mask
 #: in the order in which Pooling joins several
 _FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}

@@ -11,12 +11,7 @@ from promptcli.notes import keyword
 from promptcli.settings import check_bounds, setting
 
 #: aims of chunk lengths, [CLS] and [SEP] not counted; one is drawn for each
-SHORT = (
-    20,
-    40,
-    62,
-    62,
-)
+SHORT = (20, 40, 62, 62)
 LONG = (20, 40, 62, 126, 254, 510)
 BAGS = "bag-of-words"
 _HEAD_WIDTH = 32  # if the number of heads is not given

@@ -27,16 +27,8 @@ from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.scores import Label
 from promptcli.notes import keyword
 from promptcli.reproducing.contexts import MeasureData, MeasurementContext
-from promptcli.reproducing.published import (
-    PublishedRow,
-    Value,
-    short_name,
-)
-from promptcli.reproducing.systems import (
-    Systems,
-    hash_of,
-    ranked_heads,
-)
+from promptcli.reproducing.published import PublishedRow, Value, short_name
+from promptcli.reproducing.systems import Systems, hash_of, ranked_heads
 from promptcli.training.methods import find_method
 
 Cells = dict[str, dict[str, Any]]  #: column -> its measured value, JSON-ready, by ``cell``

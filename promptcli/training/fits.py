@@ -31,20 +31,7 @@ from promptcli.notes import keyword, stage
 from promptcli.recipe import Recipe
 
 #: axes removed at the top, at most a quarter of them
-_TOPS = (
-    1,
-    2,
-    3,
-    4,
-    6,
-    8,
-    12,
-    16,
-    24,
-    32,
-    48,
-    64,
-)
+_TOPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 #: the published code's, of a flow: AdamW at a constant rate, one epoch
 _RATE = 1e-3
 _DECAY = 0.01

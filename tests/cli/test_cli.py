@@ -151,11 +151,7 @@ main()
 
 def test_python_dash_m_runs_it_and_imports_nothing_from_the_current_folder(tmp_path):
     # python -m itself imports some of Python's own modules from there
-    for name in (
-        "typer",
-        "rich",
-        "msgspec",
-    ):
+    for name in ("typer", "rich", "msgspec"):
         (tmp_path / f"{name}.py").write_text(
             "raise SystemExit('imported from the current folder')\n"
         )

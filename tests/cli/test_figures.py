@@ -60,10 +60,7 @@ def test_measured_and_published_numbers_are_drawn(tmp_path, seen):
     ]
     assert marks == [("o", 70.0, 0), ("D", 76.5, 0), ("o", 71.0, 1)]
     (legend,) = seen[0].legends
-    assert [text.get_text() for text in legend.texts] == [
-        "measured, tiny",
-        "published, bert-base",
-    ]
+    assert [text.get_text() for text in legend.texts] == ["measured, tiny", "published, bert-base"]
 
 
 def test_tokens_that_never_occur_have_no_colour_of_the_scale(tmp_path, seen):

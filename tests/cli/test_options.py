@@ -13,14 +13,7 @@ import typer
 import promptcli
 from promptcli.cli.command_line import command as program
 from promptcli.cli.job_options import JobOptions
-from promptcli.cli.options import (
-    RUNTIME,
-    Json,
-    Runtime,
-    SettingOptions,
-    kinds_of,
-    parse_pairs,
-)
+from promptcli.cli.options import RUNTIME, Json, Runtime, SettingOptions, kinds_of, parse_pairs
 from promptcli.cli.typer_commands import typer_command
 from promptcli.data.vectors import VECTOR_FORMATS
 from promptcli.encoder.pooling import STATES, WEIGHTS

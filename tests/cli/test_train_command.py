@@ -199,13 +199,7 @@ def test_two_processes_make_one_entry(options, tmp_path):
         "prefix-length=2",
     ]
     # one run after the other in the same processes
-    arguments += [
-        "--seeds",
-        "2",
-        "--json",
-        "--dtype",
-        "float32",
-    ]
+    arguments += ["--seeds", "2", "--json", "--dtype", "float32"]
     entries = {}
     for name, ranks in (("two", ranks_of_two()), ("one", [{}])):
         place = {"PROMPTCLI_HOME": str(tmp_path / name)}

@@ -111,12 +111,7 @@ def test_learning_rates():
     constant = find_method("denosent", supervised=False).published("bert-base-uncased")
     assert [
         learning_rate(constant, step, 5000, constant.learning_rate) for step in (0, 250, 500, 4999)
-    ] == [
-        0,
-        2e-5,
-        4e-5,
-        4e-5,
-    ]
+    ] == [0, 2e-5, 4e-5, 4e-5]
 
 
 @pytest.mark.parametrize("count", [8, 10])

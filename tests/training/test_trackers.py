@@ -155,11 +155,7 @@ def test_a_tracker_that_fails_does_not_end_the_training(tmp_path, wandb, caplog)
     ("given", "offline", "message"),
     [
         ("tensorbord", False, "did you mean tensorboard?"),
-        (
-            "mlflow",
-            False,
-            "needs mlflow, not installed here: pip install mlflow",
-        ),
+        ("mlflow", False, "needs mlflow, not installed here: pip install mlflow"),
         ("wandb", True, "uses the network, which `offline` forbids; without it: tensorboard"),
     ],
 )

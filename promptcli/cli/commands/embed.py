@@ -13,13 +13,7 @@ from typing import Annotated, Any, BinaryIO
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.job_options import JobOptions
 from promptcli.cli.options import Json, words_of
-from promptcli.embedding import (
-    Embedded,
-    EmbeddedParts,
-    EmbedJob,
-    EmbedPartsJob,
-    SimilarityJob,
-)
+from promptcli.embedding import Embedded, EmbeddedParts, EmbedJob, EmbedPartsJob, SimilarityJob
 from promptcli.errors import UsageError, counted
 from promptcli.notes import note_counts
 

@@ -7,12 +7,7 @@ import typer
 
 from promptcli.cli.console import note
 from promptcli.cli.options import Json, choice_of, default_backbone
-from promptcli.cli.pictures import (
-    PictureOptions,
-    draw_head_maps,
-    draw_layers,
-    draw_templates,
-)
+from promptcli.cli.pictures import PictureOptions, draw_head_maps, draw_layers, draw_templates
 from promptcli.cli.result_files import FormatOptions, Report, print_report
 from promptcli.searching import HeadSearchJob, LayerSearchJob, TemplateSearchJob
 from promptcli.settings import PAPER
