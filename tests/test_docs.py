@@ -198,7 +198,7 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path,
         monkeypatch.setattr("promptcli.models.registry._SHIPPED_FOLDER", narrow_mini.parent)
     if "--backbone my-llama" in page.read_text(encoding="utf-8"):
         save_tiny_causal("llama", tmp_path / "my-llama")
-    pairs = 200 if page == README else 80  # the README shows the scores of all
+    pairs = 200 if page == README else 40  # the README shows the scores of all
     if "promptcli examples`" in page.read_text(encoding="utf-8"):
         assert run("examples").code == 0  # the page says in its text that these files are read
         shorten("pairs.tsv", pairs)
@@ -228,7 +228,7 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path,
         printed = f"{ran.out}\n{ran.err}"
         if words == ["examples"]:
             shorten("pairs.tsv", pairs)
-            shorten("sentences.txt", 500 if page.name in shown else 300)
+            shorten("sentences.txt", 500 if page.name in shown else 200)
         if target:
             (tmp_path / target).write_text(ran.out, encoding="utf-8")
 
