@@ -30,7 +30,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.devices import choose_device, choose_dtype, tf32_products
-from promptcli.data.demo import SENTENCES
+from promptcli.data.demo import SENTENCES_FILE
 from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prefetching import prefetch
@@ -130,7 +130,7 @@ def main() -> None:
     given = parser.parse_args()
     device = choose_device(given.device)
     layers, width = map(int, given.model.split("x"))
-    demo = SENTENCES.read_text(encoding="utf-8").splitlines()
+    demo = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
     lines = [f"{demo[row % len(demo)]} {row // len(demo)}" for row in range(given.lines)]
     shape = (8192, width, 4 * width)
     rates = {

@@ -427,12 +427,12 @@ def start_hub() -> None:
 
 def make_inputs(root: Path) -> None:
     """Make the backbones and the files that the commands read."""
-    from promptcli.data.demo import SENTENCES
+    from promptcli.data.demo import SENTENCES_FILE
     from tests.tiny import save_tiny
 
     for family in ("bert", "roberta"):
         save_tiny(family, root / family)
-    sentences = SENTENCES.read_text(encoding="utf-8").splitlines()
+    sentences = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
     made = root / "inputs"
     (made / "tmp").mkdir(parents=True)
     pairs = [f"{one}\t{other}" for one, other in itertools.pairwise(sentences[300:317])]

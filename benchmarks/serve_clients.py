@@ -15,10 +15,10 @@ import sys
 import numpy as np
 
 import promptcli as pc
-from promptcli.data.demo import SENTENCES
+from promptcli.data.demo import SENTENCES_FILE
 
 TEXTS = [
-    *SENTENCES.read_text(encoding="utf-8").splitlines()[:145],
+    *SENTENCES_FILE.read_text(encoding="utf-8").splitlines()[:145],
     "",
     "ein kleines Boot",
     "cat " * 600,

@@ -13,7 +13,7 @@ from pathlib import Path
 import promptcli
 from promptcli.models.entries import CARD, write_entry
 from promptcli.models.loading import open_registry
-from promptcli.models.registry import SHIPPED
+from promptcli.models.registry import SHIPPED_MODELS
 from promptcli.storage.folders import write_folder
 
 
@@ -23,7 +23,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("name")
-    parser.add_argument("shipped", choices=SHIPPED)
+    parser.add_argument("shipped", choices=SHIPPED_MODELS)
     given = parser.parse_args()
     entry = open_registry().load(given.name)
     target = Path(promptcli.__file__).parent / "shipped" / given.shipped

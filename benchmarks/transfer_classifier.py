@@ -35,7 +35,7 @@ from promptcli.evaluation.classifier import (
     cross_validated,
     stratified_folds,
 )
-from promptcli.evaluation.evaluator import embed_tasks, features, rows_of
+from promptcli.evaluation.evaluator import embed_tasks, features, row_of_sentences
 from promptcli.recipe import RECIPES
 from tests.reference.senteval_classifier import plain_cross_validated
 
@@ -82,7 +82,7 @@ def main() -> None:
     recipe = RECIPES[given.model].replace(backbone=given.backbone)
     encoder = build_encoder(recipe, device="cpu", dtype="float32")
     (embedded,) = embed_tasks([encoder], [task])
-    rows = rows_of([task])
+    rows = row_of_sentences([task])
     splits = {
         split: (features(embedded.vectors, part, rows), part.labels)
         for split, part in task.splits.items()

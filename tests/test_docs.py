@@ -28,7 +28,7 @@ import pytest
 import torch
 
 from promptcli.backbones.locating import SHIPPED
-from promptcli.data.demo import SENTENCES
+from promptcli.data.demo import SENTENCES_FILE
 from promptcli.models.entries import Entry, write_entry
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training.methods import METHODS
@@ -131,7 +131,7 @@ def senteval(tmp_path):
     """A SentEval folder in the native formats, with pairs of our own: each sentence with the
     next.
     """
-    sentences = SENTENCES.read_text(encoding="utf-8").splitlines()[:61]
+    sentences = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()[:61]
     pairs = [
         (one, other, (row * 7 % 51) / 10)
         for row, (one, other) in enumerate(itertools.pairwise(sentences))
@@ -237,7 +237,7 @@ def rows_of(*columns, sign=",", ends="\n"):
     """Return a table of demo sentences: ``{}`` is the next sentence, ``#`` a score of 0 to 5, ``%``
     a number.
     """
-    sentences = iter(SENTENCES.read_text(encoding="utf-8").splitlines() * 2)
+    sentences = iter(SENTENCES_FILE.read_text(encoding="utf-8").splitlines() * 2)
     cells = [[cell.replace("{}", next(sentences)) for cell in columns] for _ in range(40)]
     lines = [
         sign.join(f'"{cell}"' if "," in cell and sign == "," else cell for cell in row)
@@ -261,7 +261,7 @@ def your_files():
     """Return the files of the table of ``getting-started.md``: as programs and data sets have
     them.
     """
-    sentences = SENTENCES.read_text(encoding="utf-8").splitlines()
+    sentences = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
     sts_b = rows_of("main-news", "headlines", "2015", "000%", "#.000", "{}", "{}", sign="\t")
     judged = "query-id\tcorpus-id\tscore\n" + "".join(f"q{n}\td{n}\t1\n" for n in range(40))
     return {

@@ -11,8 +11,8 @@ from promptcli.storage.typed_documents import read_document, shorten
 
 PREFIX_TUNING = "PREFIX_TUNING"  #: peft's name for keys and values in front of every layer's own
 _IN_THE_INPUT = ("PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "CPT", "ADAPTION_PROMPT")
-CONFIG = "adapter_config.json"
-WEIGHTS = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 HINT = "save it again (peft: save_pretrained)"
 
 
@@ -32,10 +32,12 @@ def check_kind(what: str, config: Mapping[str, Any]) -> None:
 
 def base_of(what: str, folder: Path) -> str | None:
     """Return the backbone of a folder's adapter, None if it has no adapter."""
-    if not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
+    if not (folder / ADAPTER_CONFIG).is_file() or (folder / "config.json").is_file():
         return None
     return base_name(
-        what, folder, read_document(folder / CONFIG, dict[str, Any], hint=HINT, error=UsageError)
+        what,
+        folder,
+        read_document(folder / ADAPTER_CONFIG, dict[str, Any], hint=HINT, error=UsageError),
     )
 
 
@@ -49,7 +51,7 @@ def base_name(what: str, folder: Path, config: Mapping[str, Any]) -> str:
     base = config.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise UsageError(
-            f"{CONFIG} of {what} names no base model; write its base_model_name_or_path"
+            f"{ADAPTER_CONFIG} of {what} names no base model; write its base_model_name_or_path"
         )
     path = inside(folder, base)
     if path is not None and path.is_dir() and path.resolve() != folder.resolve():
@@ -62,7 +64,7 @@ def base_name(what: str, folder: Path, config: Mapping[str, Any]) -> str:
     ):
         remedy = "move it into the adapter's folder, or write its hub id, OWNER/NAME@REVISION"
         raise UsageError(
-            f"{CONFIG} of {what} names the base {shorten(base)}, a folder outside of its own;"
-            f" {remedy}"
+            f"{ADAPTER_CONFIG} of {what} names the base {shorten(base)}, a folder outside of its"
+            f" own; {remedy}"
         )
     return base

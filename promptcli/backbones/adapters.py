@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from promptcli.backbones.attention_hook import allow_prepending, hook_fault, register
+from promptcli.backbones.attention_hook import allow_prepending, hook_fault, register_attention
 from promptcli.backbones.bert import BertModel
 from promptcli.backbones.families import Family
 from promptcli.backbones.states import Batch
@@ -74,7 +74,7 @@ class ModelAdapter:
     def register_hook(self) -> None:
         """Make the attention hook known to transformers, in a process that has not loaded it."""
         if self.takes_hook:
-            register()
+            register_attention()
 
     def hook_fault(self, n_layers: int) -> str | None:
         """Return why methods may not rely on the hook, or None."""

@@ -19,12 +19,12 @@ from torch.nn import functional
 from promptcli.backbones import dropout as quick
 from promptcli.backbones import kernels
 from promptcli.backbones.checking import transformers
-from promptcli.backbones.sliding_masks import LONG, Mask, SlidingMask, in_blocks, whole
+from promptcli.backbones.sliding_masks import LONG, AttentionMask, SlidingMask, in_blocks, whole
 from promptcli.backbones.states import Contrast, Prepending, Rerouting
 
 NAME = "promptcli"
 #: Rows of an attention matrix (n, h, q, t), post-softmax, at positions (n,); all for None.
-Score = Callable[[Tensor | None], Tensor]
+ScoreFunction = Callable[[Tensor | None], Tensor]
 
 
 @dataclass(frozen=True)
@@ -97,15 +97,15 @@ class NoHook:
         return True
 
     def widen(
-        self, layer: int, key: Tensor, value: Tensor, mask: Mask
-    ) -> tuple[Tensor, Tensor, Mask]:
+        self, layer: int, key: Tensor, value: Tensor, mask: AttentionMask
+    ) -> tuple[Tensor, Tensor, AttentionMask]:
         """Return keys and values (n, h', t, d/h) with what is put in front of them, and the mask.
 
         ``layer`` -1 is the last one.
         """
         return key, value, mask
 
-    def read_scores(self, layer: int, score: Score, length: int) -> None:
+    def read_scores(self, layer: int, score: ScoreFunction, length: int) -> None:
         """Keep what is wanted of a layer's attention matrix over inputs of that length."""
 
     def wants_diagonal(self, layer: int) -> bool:
@@ -146,8 +146,8 @@ class AttentionHook(NoHook):
         return not (self.recorded.reads_scores(layer) or is_changed)
 
     def widen(
-        self, layer: int, key: Tensor, value: Tensor, mask: Mask
-    ) -> tuple[Tensor, Tensor, Mask]:
+        self, layer: int, key: Tensor, value: Tensor, mask: AttentionMask
+    ) -> tuple[Tensor, Tensor, AttentionMask]:
         if self.recorded.keeps_all:
             self.recorded.kept.append((key, value))
         if self.injected.rerouting is not None:
@@ -157,8 +157,8 @@ class AttentionHook(NoHook):
         return key, value, mask
 
     def _reroute(
-        self, layer: int, rerouting: Rerouting, key: Tensor, value: Tensor, mask: Mask
-    ) -> tuple[Tensor, Tensor, Mask]:
+        self, layer: int, rerouting: Rerouting, key: Tensor, value: Tensor, mask: AttentionMask
+    ) -> tuple[Tensor, Tensor, AttentionMask]:
         """Put the last token of the layer before in front of keys and values (n, h', t, d/h).
 
         Keep this layer's for the next one. The mask gets a column for it, with the bias.
@@ -178,7 +178,7 @@ class AttentionHook(NoHook):
         mask = functional.pad(kernels.additive_mask(mask, key.dtype), (1, 0), value=rerouting.bias)
         return torch.cat([before[0], key], 2), torch.cat([before[1], value], 2), mask
 
-    def read_scores(self, layer: int, score: Score, length: int) -> None:
+    def read_scores(self, layer: int, score: ScoreFunction, length: int) -> None:
         recorded = self.recorded
         if layer in recorded.matrix_layers:
             recorded.matrices[layer] = score(None)
@@ -226,7 +226,7 @@ class Stopped(Exception):
     """Ends a forward pass early: all that it was for is recorded."""
 
 
-def register() -> str:
+def register_attention() -> str:
     """Make the attention known to transformers; return its name."""
     library = transformers()
     library.AttentionInterface.register(NAME, attention)
@@ -288,7 +288,7 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Mask,
+    attention_mask: AttentionMask,
     scaling: float | None = None,
     dropout: float = 0.0,
     hook: NoHook = NO_HOOK,
@@ -359,7 +359,7 @@ def attention(
 
 
 def _own_scores(
-    query: Tensor, key: Tensor, mask: Mask, scale: float, softcap: float | None
+    query: Tensor, key: Tensor, mask: AttentionMask, scale: float, softcap: float | None
 ) -> Tensor:
     """Return the score of every token with itself, (n, h, t) float32, a bias of the mask added."""
     length = query.size(2)
@@ -375,7 +375,7 @@ def _own_scores(
 def _scores_at(
     query: Tensor,
     key: Tensor,
-    mask: Mask,
+    mask: AttentionMask,
     scale: float,
     softcap: float | None,
     places: Tensor | None,
@@ -424,7 +424,7 @@ def attend(
 
 
 def with_prefix(
-    prefix: tuple[Tensor, Tensor], key: Tensor, value: Tensor, mask: Mask
+    prefix: tuple[Tensor, Tensor], key: Tensor, value: Tensor, mask: AttentionMask
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Put a prefix in front of keys and values (n, h', t, d/h), and widen the mask by it."""
     n = key.size(0)

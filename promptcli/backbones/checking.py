@@ -154,7 +154,7 @@ def read_config(what: str, folder: Path) -> dict[str, Any]:
         ) from None
 
 
-def check_folder(what: str, folder: Path, config: Mapping[str, Any]) -> None:
+def check_model_folder(what: str, folder: Path, config: Mapping[str, Any]) -> None:
     """Refuse what would run foreign code, change the weights on the way, or be filled up
     silently.
     """
@@ -258,7 +258,9 @@ def is_table(folder: Path) -> bool:
     return bool(names & TABLE_MATRICES) and names <= TABLE_MATRICES | {"mapping", "weights"}
 
 
-def check_files(what: str, weights: Sequence[Path], config: Mapping[str, Any]) -> frozenset[str]:
+def check_model_files(
+    what: str, weights: Sequence[Path], config: Mapping[str, Any]
+) -> frozenset[str]:
     """Compare config.json with the safetensors headers before memory is taken.
 
     Return the tensors' names.

@@ -94,7 +94,7 @@ def computes(dtype: torch.dtype, device: str) -> bool:
     return device == "cpu" and kernels.cpu_computes_bfloat16()
 
 
-Model = TypeVar("Model", bound=nn.Module)
+Network = TypeVar("Network", bound=nn.Module)
 
 
 class OneDnnLinear(nn.Linear):
@@ -113,7 +113,7 @@ class OneDnnLinear(nn.Linear):
         return super().forward(input)
 
 
-def with_fast_products(model: Model) -> Model:
+def with_fast_products(model: Network) -> Network:
     """Let the linear layers of a model use oneDNN where MKL is slow; return the model."""
     if kernels.mkl_is_slow():
         for module in model.modules():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from promptcli.backbones import checking
-from promptcli.backbones.adapter_files import CONFIG
+from promptcli.backbones.adapter_files import ADAPTER_CONFIG
 from promptcli.backbones.gguf_files import SUFFIX, folder_of
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.notes import is_offline, keyword, note, warn
@@ -18,7 +18,10 @@ from promptcli.storage.files import sha256
 SHIPPED: dict[str, Path] = {"mini-bert": Path(__file__).parents[1] / "shipped" / "mini-bert"}
 
 _MISTYPED = 0.75  # a word so like a shipped name is taken for it, mistyped, before the hub is asked
-MARKS = ("config.json", CONFIG)  # one of them is in every folder of a language model
+BACKBONE_MARKS = (
+    "config.json",
+    ADAPTER_CONFIG,
+)  # one of them is in every folder of a language model
 _FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
 _NUMBERS = "tensors.safetensors"  # an encoder's own, beside its backbone
 _SHARDS = "model.safetensors.index.json"  # weights in several files: which tensor is in which
@@ -33,7 +36,7 @@ _OTHER_WEIGHTS = {
 
 
 def locate(
-    name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = MARKS
+    name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = BACKBONE_MARKS
 ) -> tuple[Path, str | None]:
     """Return the folder of a backbone and its hub revision (None unless it is a hub model).
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from promptcli.backbones.adapter_files import CONFIG, HINT, WEIGHTS, check_kind
+from promptcli.backbones.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, HINT, check_kind
 from promptcli.backbones.checking import path_inside
 from promptcli.errors import UsageError, require
 from promptcli.storage.tensors import load_tensors
@@ -109,7 +109,7 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
 
     ``prefix`` precedes its names in a model with a head, e.g. ``model``.
     """
-    config = read_document(folder / CONFIG, dict[str, Any], hint=HINT, error=UsageError)
+    config = read_document(folder / ADAPTER_CONFIG, dict[str, Any], hint=HINT, error=UsageError)
     check_kind(what, config)
     for field, plain in _PLAIN.items():
         if config.get(field, plain[0]) not in plain:
@@ -117,14 +117,17 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
                 f"{what} is not a plain LoRA ({field} {config[field]!r}); merge it:"
                 " merge_and_unload"
             )
-    if not (folder / WEIGHTS).is_file():
-        raise UsageError(f"{what} has no {WEIGHTS}; promptcli reads safetensors only: {HINT}")
-    path_inside(what, folder, WEIGHTS, "files")
-    stored = load_tensors(folder / WEIGHTS, hint=HINT, error=UsageError)
+    if not (folder / ADAPTER_WEIGHTS).is_file():
+        raise UsageError(
+            f"{what} has no {ADAPTER_WEIGHTS}; promptcli reads safetensors only: {HINT}"
+        )
+    path_inside(what, folder, ADAPTER_WEIGHTS, "files")
+    stored = load_tensors(folder / ADAPTER_WEIGHTS, hint=HINT, error=UsageError)
     alpha = config.get("lora_alpha")
     if not isinstance(alpha, float | int):
         raise UsageError(
-            f"{CONFIG} of {what} has lora_alpha {shorten(alpha)}, which is not a number; {HINT}"
+            f"{ADAPTER_CONFIG} of {what} has lora_alpha {shorten(alpha)}, which is not a number;"
+            f" {HINT}"
         )
     adapter = {ALPHA: torch.tensor(float(alpha))}
     for name, tensor in stored.items():

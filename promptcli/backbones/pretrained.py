@@ -14,13 +14,19 @@ import torch
 from safetensors import safe_open
 
 from promptcli.backbones import attention_hook, checking
-from promptcli.backbones.adapter_files import CONFIG, WEIGHTS, base_of
+from promptcli.backbones.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, base_of
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.bert import load_bert, read_bert_config
 from promptcli.backbones.checking import opening
 from promptcli.backbones.devices import computes, with_fast_products
 from promptcli.backbones.families import FAMILIES, family_of
-from promptcli.backbones.locating import MARKS, known_digest, locate, weight_files, weights_digest
+from promptcli.backbones.locating import (
+    BACKBONE_MARKS,
+    known_digest,
+    locate,
+    weight_files,
+    weights_digest,
+)
 from promptcli.backbones.lora import merge_lora, read_adapter
 from promptcli.backbones.provenance import OWN_TOKENIZER, Provenance
 from promptcli.backbones.published_backbones import Shape
@@ -40,7 +46,7 @@ _DTYPES = {
 }
 #: Words of many scripts, the same number in each text: a vocabulary that cannot distinguish them
 #: knows no language.
-PROBES = (
+VOCABULARY_PROBES = (
     "cat runs 12 , кот γάτα 猫 ねこ 고양이 قطة แมว बिल्ली",
     "dog sees 37 . пёс σκύλος 犬 いぬ 개 كلب หมา कुत्ता",
 )
@@ -58,13 +64,13 @@ def load_pretrained(
             f"{name} is an encoder, for {keyword('model')}; the language model under it:"
             f" {keyword('backbone')} {name}-bert"
         )
-    folder, revision = locate(name, one_of=(*MARKS, "tokenizer.json"))
+    folder, revision = locate(name, one_of=(*BACKBONE_MARKS, "tokenizer.json"))
     if checking.is_table(folder):
         from promptcli.backbones.word_vectors import load_table
 
         return load_table(name, folder, revision, device=device)
-    if not any((folder / mark).is_file() for mark in MARKS):
-        raise NotFoundError(f"folder {name!r} has no {MARKS[0]}: not a model folder")
+    if not any((folder / mark).is_file() for mark in BACKBONE_MARKS):
+        raise NotFoundError(f"folder {name!r} has no {BACKBONE_MARKS[0]}: not a model folder")
     what = f"backbone {name!r}"
     if (base := _base(what, folder)) is not None:
         backbone = load_pretrained(base, device=device, dtype=dtype)
@@ -73,8 +79,8 @@ def load_pretrained(
         config = checking.read_config(what, folder)
         family = _known_family(what, config)
         weights = weight_files(what, folder)
-        checking.check_folder(what, folder, config)
-        names = checking.check_files(what, weights, config)
+        checking.check_model_folder(what, folder, config)
+        names = checking.check_model_files(what, weights, config)
         causal = FAMILIES[family].causal
         tokens = folder / OWN_TOKENIZER
         if not tokens.is_dir():
@@ -131,7 +137,11 @@ def _base(what: str, folder: Path) -> str | None:
 def _with_adapter(backbone: Backbone, name: str, folder: Path, revision: str | None) -> Backbone:
     what = f"backbone {name!r}"
     merge_lora(what, backbone.model, read_adapter(what, folder, backbone.model.base_model_prefix))
-    both = backbone.provenance.weights_sha256 + sha256(folder / CONFIG) + sha256(folder / WEIGHTS)
+    both = (
+        backbone.provenance.weights_sha256
+        + sha256(folder / ADAPTER_CONFIG)
+        + sha256(folder / ADAPTER_WEIGHTS)
+    )
     digest = hashlib.sha256(both.encode()).hexdigest()
     backbone.merged = True
     backbone.provenance = replace(
@@ -199,7 +209,7 @@ def _load_body(
     """
     options: dict[str, Any] = {"dtype": dtype}
     if FAMILIES[family].hook:
-        options["attn_implementation"] = attention_hook.register()
+        options["attn_implementation"] = attention_hook.register_attention()
     if FAMILIES[family].pooler:
         options["add_pooling_layer"] = any(
             name.endswith(("pooler.dense.weight", "pooler.weight")) for name in names
@@ -210,7 +220,7 @@ def _load_body(
 def check_probe(what: str, backbone: Backbone) -> None:
     """Compute two different texts; refuse a backbone that does not tell them apart."""
     tokenizer = backbone.tokenizer
-    first, second = tokenizer.encode(PROBES)
+    first, second = tokenizer.encode(VOCABULARY_PROBES)
     pair = []
     for text, other in ((first, second), (second, first)):
         shared = {*other, *tokenizer.specials}

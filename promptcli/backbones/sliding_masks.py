@@ -59,10 +59,10 @@ class SlidingMask:
         return allowed & self.real[:, None, None, keys]
 
 
-Mask = Tensor | SlidingMask | None  #: of an attention
+AttentionMask = Tensor | SlidingMask | None  #: of an attention
 
 
-def whole(mask: Mask) -> Tensor | None:
+def whole(mask: AttentionMask) -> Tensor | None:
     """Return a mask as a tensor, for what needs all keys at once."""
     if isinstance(mask, SlidingMask):
         return mask.whole()
@@ -74,7 +74,7 @@ def in_blocks(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Mask,
+    mask: AttentionMask,
 ) -> Attended:
     """Return what ``attend`` makes of queries, keys, values (n, h, t, d/h) and their mask.
 

@@ -120,8 +120,8 @@ def load_t5(name: str, *, device: str = "cpu") -> T5:
                 " folder"
             )
         weights = locating.weight_files(what, folder)
-        checking.check_folder(what, folder, config)
-        checking.check_files(what, weights, config)
+        checking.check_model_folder(what, folder, config)
+        checking.check_model_files(what, weights, config)
         tokenizer = checking.load_tokenizer(folder)
         model, info = checking.load_model(T5ForConditionalGeneration, folder)
         checking.check_loaded(what, model, info)

@@ -101,7 +101,7 @@ def _alphabet(
     return alphabet, [character for character in alphabet if character in inside]
 
 
-def save_tokenizer(vocabulary: Path, folder: Path, positions: int) -> None:
+def save_own_tokenizer(vocabulary: Path, folder: Path, positions: int) -> None:
     """Write ``vocab.txt`` and ``tokenizer_config.json`` as a BERT checkpoint has them."""
     shutil.copyfile(vocabulary, folder / "vocab.txt")
     settings = {

@@ -28,7 +28,13 @@ from promptcli.backbones.checking import (
     opening,
     read_config,
 )
-from promptcli.backbones.locating import MARKS, SHIPPED, known_digest, locate, weights_digest
+from promptcli.backbones.locating import (
+    BACKBONE_MARKS,
+    SHIPPED,
+    known_digest,
+    locate,
+    weights_digest,
+)
 from promptcli.backbones.names import WORD_VECTORS, words_only
 from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.tokenizer import PieceTokenizer, pack, read_wordpiece, tokenizing
@@ -224,7 +230,7 @@ def open_table(name: str, tuned: np.ndarray | None) -> WordTable | None:
         return read_words(name)
     if name in SHIPPED:
         return _rows_of_shipped(name, tuned)
-    folder, revision = locate(name, one_of=(*MARKS, "tokenizer.json"))
+    folder, revision = locate(name, one_of=(*BACKBONE_MARKS, "tokenizer.json"))
     if tuned is not None or not is_table(folder):
         return None
     return read_table(name, folder, revision)

@@ -46,7 +46,7 @@ def _settings_of_trained_rows(pairs: Sequence[str] | None) -> dict[str, Any]:
 
 #: Kind of a field (its metadata's ``kind``) -> how a value is read, or the options that stand for
 #: the field.
-KINDS: dict[str, Callable[[Any], Any] | SettingOptions] = {
+FIELD_READERS: dict[str, Callable[[Any], Any] | SettingOptions] = {
     "model": MODEL,
     "recipe": RECIPE,
     "named model": choice_of,
@@ -104,7 +104,7 @@ class JobOptions:
                 value = tuple(value)
             if value is None and (self.only or item.default is not None):
                 continue  # the job's own default
-            reader = KINDS.get(item.metadata.get("kind", ""))
+            reader = FIELD_READERS.get(item.metadata.get("kind", ""))
             values[item.name] = reader(value) if callable(reader) else value
         return values
 
@@ -126,7 +126,7 @@ class JobOptions:
     def _group(self, item: Any) -> SettingOptions | None:
         """Return the options that stand for a field in its place."""
         about = item.metadata
-        group = KINDS.get(about.get("kind", ""))
+        group = FIELD_READERS.get(about.get("kind", ""))
         if isinstance(group, SettingOptions):
             return group
         if "settings_of" in about:

@@ -185,7 +185,7 @@ PRINTERS: dict[str, Callable[[Report], None]] = {
 }
 
 #: Extension of a file of results -> its text.
-FILES: dict[str, Callable[[Report], str]] = {
+WRITERS: dict[str, Callable[[Report], str]] = {
     ".json": _json,
     ".csv": _csv,
     ".md": _markdown,
@@ -193,10 +193,10 @@ FILES: dict[str, Callable[[Report], str]] = {
 }
 
 
-def check_file(path: Path, *, force: bool) -> None:
+def check_results_file(path: Path, *, force: bool) -> None:
     """Refuse a name of no known format, and a file that exists unless it may be replaced."""
-    if path.suffix.lower() not in FILES:
-        known = ", ".join(FILES)
+    if path.suffix.lower() not in WRITERS:
+        known = ", ".join(WRITERS)
         raise UsageError(
             f"--output {str(path)!r}: a file of results ends in {known}; mteb's folder is"
             " --mteb-folder"
@@ -206,4 +206,4 @@ def check_file(path: Path, *, force: bool) -> None:
 
 def write_results(path: Path, report: Report) -> None:
     """Write a result in the format of the file's extension."""
-    write_text(path, FILES[path.suffix.lower()](report))
+    write_text(path, WRITERS[path.suffix.lower()](report))

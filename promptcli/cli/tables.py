@@ -22,7 +22,7 @@ from promptcli.evaluation.scores import (
 from promptcli.recipe import Recipe
 
 #: Tables and lines that are shown one below the other.
-Parts = list[str | Grid]
+ReportParts = list[str | Grid]
 Names = Mapping[Label, str]
 #: Fields of a score that are columns of a CSV.
 _FIELDS = ("model", "recipe", "task", "split", "metric", "value")
@@ -33,7 +33,7 @@ _COUNTED = {"accuracy": "test examples", "ndcg@10": "queries"}
 _NEARLY_ALL = 99.995  #: of a share x 100, as it is printed
 _MOST_NEEDED = 1_000_000  #: pairs that somebody could collect
 #: By encoder, its scores by column.
-Columns = dict[Label, dict[str, Score]]
+ScoresByLabel = dict[Label, dict[str, Score]]
 
 
 def table_names(labels: Collection[Label]) -> dict[Label, str]:
@@ -72,12 +72,12 @@ def _pooling_in(recipe: str) -> str:
 
 def evaluation_parts(
     evaluation: Evaluation, settings: EvalSettings, *, subsets: bool, intervals: bool
-) -> Parts:
+) -> ReportParts:
     """Return the tables of graded pairs and of accuracies as in the papers, then all others.
 
     A blank line is between two of them.
     """
-    parts: Parts = []
+    parts: ReportParts = []
     for table in _tables(evaluation, settings, subsets=subsets, intervals=intervals):
         if parts:
             parts.append("")
@@ -111,13 +111,13 @@ def _count(score: Mapping[str, Any]) -> int | str:
 
 def _tables(
     evaluation: Evaluation, settings: EvalSettings, *, subsets: bool, intervals: bool
-) -> list[Parts]:
+) -> list[ReportParts]:
     names = table_names(evaluation.rows)
-    columns: Columns = {}
+    columns: ScoresByLabel = {}
     for label, row in evaluation.rows.items():
         columns[label] = {score.column: score for score in row}
     pairs = [task for task in evaluation.tasks if isinstance(task, STSTask)]
-    tables: list[Parts] = []
+    tables: list[ReportParts] = []
     if pairs:
         tables.append(_pairs_table(pairs, evaluation, names, columns, intervals=intervals))
     if subsets:
@@ -140,10 +140,10 @@ def _pairs_table(
     tasks: Sequence[STSTask],
     evaluation: Evaluation,
     names: Names,
-    columns: Columns,
+    columns: ScoresByLabel,
     *,
     intervals: bool,
-) -> Parts:
+) -> ReportParts:
     """Lay out the scores on graded pairs; a task of another size than printed is starred."""
     labels = any_task_names([*evaluation.missing, *(task.label for task in tasks)])
     heads = [str(name) for name in labels if str(name) not in TRANSFER_TASKS]
@@ -163,7 +163,7 @@ def _pairs_table(
     return parts
 
 
-def _two_level_lines(task: STSTask, names: Names, columns: Columns) -> Parts:
+def _two_level_lines(task: STSTask, names: Names, columns: ScoresByLabel) -> ReportParts:
     """Return what a task with yes-or-no grades can reach, and the areas under its ROC curves."""
     scores: dict[str, SpearmanScore] = {}
     for label, row in columns.items():
@@ -180,7 +180,9 @@ def _two_level_lines(task: STSTask, names: Names, columns: Columns) -> Parts:
     ]
 
 
-def _subsets_table(task: STSTask, names: Names, columns: Columns, *, intervals: bool) -> Parts:
+def _subsets_table(
+    task: STSTask, names: Names, columns: ScoresByLabel, *, intervals: bool
+) -> ReportParts:
     """Lay out the scores on each subset of a task."""
     rows = {}
     for label, row in columns.items():
@@ -196,10 +198,10 @@ def _accuracy_table(
     evaluation: Evaluation,
     settings: EvalSettings,
     names: Names,
-    columns: Columns,
+    columns: ScoresByLabel,
     *,
     intervals: bool,
-) -> Parts:
+) -> ReportParts:
     """Lay out the accuracies of transfer tasks."""
     known = {*evaluation.missing, *(task.name for task in evaluation.tasks)}
     heads = [name for name in TRANSFER_TASKS if name in known]
@@ -210,9 +212,9 @@ def _accuracy_table(
     return [caption, *table]
 
 
-def _refused_lines(evaluation: Evaluation, names: Names) -> Parts:
+def _refused_lines(evaluation: Evaluation, names: Names) -> ReportParts:
     """Return why encoders have no scores, or not all."""
-    lines: Parts = []
+    lines: ReportParts = []
     for label, why in evaluation.refused.items():
         state = "is not complete" if evaluation.rows[label] else "has no figures"
         lines.append(f"{names[label]} {state}: {why}")
@@ -221,13 +223,13 @@ def _refused_lines(evaluation: Evaluation, names: Names) -> Parts:
 
 def _score_table(
     names: Names,
-    rows: Columns,
+    rows: ScoresByLabel,
     columns: Sequence[str],
     papers: Sequence[str],
     starred: Collection[str] = (),
     *,
     intervals: bool,
-) -> Parts:
+) -> ReportParts:
     """Lay out scores by column, and the average of those of the papers' tasks."""
     scored = set().union(*rows.values())
     averaged = [name for name in papers if name in scored]
@@ -238,7 +240,7 @@ def _score_table(
         heads.append("Avg")
     lines = _score_lines(names, rows, columns, averaged, intervals=intervals)
     best = best_cells(lines, range(1, len(heads)), range(len(lines)))
-    parts: Parts = [Grid(heads, lines, best)]
+    parts: ReportParts = [Grid(heads, lines, best)]
     if 0 < len(averaged) < len(papers):
         parts.append(f"Avg: mean of {len(averaged)} of the papers' {len(papers)} tasks")
     return parts
@@ -286,7 +288,7 @@ def _average(row: Mapping[str, Any], columns: Sequence[str]) -> str:
     return f"{average([row[name] for name in columns]):.2f}"
 
 
-def _other_table(lines: Sequence[Sequence[str]], *, intervals: bool) -> Parts:
+def _other_table(lines: Sequence[Sequence[str]], *, intervals: bool) -> ReportParts:
     """Lay out scores one below the other; the best of a task is that of a metric."""
     heads = ["", "task", "metric", "value"]
     if intervals:
@@ -321,7 +323,7 @@ def _other_scores(evaluation: Evaluation, names: Names) -> list[list[str]]:
     return lines
 
 
-def _comparison_table(comparisons: Sequence[Comparison], names: Names) -> Parts:
+def _comparison_table(comparisons: Sequence[Comparison], names: Names) -> ReportParts:
     """Lay out differences of two encoders; those beyond chance are starred."""
     compared = {_compared_on(item) for item in comparisons}
     corrected = ["p, Holm"] if len(comparisons) > 1 else []
@@ -347,7 +349,7 @@ def _comparison_table(comparisons: Sequence[Comparison], names: Names) -> Parts:
     caption = f"differences, {on}: paired bootstrap; * beyond chance of pairs, not of seeds"
     if corrected:
         caption += f", by Holm's p over {len(lines)} comparisons; interval and p are of one alone"
-    parts: Parts = [caption, Grid(heads, lines)]
+    parts: ReportParts = [caption, Grid(heads, lines)]
     if not any(item.beyond_chance for item in comparisons):
         largest = max(comparisons, key=lambda item: abs(item.difference))
         parts.append(f"no difference is beyond chance{_more_would_show(largest)}")
@@ -382,7 +384,7 @@ def _compared_on(comparison: Comparison) -> str:
     return f"mean of {len(tasks)} tasks ({comparison.metric})"
 
 
-def _caption(tasks: Sequence[STSTask], *, intervals: bool) -> Parts:
+def _caption(tasks: Sequence[STSTask], *, intervals: bool) -> ReportParts:
     """Return the protocol, the metric and how the text is treated."""
     metric = "Spearman x 100 over all pairs of a task"
     if intervals:

@@ -18,10 +18,10 @@ from promptcli.storage.files import check_output, write_text
 
 _FOLDER = Path(__file__).parents[1] / "shipped" / "demo"
 #: Varied sentences, one a line.
-SENTENCES = _FOLDER / "sentences.txt"
+SENTENCES_FILE = _FOLDER / "sentences.txt"
 NOTES = _FOLDER / "notes.md"
 #: Words and their meanings, a table.
-DEFINITIONS = _FOLDER / "definitions.tsv"
+DEFINITIONS_FILE = _FOLDER / "definitions.tsv"
 #: How figures on the demo pairs name their text.
 TEXT = "our own demo pairs, no benchmark"
 
@@ -71,7 +71,7 @@ class ExamplesJob(Job[dict[str, str]]):
             raise UsageError(
                 f"{str(folder)!r} is a file; give a folder, or none for this one"
             ) from None
-        lines = SENTENCES.read_text(encoding="utf-8").splitlines()
+        lines = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
         # the development pairs: a choice by them can be scored on the test pairs
         pairs = [
             (first, second or "", score)

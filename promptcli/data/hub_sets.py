@@ -104,21 +104,21 @@ def _quiet() -> Iterator[None]:
 #: The data set of SimCSE's training files.
 TRAINING_FILES = "princeton-nlp/datasets-for-simcse"
 #: Name -> its file there.
-FILES: Mapping[str, str] = {
+FILE_OF_SET: Mapping[str, str] = {
     "wiki1m_for_simcse": "wiki1m_for_simcse.txt",
     "nli_for_simcse": "nli_for_simcse.csv",
 }
 
 
 def hub_file(name: str) -> Path:
-    """Return the file of that name, a key of ``FILES``.
+    """Return the file of that name, a key of ``FILE_OF_SET``.
 
     It is fetched if it is not in the cache yet.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    file, hint = FILES[name], f"give the file itself: {keyword('data')} {FILES[name]}"
+    file, hint = FILE_OF_SET[name], f"give the file itself: {keyword('data')} {FILE_OF_SET[name]}"
     try:
         return Path(
             hf_hub_download(TRAINING_FILES, file, repo_type="dataset", local_files_only=True)

@@ -209,7 +209,7 @@ def read_polarity(path: Path) -> Iterator[GoldRow]:
     if not lines[-1]:  # after the last line feed
         lines.pop()
     for line in lines:
-        yield treebank(visible(line)), None, label
+        yield treebank(visible_bytes(line)), None, label
 
 
 #: Files of class 1; SentEval puts SUBJ's objective sentences there.
@@ -310,7 +310,7 @@ def _show_byte(byte: int) -> str:
 _VISIBLE = {byte: _show_byte(byte) for byte in range(256)}
 
 
-def visible(text: str) -> str:
+def visible_bytes(text: str) -> str:
     """Write Latin-1 text in printable ASCII as `cat -v` does: ``é`` becomes ``M-i``.
 
     Tabs and line feeds stay.

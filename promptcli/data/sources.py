@@ -22,7 +22,7 @@ from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.column_forms import ColumnForms
 from promptcli.data.file_arguments import split_columns
 from promptcli.data.given import check_rows, column_numbers
-from promptcli.data.hub_sets import FILES, hub_file
+from promptcli.data.hub_sets import FILE_OF_SET, hub_file
 from promptcli.data.layouts import (
     CELLS,
     DEFINITIONS,
@@ -38,7 +38,7 @@ from promptcli.data.layouts import (
 )
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import senteval_folder
-from promptcli.data.task_table import DEMO, TASKS, TaskName
+from promptcli.data.task_table import DEMO_TASK, TASKS, TaskName
 from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.notes import keyword, note
@@ -434,9 +434,9 @@ def training_examples(
         )
     if not isinstance(data, str | Path):
         return examples_of(data, layouts)
-    if data == DEMO and SENTENCES not in layouts:
+    if data == DEMO_TASK and SENTENCES not in layouts:
         if DEFINITIONS in layouts:
-            return read_examples(demo.DEFINITIONS, layouts)
+            return read_examples(demo.DEFINITIONS_FILE, layouts)
         wanted = " or ".join(", ".join(layout) for layout in layouts)
         raise UsageError(
             f"demo has no such examples; give {keyword('data')} FILE with the columns {wanted}"
@@ -464,7 +464,7 @@ def is_fetched(data: Any) -> bool:
     """Return whether training data, or some of them, are names of the papers' files."""
     if is_sources(data):
         return any(map(is_fetched, data))
-    return isinstance(data, str) and data in FILES and not Path(data).exists()
+    return isinstance(data, str) and data in FILE_OF_SET and not Path(data).exists()
 
 
 def source_name(data: Any) -> str:
@@ -498,8 +498,8 @@ def _training_file(name: str) -> Path:
     """Return the demo sentences, a file of the papers fetched by its name, or a file that may be
     missing.
     """
-    if name == DEMO:
-        return demo.SENTENCES
+    if name == DEMO_TASK:
+        return demo.SENTENCES_FILE
     return hub_file(name) if is_fetched(name) else Path(name)
 
 

@@ -28,7 +28,7 @@ from promptcli.extensions import Table
 from promptcli.notes import note
 
 #: The demo pairs and sentences of the package.
-DEMO = "demo"
+DEMO_TASK = "demo"
 
 
 #: The columns of a retrieval set.

@@ -380,7 +380,7 @@ class EmbedPartsJob(Job[EmbeddedParts]):
 
     def _check(self) -> None:
         """Refuse options that do not go together."""
-        from promptcli.data.vectors.part_folder import check_folder
+        from promptcli.data.vectors.part_folder import check_part_folder
 
         if self.engine not in ENGINES:
             raise unknown("engine", self.engine, ENGINES)
@@ -391,7 +391,7 @@ class EmbedPartsJob(Job[EmbeddedParts]):
         if self.shard is not None:
             others = (self.workers, self.engine, self.force) != (None, "local", False)
             _check_shard(self.shard, self.shards, others=others)
-        check_folder(Path(self.folder), self.precision)
+        check_part_folder(Path(self.folder), self.precision)
 
     def _counted_inputs(self) -> "tuple[EmbedSettings, list[InputFile]]":
         """Return the settings, and the files with their numbers of rows."""
@@ -451,13 +451,13 @@ class EmbedPartsJob(Job[EmbeddedParts]):
 
     def _make(self, job: "PartJob", missing: list[int], devices: list[str]) -> None:
         """Make the missing parts, in this process, in several, or by Ray."""
-        from promptcli.data.vectors.part_folder import MANIFEST
+        from promptcli.data.vectors.part_folder import PARTS_MANIFEST
         from promptcli.embedding import parts
         from promptcli.storage.locks import in_use
 
         rows = sum(stop - first for first, stop in map(job.manifest.bounds, missing))
         with (
-            in_use(job.folder / MANIFEST),
+            in_use(job.folder / PARTS_MANIFEST),
             if_stopped("finished parts are kept; run the same command to continue"),
             stage("embed", rows) as advance,
         ):

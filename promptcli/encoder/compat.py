@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from promptcli.encoder.encoded import Progress, Vectors
+from promptcli.encoder.encoded import Progress, VectorsLike
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,13 +69,13 @@ class SentenceTransformerMethods(abc.ABC):
         vectors: np.ndarray | Tensor = self.encode(sentences, **options)
         return vectors
 
-    def similarity(self, first: Vectors, second: Vectors) -> "Tensor":
+    def similarity(self, first: VectorsLike, second: VectorsLike) -> "Tensor":
         """Return the cosine of every vector of ``first`` (n, d) with every one of ``second`` (m,
         d), (n, m).
         """
         return _unit_rows(first) @ _unit_rows(second).T
 
-    def similarity_pairwise(self, first: Vectors, second: Vectors) -> "Tensor":
+    def similarity_pairwise(self, first: VectorsLike, second: VectorsLike) -> "Tensor":
         """Return the cosine of row i of ``first`` (n, d) with row i of ``second`` (n, d), (n,)."""
         import torch
         from torch.nn import functional
@@ -106,7 +106,7 @@ class SentenceTransformerMethods(abc.ABC):
         return SimpleNamespace(set_evaluation_metrics=lambda *_, **__: None)
 
 
-def _unit_rows(vectors: Vectors) -> "Tensor":
+def _unit_rows(vectors: VectorsLike) -> "Tensor":
     """Return vectors (n, d), or a single one (d,), as rows of length 1, (n, d)."""
     import torch
     from torch.nn import functional

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int], None]
 #: Vectors supplied by the caller: one or several.
-Vectors: TypeAlias = "np.ndarray | Tensor | Sequence[float] | Sequence[Sequence[float]]"
+VectorsLike: TypeAlias = "np.ndarray | Tensor | Sequence[float] | Sequence[Sequence[float]]"
 
 
 def no_progress(done: int) -> None:

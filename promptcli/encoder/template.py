@@ -149,7 +149,7 @@ class Template:
         code; worth about 5 points without training), or another script's mark (``STOPS``); an empty
         sentence stays empty.
         """
-        rule = rule or PLAIN
+        rule = rule or PLAIN_TEXT
         texts = []
         for sentence in sentences:
             text = sentence
@@ -355,7 +355,7 @@ class TextRule:
     strips: bool = True  #: whether white space around the sentence is dropped before
 
 
-PLAIN = TextRule(str)  #: that of a recipe without one
+PLAIN_TEXT = TextRule(str)  #: that of a recipe without one
 #: The last two are those of sentence-transformers.
 TEXT_RULES = {
     "prompteol": TextRule(_prompteol),
@@ -368,5 +368,5 @@ TEXT_RULES = {
 def text_rule(name: str | None) -> TextRule:
     """Return the rule of a recipe."""
     if name is None:
-        return PLAIN
+        return PLAIN_TEXT
     return look_up("text rule", name, TEXT_RULES)

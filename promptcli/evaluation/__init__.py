@@ -130,7 +130,7 @@ class EvaluateJob(Job["Evaluation"]):
             read_embedded,
             score_vectors,
         )
-        from promptcli.evaluation.kept import KeptScores
+        from promptcli.evaluation.kept_scores import KeptScores
         from promptcli.evaluation.scores import Evaluation, Score
         from promptcli.models.loading import as_list
 
@@ -197,11 +197,11 @@ class EvaluateJob(Job["Evaluation"]):
 
     def settings(self) -> "EvalSettings":
         """Return the settings of transfer tasks and mteb."""
-        from promptcli.evaluation.classifier import FAST, FULL, SEED
+        from promptcli.evaluation.classifier import FAST, FULL, SENTEVAL_SEED
         from promptcli.evaluation.evaluator import EvalSettings
 
         training = FAST if self.fast else FULL
-        seed = SEED if self.seed is None else self.seed
+        seed = SENTEVAL_SEED if self.seed is None else self.seed
         return EvalSettings(training, seed, Path(self.mteb_folder))
 
 

@@ -20,7 +20,7 @@ from promptcli.evaluation.evaluator import (
     embed_tasks,
     score_vectors,
 )
-from promptcli.evaluation.kept import KeptScores
+from promptcli.evaluation.kept_scores import KeptScores
 from promptcli.evaluation.scores import Label, Score, SpearmanScore, recipe_name
 from promptcli.models import loading
 from promptcli.models.entries import Entry

@@ -21,7 +21,7 @@ from torch import Tensor
 from promptcli.errors import UsageError
 from promptcli.notes import Advance, stage
 
-SEED = 1111  #: SentEval's seed of folds, first weights and order of examples
+SENTEVAL_SEED = 1111  #: SentEval's seed of folds, first weights and order of examples
 DECAYS = (1e-5, 1e-4, 1e-3, 1e-2)  #: the weight decays that are tried
 #: share of the training examples that the last training holds out for early stopping
 HELD_OUT = 0.05
@@ -101,7 +101,7 @@ class ClassifierSetting:
 
     training: ClassifierTraining
     classes: int
-    seed: int = SEED  #: of folds, first weights and order of examples
+    seed: int = SENTEVAL_SEED  #: of folds, first weights and order of examples
     device: str = "cpu"
     task: str = ""  #: named by the progress
 
@@ -357,14 +357,16 @@ def nested_cross_validation(splits: Mapping[str, Examples], setting: ClassifierS
     """
     all_features, numbers = splits["all"]
     features, labels = _tensors(splits["all"], setting)
-    outer = stratified_folds(numbers, setting.training.folds, SEED)
+    outer = stratified_folds(numbers, setting.training.folds, SENTEVAL_SEED)
     chosen = []
     dev = []
     test = []
     right = np.zeros(len(numbers))
     with _classifying_stage(setting, len(outer) * setting.training.folds + len(outer)) as advance:
         for rows, _ in outer:
-            decay, score = _by_folds(features, labels, rows, numbers, setting, SEED, advance)
+            decay, score = _by_folds(
+                features, labels, rows, numbers, setting, SENTEVAL_SEED, advance
+            )
             chosen.append(decay)
             dev.append(score)
         fits = []
@@ -412,7 +414,9 @@ def fixed_split(splits: Mapping[str, Examples], setting: ClassifierSetting) -> O
 
 
 #: The splits of a transfer task -> how it is scored.
-PROTOCOLS: dict[frozenset[str], Callable[[Mapping[str, Examples], ClassifierSetting], Outcome]] = {
+PROTOCOL_OF_SPLITS: dict[
+    frozenset[str], Callable[[Mapping[str, Examples], ClassifierSetting], Outcome]
+] = {
     frozenset({"all"}): nested_cross_validation,
     frozenset({"train", "test"}): cross_validation,
     frozenset({"train", "dev", "test"}): fixed_split,

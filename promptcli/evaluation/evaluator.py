@@ -30,7 +30,12 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.encoding import encode_together
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import classifier, statistics
-from promptcli.evaluation.classifier import FULL, PROTOCOLS, SEED, ClassifierTraining
+from promptcli.evaluation.classifier import (
+    FULL,
+    PROTOCOL_OF_SPLITS,
+    SENTEVAL_SEED,
+    ClassifierTraining,
+)
 from promptcli.evaluation.lexical import Lexical, Ranking, join_rankings
 from promptcli.evaluation.mteb_tasks import MtebEncoder, mteb_score
 from promptcli.evaluation.scores import (
@@ -71,7 +76,7 @@ class EvalSettings:
     """The choices that tasks leave open."""
 
     training: ClassifierTraining = FULL  #: of the classifiers of transfer tasks
-    seed: int = SEED  #: of the classifiers
+    seed: int = SENTEVAL_SEED  #: of the classifiers
     mteb_folder: Path = Path("mteb-results")  #: of mteb's result files
 
 
@@ -87,7 +92,7 @@ def distinct_sentences(tasks: Iterable[AnyTask]) -> list[str]:
     return list(distinct)
 
 
-def rows_of(tasks: Iterable[AnyTask]) -> RowOfSentence:
+def row_of_sentences(tasks: Iterable[AnyTask]) -> RowOfSentence:
     """Return the row of each sentence in vectors of ``distinct_sentences``."""
     return {sentence: row for row, sentence in enumerate(distinct_sentences(tasks))}
 
@@ -204,7 +209,7 @@ def score_vectors(
     """
     if not embedded:
         return []
-    rows = rows_of(tasks)
+    rows = row_of_sentences(tasks)
     with keep_random_states():
         by_task = []
         for task in tasks:
@@ -235,7 +240,7 @@ def keep_random_states() -> Iterator[None]:
 def spearman_on(encoder: TorchEncoder, task: STSTask) -> float:
     """Return Spearman x 100 on a task without the rest of its score, as a training run needs it."""
     pairs = task.pairs()
-    rows = rows_of([task])
+    rows = row_of_sentences([task])
     vectors = encoder.encode(list(rows))
     first = vectors[_rows_in(rows, pairs.first)]
     second = vectors[_rows_in(rows, pairs.second)]
@@ -364,7 +369,7 @@ def _classify(
     setting = classifier.ClassifierSetting(
         settings.training, classes, settings.seed, device, task.name
     )
-    outcome = PROTOCOLS[frozenset(splits)](splits, setting)
+    outcome = PROTOCOL_OF_SPLITS[frozenset(splits)](splits, setting)
     low, high = statistics.interval(statistics.resampled_mean(outcome.right))
     return AccuracyScore(
         **each.names,
@@ -487,7 +492,7 @@ COMPARED = (SpearmanScore, AccuracyScore, RetrievalScore)  #: scores of which tw
 
 #: Kind of score -> the papers' tasks of it: an average, and a difference of averages, are over
 #: these.
-PAPERS: dict[type[Score], tuple[str, ...]] = {
+PAPER_TASKS: dict[type[Score], tuple[str, ...]] = {
     SpearmanScore: tuple(map(str, TEST_TASKS)),
     AccuracyScore: tuple(TRANSFER_TASKS),
 }
@@ -496,7 +501,7 @@ PAPERS: dict[type[Score], tuple[str, ...]] = {
 def scores_of_average(scores: Iterable[Score], kind: type[Score]) -> list[Score]:
     """Return the scores of a kind that are averaged: those of the papers' tasks, or else all."""
     of_kind = [score for score in scores if isinstance(score, kind)]
-    of_papers = [score for score in of_kind if score.column in PAPERS[kind]]
+    of_papers = [score for score in of_kind if score.column in PAPER_TASKS[kind]]
     return of_papers or of_kind
 
 
@@ -571,7 +576,7 @@ def compare_rows(rows: Mapping[Label, Sequence[Score]], baseline: Label | None) 
     if baseline is not None and baseline in complete:
         found.extend(_with_baseline(complete, baseline))
     else:
-        for kind in PAPERS:
+        for kind in PAPER_TASKS:
             found.extend(_every_two(complete, kind))
     corrected = statistics.holm([comparison.p_value for comparison in found])
     comparisons = []

@@ -15,7 +15,7 @@ Numbers = NDArray[np.int64]
 Ranking = tuple[Numbers, Floats]  #: rows and their scores, best first
 
 #: Files of a stored index.
-FILES = {
+LEXICAL_FILES = {
     "data_name": "lexical-data.npy",
     "indices_name": "lexical-rows.npy",
     "indptr_name": "lexical-words.npy",
@@ -57,14 +57,16 @@ class Lexical:
         return cls(model, rows)
 
     def write(self, folder: Path) -> None:
-        self._model.save(folder, show_progress=False, **FILES)
+        self._model.save(folder, show_progress=False, **LEXICAL_FILES)
 
     @classmethod
     def read(cls, folder: Path, rows: Numbers) -> "Lexical":
         """Open its files, memory-mapped."""
         bm25s = load_library()
         try:
-            model = bm25s.BM25.load(folder, mmap=True, show_progress=False, verbosity=0, **FILES)
+            model = bm25s.BM25.load(
+                folder, mmap=True, show_progress=False, verbosity=0, **LEXICAL_FILES
+            )
             if model.scores["num_docs"] != len(rows) or not isinstance(model.vocab_dict, dict):
                 raise ValueError(f"they are not of {len(rows):,} rows")
         except Exception as error:  # whatever its files say

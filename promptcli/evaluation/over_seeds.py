@@ -48,7 +48,7 @@ _OF_RUNS = ("seed", "chunk_tokens", "gradient_caching")
 
 
 @dataclass(frozen=True)
-class Run:
+class SeedRun:
     """One training: its seed, and its scores x 100 by task."""
 
     model: str  #: that has its record
@@ -68,7 +68,7 @@ class SeedGroup:
     """Runs that differ in their seed only."""
 
     name: str
-    runs: Sequence[Run]
+    runs: Sequence[SeedRun]
 
     @property
     def seeds(self) -> list[int]:
@@ -187,7 +187,7 @@ def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:
     """
     groups = []
     for word in words:
-        runs: dict[str, list[Run]] = {}
+        runs: dict[str, list[SeedRun]] = {}
         settings: dict[str, dict[str, Any]] = {}
         for name in _names(registry, word):
             for changed, run, of_run in _runs_of(registry.card(name)):
@@ -224,7 +224,7 @@ def _names(registry: Registry, word: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _runs_of(card: Entry) -> list[tuple[str, Run, dict[str, Any]]]:
+def _runs_of(card: Entry) -> list[tuple[str, SeedRun, dict[str, Any]]]:
     """Return the runs of a model's record: changes but the seed, scores, and settings."""
     facts = card.provenance.get("trained")
     if facts is None:
@@ -241,7 +241,7 @@ def _runs_of(card: Entry) -> list[tuple[str, Run, dict[str, Any]]]:
         values = [score["value"] for score in card.scores]
         scores = dict(zip(facts["tasks"], values, strict=True))
         trained = _training_record(facts, backbone)
-        run = Run(card.name, facts["seed"], scores, development, hashes, trained)
+        run = SeedRun(card.name, facts["seed"], scores, development, hashes, trained)
         return [("", run, _settings(facts))]
     rows = []
     for record in facts["runs"]:
@@ -249,7 +249,7 @@ def _runs_of(card: Entry) -> list[tuple[str, Run, dict[str, Any]]]:
         scores = {score["task"]: score["trained"] for score in record["scores"]}
         of_run = {**facts, **record}
         trained = _training_record(of_run, backbone)
-        run = Run(card.name, record["seed"], scores, development, hashes, trained)
+        run = SeedRun(card.name, record["seed"], scores, development, hashes, trained)
         rows.append((", ".join(typed_settings(changes)), run, _settings(of_run)))
     return rows
 
@@ -282,9 +282,9 @@ def _check_alike(word: str, first: Mapping[str, Any], other: Mapping[str, Any]) 
             )
 
 
-def _distinct_runs(name: str, runs: Sequence[Run]) -> list[Run]:
+def _distinct_runs(name: str, runs: Sequence[SeedRun]) -> list[SeedRun]:
     """Return a group's runs by seed; a run that two models record counts once."""
-    by_seed: dict[int, Run] = {}
+    by_seed: dict[int, SeedRun] = {}
     for run in runs:
         known = by_seed.setdefault(run.seed, run)
         same = [round(value, 2) for value in known.scores.values()]

@@ -14,7 +14,7 @@ Floats = NDArray[np.floating]
 
 #: resamples and seed of every printed interval, so that equal input prints equal intervals
 RESAMPLES = 1000
-SEED = 42
+BOOTSTRAP_SEED = 42
 
 _CHUNK = 64  #: resamples drawn at a time: fixed, since a seed's draws depend on it
 
@@ -76,7 +76,7 @@ def area_under_curve(scores: Floats, gold: Floats) -> float:
 
 
 def bootstrap_intervals(
-    scores: Floats, gold: Floats, *, resamples: int = RESAMPLES, seed: int = SEED
+    scores: Floats, gold: Floats, *, resamples: int = RESAMPLES, seed: int = BOOTSTRAP_SEED
 ) -> list[tuple[float, float]]:
     """Return the 95% interval of the Spearman correlation of each row (k, n) with gold (n,).
 
@@ -91,7 +91,7 @@ def average_intervals(
     gold: Sequence[Floats],
     *,
     resamples: int = RESAMPLES,
-    seed: int = SEED,
+    seed: int = BOOTSTRAP_SEED,
 ) -> list[tuple[float, float]]:
     """Return the 95% interval of the mean of each system's Spearman correlations on t tasks."""
     averages = resampled_averages(scores, gold, resamples=resamples, seed=seed)
@@ -103,7 +103,7 @@ def resampled_averages(
     gold: Sequence[Floats],
     *,
     resamples: int = RESAMPLES,
-    seed: int = SEED,
+    seed: int = BOOTSTRAP_SEED,
 ) -> NDArray[np.float64]:
     """Return each system's mean Spearman correlation on t tasks in each resample, (k, resamples).
 
@@ -117,7 +117,7 @@ def resampled_averages(
     return averages
 
 
-def resampled_mean(values: NDArray[np.float64], seed: int = SEED) -> NDArray[np.float64]:
+def resampled_mean(values: NDArray[np.float64], seed: int = BOOTSTRAP_SEED) -> NDArray[np.float64]:
     """Return the mean of n values in each resample; lists of n values are drawn in pairs."""
     chunks = resample_counts(len(values), RESAMPLES, seed)
     sums = np.concatenate([values @ counts for counts in chunks])
@@ -129,7 +129,7 @@ def resampled_mean_of_means(tasks: Sequence[NDArray[np.float64]]) -> NDArray[np.
 
     Task i is drawn by ``SEED + i``.
     """
-    draws = [resampled_mean(values, SEED + number) for number, values in enumerate(tasks)]
+    draws = [resampled_mean(values, BOOTSTRAP_SEED + number) for number, values in enumerate(tasks)]
     means: NDArray[np.float64] = np.mean(draws, axis=0)
     return means
 

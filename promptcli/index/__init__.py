@@ -26,7 +26,7 @@ from promptcli.notes import keyword, note
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
-    from promptcli.index.array_rows import Hit, Rows
+    from promptcli.index.array_rows import Hit, IndexRows
     from promptcli.index.neighbours import DuplicateGroup
     from promptcli.index.stored import IndexManifest
     from promptcli.models.loading import Model
@@ -199,7 +199,7 @@ class AddToIndexJob(Job["IndexManifest"]):
         repeats = None
         if not self.allow_duplicates:
             repeats = Repeats(stored.load(folder).index)
-        rows: Rows
+        rows: IndexRows
         if files.are_vectors and self.bad_lines is not None:
             raise UsageError(
                 f"{keyword('bad_lines')} is for sentences, and {self.file} holds vectors; give it"

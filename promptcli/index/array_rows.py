@@ -14,7 +14,7 @@ from promptcli.errors import UsageError
 #: Ids of rows; a range holds row numbers, which an index counts on from its last row.
 Ids = Sequence[int | str]
 RowNumbers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+RowMask = NDArray[np.bool_]
 
 
 class Hit(NamedTuple):
@@ -73,7 +73,7 @@ class ArrayRows:
                 vectors, self.ids[rows], texts, start, cells, self._blank(start, len(vectors))
             )
 
-    def _blank(self, first: int, count: int) -> Mask | None:
+    def _blank(self, first: int, count: int) -> RowMask | None:
         """Return which of ``count`` rows have a blank text."""
         if not self.blank:
             return None
@@ -92,7 +92,7 @@ class ArrayRows:
 
 #: Rows that can be read several times: ``shape`` (n, d), ``has_texts``, ``blocks()`` in order, and
 #: a ``sample(count)``.
-Rows = ArrayRows | ParquetRows
+IndexRows = ArrayRows | ParquetRows
 
 
 def unit_rows(vectors: Floats, name: str = "rows", start: int = 0) -> Floats:

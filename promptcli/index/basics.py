@@ -7,7 +7,7 @@ from promptcli.errors import UsageError
 from promptcli.jobs import argument, option
 from promptcli.notes import keyword
 
-MANIFEST = "index.json"  #: in the folder of an index
+INDEX_MANIFEST = "index.json"  #: in the folder of an index
 TARGET = 0.95  #: recall@10 that an approximate index is tuned for
 #: Scores are compared as they are printed, to six decimals: the product of a unit vector with
 #: itself may be 0.9999999. Those of vectors that an index keeps rounded are compared to four.

@@ -11,7 +11,7 @@ from promptcli.index.found_files import LeftOut
 from promptcli.index.stored import IndexManifest
 
 #: The id of a row, ``file:line``, its text, and its other columns.
-Row = tuple[str, str, Cells]
+RowContent = tuple[str, str, Cells]
 #: The end of an id: the line or lines of the file before it.
 PLACE = re.compile(r":\d+(-\d+)?(#\d+)?$")
 
@@ -45,7 +45,7 @@ class Synced(IndexManifest):
         }
 
 
-def row_changes(before: Iterable[Row], after: Iterable[Row]) -> Counts:
+def row_changes(before: Iterable[RowContent], after: Iterable[RowContent]) -> Counts:
     """Count the rows that a sync changed; of a row in parts all are replaced.
 
     A row whose text the index had is renamed, even if another text has its id now.
@@ -78,7 +78,10 @@ def row_changes(before: Iterable[Row], after: Iterable[Row]) -> Counts:
 
 
 def file_changes(
-    before: Iterable[Row], after: Iterable[Row], files: Collection[str], file_of: Mapping[str, str]
+    before: Iterable[RowContent],
+    after: Iterable[RowContent],
+    files: Collection[str],
+    file_of: Mapping[str, str],
 ) -> Counts:
     """Count the files that a sync changed.
 
@@ -88,8 +91,8 @@ def file_changes(
         files: Names of all files that were read, those without a row too.
         file_of: Id of a row of ``after`` -> its file.
     """
-    old = defaultdict[str, list[Row]](list)
-    new = defaultdict[str, list[Row]](list)
+    old = defaultdict[str, list[RowContent]](list)
+    new = defaultdict[str, list[RowContent]](list)
     for row in after:
         new[file_of[row[0]]].append(row)
     for row in before:
@@ -123,7 +126,7 @@ def changes_line(rows: Counts) -> str:
     return f"rows: {', '.join(parts)}"
 
 
-def _texts(rows: Iterable[Row]) -> list[str]:
+def _texts(rows: Iterable[RowContent]) -> list[str]:
     return [text for _, text, _ in rows]
 
 

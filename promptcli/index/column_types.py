@@ -120,7 +120,7 @@ def column_of(labels: pa.Table, name: str) -> Any:
     return pa.nulls(len(labels), pa.large_string())
 
 
-def columns_of(labels: pa.Table) -> list[str]:
+def cell_columns(labels: pa.Table) -> list[str]:
     """Return the names of the columns in the cells of rows."""
     chunks = labels.column(CELLS).chunks if CELLS in labels.column_names else []
     return sorted({name for chunk in chunks for name in pc.unique(chunk.keys).to_pylist()})
@@ -129,7 +129,7 @@ def columns_of(labels: pa.Table) -> list[str]:
 def column_kinds(labels: pa.Table) -> dict[str, str]:
     """Return the types of the columns in the cells of rows."""
     kinds = dict[str, str]()
-    for name in columns_of(labels):
+    for name in cell_columns(labels):
         cells = column_of(labels, name)
         if cells.null_count < len(cells):
             kinds[name] = type_of(cells)[0]
@@ -144,7 +144,7 @@ def odd_columns(labels: pa.Table, names: Collection[str] | None = None) -> dict[
     without its zeros, are texts, too.
     """
     lines = dict[str, str]()
-    for name in columns_of(labels):
+    for name in cell_columns(labels):
         if names is not None and name not in names:
             continue
         cells = column_of(labels, name)

@@ -67,7 +67,7 @@ class Recall:
     rows: int
 
 
-def choose(rows: int, width: int, target: float) -> tuple[str, str]:
+def choose_factory(rows: int, width: int, target: float) -> tuple[str, str]:
     """Return the factory string for n vectors of d dimensions and a recall@10, and the reason, one
     line.
     """
@@ -91,7 +91,7 @@ def choose(rows: int, width: int, target: float) -> tuple[str, str]:
     )
 
 
-def make(factory: str, width: int) -> Any:
+def make_index(factory: str, width: int) -> Any:
     """Return the empty index of a factory string.
 
     One that FAISS does not make for inner products is refused.
@@ -270,7 +270,7 @@ def _nested_indexes(index: Any) -> list[Any]:
 # not count.
 
 #: Finds, for queries (q, d), up to k rows and scores of each by an effort.
-Search = Callable[[Floats, int, Effort], list[tuple[RowNumbers, Floats]]]
+SearchFunction = Callable[[Floats, int, Effort], list[tuple[RowNumbers, Floats]]]
 
 
 def queries_for(rows: int) -> int:
@@ -306,7 +306,7 @@ class Truth:
         self._numbers = np.take_along_axis(rows, best, axis=1)
         self.rows += len(units)
 
-    def recall(self, search: Search, effort: Effort) -> Recall:
+    def recall(self, search: SearchFunction, effort: Effort) -> Recall:
         """Return the recall of a search by an effort."""
         wanted = min(NEIGHBOURS, self.rows - 1)
         if wanted <= 0:
@@ -324,7 +324,7 @@ class Truth:
         return Recall(hits / (wanted * len(self.units)), len(self.units), self.rows)
 
 
-def tune(truth: Truth, search: Search, index: Any, target: float) -> tuple[Recall, Effort]:
+def tune(truth: Truth, search: SearchFunction, index: Any, target: float) -> tuple[Recall, Effort]:
     """Return the recall reached, and the least effort that reaches ``target`` or is worth its cost.
 
     More lists, or more candidates of a graph, are searched while recall is too low and it helps;

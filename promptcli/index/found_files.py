@@ -15,7 +15,7 @@ from promptcli.data.file_arguments import split_columns
 from promptcli.data.input_files import check_file, skipped_files
 from promptcli.data.vectors import escape_name
 from promptcli.errors import NotFoundError, UsageError, counted
-from promptcli.index.basics import MANIFEST
+from promptcli.index.basics import INDEX_MANIFEST
 from promptcli.notes import note
 from promptcli.storage.files import real_path
 
@@ -127,7 +127,7 @@ def _take(found: FoundFiles, seen: set[str], name: str, *, in_folder: bool) -> N
 def _in_folder(name: str, found: FoundFiles) -> Iterator[str]:
     """Yield the files in a folder, in order, without hidden ones."""
     folder = Path(name)
-    if (folder / MANIFEST).is_file():
+    if (folder / INDEX_MANIFEST).is_file():
         raise UsageError(
             f"{name} is an index, not a folder of texts; `promptcli index search {name} QUERY`"
             " searches it"

@@ -48,7 +48,7 @@ from promptcli.errors import (
     counted,
     unknown,
 )
-from promptcli.index.array_rows import ArrayRows, Rows
+from promptcli.index.array_rows import ArrayRows, IndexRows
 from promptcli.index.file_rows import place_cells, place_ids
 from promptcli.index.stored import Origin, Reading
 from promptcli.models import loading as encoders
@@ -110,7 +110,7 @@ class RowFiles:
         *,
         plain: bool = False,
         check: Callable[[Iterator[RecordBatch]], Iterator[RecordBatch]] = iter,
-    ) -> tuple[Rows, Origin, Reading]:
+    ) -> tuple[IndexRows, Origin, Reading]:
         """Return the rows of a file of sentences, encoded, the ``model`` that they come from, and
         how they were read.
 
@@ -155,7 +155,7 @@ class RowFiles:
         else:
             yield from Splitter(documents).batches(batches) if self.split else batches
 
-    def open_stored(self, origin: Origin | None = None) -> tuple[Rows, Origin | None]:
+    def open_stored(self, origin: Origin | None = None) -> tuple[IndexRows, Origin | None]:
         """Return the rows of vectors and their encoder, None if unknown; with ``origin`` it must be
         that.
         """
@@ -164,7 +164,7 @@ class RowFiles:
                 f"{keyword('text_field')} and {keyword('id_field')} are for sentences, and"
                 f" {self.file} holds vectors"
             )
-        rows: Rows
+        rows: IndexRows
         manifest: Manifest | None
         if is_part_folder(self.file):
             parts = PartFolder(self.file)
@@ -252,7 +252,7 @@ def _passage_batches(file: str, passages: Iterator[Passage]) -> Iterator[RecordB
         )
 
 
-def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin, Reading]:
+def rows_to_build(files: RowFiles, model: "Model") -> tuple[IndexRows, Origin, Reading]:
     """Return the rows of a new index, the encoder they come from, and how files are read.
 
     For vectors whose manifest tells it, the encoder is not opened, unless the user named one.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import Floats
-from promptcli.index.array_rows import Mask
+from promptcli.index.array_rows import RowMask
 
 Numbers = NDArray[np.int64]
 
@@ -31,7 +31,7 @@ class LinkedPairs:
     def __len__(self) -> int:
         return len(self.first)
 
-    def __getitem__(self, chosen: "Mask | Numbers") -> "LinkedPairs":
+    def __getitem__(self, chosen: "RowMask | Numbers") -> "LinkedPairs":
         return LinkedPairs(
             self.first[chosen], self.second[chosen], self.lowest[chosen], self.compared[chosen]
         )

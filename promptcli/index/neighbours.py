@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
 from promptcli.errors import UsageError, unknown
-from promptcli.index.array_rows import Hit, Mask, RowNumbers
+from promptcli.index.array_rows import Hit, RowMask, RowNumbers
 from promptcli.index.linking import LinkedPairs, Numbers, complete_links, keep_nearest
 from promptcli.index.vector_index import VectorIndex
 from promptcli.notes import stage
@@ -121,7 +121,7 @@ class _Comparison:
                 label = _link(label, left[places[0]], right[places[1]])
         return label
 
-    def _all_pairs(self, label: Numbers, places: Numbers) -> tuple[LinkedPairs, Mask]:
+    def _all_pairs(self, label: Numbers, places: Numbers) -> tuple[LinkedPairs, RowMask]:
         """Compare rows, and return the near pairs of their clusters.
 
         Return also which clusters have more pairs than those.
@@ -144,7 +144,7 @@ class _Comparison:
             kept.add(LinkedPairs(first[one], second[other], cosines[one, other], sizes))
         return kept.finish()
 
-    def _found_pairs(self) -> tuple[LinkedPairs, Mask]:
+    def _found_pairs(self) -> tuple[LinkedPairs, RowMask]:
         """Return the near pairs of rows that searches find, and which rows have more."""
         is_cut = np.zeros(len(self._rows), bool)
         kept = _Kept(len(self._rows))
@@ -165,7 +165,7 @@ class _Comparison:
                     yield left, right, units @ self._unit_vectors(right).T
                     advance(step)
 
-    def _search(self, is_cut: Mask) -> Iterator[LinkedPairs]:
+    def _search(self, is_cut: RowMask) -> Iterator[LinkedPairs]:
         """Search for every row, and yield near pairs.
 
         Mark the rows whose answers are all near.
@@ -184,7 +184,7 @@ class _Comparison:
                 is_cut[waiting] = True
                 advance(min(step, len(self._rows) - start))
 
-    def _neighbours(self, asked: Numbers, k: int) -> tuple[LinkedPairs, Mask]:
+    def _neighbours(self, asked: Numbers, k: int) -> tuple[LinkedPairs, RowMask]:
         """Return the near pairs among k answers for each row, and whether all answers are near."""
         units = self._unit_vectors(asked)
         answers = self._index.nearest(units, k)
@@ -222,7 +222,7 @@ class _Kept:
         self._bars = np.zeros(clusters, np.float32)
         self._is_cut = np.zeros(clusters, bool)
 
-    def may_keep(self, cosines: Floats, first: Numbers, second: Numbers, near: Mask) -> Mask:
+    def may_keep(self, cosines: Floats, first: Numbers, second: Numbers, near: RowMask) -> RowMask:
         """Return which near pairs of two blocks of clusters can be among those to keep."""
         near &= first[:, None] < second
         if self._is_cut.any():
@@ -234,7 +234,7 @@ class _Kept:
         columns = min(self._count, len(first))
         row_bars = np.partition(cosines, -rows, axis=1)[:, -rows]
         column_bars = np.partition(cosines, -columns, axis=0)[-columns]
-        kept: Mask = near & ((cosines >= row_bars[:, None]) | (cosines >= column_bars))
+        kept: RowMask = near & ((cosines >= row_bars[:, None]) | (cosines >= column_bars))
         left_out = near & ~kept
         self._is_cut[first[left_out.any(axis=1)]] = True
         self._is_cut[second[left_out.any(axis=0)]] = True
@@ -246,7 +246,7 @@ class _Kept:
         if self._held > 2 * _PAIRS:
             self._cut()
 
-    def finish(self) -> tuple[LinkedPairs, Mask]:
+    def finish(self) -> tuple[LinkedPairs, RowMask]:
         """Return the pairs, and which clusters had more."""
         return LinkedPairs.join(self._parts), self._is_cut
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from promptcli.data.layouts import ID, TEXT
 from promptcli.data.parquet_files import RecordBatch
 from promptcli.errors import UsageError, counted
-from promptcli.index.array_rows import Ids, Rows
+from promptcli.index.array_rows import Ids, IndexRows
 from promptcli.index.vector_index import VectorIndex
 from promptcli.notes import keyword
 
@@ -47,7 +47,7 @@ class Repeats:
                 yield batch
         self._refuse()
 
-    def check_blocks(self, rows: Rows) -> None:
+    def check_blocks(self, rows: IndexRows) -> None:
         """Refuse rows of vectors that repeat a text."""
         for block in rows.blocks():
             if block.texts is not None:

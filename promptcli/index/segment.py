@@ -15,7 +15,7 @@ import pyarrow as pa
 from promptcli.data.layouts import CELLS
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.index.array_rows import Ids, Mask, RowNumbers
+from promptcli.index.array_rows import Ids, RowMask, RowNumbers
 from promptcli.index.factory import Effort, explain, faiss, is_exact, parameters
 
 #: FAISS's file of a segment, and its labels.
@@ -45,7 +45,7 @@ class Segment:
         return int(self.index.ntotal)
 
     def search(
-        self, units: Floats, k: int, allowed: Mask | None, effort: Effort
+        self, units: Floats, k: int, allowed: RowMask | None, effort: Effort
     ) -> list[tuple[RowNumbers, Floats]]:
         """Return for each of q queries its k best rows and their scores, best first, among those
         ``allowed`` (m,).

@@ -23,10 +23,10 @@ from promptcli.data.vectors import holds_vectors
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, one_line
 from promptcli.evaluation.lexical import WORD_RULE, Lexical, load_library
-from promptcli.index.array_rows import Mask
-from promptcli.index.basics import MANIFEST
-from promptcli.index.column_types import columns_of, odd_columns
-from promptcli.index.factory import Effort, Recall, faiss, make
+from promptcli.index.array_rows import RowMask
+from promptcli.index.basics import INDEX_MANIFEST
+from promptcli.index.column_types import cell_columns, odd_columns
+from promptcli.index.factory import Effort, Recall, faiss, make_index
 from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
 from promptcli.index.where import Condition
@@ -51,7 +51,7 @@ DELETED = "deleted.npy"
 TRAINED = "trained.faiss"
 _LOCK = ".lock"
 _OURS = re.compile(
-    rf"{MANIFEST}|{DELETED}|{TRAINED}|segment-\d+\.(faiss|arrow)|lexical[\w-]*\.(json|npy)|\..*"
+    rf"{INDEX_MANIFEST}|{DELETED}|{TRAINED}|segment-\d+\.(faiss|arrow)|lexical[\w-]*\.(json|npy)|\..*"
 )
 _HINT = "build it again: `promptcli index build FILE -o DIR --force`"
 
@@ -181,7 +181,7 @@ class Writer:
             np.save(self._new / DELETED, deleted)
         if index.lexical and index.rows:
             index.words.write(self._new)
-        if not make(index.factory, index.width).is_trained:
+        if not make_index(index.factory, index.width).is_trained:
             write_faiss(index.empty, self._new / TRAINED)
         manifest = IndexManifest(
             **vars(stored.origin),
@@ -192,7 +192,7 @@ class Writer:
             **vars(index.effort),
             dim=index.width,
             texts=index.has_texts,
-            columns=columns_of(index.labels),
+            columns=cell_columns(index.labels),
             kinds=index.kinds,
             odd=_note_odd(stored),
             word_rule=WORD_RULE,
@@ -203,7 +203,7 @@ class Writer:
             segments=segments,
             files=list_files(self._new),
         )
-        write_text(self._new / MANIFEST, to_json(manifest))
+        write_text(self._new / INDEX_MANIFEST, to_json(manifest))
         return manifest
 
 
@@ -218,7 +218,7 @@ def _note_odd(stored: StoredIndex) -> list[str]:
     return list(lines)
 
 
-def allowed_rows(stored: StoredIndex, where: str | None) -> Mask | None:
+def allowed_rows(stored: StoredIndex, where: str | None) -> RowMask | None:
     """Return which rows fulfil a condition; say which columns of it are texts for few of their
     cells.
     """
@@ -241,7 +241,7 @@ def check_target(folder: Path, *, force: bool) -> None:
     if not folder.is_dir():
         raise UsageError(f"{folder} is a file; give a folder")
     _check_ours(folder)
-    if (folder / MANIFEST).exists() and not force:
+    if (folder / INDEX_MANIFEST).exists() and not force:
         raise UsageError(
             f"{folder} holds an index; replace it with {keyword('force')}, or `promptcli index add`"
             " to it"
@@ -269,11 +269,11 @@ def create(
 
     def check() -> None:
         if instead is not None or not (force or there):
-            check_unchanged(folder, instead)
+            check_index_unchanged(folder, instead)
         check_target(folder, force=force or instead is not None)
 
     check_target(folder, force=force or instead is not None)
-    there = (folder / MANIFEST).exists()
+    there = (folder / INDEX_MANIFEST).exists()
     check()
     folder = _real_path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -284,7 +284,7 @@ def create(
             yield Writer(new)
             check()
             # no one may change it while it is replaced
-            if not there and (folder / MANIFEST).exists():
+            if not there and (folder / INDEX_MANIFEST).exists():
                 locks.enter_context(hold(folder / _LOCK))
             _keep_lock(folder, new)
 
@@ -336,7 +336,7 @@ def _load(folder: Path) -> StoredIndex:
             (
                 faiss.read_index(str(folder / TRAINED))
                 if trained
-                else make(manifest.factory, manifest.dim)
+                else make_index(manifest.factory, manifest.dim)
             ),
             manifest.factory,
             manifest.recall,
@@ -372,7 +372,7 @@ def stamp_of(folder: Path) -> Stamp | None:
     None if it is missing, as in the middle of a replacement.
     """
     try:
-        manifest = os.stat(folder / MANIFEST)
+        manifest = os.stat(folder / INDEX_MANIFEST)
     except OSError:
         return None
     return manifest.st_ino, manifest.st_mtime_ns, manifest.st_size
@@ -386,11 +386,11 @@ def read_manifest(folder: Path) -> IndexManifest:
 def _read_manifest(folder: Path) -> IndexManifest:
     if folder.is_file():
         raise _is_a_file(folder)
-    if not (folder / MANIFEST).exists():
+    if not (folder / INDEX_MANIFEST).exists():
         raise NotFoundError(
             f"no index in {folder}; build one: `promptcli index build FILE -o {folder}`"
         )
-    manifest = read_document(folder / MANIFEST, IndexManifest, hint=_HINT)
+    manifest = read_document(folder / INDEX_MANIFEST, IndexManifest, hint=_HINT)
     check_files(folder, manifest.files, hint=_HINT)
     for name in (segment + suffix for segment in manifest.segments for suffix in SUFFIXES):
         if name not in manifest.files:
@@ -407,7 +407,7 @@ def check_searched(folder: Path, query: Any) -> None:
     if folder.is_file():
         raise _is_a_file(folder, query)
     # a sentence may be too long for a path: os.path.exists then says no
-    if not folder.exists() and os.path.exists(os.path.join(query, MANIFEST)):
+    if not folder.exists() and os.path.exists(os.path.join(query, INDEX_MANIFEST)):
         raise UsageError(
             f'the index comes first, then the query: `promptcli index search {query} "{folder}"`'
         )
@@ -422,9 +422,9 @@ def _is_a_file(file: Path, query: str | None = None) -> NotFoundError:
     return NotFoundError(f"{problem}; build one: `promptcli index build {file} -o FOLDER`")
 
 
-def check_unchanged(folder: Path, begun: IndexManifest | None) -> None:
+def check_index_unchanged(folder: Path, begun: IndexManifest | None) -> None:
     """Refuse a folder if its index is not the one that the work was begun with, or None."""
-    there = (folder / MANIFEST).exists()
+    there = (folder / INDEX_MANIFEST).exists()
     if there != (begun is not None) or (there and read_manifest(folder) != begun):
         raise _changed_error(folder)
 

@@ -30,8 +30,15 @@ from promptcli.errors import UsageError, counted
 from promptcli.evaluation.lexical import load_library
 from promptcli.index import stored
 from promptcli.index.array_rows import ArrayRows
-from promptcli.index.basics import MANIFEST, bad_lines_option, memory_option, size_of
-from promptcli.index.changes import PLACE, Row, Synced, changes_line, file_changes, row_changes
+from promptcli.index.basics import INDEX_MANIFEST, bad_lines_option, memory_option, size_of
+from promptcli.index.changes import (
+    PLACE,
+    RowContent,
+    Synced,
+    changes_line,
+    file_changes,
+    row_changes,
+)
 from promptcli.index.file_rows import FileRows, Reader, place_ids
 from promptcli.index.found_files import find_files, list_of_names
 from promptcli.index.stored import IndexManifest, Reading, StoredIndex
@@ -136,7 +143,7 @@ class SyncIndexJob(Job[Synced]):
         if manifest is None or work.begins_again:
             documents = work.encoder().in_role("document", report=True)
             encoded = inputs.spool(documents, _batches(list(work.rows)), folder, len(work.rows))
-            stored.check_unchanged(folder, manifest)
+            stored.check_index_unchanged(folder, manifest)
             with stored.create(folder, instead=manifest) as writer:
                 index = VectorIndex.build(
                     encoded,
@@ -220,7 +227,7 @@ class _Difference:
         else:
             self.model = model
         self.manifest = None
-        if (folder / MANIFEST).is_file():
+        if (folder / INDEX_MANIFEST).is_file():
             self.manifest = stored.read_manifest(folder)
         if self.manifest is None:
             stored.check_target(folder, force=False)
@@ -303,7 +310,7 @@ class _Difference:
             left_out=self._found.left_out,
         )
 
-    def _read(self, folder: Path, bad: BadRows) -> Iterator[Row]:
+    def _read(self, folder: Path, bad: BadRows) -> Iterator[RowContent]:
         target = real_path(folder)
         fields = ColumnChoice(self.reading.text_field, self.reading.id_field, remedy="", cells=True)
         reader = Reader(self.reading.rows, lambda: self.encoder().in_role("document"), fields, bad)
@@ -330,7 +337,7 @@ class _Difference:
                 self._file_of[row[0]] = file
                 yield row
 
-    def _in_parts(self) -> dict[Row, None]:
+    def _in_parts(self) -> dict[RowContent, None]:
         """Return the rows with those in parts that are longer than the window; passages fit it."""
         whole = [row for row in self.rows if "end_line" in dict(row[2])]
         others = [row for row in self.rows if "end_line" not in dict(row[2])]
@@ -342,7 +349,7 @@ class _Difference:
         return dict.fromkeys([*whole, *parts])
 
 
-def _rows_of(file: str, read: FileRows) -> Iterator[Row]:
+def _rows_of(file: str, read: FileRows) -> Iterator[RowContent]:
     """Yield the rows of a file with their ids."""
     ids = read.ids
     if ids is None:
@@ -361,11 +368,11 @@ def _rows_of(file: str, read: FileRows) -> Iterator[Row]:
         yield name, row.text, cells
 
 
-def _texts(rows: Iterable[Row]) -> set[str]:
+def _texts(rows: Iterable[RowContent]) -> set[str]:
     return {text for _, text, _ in rows}
 
 
-def _check_going(before: dict[Row, int], rows: dict[Row, None], folder: Path) -> None:
+def _check_going(before: dict[RowContent, int], rows: dict[RowContent, None], folder: Path) -> None:
     """Refuse to remove more than half of an index.
 
     A text that is replaced by another of its file does not go.
@@ -383,7 +390,7 @@ def _check_going(before: dict[Row, int], rows: dict[Row, None], folder: Path) ->
         )
 
 
-def _batches(rows: Sequence[Row]) -> Iterator[RecordBatch]:
+def _batches(rows: Sequence[RowContent]) -> Iterator[RecordBatch]:
     for start in range(0, len(rows), BATCH):
         ids, texts, cells = zip(*rows[start : start + BATCH], strict=True)
         columns = {
@@ -394,7 +401,7 @@ def _batches(rows: Sequence[Row]) -> Iterator[RecordBatch]:
         yield pa.record_batch(columns)
 
 
-def _live(index: VectorIndex) -> dict[Row, int]:
+def _live(index: VectorIndex) -> dict[RowContent, int]:
     ids, texts = (index.labels.column(name).to_pylist() for name in ("id", "text"))
     if CELLS in index.labels.column_names:
         cells = index.labels.column(CELLS).to_pylist()
@@ -405,7 +412,7 @@ def _live(index: VectorIndex) -> dict[Row, int]:
 
 
 def _apply(
-    held: StoredIndex, rows: dict[Row, None], folder: Path, opener: "Callable[[], Encoder]"
+    held: StoredIndex, rows: dict[RowContent, None], folder: Path, opener: "Callable[[], Encoder]"
 ) -> None:
     """Change an index to these rows; a text that it has under another id is not encoded again."""
     from promptcli.index import inputs

@@ -21,20 +21,20 @@ from promptcli.data.vectors.formats import BLOCK, Floats
 from promptcli.embedding.splitting import PART
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation.lexical import DEPTH, Lexical, join_rankings
-from promptcli.index.array_rows import Hit, Mask, RowNumbers, Rows, list_some, unit_rows
+from promptcli.index.array_rows import Hit, IndexRows, RowMask, RowNumbers, list_some, unit_rows
 from promptcli.index.basics import ROUGHLY, ROUNDING, TARGET
 from promptcli.index.column_types import column_kinds
 from promptcli.index.factory import (
     Effort,
     Recall,
     Truth,
-    choose,
+    choose_factory,
     copy,
     explain,
     faiss,
     greater_efforts,
     is_exact,
-    make,
+    make_index,
     queries_for,
     row_bytes,
     training_size,
@@ -152,7 +152,7 @@ class VectorIndex:
     @classmethod
     def build(
         cls,
-        rows: Rows,
+        rows: IndexRows,
         factory: str | None = None,
         *,
         target: float = TARGET,
@@ -172,7 +172,7 @@ class VectorIndex:
                 "BM25 is over texts, and these rows have none; embed to .parquet or .jsonl, which"
                 " hold texts"
             )
-        chosen, why = (factory, "") if factory is not None else choose(*rows.shape, target)
+        chosen, why = (factory, "") if factory is not None else choose_factory(*rows.shape, target)
         index = cls([], _train(chosen, rows), chosen, split=split, lexical=lexical)
         index.store = store
         index.memory = memory
@@ -198,7 +198,7 @@ class VectorIndex:
                 )
         return index
 
-    def _set_segments(self, segments: list[Segment], masked: Mask) -> None:
+    def _set_segments(self, segments: list[Segment], masked: RowMask) -> None:
         self.segments = segments
         #: Columns ``id``, ``text`` if the rows have texts, and ``cells`` if some have further
         #: columns.
@@ -222,7 +222,7 @@ class VectorIndex:
             self.known_kinds = column_kinds(self.live_labels)
         return self.known_kinds
 
-    def _set_masked(self, masked: Mask) -> None:
+    def _set_masked(self, masked: RowMask) -> None:
         self.known_kinds = None
         self.counted: Lexical | None = None  #: ``words``, if they have been counted.
         self.masked = masked  #: Over all rows, whether each is deleted.
@@ -281,14 +281,14 @@ class VectorIndex:
             finest = getattr(index, "storage", index)
         return int(getattr(faiss.downcast_index(finest), "code_size", 0)) >= 2 * self.width
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: IndexRows) -> None:
         """Append rows; row numbers as ids go on from the last row, and rows with a blank text are
         left out.
         """
         self._check(rows)
         self._append(rows)
 
-    def upsert(self, rows: Rows) -> int:
+    def upsert(self, rows: IndexRows) -> int:
         """Replace the rows that have the same ids, append the others, and return how many rows were
         replaced.
 
@@ -339,7 +339,7 @@ class VectorIndex:
         *,
         words: Sequence[str] | None = None,
         where: str | None = None,
-        among: Mask | None = None,
+        among: RowMask | None = None,
     ) -> list[list[Hit]]:
         """Return the k nearest rows of each of q queries, best first; all n if k is larger.
 
@@ -365,7 +365,7 @@ class VectorIndex:
         queries: Floats | None,
         k: int,
         words: Sequence[str] | None = None,
-        allowed: Mask | None = None,
+        allowed: RowMask | None = None,
     ) -> list[Answer]:
         """Return rows and scores of the k nearest of each query; see ``search`` and ``allowed``."""
         if not isinstance(k, int | np.integer) or k < 1:
@@ -444,7 +444,7 @@ class VectorIndex:
         return np.flatnonzero(pc.is_in(ids, value_set=names).to_numpy() & ~self.masked)
 
     def nearest(
-        self, units: Floats, k: int, allowed: Mask | None = None, effort: Effort | None = None
+        self, units: Floats, k: int, allowed: RowMask | None = None, effort: Effort | None = None
     ) -> list[Answer]:
         """Return rows and scores of the k nearest of each unit vector, best first, among the
         allowed (or live) rows.
@@ -476,7 +476,7 @@ class VectorIndex:
         return answers
 
     def _search_segments(
-        self, units: Floats, k: int, allowed: Mask | None, effort: Effort
+        self, units: Floats, k: int, allowed: RowMask | None, effort: Effort
     ) -> list[Answer]:
         """Return what a search of that effort finds in all segments, k rows of each query at
         most.
@@ -533,7 +533,7 @@ class VectorIndex:
 
     def _append(
         self,
-        rows: Rows,
+        rows: IndexRows,
         truth: Truth | None = None,
         *,
         name: Callable[[Any], int | str] | None = None,
@@ -648,7 +648,7 @@ class VectorIndex:
         masked = np.concatenate([kept, np.zeros(sum(map(len, segments)), bool)])
         self._set_segments([*self.segments[:first], *segments], masked)
 
-    def _check(self, rows: Rows) -> None:
+    def _check(self, rows: IndexRows) -> None:
         if rows.shape[1] != self.width:
             raise UsageError(
                 f"vectors of width {rows.shape[1]} do not fit an index of width {self.width}"
@@ -683,7 +683,7 @@ class VectorIndex:
 
     def allowed_rows(
         self, where: str | Condition | None, before_each: Callable[[], None] = Condition.go_on
-    ) -> Mask | None:
+    ) -> RowMask | None:
         """Return which rows may be answers, see ``search``; None: all that are not deleted.
 
         ``before_each`` is called before every comparison of a condition, see ``Condition``.
@@ -699,8 +699,8 @@ class VectorIndex:
         return allowed
 
 
-def _train(factory: str, rows: Rows) -> Any:
-    index = make(factory, rows.shape[1])
+def _train(factory: str, rows: IndexRows) -> Any:
+    index = make_index(factory, rows.shape[1])
     size = training_size(factory, rows.shape[0])
     if not index.is_trained:
         units = unit_rows(rows.sample(max(BLOCK, size))[1])

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from promptcli.data.column_forms import PLAIN_NUMBER
 from promptcli.data.layouts import CELLS
 from promptcli.errors import UsageError, did_you_mean, one_line
-from promptcli.index.array_rows import Mask
-from promptcli.index.column_types import TYPES, column_of, columns_of, matches, moment, type_of
+from promptcli.index.array_rows import RowMask
+from promptcli.index.column_types import TYPES, cell_columns, column_of, matches, moment, type_of
 from promptcli.notes import keyword
 
 #: Most characters of a condition; most comparisons in it, since each reads a column of every row.
@@ -140,13 +140,13 @@ class Condition:
         self.asked = dict[str, str]()
         self._known = dict[str, None]()
 
-    def rows(self, labels: pa.Table) -> Mask:
+    def rows(self, labels: pa.Table) -> RowMask:
         """Return which rows fulfil the condition.
 
         A column that they lack is empty, see ``check``.
         """
         names = [name for name in labels.column_names if name != CELLS]
-        self._known |= dict.fromkeys([*names, *columns_of(labels)])
+        self._known |= dict.fromkeys([*names, *cell_columns(labels)])
         compiled = _Compiled(self, self._parse_condition(), labels)
         masks = [pa.array([], pa.bool_())]
         cursor = _database().cursor()
@@ -156,7 +156,7 @@ class Condition:
                 masks.extend(self._compute(cursor, compiled.sql, block))
         finally:
             cursor.close()
-        mask: Mask = pc.fill_null(pa.chunked_array(masks), False).to_numpy(zero_copy_only=False)
+        mask: RowMask = pc.fill_null(pa.chunked_array(masks), False).to_numpy(zero_copy_only=False)
         return mask
 
     def check(self) -> None:

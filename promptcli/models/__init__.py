@@ -31,14 +31,14 @@ def save(encoder: "Encoder", folder: str | Path, *, force: bool = False) -> None
         UsageError: The folder exists.
     """
     from promptcli.models.card import write_card
-    from promptcli.models.entries import MANIFEST
+    from promptcli.models.entries import MODEL_MANIFEST
     from promptcli.models.loading import entry_from, open_model
     from promptcli.models.saving import save_encoder
     from promptcli.storage.folders import atomic_folder
 
     target = Path(folder)
     entry = entry_from(encoder, target.name)
-    with atomic_folder(target, marker=MANIFEST, force=force) as temporary:
+    with atomic_folder(target, marker=MODEL_MANIFEST, force=force) as temporary:
         save_encoder(entry, open_model(encoder), temporary)
         use = f'import promptcli as pc\n\nvectors = pc.load("{target.name}").encode(sentences)'
         write_card(temporary, entry, encoder.recipe, use=use)

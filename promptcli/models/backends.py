@@ -28,8 +28,8 @@ from promptcli.errors import (
     unknown,
 )
 from promptcli.models import onnx
-from promptcli.models.onnx import DEMO, Run
-from promptcli.models.sentence_transformers_format import PROBES, row_cosines
+from promptcli.models.onnx import DEMO_SENTENCES, RunGraph
+from promptcli.models.sentence_transformers_format import PARITY_PROBES, row_cosines
 from promptcli.notes import keyword, note
 from promptcli.recipe import Recipe
 from promptcli.storage.folders import write_folder
@@ -52,10 +52,12 @@ class Backend:
     dtypes: tuple[str, ...]  #: its precisions, the one for ``stored`` first
     #: fills a folder, given sentences like the user's
     write: Callable[[TorchEncoder, Path, Sequence[str]], object]
-    load: Callable[[Path, str], Run]
+    load: Callable[[Path, str], RunGraph]
 
 
-def choose(installed: Collection[str], *, bfloat16: bool, rows: int | None) -> tuple[str, str]:
+def choose_backend(
+    installed: Collection[str], *, bfloat16: bool, rows: int | None
+) -> tuple[str, str]:
     """Return the backend that ``auto`` means for a number of rows (None: unknown), and the
     reason.
     """
@@ -98,7 +100,9 @@ def build_on(
             installed = [
                 name for name, row in BACKENDS.items() if not missing_libraries(*row.libraries)
             ]
-            backend, why = choose(installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows)
+            backend, why = choose_backend(
+                installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows
+            )
         note(f"backend {backend}: {why}")
     if backend == "torch":
         return build_encoder(recipe, device=device, dtype=dtype, **options)
@@ -114,7 +118,7 @@ def build_on(
     precisions = _dtypes(backend, dtype)
     # lazy: a file may be long
     if "int8" in precisions:
-        calibration = list(islice(calibration, DEMO))
+        calibration = list(islice(calibration, DEMO_SENTENCES))
     else:
         calibration = ()
     lowest_mean = -1.0 if dtype == "int8" else LOWEST_MEAN
@@ -167,8 +171,8 @@ def _graph_of(
         folder.mkdir(parents=True, exist_ok=True)
         with write_folder(graph) as temporary, opening(f"the graph for {backend}"):
             chosen.write(encoder, temporary, calibration)
-    wanted = encoder.encode(PROBES)
-    batch = onnx.batch_of(encoder.inputs(PROBES).rows, encoder)
+    wanted = encoder.encode(PARITY_PROBES)
+    batch = onnx.batch_of(encoder.inputs(PARITY_PROBES).rows, encoder)
     for dtype in dtypes:
         with opening(f"{graph}, a graph that may be deleted,"):
             run = chosen.load(graph, dtype)
@@ -207,13 +211,13 @@ def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray, lowest_mean: flo
 def _write_onnx_int8(encoder: TorchEncoder, folder: Path, _: Sequence[str]) -> None:
     onnx.write_graph(encoder, folder)
     note(f"onnx-int8: {onnx.quantise(encoder, folder)}")
-    (folder / onnx.MODEL).unlink()
+    (folder / onnx.ONNX_FILE).unlink()
 
 
 def _write_openvino_int8(encoder: TorchEncoder, folder: Path, calibration: Sequence[str]) -> None:
-    source = f"{DEMO} of your sentences"
-    if len(calibration) < DEMO:
-        source = f"demo sentences ({len(calibration)} of yours are too few, give {DEMO})"
+    source = f"{DEMO_SENTENCES} of your sentences"
+    if len(calibration) < DEMO_SENTENCES:
+        source = f"demo sentences ({len(calibration)} of yours are too few, give {DEMO_SENTENCES})"
         calibration = onnx.demo_sentences()
     onnx.write_openvino(encoder, folder, calibration)
     loss = onnx.loss_of(onnx.load_openvino(folder), folder, encoder)

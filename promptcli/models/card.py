@@ -11,7 +11,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.names import words_only
-from promptcli.data.hub_sets import FILES, TRAINING_FILES
+from promptcli.data.hub_sets import FILE_OF_SET, TRAINING_FILES
 from promptcli.data.task_table import TASKS, TaskName
 from promptcli.extensions import Extension
 from promptcli.models.citations import bibtex
@@ -55,7 +55,7 @@ def write_card(
         base = recipe.backbone.partition("@")[0]
     datasets = None
     learned = entry.provenance.get("trained") or entry.provenance.get("fitted_on") or {}
-    if Path(str(learned.get("source"))).stem in FILES:
+    if Path(str(learned.get("source"))).stem in FILE_OF_SET:
         datasets = [TRAINING_FILES]
     metadata = ModelCardData(
         model_name=entry.name,

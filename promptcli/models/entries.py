@@ -19,7 +19,7 @@ from promptcli.storage.files import write_text
 from promptcli.storage.folders import StoredFile, check_files, list_files
 from promptcli.storage.typed_documents import convert, read_document, shorten, to_json
 
-MANIFEST = "promptcli.json"
+MODEL_MANIFEST = "promptcli.json"
 TENSORS = "tensors.safetensors"
 BACKBONE = "backbone"
 MODULES = "modules.json"
@@ -72,7 +72,7 @@ def write_manifest(folder: Path, entry: Entry) -> None:
     files = {
         name: file
         for name, file in list_files(folder, hashed=True).items()
-        if name not in (MANIFEST, CARD)
+        if name not in (MODEL_MANIFEST, CARD)
     }
     recipes = {
         "recipe": entry.recipe.to_dict(),
@@ -82,7 +82,7 @@ def write_manifest(folder: Path, entry: Entry) -> None:
         asdict(replace(entry, tensors={}, promptcli=promptcli.__version__, files=files)) | recipes
     )
     del values["tensors"]
-    write_text(folder / MANIFEST, to_json(values))
+    write_text(folder / MODEL_MANIFEST, to_json(values))
 
 
 def write_entry(folder: Path, entry: Entry) -> None:
@@ -117,7 +117,7 @@ def read_entry(folder: Path, *, checked: bool = False) -> Entry:
 
 def read_manifest(folder: Path) -> Entry:
     """Return the entry of a folder without its tensors."""
-    values = read_document(folder / MANIFEST, dict[str, Any], hint=_HINT)
+    values = read_document(folder / MODEL_MANIFEST, dict[str, Any], hint=_HINT)
     try:
         entry = convert({**values, "name": folder.resolve().name, "tensors": {}}, Entry)
         for recipe in (values["recipe"], values.get("transfer") or {}):
@@ -128,7 +128,7 @@ def read_manifest(folder: Path) -> Entry:
                     f"the field 'provenance.{section}' must be an object, not {shorten(value)}"
                 )
     except (UsageError, ValueError) as error:
-        raise _damage_error(folder, MANIFEST, str(error)) from None
+        raise _damage_error(folder, MODEL_MANIFEST, str(error)) from None
     return entry
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from promptcli.backbones.adapter_files import CONFIG, PREFIX_TUNING, WEIGHTS
+from promptcli.backbones.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, PREFIX_TUNING
 from promptcli.backbones.backbone_files import (
     save_tokenizer,
     save_weights,
@@ -25,7 +25,7 @@ from promptcli.errors import UsageError, install_command, look_up, missing_libra
 from promptcli.models import sentence_transformers_format
 from promptcli.models.card import is_hub_id, publishable, write_card
 from promptcli.models.entries import (
-    MANIFEST,
+    MODEL_MANIFEST,
     MODULES,
     OUR_MODULE,
     TENSORS,
@@ -33,7 +33,7 @@ from promptcli.models.entries import (
     with_backbone,
     write_manifest,
 )
-from promptcli.models.foreign_formats import read_folder
+from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import open_model
 from promptcli.models.onnx import export_onnx, export_openvino
 from promptcli.models.saving import check_shareable, save_encoder, tensors_outside_backbone
@@ -93,7 +93,9 @@ def _encode_with_st(folder: Path, probes: list[str]) -> np.ndarray:
             from promptcli.models.st_module import as_sentence_transformer
 
             with without_network():
-                encoder = open_model(read_folder(str(folder), folder), device="cpu", dtype="stored")
+                encoder = open_model(
+                    read_model_folder(str(folder), folder), device="cpu", dtype="stored"
+                )
             model = as_sentence_transformer(encoder)
         else:
             model = sentence_transformers.SentenceTransformer(
@@ -208,10 +210,10 @@ def export_peft(
     )
     kind, tensors = _lora(encoder, lora) if is_lora(lora) else _prefix(encoder)
     origin = {"base_model_name_or_path": name, "revision": revision or None, "inference_mode": True}
-    (folder / CONFIG).write_text(
+    (folder / ADAPTER_CONFIG).write_text(
         to_json({"task_type": "FEATURE_EXTRACTION", **origin, **kind}), encoding="utf-8"
     )
-    save_tensors(tensors, folder / WEIGHTS)
+    save_tensors(tensors, folder / ADAPTER_WEIGHTS)
     if others := tensors_outside_backbone(encoder):  # for promptcli
         save_tensors(others, folder / TENSORS)
     use = f'model = PeftModel.from_pretrained(AutoModel.from_pretrained("{name}"), folder)'
@@ -324,10 +326,10 @@ def export(
         fill = partial(fill, int8=True)
     else:
         fill = partial(fill, base=base) if base else fill
-    with atomic_folder(folder, marker=MANIFEST, force=force) as temporary:
+    with atomic_folder(folder, marker=MODEL_MANIFEST, force=force) as temporary:
         encoder = open_whole(entry)
         exported = fill(entry, encoder, temporary)
-        if not (temporary / MANIFEST).is_file():
+        if not (temporary / MODEL_MANIFEST).is_file():
             placed = with_backbone(
                 replace(entry, recipe=encoder.recipe), exported.backbone or encoder.recipe.backbone
             )

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.backbones.adapter_files import (
+    ADAPTER_WEIGHTS,
     PREFIX_TUNING,
-    WEIGHTS,
     base_name,
     base_of,
     check_kind,
@@ -31,7 +31,14 @@ from promptcli.backbones.published_backbones import PUBLISHED
 from promptcli.encoder.template import lower
 from promptcli.encoder.tensor_names import DEEP_PREFIX
 from promptcli.errors import UsageError
-from promptcli.models.entries import BACKBONE, MANIFEST, MODULES, Entry, read_entry, with_backbone
+from promptcli.models.entries import (
+    BACKBONE,
+    MODEL_MANIFEST,
+    MODULES,
+    Entry,
+    read_entry,
+    with_backbone,
+)
 from promptcli.notes import keyword, note
 from promptcli.recipe import MASK, RECIPES, SLOT, LeadingTexts, Recipe
 from promptcli.storage.tensors import load_tensors
@@ -42,7 +49,7 @@ if TYPE_CHECKING:
 
 _ADAPTER = "adapter_config.json"
 _CONFIG = "config.json"
-FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+MODEL_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 _HINT = "fetch the folder again"
 _RERANKER = (
     "is a reranker or a classifier: it scores texts, or pairs of them, and has no vectors of"
@@ -125,13 +132,13 @@ class _Folder:
 
 def read_model(name: str) -> Entry:
     """Return the encoder in a folder or under a hub id, with ``@revision`` after it."""
-    path, revision = locate(name, files=FILES, one_of=MARKS)
-    entry = read_folder(name, path)
+    path, revision = locate(name, files=MODEL_FILES, one_of=MODEL_MARKS)
+    entry = read_model_folder(name, path)
     loaded = {"source": name, "revision": revision, **entry.provenance.get("loaded", {})}
     return replace(entry, provenance={**entry.provenance, "loaded": loaded})
 
 
-def read_folder(name: str, path: Path) -> Entry:
+def read_model_folder(name: str, path: Path) -> Entry:
     """Return the encoder in a folder; ``name`` is its name in messages and recipes."""
     folder = _Folder(name, path)
     for file, read in _READERS.items():
@@ -199,7 +206,7 @@ def _adapter(folder: _Folder) -> Entry:
             {},
             _assumption(recipe),
         )
-    stored = folder.tensors(WEIGHTS).get("prompt_embeddings")
+    stored = folder.tensors(ADAPTER_WEIGHTS).get("prompt_embeddings")
     numbers = _prefix(folder, config, ("num_layers", "num_attention_heads", "token_dim"), stored)
     base = base_name(folder.name, folder.path, config)
     revision = config.get("revision")
@@ -662,9 +669,9 @@ def _head(
 
 #: File that identifies a kind of folder -> its reader, in order of precedence.
 _READERS: dict[str, Callable[[_Folder], Entry]] = {
-    MANIFEST: _promptcli,
+    MODEL_MANIFEST: _promptcli,
     MODULES: _sentence_transformers,
     _ADAPTER: _adapter,
     _CONFIG: _plain,
 }
-MARKS = tuple(_READERS)
+MODEL_MARKS = tuple(_READERS)

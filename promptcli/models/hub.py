@@ -28,25 +28,25 @@ from promptcli.models.card import write_card
 from promptcli.models.entries import (
     BACKBONE,
     CARD,
-    MANIFEST,
+    MODEL_MANIFEST,
     TENSORS,
     Entry,
     read_manifest,
     write_manifest,
 )
 from promptcli.models.exporting import open_whole
-from promptcli.models.foreign_formats import read_folder
+from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import open_model
 from promptcli.models.registry import Registry
 from promptcli.models.saving import save_encoder
-from promptcli.models.sentence_transformers_format import PROBES
+from promptcli.models.sentence_transformers_format import PARITY_PROBES
 from promptcli.notes import bars_shown, is_offline, keyword, note, without_network
 from promptcli.storage.files import temporary_folder
 
 #: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or
 #: deletes others.
 _FILE = re.compile(
-    rf"({CARD}|{MANIFEST}|modules\.json|config_sentence_transformers\.json"
+    rf"({CARD}|{MODEL_MANIFEST}|modules\.json|config_sentence_transformers\.json"
     rf"|sentence_bert_config\.json|{TENSORS}|config\.json|model\.safetensors|tokenizer\.json|tokenizer_config\.json"
     rf"|special_tokens_map\.json|({BACKBONE}|{OWN_TOKENIZER}|\d_[A-Za-z]+)/\w[\w.-]*\.(json|txt|model|safetensors))",
     re.ASCII,
@@ -135,11 +135,11 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     provenance.pop("pulled", None)  # so that a pulled entry is the same when it is pushed again
     entry = replace(entry, name=repo.partition("/")[2], provenance=provenance)
     save_encoder(entry, encoder, folder, backbone=backbone)
-    vectors = encoder.encode(PROBES)
+    vectors = encoder.encode(PARITY_PROBES)
     del encoder  # memory may not hold two
     with without_network():
-        written = open_model(read_folder(str(folder), folder), device="cpu", dtype="float32")
-    if not np.array_equal(written.encode(PROBES), vectors):
+        written = open_model(read_model_folder(str(folder), folder), device="cpu", dtype="float32")
+    if not np.array_equal(written.encode(PARITY_PROBES), vectors):
         raise CheckFailedError(
             f"model {entry.name!r} gives other vectors after it was written; nothing was sent"
         )
@@ -178,7 +178,7 @@ def pull(
             commit = _fetch(api, repo, revision, folder)
         manifest = read_manifest(folder)
         with opening(f"model {repo}"):
-            entry = read_folder(str(folder), folder)  # compares sizes and checksums
+            entry = read_model_folder(str(folder), folder)  # compares sizes and checksums
             encoder = open_model(entry, device="cpu", dtype="float32")
         if encoder.fingerprint != manifest.fingerprint:
             pushed = f"{str(manifest.fingerprint)[:12]}, now {encoder.fingerprint[:12]}"
@@ -198,18 +198,19 @@ def pull(
 
 def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> str:
     info = api.model_info(repo, revision=revision)
-    if info.sha is None or MANIFEST not in [file.rfilename for file in info.siblings or ()]:
+    if info.sha is None or MODEL_MANIFEST not in [file.rfilename for file in info.siblings or ()]:
         raise UsageError(
             f"{repo} was not pushed by promptcli; see `promptcli models import {repo} --name NAME`"
         )
-    api.hf_hub_download(repo, MANIFEST, revision=info.sha, local_dir=folder)
+    api.hf_hub_download(repo, MODEL_MANIFEST, revision=info.sha, local_dir=folder)
     files = read_manifest(folder).files
     if odd := [name for name in files if not _FILE.fullmatch(name)]:
         raise CheckFailedError(
-            f"{repo}: {MANIFEST} names {odd[0]!r}, which no model of promptcli has; push it again"
+            f"{repo}: {MODEL_MANIFEST} names {odd[0]!r}, which no model of promptcli has; push it"
+            " again"
         )
     api.snapshot_download(
-        repo, revision=info.sha, local_dir=folder, allow_patterns=[MANIFEST, *files]
+        repo, revision=info.sha, local_dir=folder, allow_patterns=[MODEL_MANIFEST, *files]
     )
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # the client's notes
     return info.sha

@@ -13,11 +13,11 @@ from promptcli.backbones.convert import convert_apart
 from promptcli.backbones.locating import locate, weight_files
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
-from promptcli.models.foreign_formats import FILES, MARKS, read_folder
+from promptcli.models.foreign_formats import MODEL_FILES, MODEL_MARKS, read_model_folder
 from promptcli.models.loading import open_model
 from promptcli.models.registry import Registry
 from promptcli.models.saving import copy_backbone
-from promptcli.models.sentence_transformers_format import PROBES
+from promptcli.models.sentence_transformers_format import PARITY_PROBES
 from promptcli.notes import keyword, note
 from promptcli.storage.paths import is_below
 
@@ -33,7 +33,9 @@ def import_model(
 ) -> Entry:
     """Save a folder or a model of the hub as an entry; see ``promptcli.import_model``."""
     registry.check_free(name, force=force)
-    path, revision = locate(source, files=[*FILES, "*.bin"] if convert else FILES, one_of=MARKS)
+    path, revision = locate(
+        source, files=[*MODEL_FILES, "*.bin"] if convert else MODEL_FILES, one_of=MODEL_MARKS
+    )
     check_links(f"model {source!r}", path, path.rglob("*"))
     with registry.new_folder() as temporary:
         read = path
@@ -44,7 +46,7 @@ def import_model(
             )
             read = _convert(path, temporary / "converted")
         with opening(f"model {source!r}"):
-            entry = read_folder(source, read)
+            entry = read_model_folder(source, read)
         kind = str(entry.provenance.get("loaded", {}).get("kind", "model of promptcli"))
         given = changes or {}
         if "backbone" in given:
@@ -63,7 +65,7 @@ def import_model(
         elif entry.recipe.backbone == source and revision:
             entry = with_backbone(entry, f"{source.partition('@')[0]}@{revision}")
         encoder = open_model(entry, device="cpu", dtype="float32")
-        encoder.encode(PROBES[:2])
+        encoder.encode(PARITY_PROBES[:2])
         provenance = {
             "imported": {"source": source, "revision": revision, "kind": kind},
             "width": encoder.width,

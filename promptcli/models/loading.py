@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 #: An encoder, or what ``load`` takes.
 Model = Encoder | Entry | Recipe | Choice | str | Path
-DEFAULT = "mini"  #: the entry if nothing is chosen
+DEFAULT_MODEL = "mini"  #: the entry if nothing is chosen
 SHIPPED_ENCODERS = ("mini", "mini-static")
 #: likeness (difflib) from which a word is a known name, mistyped; the hub is not asked
 _MISTYPED = 0.75
@@ -185,7 +185,7 @@ def resolve(registry: Registry, choice: Choice) -> Entry:
         if plain:
             entry = Entry("recipe", Recipe())
         else:
-            entry = registry.load(DEFAULT)
+            entry = registry.load(DEFAULT_MODEL)
     else:
         entry = entry_named(registry, choice.model)
         of_recipe = is_recipe(registry, choice.model)
@@ -442,13 +442,13 @@ class _Opening:
             return
         plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
         if not model.changes:
-            if entry.name == DEFAULT:
-                used = f"the default model {with_language(DEFAULT)}"
+            if entry.name == DEFAULT_MODEL:
+                used = f"the default model {with_language(DEFAULT_MODEL)}"
             else:
                 used = plain
             note(f"using {used}; choose another with {keyword('model')} NAME")
         elif not entry.tensors:  # the changes leave nothing of the default entry
-            default = with_language(DEFAULT)
+            default = with_language(DEFAULT_MODEL)
             note(
                 f"using {plain}, not the default model {default}; choose another with"
                 f" {keyword('model')} NAME"
@@ -545,7 +545,7 @@ def similarity(
 ) -> NDArray[np.float32]: ...
 @check_arguments
 def similarity(
-    first: str | Sequence[str], second: str | Sequence[str], model: Model = DEFAULT
+    first: str | Sequence[str], second: str | Sequence[str], model: Model = DEFAULT_MODEL
 ) -> float | NDArray[np.float32]:
     """Return the cosine of two sentences, -1 to 1; of two lists of n, the n cosines of their pairs.
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from promptcli.backbones.backbone_files import file_inputs, save_tokenizer
 from promptcli.backbones.checking import opening
 from promptcli.backbones.states import Batch
-from promptcli.data.demo import SENTENCES
+from promptcli.data.demo import SENTENCES_FILE
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling.tfidf import WordTfIdf
@@ -35,16 +35,16 @@ from promptcli.models import sentence_transformers_format
 from promptcli.models.entries import Entry
 from promptcli.models.sentence_transformers_format import Exported, InexactError
 
-MODEL = "model.onnx"
+ONNX_FILE = "model.onnx"
 SMALL = "model_int8.onnx"
 OPENVINO = "openvino_model.xml"
 
 #: Sentences that the ranges of static 8-bit activations are measured on, and at least so many that
 #: a loss is.
-DEMO = 300
+DEMO_SENTENCES = 300
 
 #: Token ids and mask in, (n, d) float32 out.
-Run = Callable[[Batch], np.ndarray]
+RunGraph = Callable[[Batch], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def export_onnx(_: Entry, encoder: TorchEncoder, folder: Path, *, int8: bool = F
     if int8:
         notes.append(quantise(encoder, folder))
     return Exported(
-        f'onnxruntime.InferenceSession("FOLDER/{MODEL}")', "onnxruntime", cosine, tuple(notes)
+        f'onnxruntime.InferenceSession("FOLDER/{ONNX_FILE}")', "onnxruntime", cosine, tuple(notes)
     )
 
 
@@ -178,7 +178,7 @@ def write_graph(encoder: TorchEncoder, folder: Path) -> list[str]:
         torch.onnx.export(
             graph.eval(),
             (ids, torch.ones_like(ids)),
-            str(folder / MODEL),
+            str(folder / ONNX_FILE),
             dynamo=True,
             opset_version=_OPSET,
             input_names=list(_INPUTS),
@@ -217,13 +217,13 @@ def write_openvino(
     openvino = import_openvino()
     notes = write_graph(encoder, folder)
     with opening("the exported graph"):
-        model = openvino.convert_model(folder / MODEL)
+        model = openvino.convert_model(folder / ONNX_FILE)
         if encoder.backbone.reentrant:  # BERT: every token attends to at least one
             _leave_out_nan_checks(model)
         if calibration:
             model = _quantise_statically(model, encoder, calibration)
         openvino.save_model(model, folder / OPENVINO, compress_to_fp16=False)
-    (folder / MODEL).unlink()
+    (folder / ONNX_FILE).unlink()
     return notes
 
 
@@ -252,7 +252,7 @@ def _quantise_statically(model: Any, encoder: TorchEncoder, calibration: Sequenc
         )
 
 
-def load_openvino(folder: Path, dtype: str = "float32") -> Run:
+def load_openvino(folder: Path, dtype: str = "float32") -> RunGraph:
     """Return a function with a request per stream; a caller waits for a free one."""
     openvino = import_openvino()
     threads = torch.get_num_threads()
@@ -277,7 +277,7 @@ def load_openvino(folder: Path, dtype: str = "float32") -> Run:
     return run
 
 
-def load_onnx(folder: Path, dtype: str = "float32", file: str = MODEL) -> Run:
+def load_onnx(folder: Path, dtype: str = "float32", file: str = ONNX_FILE) -> RunGraph:
     """Return a function that runs a file of onnxruntime; its precision is the file's."""
     import onnxruntime
 
@@ -313,7 +313,9 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def encode_with(run: Run, folder: Path, sentences: list[str], encoder: TorchEncoder) -> np.ndarray:
+def encode_with(
+    run: RunGraph, folder: Path, sentences: list[str], encoder: TorchEncoder
+) -> np.ndarray:
     """Return a graph's vectors (n, d) of n sentences, by the tokenizer in its folder."""
     rows = file_inputs(folder / "tokenizer.json", sentences)
     batches = (rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS))
@@ -327,7 +329,7 @@ def batch_of(rows: Sequence[Sequence[int]], encoder: TorchEncoder) -> Batch:
     )
 
 
-def _compare(encoder: TorchEncoder, folder: Path, run: Run, tool: str) -> float:
+def _compare(encoder: TorchEncoder, folder: Path, run: RunGraph, tool: str) -> float:
     """Return the lowest cosine over the probes in one batch, and over the first alone."""
     probes = sentence_transformers_format.uncut_probes(encoder)
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
@@ -341,9 +343,9 @@ def _compare(encoder: TorchEncoder, folder: Path, run: Run, tool: str) -> float:
 
 
 def demo_sentences() -> list[str]:
-    """Return ``DEMO`` of the demo sentences."""
-    lines = SENTENCES.read_text(encoding="utf-8").splitlines()
-    return lines[:: len(lines) // DEMO]
+    """Return ``DEMO_SENTENCES`` of the demo sentences."""
+    lines = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
+    return lines[:: len(lines) // DEMO_SENTENCES]
 
 
 def quantise(encoder: TorchEncoder, folder: Path) -> str:
@@ -351,12 +353,12 @@ def quantise(encoder: TorchEncoder, folder: Path) -> str:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with _quiet():
-        quantize_dynamic(folder / MODEL, folder / SMALL, weight_type=QuantType.QInt8)
+        quantize_dynamic(folder / ONNX_FILE, folder / SMALL, weight_type=QuantType.QInt8)
     size = (folder / SMALL).stat().st_size / 1e6
     return f"{SMALL}: {size:,.1f} MB; {loss_of(load_onnx(folder, file=SMALL), folder, encoder)}"
 
 
-def loss_of(run: Run, folder: Path, encoder: TorchEncoder) -> str:
+def loss_of(run: RunGraph, folder: Path, encoder: TorchEncoder) -> str:
     """Return what a graph loses on the demo sentences, in words."""
     sentences = demo_sentences()
     cosines = sentence_transformers_format.row_cosines(

@@ -11,7 +11,7 @@ import promptcli
 from promptcli.backbones.names import portable_name
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.models import entries
-from promptcli.models.entries import BACKBONE, MANIFEST, TENSORS, Entry
+from promptcli.models.entries import BACKBONE, MODEL_MANIFEST, TENSORS, Entry
 from promptcli.notes import keyword
 from promptcli.recipe import Recipe
 from promptcli.settings import ANOTHER_HOME, BARE
@@ -27,7 +27,7 @@ from promptcli.storage.folders import (
 from promptcli.storage.locks import hold
 
 #: read-only, distilled from all-MiniLM-L6-v2; ``mini-static``: word vectors, fast
-SHIPPED = ("mini", "mini-static")
+SHIPPED_MODELS = ("mini", "mini-static")
 _SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"
 
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
@@ -45,11 +45,11 @@ class Registry:
 
     def names(self) -> list[str]:
         if not self._models.is_dir():
-            return [*SHIPPED]
-        saved = folders_with(MANIFEST, self._models)
+            return [*SHIPPED_MODELS]
+        saved = folders_with(MODEL_MANIFEST, self._models)
         return [
-            *SHIPPED,
-            *sorted(name for name in saved if _NAME.fullmatch(name) and name not in SHIPPED),
+            *SHIPPED_MODELS,
+            *sorted(name for name in saved if _NAME.fullmatch(name) and name not in SHIPPED_MODELS),
         ]
 
     def load(self, name: str, read: Callable[[Path], Entry] = entries.read_entry) -> Entry:
@@ -65,7 +65,7 @@ class Registry:
                 f"{name!r} is not a name for a model; use up to 100 of A-Z a-z 0-9 . _ -, no dot"
                 " first"
             )
-        if name in SHIPPED:
+        if name in SHIPPED_MODELS:
             raise UsageError(
                 f"model {name!r} is shipped with promptcli and is not replaced; choose another name"
             )
@@ -73,7 +73,7 @@ class Registry:
             raise UsageError(
                 f"models are kept in {self._home}, which may not be written; {ANOTHER_HOME}"
             )
-        if (self._models / name / MANIFEST).is_file() and not force:
+        if (self._models / name / MODEL_MANIFEST).is_file() and not force:
             raise UsageError(
                 f"model {name!r} exists; give another {keyword('name')}, or {keyword('force')}"
             )
@@ -118,12 +118,12 @@ class Registry:
             os.path.realpath(self._models)
         ):
             for name in list_files(source):
-                if name not in (MANIFEST, TENSORS):
+                if name not in (MODEL_MANIFEST, TENSORS):
                     (target / name).parent.mkdir(parents=True, exist_ok=True)
                     link_file(source / name, target / name)
 
     def remove(self, name: str) -> None:
-        if self._check_known(name) in SHIPPED:  # an unknown name makes no home
+        if self._check_known(name) in SHIPPED_MODELS:  # an unknown name makes no home
             raise UsageError(f"model {name!r} is shipped with promptcli and cannot be removed")
         with self._lock():
             remove_folder(self._models / self._check_known(name))
@@ -137,10 +137,10 @@ class Registry:
             yield
 
     def folder(self, name: str) -> Path:
-        return (_SHIPPED_FOLDER if name in SHIPPED else self._models) / name
+        return (_SHIPPED_FOLDER if name in SHIPPED_MODELS else self._models) / name
 
     def _check_known(self, name: str) -> str:
-        if name not in SHIPPED and not (
+        if name not in SHIPPED_MODELS and not (
             _NAME.fullmatch(name) and read_folder(self._models / name, _holds_entry)
         ):
             names = self.names()
@@ -153,7 +153,7 @@ class Registry:
 
 
 def _holds_entry(folder: Path) -> bool:
-    return (folder / MANIFEST).is_file()
+    return (folder / MODEL_MANIFEST).is_file()
 
 
 def portable(recipe: Recipe) -> Recipe:

@@ -172,7 +172,7 @@ def _template_tokens(
 
 def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
     probes = [
-        *sentence_transformers_format.PROBES,
+        *sentence_transformers_format.PARITY_PROBES,
         sentence_transformers_format.TOO_LONG,
         sentence_transformers_format.BLANK,
     ]
@@ -198,7 +198,7 @@ def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...], 
         notes.append("an empty sentence has another vector there")
     return tuple(notes), [
         probe
-        for probe, equal in zip(sentence_transformers_format.PROBES, same, strict=False)
+        for probe, equal in zip(sentence_transformers_format.PARITY_PROBES, same, strict=False)
         if equal
     ]
 
@@ -228,7 +228,7 @@ def save_encoder(
         str, str
     ] = {}  # hashes of an unchanged backbone's weights as written here and as loaded
     notes: tuple[str, ...] = ()
-    probes = [*sentence_transformers_format.PROBES]
+    probes = [*sentence_transformers_format.PARITY_PROBES]
     reason: str | None = None
     if backbone:
         reason = f"the backbone {backbone} is not in it"

@@ -42,7 +42,7 @@ class Exported:
 
 #: Sentences that exports are compared on: short and long, with and without end mark, other scripts,
 #: odd spaces.
-PROBES = (
+PARITY_PROBES = (
     "A man is playing the guitar.",
     "Two children run across a green field",
     'She said "no" and closed the door!',
@@ -57,7 +57,9 @@ PROBES = (
 def uncut_probes(encoder: TorchEncoder) -> list[str]:
     """Return the probes that the encoder does not truncate."""
     return [
-        text for text, cut in zip(PROBES, encoder.inputs(PROBES).truncated, strict=True) if not cut
+        text
+        for text, cut in zip(PARITY_PROBES, encoder.inputs(PARITY_PROBES).truncated, strict=True)
+        if not cut
     ]
 
 

@@ -10,7 +10,7 @@ from sentence_transformers.sentence_transformer.modules import InputModule
 
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.models.entries import Entry
-from promptcli.models.foreign_formats import read_folder
+from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import open_model
 from promptcli.models.saving import save_encoder
 
@@ -62,7 +62,7 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
         given = {name: options[name] for name in names if name in options}
         folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder or ".", **given)
         path = Path(folder or model_name_or_path)
-        return cls(open_model(read_folder(str(path), path), dtype="stored"))
+        return cls(open_model(read_model_folder(str(path), path), dtype="stored"))
 
 
 def as_sentence_transformer(encoder: TorchEncoder) -> SentenceTransformer:

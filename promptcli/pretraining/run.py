@@ -15,7 +15,7 @@ from torch import Tensor
 
 from promptcli import __version__
 from promptcli.backbones.devices import choose_device
-from promptcli.backbones.vocabulary import save_tokenizer
+from promptcli.backbones.vocabulary import save_own_tokenizer
 from promptcli.errors import UsageError, if_stopped
 from promptcli.notes import keyword, note, stage
 from promptcli.pretraining.batches import LONGEST_LINE, read_templates
@@ -111,7 +111,7 @@ class PretrainingRun:
 
     def _finish(self, trainer: Pretrainer, position: Position, command: str) -> dict[str, object]:
         output = self.output
-        save_tokenizer(output / "work" / "vocab.txt", output, self.plan.positions)
+        save_own_tokenizer(output / "work" / "vocab.txt", output, self.plan.positions)
         trainer.model.save(output, dropout=self.plan.dropout)
         figures: dict[str, Any] = {
             "parameters": sum(parameter.numel() for parameter in trainer.parameters.values()),

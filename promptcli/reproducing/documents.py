@@ -202,7 +202,7 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
     trains = bool(context.seeds)
     on_backbone = any(row.kind.on_backbone(train=trains) for row in rows)
     trained = [row for row in rows if row.kind.trains and row.cells]
-    seeds: dict[str, Any] = {"bootstrap": statistics.SEED}
+    seeds: dict[str, Any] = {"bootstrap": statistics.BOOTSTRAP_SEED}
     if trained:
         seeds["training"] = list(context.seeds)
     tasks_of_means = _tasks_of_means(table, data)

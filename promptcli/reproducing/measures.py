@@ -22,7 +22,7 @@ from promptcli.encoder.encoder import make_encoder
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.errors import PromptcliError
 from promptcli.evaluation import evaluator, statistics
-from promptcli.evaluation.classifier import DECAYS, FULL, HELD_OUT, SEED
+from promptcli.evaluation.classifier import DECAYS, FULL, HELD_OUT, SENTEVAL_SEED
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.scores import Label
 from promptcli.notes import keyword
@@ -126,12 +126,12 @@ def _transfer_facts(task: TransferTask) -> dict[str, Any]:
         "examples": examples,
         "unexpected": unexpected,
         "sha256": hash_of(splits),
-        "setting": FULL.caption(SEED),
+        "setting": FULL.caption(SENTEVAL_SEED),
         "training": {
             **dataclasses.asdict(FULL),
             "weight_decays": list(DECAYS),
             "held_out": HELD_OUT,
-            "seed": SEED,
+            "seed": SENTEVAL_SEED,
         },
     }
 

@@ -16,7 +16,7 @@ from promptcli.encoder.encoder import PromptEncoder, TorchEncoder
 from promptcli.encoder.encoding import encode_together
 from promptcli.encoder.template import Inputs
 from promptcli.evaluation import statistics
-from promptcli.evaluation.evaluator import check_rankable, rows_of, spearman_score
+from promptcli.evaluation.evaluator import check_rankable, row_of_sentences, spearman_score
 from promptcli.evaluation.scores import Label, SpearmanScore, recipe_name
 from promptcli.notes import Advance
 from promptcli.recipe import MASK, RECIPES, SLOT, Recipe
@@ -59,7 +59,7 @@ class TemplateScorer:
         self.gold = pairs.gold
         self.size = len(pairs)
         self.tokens = 0
-        row_of = rows_of([task])
+        row_of = row_of_sentences([task])
         self._sentences = list(row_of)
         self._first = np.array([row_of[sentence] for sentence in pairs.first])
         self._second = np.array([row_of[sentence] for sentence in pairs.second])

@@ -292,7 +292,7 @@ def _race(
 
 
 def _definitions(settings: SearchSettings) -> list[Definition]:
-    definitions = read_definitions(settings.pairs or demo.DEFINITIONS)
+    definitions = read_definitions(settings.pairs or demo.DEFINITIONS_FILE)
     if settings.pairs is None:
         note(
             f"using the {len(definitions)} shipped words and definitions; give others with"

@@ -22,7 +22,7 @@ from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError, did_you_mean, one_line
-from promptcli.index.column_types import columns_of
+from promptcli.index.column_types import cell_columns
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.stored import Stamp
 from promptcli.notes import keywords_typed, warn
@@ -153,7 +153,7 @@ class Tools:
             for name in self._indexes:
                 go_on()
                 rows = self._newest(name).vectors
-                served.append(ServedIndex(name, rows.rows, columns_of(rows.labels), rows.lexical))
+                served.append(ServedIndex(name, rows.rows, cell_columns(rows.labels), rows.lexical))
             return served
 
         return await self._answer(listed)

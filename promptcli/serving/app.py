@@ -32,7 +32,7 @@ from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoded import Encoded
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError, short_line
-from promptcli.index.array_rows import Mask
+from promptcli.index.array_rows import RowMask
 from promptcli.index.basics import reaches
 from promptcli.index.vector_index import VectorIndex
 from promptcli.notes import keywords_typed, warn
@@ -232,7 +232,7 @@ class _Asked:
     queries: list[str]
     vectors: Floats | None  #: of the queries; None: they are ranked by words alone
     #: rows that fulfil the condition; None: it has not been read, or there is none
-    allowed: Mask | None = None
+    allowed: RowMask | None = None
 
     def results(self, start: int, room: int, go_on: Callable[[], None]) -> list[bytes]:
         """Return results of the next queries as JSON; no more are made once they have more than

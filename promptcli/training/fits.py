@@ -25,7 +25,7 @@ from promptcli.encoder.transforms.principal_axes import (
 )
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
-from promptcli.evaluation.evaluator import check_rankable, distinct_sentences, rows_of
+from promptcli.evaluation.evaluator import check_rankable, distinct_sentences, row_of_sentences
 from promptcli.grammar import PlainWeightsSpec, PoolingSpec, parse_transform
 from promptcli.notes import keyword, stage
 from promptcli.recipe import Recipe
@@ -154,7 +154,7 @@ def _select(
     ``before``: without it. JSON-ready.
     """
     pairs = task.pairs()
-    rows = rows_of([task])
+    rows = row_of_sentences([task])
     vectors = torch.from_numpy(before.encode(list(rows), progress=progress)).to(before.device)
     first, second = (
         np.array([rows[sentence] for sentence in side]) for side in (pairs.first, pairs.second)

@@ -53,7 +53,7 @@ from promptcli.evaluation.scores import Label, Score, SpearmanScore
 from promptcli.extensions import Extension, used_extensions
 from promptcli.jobs import fields_of
 from promptcli.models.entries import Entry
-from promptcli.models.loading import DEFAULT, open_model, open_registry
+from promptcli.models.loading import DEFAULT_MODEL, open_model, open_registry
 from promptcli.models.registry import Registry, portable
 from promptcli.notes import keyword, note, silent, typed_command, warn, without_network
 from promptcli.recipe import Choice, Recipe
@@ -153,7 +153,7 @@ class Trained:
         if self.begun:
             references["untrained start"] = self.begun
         if self.default:
-            references[DEFAULT] = self.default
+            references[DEFAULT_MODEL] = self.default
         return references
 
     @property
@@ -964,15 +964,15 @@ class TrainingRun:
         """
         if published_name(plain.backbone) not in SHIPPED:
             return []
-        entry = open_registry().load(DEFAULT)
+        entry = open_registry().load(DEFAULT_MODEL)
         if (
             self.start is not None
-            and self.start.name == DEFAULT
+            and self.start.name == DEFAULT_MODEL
             and plain.recipe == entry.recipe.resolve()
         ):
             return []
         encoder = open_model(entry, device=str(plain.device), dtype="float32")
-        return evaluate([encoder], [self.development], labels=[Label(DEFAULT, DEFAULT)])
+        return evaluate([encoder], [self.development], labels=[Label(DEFAULT_MODEL, DEFAULT_MODEL)])
 
     def train_and_score(
         self, backbone: Backbone, name: str, folder: Path, processes: Processes

@@ -24,7 +24,7 @@ from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.pooling import initial_weights
 from promptcli.encoder.prompts import initial_tensors
 from promptcli.encoder.template import Template
-from promptcli.encoder.transforms.heads import KINDS, start_projection
+from promptcli.encoder.transforms.heads import PROJECTIONS, start_projection
 from promptcli.errors import UsageError
 from promptcli.grammar import PlainTransformSpec, parse_pooling, parse_prompt
 from promptcli.notes import keyword
@@ -307,7 +307,7 @@ def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> n
     if kind is None:
         return nn.Identity()
     context = BuildContext(PlainTransformSpec("projection", kind), backbone, {})
-    head = KINDS[kind](context)
+    head = PROJECTIONS[kind](context)
     start = start_projection(kind, context, generator)
     head.load_state_dict({name.partition(".")[2]: tensor for name, tensor in start.items()})
     return head.to(backbone.device).requires_grad_(True)

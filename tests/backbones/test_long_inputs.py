@@ -43,7 +43,7 @@ def states(model, ids, mask, implementation, **options):
 @pytest.fixture(params=[modernbert, mistral], ids=["modernbert", "mistral"])
 def model(request):
     torch.manual_seed(0)
-    attention_hook.register()
+    attention_hook.register_attention()
     return request.param()
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForCausalLM
 
-from promptcli.backbones.adapter_files import CONFIG, WEIGHTS
+from promptcli.backbones.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.lora import ALPHA, merge_lora
 from promptcli.backbones.states import Batch, Needs
@@ -125,10 +125,12 @@ def adapter(tiny_folder, tmp_path_factory):
             folder = tmp_path_factory.mktemp(f"{family}-adapter")
             model.save_pretrained(folder)
             shutil.copytree(tiny_folder(family), folder / "base")
-            config = json.loads((folder / CONFIG).read_text())
+            config = json.loads((folder / ADAPTER_CONFIG).read_text())
             # elsewhere, which is refused
             assert config["base_model_name_or_path"] == str(tiny_folder(family))
-            (folder / CONFIG).write_text(json.dumps({**config, "base_model_name_or_path": "base"}))
+            (folder / ADAPTER_CONFIG).write_text(
+                json.dumps({**config, "base_model_name_or_path": "base"})
+            )
             made[family] = (folder, model)
         return made[family]
 
@@ -184,11 +186,11 @@ def test_adapters_that_cannot_be_added(
     shutil.copytree(tiny_folder("llama"), tmp_path / "base")
     shutil.copytree(folder, tmp_path / "adapter")
     (tmp_path / "linked").symlink_to(elsewhere / "here")
-    (tmp_path / CONFIG).write_text(
-        json.dumps({**json.loads((folder / CONFIG).read_text()), **change})
+    (tmp_path / ADAPTER_CONFIG).write_text(
+        json.dumps({**json.loads((folder / ADAPTER_CONFIG).read_text()), **change})
     )
-    (tmp_path / ("adapter_model.bin" if weights == b"" else WEIGHTS)).write_bytes(
-        (folder / WEIGHTS).read_bytes() if weights is None else weights
+    (tmp_path / ("adapter_model.bin" if weights == b"" else ADAPTER_WEIGHTS)).write_bytes(
+        (folder / ADAPTER_WEIGHTS).read_bytes() if weights is None else weights
     )
     with pytest.raises(PromptcliError, match=message):
         load_backbone(str(tmp_path))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from promptcli.cli.commands.models import method_line
-from promptcli.models.registry import SHIPPED, Entry
+from promptcli.models.registry import SHIPPED_MODELS, Entry
 from promptcli.recipe import LISTED, RECIPES, Recipe
 from tests.embed_running import refused
 
@@ -22,7 +22,7 @@ def test_list_is_a_table_or_one_document(run, registry):
     heads, *rows = ran.out.splitlines()
     columns = ["name", "trained", "method", "score", "backbone", "width", "origin", "created"]
     assert heads.split() == columns
-    assert [row.split()[0] for row in rows] == [*SHIPPED, "white"]
+    assert [row.split()[0] for row in rows] == [*SHIPPED_MODELS, "white"]
     assert "shipped" in rows[0] and "saved" in rows[-1] and " 256 " in rows[-1]
     assert (ran.code, ran.err) == (0, "")
     assert "85.52 STS-B:dev" in rows[0] and "71.50 sts-b" in rows[-1]
@@ -45,7 +45,7 @@ def test_a_damaged_entry_is_said_and_the_others_are_listed(run, registry, home):
     recipe = home / "models" / "white" / "promptcli.json"
     recipe.write_text("{}")
     ran = run("models", "list", "--json")
-    assert [row["name"] for row in ran.json] == list(SHIPPED)
+    assert [row["name"] for row in ran.json] == list(SHIPPED_MODELS)
     assert "white" in ran.err and ran.code == 0
     assert recipe.name in refused(run("models", "show", "white"), 4)
 
@@ -83,7 +83,7 @@ def test_an_option_that_is_not_there_suggests_no_other_by_its_dashes(run, regist
 def test_remove(run, registry):
     ran = run("models", "remove", "white")
     assert (ran.code, ran.out) == (0, "") and "white" in ran.err
-    assert registry.names() == list(SHIPPED)
+    assert registry.names() == list(SHIPPED_MODELS)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_remove(run, registry):
 )
 def test_mistakes_are_one_line_with_their_code(run, registry, arguments, code, said):
     assert said in refused(run("models", *arguments), code)
-    assert registry.names() == [*SHIPPED, "white"]
+    assert registry.names() == [*SHIPPED_MODELS, "white"]
 
 
 def test_recipes(run, home):

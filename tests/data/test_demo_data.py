@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from promptcli.backbones.locating import SHIPPED
-from promptcli.data.demo import DEFINITIONS, SENTENCES, TEXT
+from promptcli.data.demo import DEFINITIONS_FILE, SENTENCES_FILE, TEXT
 from promptcli.data.sources import read_examples
 from promptcli.data.task_table import TASKS, TaskName
 from promptcli.data.tasks import load_tasks
@@ -22,7 +22,7 @@ def load_demo(split):
 
 
 def test_sentences_are_many_and_varied():
-    sentences = SENTENCES.read_text(encoding="utf-8").splitlines()
+    sentences = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
     assert len(sentences) >= 5000
     assert all(
         sentence == sentence.strip() and 3 <= len(sentence.split()) <= 45 for sentence in sentences
@@ -53,7 +53,7 @@ def test_development_and_test_share_no_sentence():
 
 
 def test_definitions_are_of_words_that_mini_knows():
-    examples = read_examples(DEFINITIONS, [("definition", "word")])
+    examples = read_examples(DEFINITIONS_FILE, [("definition", "word")])
     definitions, known = examples.columns
     assert len(set(known)) == len(known) >= 200 and len(set(definitions)) == len(known)
     assert not [word for word, text in zip(known, definitions, strict=True) if word in text.split()]

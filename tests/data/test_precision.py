@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as st_numpy
 
 import promptcli as pc
 from promptcli.data.vectors import VECTOR_FORMATS, manifest_path, read_vectors
-from promptcli.data.vectors.precision import PRECISIONS, Measured, quantize, recall
+from promptcli.data.vectors.precision import PRECISIONS, Measured, neighbour_recall, quantize
 from promptcli.errors import UsageError
 from tests.embed_fakes import vector
 from tests.embed_running import fake_encoder, names, refused  # noqa: F401
@@ -115,8 +115,8 @@ def test_the_loss_by_plain_loops():
             10, len({other for other in others if found[row, other] > limit - 1e-6} & nearest)
         )
     # of those that are equally near any may be taken
-    assert least <= round(recall(before, after) * 400) <= most
-    assert recall(before, before) == 1.0
+    assert least <= round(neighbour_recall(before, after) * 400) <= most
+    assert neighbour_recall(before, before) == 1.0
 
 
 def test_windows_share_the_ranges_of_the_first():

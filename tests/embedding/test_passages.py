@@ -104,7 +104,7 @@ def test_a_long_text_is_read_in_blocks(encoder, monkeypatch):
         (wrapped(PROSE).split("\n"), True, False),
         (wrapped(PROSE, 79).split("\n"), True, False),
         ([f"{line}." for line in PROSE.split(". ")], False, True),
-        (demo.SENTENCES.read_text().split("\n")[:2000], False, True),
+        (demo.SENTENCES_FILE.read_text().split("\n")[:2000], False, True),
         (
             [
                 f"the line of a list has a number, and this one has {number}"

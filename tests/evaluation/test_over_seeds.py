@@ -11,8 +11,8 @@ from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation.over_seeds import (
     PAIRED,
     WELCH,
-    Run,
     SeedGroup,
+    SeedRun,
     compare_groups,
     read_groups,
 )
@@ -25,7 +25,7 @@ OTHER = [72.0, 72.8, 72.1]
 
 def group(name, values, seeds=(0, 1, 2)):
     runs = [
-        Run(f"{name}-{seed}", seed, {"dev": value, "test": value + 1}, "dev")
+        SeedRun(f"{name}-{seed}", seed, {"dev": value, "test": value + 1}, "dev")
         for seed, value in zip(seeds, values, strict=False)
     ]
     return SeedGroup(name, runs)

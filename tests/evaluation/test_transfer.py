@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import promptcli as pc
-from promptcli.data.senteval import treebank, visible
+from promptcli.data.senteval import treebank, visible_bytes
 from promptcli.data.task_table import TRANSFER_TASKS
 from promptcli.data.tasks import load_transfer
 from promptcli.encoder.encoder import Encoded
@@ -76,7 +76,9 @@ def test_treebank_words_and_that_they_stay_what_they_are(raw, words):
 
 
 def test_bytes_are_made_visible_as_cat_does():
-    assert visible("caf\xe9 \x85 \x01\x7f\xff\x89 a\tb\n") == "cafM-i M-^E ^A^?M-^?M-^I a\tb\n"
+    assert (
+        visible_bytes("caf\xe9 \x85 \x01\x7f\xff\x89 a\tb\n") == "cafM-i M-^E ^A^?M-^?M-^I a\tb\n"
+    )
 
 
 # --- files

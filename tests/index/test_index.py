@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from promptcli.errors import UsageError
 from promptcli.index.array_rows import ArrayRows, unit_rows
-from promptcli.index.factory import NEIGHBOURS, Effort, Truth, choose, make
+from promptcli.index.factory import NEIGHBOURS, Effort, Truth, choose_factory, make_index
 from promptcli.index.neighbours import dups
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.vector_index import VectorIndex
@@ -334,10 +334,10 @@ def test_as_many_vectors_as_are_needed_are_enough(capfd):
 
 @pytest.mark.parametrize(("count", "width"), [(200_000, 256), (10_000_000, 256), (1_000_000, 33)])
 def test_the_chosen_factory_can_be_made(count, width):
-    factory, why = choose(count, width, 0.95)
-    assert factory.startswith("IVF") and factory in why and make(factory, width).d == width
+    factory, why = choose_factory(count, width, 0.95)
+    assert factory.startswith("IVF") and factory in why and make_index(factory, width).d == width
     assert "PQ" not in factory if count > 5_000_000 or width % 2 else "PQ" in factory
-    assert choose(count, width, 1.0)[0] == choose(99_999, width, 0.95)[0] == "Flat"
+    assert choose_factory(count, width, 1.0)[0] == choose_factory(99_999, width, 0.95)[0] == "Flat"
 
 
 def test_recall_is_the_plain_definition():

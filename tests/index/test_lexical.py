@@ -11,7 +11,7 @@ import pytest
 
 import promptcli as pc
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.evaluation.lexical import FILES, Lexical, join_rankings
+from promptcli.evaluation.lexical import LEXICAL_FILES, Lexical, join_rankings
 from promptcli.index.array_rows import ArrayRows
 from promptcli.index.stored import StoredIndex, change, load, save
 from promptcli.index.vector_index import VectorIndex
@@ -141,7 +141,7 @@ def test_a_changed_index_has_the_words_of_its_rows(tmp_path):
         )
 
 
-@pytest.mark.parametrize("file", sorted(FILES.values()))
+@pytest.mark.parametrize("file", sorted(LEXICAL_FILES.values()))
 @pytest.mark.parametrize("damage", ["zeros", "cut", "other"])
 def test_damaged_words_are_one_line(file, damage, tmp_path):
     folder = tmp_path / "idx"

@@ -5,7 +5,7 @@ import pytest
 import promptcli as pc
 from promptcli.embedding.passages import passages_of
 from promptcli.errors import UsageError
-from promptcli.index.basics import MANIFEST
+from promptcli.index.basics import INDEX_MANIFEST
 from promptcli.index.stored import load, read_manifest
 from tests.embedding.test_passages import PROSE, wrapped
 
@@ -99,9 +99,9 @@ def test_several_passages_of_one_line_have_ids_of_their_own(folder, encoder):
 def test_an_index_made_by_lines_stays_one_unless_its_rows_are_asked_for_otherwise(folder, encoder):
     pc.sync_index("idx", ["notes"], encoder, rows="lines")
     rows = load("idx").index.rows
-    before = (folder / "idx" / MANIFEST).read_bytes()
+    before = (folder / "idx" / INDEX_MANIFEST).read_bytes()
     assert pc.sync_index("idx", ["notes"]).rows == rows
-    assert (folder / "idx" / MANIFEST).read_bytes() == before
+    assert (folder / "idx" / INDEX_MANIFEST).read_bytes() == before
     with (folder / "notes" / "a.md").open("a") as file:
         file.write("\nA new line.\n")
     assert pc.sync_index("idx", ["notes"]).rows == rows + 1, "its lines are still its rows"

@@ -21,10 +21,15 @@ from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models.card import write_card
 from promptcli.models.citations import PAPERS
 from promptcli.models.exporting import export_merged, export_peft, export_sentence_transformers
-from promptcli.models.foreign_formats import read_folder
+from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import open_model, open_registry
 from promptcli.models.registry import Entry, Registry
-from promptcli.models.sentence_transformers_format import PROBES, TYPED, check_parity, lowest_cosine
+from promptcli.models.sentence_transformers_format import (
+    PARITY_PROBES,
+    TYPED,
+    check_parity,
+    lowest_cosine,
+)
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.methods import METHODS
 from tests.embed_running import refused
@@ -34,7 +39,7 @@ from tests.tiny import SENTENCES
 
 TEMPLATE = 'This sentence : "[X]" means [MASK] .'
 PROMPT = Recipe(prompt=TEMPLATE, pooling="last/mask")
-TEXTS = [*SENTENCES, *PROBES[:6], "no end"]
+TEXTS = [*SENTENCES, *PARITY_PROBES[:6], "no end"]
 
 #: Recipes that modules of sentence-transformers are, on BERT.
 CONFIGURED = [
@@ -146,7 +151,7 @@ def test_the_rest_is_one_module_with_the_whole_encoder(recipe, reason, tiny_back
     assert any("trust_remote_code=True" in note for note in written.notes)
     types = [module["type"] for module in json.loads((tmp_path / "modules.json").read_text())]
     assert types == ["promptcli.models.st_module.PromptcliModule"]
-    again = open_model(read_folder(str(tmp_path), tmp_path), device="cpu", dtype="float32")
+    again = open_model(read_model_folder(str(tmp_path), tmp_path), device="cpu", dtype="float32")
     np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
 
 
@@ -331,7 +336,7 @@ def equal_to_peft(folder, encoder, body, position):
     shutil.copytree(body.name_or_path, folder / "base")
     config |= {"base_model_name_or_path": "base", "revision": None}
     (folder / "adapter_config.json").write_text(json.dumps(config))
-    entry = read_folder(str(folder), folder)
+    entry = read_model_folder(str(folder), folder)
     read = open_model(
         replace(entry, recipe=entry.recipe.replace(pooling=encoder.pooling.spec)), dtype="float32"
     )

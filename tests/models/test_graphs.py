@@ -12,10 +12,10 @@ import torch
 from promptcli.backbones.backbone_files import file_inputs
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models import backends
-from promptcli.models.backends import BACKENDS, WORTHWHILE, Backend, build_on, choose
+from promptcli.models.backends import BACKENDS, WORTHWHILE, Backend, build_on, choose_backend
 from promptcli.models.onnx import EncoderGraph, export_onnx
 from promptcli.models.registry import Entry
-from promptcli.models.sentence_transformers_format import PROBES, lowest_cosine
+from promptcli.models.sentence_transformers_format import PARITY_PROBES, lowest_cosine
 from promptcli.recipe import RECIPES, LeadingTexts, Recipe
 from tests.making import random_encoder
 
@@ -71,8 +71,8 @@ def padded(encoder, texts):
 def test_the_graph_is_the_encoder(family, recipe, tiny_backbone):
     encoder = random_encoder(recipe, tiny_backbone(family))
     with torch.inference_mode():
-        there = EncoderGraph(encoder)(*padded(encoder, PROBES))
-    assert lowest_cosine(encoder.encode(PROBES), there.numpy()) > 0.999999
+        there = EncoderGraph(encoder)(*padded(encoder, PARITY_PROBES))
+    assert lowest_cosine(encoder.encode(PARITY_PROBES), there.numpy()) > 0.999999
 
 
 def test_onnxruntime_computes_the_same(tiny_backbone, tmp_path):
@@ -104,7 +104,7 @@ SENTENCES = [
     ],
 )
 def test_auto_goes_by_libraries_processor_and_rows(installed, bfloat16, rows, taken, why):
-    found, said = choose(installed, bfloat16=bfloat16, rows=rows)
+    found, said = choose_backend(installed, bfloat16=bfloat16, rows=rows)
     assert found == taken and re.search(why, said)
 
 

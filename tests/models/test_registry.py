@@ -13,7 +13,7 @@ import torch
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models.loading import resolve
-from promptcli.models.registry import SHIPPED, Entry, Registry
+from promptcli.models.registry import SHIPPED_MODELS, Entry, Registry
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import program_folder
 from tests.killing import killed_at_every_step
@@ -47,7 +47,7 @@ def test_a_saved_entry_comes_back_equal(registry):
     for entry in (fitted(), transposed, Entry("plain", RECIPES["last-avg"])):
         registry.save(entry)
         assert_same(registry.load(entry.name), entry)
-    assert registry.names() == [*SHIPPED, "plain", "transposed", "white"]
+    assert registry.names() == [*SHIPPED_MODELS, "plain", "transposed", "white"]
     assert sorted(os.listdir(registry.folder("plain"))) == ["modules.json", "promptcli.json"]
 
 
@@ -58,7 +58,7 @@ def test_shipped_entries_are_listed_and_not_changed(registry):
     for change in (partial(registry.remove, "mini"), save):
         with pytest.raises(UsageError, match="shipped"):
             change()
-    assert registry.names() == list(SHIPPED)
+    assert registry.names() == list(SHIPPED_MODELS)
 
 
 def test_existing_name_is_refused_unless_forced(registry):
@@ -78,7 +78,7 @@ def test_a_home_that_may_not_be_written_is_named_before_the_work(registry, tmp_p
         match=r"models are kept in .*, which may not be written; .*PROMPTCLI_HOME=/a/folder",
     ):
         registry.check_free("new")
-    assert registry.names() == [*SHIPPED]
+    assert registry.names() == [*SHIPPED_MODELS]
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,14 @@ def test_a_damaged_entry_is_one_line_and_can_be_removed(registry, changes, messa
         registry.load("white")
     assert "\n" not in str(raised.value)
     registry.remove("white")
-    assert registry.names() == list(SHIPPED)
+    assert registry.names() == list(SHIPPED_MODELS)
 
 
 def test_a_home_that_is_missing_is_not_made_by_reading(tmp_path):
     registry = Registry(tmp_path / "nowhere")
     assert (
-        registry.names() == list(SHIPPED) and registry.load("mini").recipe.backbone == "mini-bert"
+        registry.names() == list(SHIPPED_MODELS)
+        and registry.load("mini").recipe.backbone == "mini-bert"
     )
     assert not (tmp_path / "nowhere").exists()
     for call in (registry.load, registry.card, registry.remove):
@@ -123,7 +124,7 @@ def test_a_home_that_is_missing_is_not_made_by_reading(tmp_path):
 
 def test_a_kill_at_any_step_leaves_the_old_entry_or_the_new(tmp_path):
     def look(path):
-        assert Registry(path).names() == [*SHIPPED, "white"]
+        assert Registry(path).names() == [*SHIPPED_MODELS, "white"]
         return float(Registry(path).load("white").tensors["whitening.mean"][0])
 
     def finish(path):

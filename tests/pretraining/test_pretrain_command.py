@@ -10,12 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from promptcli.data.demo import SENTENCES
+from promptcli.data.demo import SENTENCES_FILE
 from promptcli.pretraining import trainer
 from promptcli.pretraining.trainer import Pretrainer
 from tests.embed_running import refused
 
-LINES = SENTENCES.read_text(encoding="utf-8").splitlines()
+LINES = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
 TINY = ["--layers", "1", "--width", "16", "--vocab-size", "600", "--positions", "64"]
 SMALL = ["--batch-tokens", "512", "--threads", "1"]
 BAGS = ["--objective", "bag-of-words"]

@@ -14,7 +14,7 @@ import promptcli as pc
 from promptcli.analysis.geometry import sentence_anisotropy, token_anisotropy
 from promptcli.analysis.sentence import compare_with_tfidf
 from promptcli.backbones.by_name import load_backbone
-from promptcli.data.demo import SENTENCES
+from promptcli.data.demo import SENTENCES_FILE
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.evaluation.evaluator import average, evaluate
@@ -43,7 +43,7 @@ from tests.learning import stopped_at
 from tests.senteval import write_pairs, write_transfer
 
 ROOT = Path(__file__).parents[2]
-DEMO = SENTENCES.read_text(encoding="utf-8").splitlines()
+DEMO = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
 THERE = ["STS12", "STS13", "STS14", "STS-B", "SICK-R"]
 NOT_THERE = ["MR", "CR", "SUBJ", "MPQA", "MRPC"]  # of the transfer tasks
 

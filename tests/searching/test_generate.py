@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 from promptcli.backbones.t5 import load_t5
-from promptcli.data.demo import DEFINITIONS
+from promptcli.data.demo import DEFINITIONS_FILE
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.notes import stages_shown, without_network
 from promptcli.recipe import MASK, SLOT
@@ -215,7 +215,7 @@ def test_definitions(tmp_path, tiny_backbone):
     path = tmp_path / "pairs.tsv"
     path.write_text("dog\tan animal\n\ncat\t an animal too \n", encoding="utf-8")
     assert read_definitions(path) == [("dog", "an animal"), ("cat", "an animal too")]
-    assert read_definitions(DEFINITIONS)[0].word == "river"  # the header is not a pair
+    assert read_definitions(DEFINITIONS_FILE)[0].word == "river"  # the header is not a pair
     path.write_text("dog an animal\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"pairs\.tsv"):
         read_definitions(path)

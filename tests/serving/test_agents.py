@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 
 from promptcli import serving
 from promptcli.encoder.encoder import make_encoder
-from promptcli.index.basics import MANIFEST
+from promptcli.index.basics import INDEX_MANIFEST
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.notes import keywords_typed
 from promptcli.recipe import Recipe
@@ -132,7 +132,7 @@ def test_a_damaged_index_leaves_the_old_one_answering(encoder, tmp_path, caplog)
     SentenceIndex.build(SENTENCES[:3], encoder).save(folder)
     server = make_server({"notes": SentenceIndex.load(folder, encoder)}, encoder)
     SentenceIndex.build(SENTENCES, encoder).save(folder, force=True)
-    (folder / MANIFEST).write_text("{")
+    (folder / INDEX_MANIFEST).write_text("{")
     for result in call(server, ("indexes", {}), ("indexes", {})):
         assert found(result)[0]["rows"] == 3
     assert sum("the old one is searched" in line for line in caplog.messages) == 1
@@ -179,8 +179,8 @@ def test_what_cannot_be_served_is_one_line(run, tmp_path, encoder, monkeypatch):
     assert refused(run("mcp", "--index", folder), 3, "no index in", "index build")
     SentenceIndex.build(SENTENCES[:3], encoder).save(folder)
     assert refused(run("mcp", "--index", folder, "--index", f"{folder}/"), 2, "'notes'", "rename")
-    (folder / MANIFEST).write_text("{")
-    assert refused(run("mcp", "--index", folder), 4, MANIFEST)
+    (folder / INDEX_MANIFEST).write_text("{")
+    assert refused(run("mcp", "--index", folder), 4, INDEX_MANIFEST)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert refused(run("mcp", "--index", folder), 2, "mcp", ".[mcp]")
 

@@ -49,7 +49,7 @@ def test_the_command_makes_a_model(run, tmp_path):
     fitted_on = run("models", "show", "tfidf", "--json").json["provenance"]["fitted_on"]
     assert fitted_on == {
         "source": "demo",
-        "sentences": len(demo.SENTENCES.read_text().splitlines()),
+        "sentences": len(demo.SENTENCES_FILE.read_text().splitlines()),
     }
     assert float(
         run("similarity", "a dog", "a dog", "--model", "tfidf", "--offline").out
@@ -65,7 +65,7 @@ def test_the_command_makes_a_model(run, tmp_path):
 
 def test_a_fitted_model_is_read_as_it_was_fitted(home):
     recipe = Recipe(pooling="static/unbiased", transforms=("whitening:32:0.25",))
-    sentences = demo.SENTENCES.read_text(encoding="utf-8").splitlines()[:300]
+    sentences = demo.SENTENCES_FILE.read_text(encoding="utf-8").splitlines()[:300]
     fitted = pc.fit(recipe, sentences, name="w")
     assert np.abs(pc.load("w").encode(SENTENCES) - fitted.encode(SENTENCES)).max() < 1e-4
     assert fitted.width == 32

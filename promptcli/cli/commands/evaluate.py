@@ -11,10 +11,10 @@ from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import Json, RecipeChanges, choice_of, words_of
 from promptcli.cli.pictures import PictureOptions, draw_scores
 from promptcli.cli.result_files import (
-    FILES,
+    WRITERS,
     FormatOptions,
     Report,
-    check_file,
+    check_results_file,
     print_report,
     write_results,
 )
@@ -63,7 +63,7 @@ def evaluate_command(
             "--output",
             "-o",
             metavar="FILE",
-            help=f"Also write the results, by the file's name: {', '.join(FILES)}.",
+            help=f"Also write the results, by the file's name: {', '.join(WRITERS)}.",
         ),
     ] = None,
     json: Json = False,
@@ -77,7 +77,7 @@ def evaluate_command(
     printed = formats.name(json=json)
     picture.check()
     if output is not None:
-        check_file(output, force=job.force)
+        check_results_file(output, force=job.force)
     tasks = _task_names(job, paper=paper)
     if list_sentences:
         as_json = formats.lines_or_json("--list-sentences", json=json)
@@ -105,7 +105,7 @@ def evaluate_command(
     report = _report(evaluation, settings, subsets=subsets, intervals=formats.intervals)
     print_report(report, printed)
     if output is not None:
-        check_file(output, force=job.force)  # it may have appeared in the meantime
+        check_results_file(output, force=job.force)  # it may have appeared in the meantime
         write_results(output, report)
         note(f"results in {output}")
     for error in evaluation.refused.values():

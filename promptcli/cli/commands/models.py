@@ -319,14 +319,14 @@ def _registry() -> "Registry":
 
 def _row(card: Entry) -> dict[str, Any]:
     """Return the fields of a model that are listed."""
-    from promptcli.models.registry import SHIPPED
+    from promptcli.models.registry import SHIPPED_MODELS
 
     score = None
     if card.scores:
         score = card.scores[0]
     return {
         "name": card.name,
-        "origin": "shipped" if card.name in SHIPPED else "saved",
+        "origin": "shipped" if card.name in SHIPPED_MODELS else "saved",
         "trained": card.provenance.get("trained", {}).get("method"),
         "method": method_line(card.recipe),
         "score": score,

@@ -277,9 +277,9 @@ class ParquetRows:
         for path in self._files:
             with self._open(path) as file:
                 if file.metadata.num_rows:
-                    columns = columns_of(file, path)
+                    columns = vector_columns(file, path)
                     first = next(file.iter_batches(1, columns=[COLUMN])).column(COLUMN)
-                    layouts[path] = columns, rows_of(first, f"{path}: row 1").shape[1]
+                    layouts[path] = columns, vector_rows(first, f"{path}: row 1").shape[1]
                 for number in range(file.num_row_groups):
                     self._groups.append(
                         _RowGroup(path, number, row, file.metadata.row_group(number).num_rows)
@@ -340,7 +340,7 @@ class ParquetRows:
         with self._open(group.path) as file:
             for batch in read_batches(file, rows, row_groups=[group.number], columns=self._columns):
                 where = f"{group.path}: rows from {row}"
-                vectors = rows_of(batch.column(COLUMN), where)
+                vectors = vector_rows(batch.column(COLUMN), where)
                 if vectors.shape[1] != self.shape[1]:
                     raise UsageError(
                         f"{where}: vectors of {self.shape[1]} and of {vectors.shape[1]} dimensions"
@@ -363,7 +363,7 @@ class ParquetRows:
                 row += len(batch)
 
 
-def columns_of(file: Any, path: Path) -> list[str]:
+def vector_columns(file: Any, path: Path) -> list[str]:
     """Return which of the columns id, text, embedding and cells an open Parquet file has,
     sorted.
     """
@@ -382,7 +382,7 @@ def columns_of(file: Any, path: Path) -> list[str]:
     return columns
 
 
-def rows_of(column: Any, where: str) -> Floats:
+def vector_rows(column: Any, where: str) -> Floats:
     """Return a column of lists as a matrix (n, d)."""
     import pyarrow as pa
     import pyarrow.compute as pc

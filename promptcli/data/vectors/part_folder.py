@@ -30,11 +30,11 @@ from promptcli.storage.files import check_name, remove_folder, write_text
 from promptcli.storage.locks import hold_folder, is_in_use
 from promptcli.storage.typed_documents import convert, parse_json, read_document, shorten, to_json
 
-MANIFEST = "_manifest.json"
+PARTS_MANIFEST = "_manifest.json"
 
 _PART = re.compile(r"part-(\d{5,18})-of-\d{5,18}\.parquet", re.ASCII)
 #: The precisions of parts; int8 is read by the ranges of all rows, which no shard knows.
-PRECISIONS = ("float32", "float16")
+PART_PRECISIONS = ("float32", "float16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +105,12 @@ class PartFolder(ParquetRows):
         super().__init__([folder / part_name(shard, shards) for shard in range(shards)])
 
 
-def check_folder(folder: Path, precision: str) -> None:
+def check_part_folder(folder: Path, precision: str) -> None:
     """Refuse, before the work, a name or a precision with which parts cannot be written."""
-    if precision not in PRECISIONS:
+    if precision not in PART_PRECISIONS:
         raise UsageError(
             f"{keyword('precision')} {precision} of parts is not allowed; give"
-            f" {' or '.join(PRECISIONS)}"
+            f" {' or '.join(PART_PRECISIONS)}"
         )
     check_name(folder, option="folder")
     if not is_unicode(str(folder)):
@@ -125,7 +125,7 @@ def check_folder(folder: Path, precision: str) -> None:
 
 def is_part_folder(path: Path) -> bool:
     """Return whether a path is a folder of parts, finished or not."""
-    return (path / MANIFEST).is_file()
+    return (path / PARTS_MANIFEST).is_file()
 
 
 def read_parts_manifest(folder: Path) -> PartsManifest:
@@ -134,7 +134,7 @@ def read_parts_manifest(folder: Path) -> PartsManifest:
     Its numbers are compared before anything is counted by them.
     """
     hint = "delete the folder and embed again"
-    manifest = read_document(folder / MANIFEST, PartsManifest, hint=hint)
+    manifest = read_document(folder / PARTS_MANIFEST, PartsManifest, hint=hint)
     rows = [file.rows for file in manifest.inputs]
     if (
         min(rows, default=-1) < 0
@@ -144,7 +144,7 @@ def read_parts_manifest(folder: Path) -> PartsManifest:
         problem = (
             f"{manifest.shards:,} shards of {manifest.rows:,} rows, and inputs of {sum(rows):,}"
         )
-        raise CheckFailedError(f"{folder / MANIFEST}: {problem}; {hint}")
+        raise CheckFailedError(f"{folder / PARTS_MANIFEST}: {problem}; {hint}")
     return manifest
 
 
@@ -160,8 +160,8 @@ def counted_inputs(
         held = {path.name for path in folder.iterdir() if path.name[0] != "."}
     else:
         held = set()
-    if held and MANIFEST not in held:  # else another process has just begun it
-        raise UsageError(f"{folder} holds other files (no {MANIFEST}); give a new folder")
+    if held and PARTS_MANIFEST not in held:  # else another process has just begun it
+        raise UsageError(f"{folder} holds other files (no {PARTS_MANIFEST}); give a new folder")
     fields = ColumnChoice(settings.text_field, settings.id_field)
     inputs = [count_input(name, fields, bad) for name in names]
     has_text_ids(inputs)
@@ -181,7 +181,7 @@ def begin_folder(folder: Path, manifest: PartsManifest) -> PartsManifest:
     try:
         with hold_folder(folder):
             if not is_part_folder(folder):
-                write_text(folder / MANIFEST, to_json(manifest, indent=1))
+                write_text(folder / PARTS_MANIFEST, to_json(manifest, indent=1))
     except BaseException:  # a full disk: nothing was begun
         with contextlib.suppress(OSError):  # not empty: another process has begun it
             if is_new:
@@ -197,7 +197,7 @@ def remove_parts(folder: Path) -> None:
 
     Refuse one that another process is at work on.
     """
-    if is_in_use(folder / MANIFEST):
+    if is_in_use(folder / PARTS_MANIFEST):
         raise UsageError(
             f"{folder}: another process is making its parts; wait until it ends, or give a new"
             " folder"

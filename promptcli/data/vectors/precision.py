@@ -187,10 +187,10 @@ class Measured:
         if self._rows is None or len(self._rows) < 2:
             return None
         restored = quantize(self._rows, self.precision, self.ranges).restore()
-        return Loss(len(restored), recall(self._rows, restored))
+        return Loss(len(restored), neighbour_recall(self._rows, restored))
 
 
-def recall(before: Floats, after: Floats) -> float:
+def neighbour_recall(before: Floats, after: Floats) -> float:
     """Return the share of each row's 10 nearest other rows (n, d) by cosine that a change keeps."""
     before = unit(before)
     after = unit(after)

@@ -107,7 +107,7 @@ def _mlm(context: BuildContext[TransformSpec]) -> nn.Module:
 
 
 #: What a projection may be made of.
-KINDS: dict[str, Callable[[BuildContext[TransformSpec]], nn.Module]] = {
+PROJECTIONS: dict[str, Callable[[BuildContext[TransformSpec]], nn.Module]] = {
     "tanh": lambda context: _linear(context).append(nn.Tanh()),
     "mlm": _mlm,
     "linear": _linear,
@@ -119,7 +119,7 @@ class Projection(Transform):
 
     def __init__(self, context: BuildContext[TransformSpec]) -> None:
         kind = context.argument or "tanh"
-        make = look_up("projection", kind, KINDS)
+        make = look_up("projection", kind, PROJECTIONS)
         self.spec = str(PlainTransformSpec(context.spec.name, kind))
         self.takes = context.backbone.width
         self.module = make(context).to(context.backbone.device)  #: the network, float32
@@ -139,7 +139,7 @@ def start_projection(
     """Return the numbers that a projection starts learning from."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
-        module = KINDS[kind](context)
+        module = PROJECTIONS[kind](context)
     return {f"{_PREFIX}{name}": tensor for name, tensor in module.state_dict().items()}
 
 

@@ -20,7 +20,7 @@ PROTOCOL_VERSION = 1
 
 #: Tasks whose scores are kept. The metric of an ``OwnTask`` is a function, which may change
 #: unseen; mteb writes its own result files.
-KINDS: Mapping[type, type[Score]] = {
+SCORE_OF_TASK: Mapping[type, type[Score]] = {
     STSTask: SpearmanScore,
     TransferTask: AccuracyScore,
     RetrievalTask: RetrievalScore,
@@ -37,16 +37,16 @@ class KeptScores:
 
     def get(self, encoder: TorchEncoder, label: Label, task: AnyTask) -> Score | None:
         """Return the score of an encoder on a task under a label, or None."""
-        if type(task) not in KINDS:
+        if type(task) not in SCORE_OF_TASK:
             return None
         values = self._cache.get(self._key(encoder, task))
         if values is None:
             return None
-        score = msgspec.convert(values, KINDS[type(task)], dec_hook=_array)
+        score = msgspec.convert(values, SCORE_OF_TASK[type(task)], dec_hook=_array)
         return replace(score, label=label, recipe=encoder.recipe.to_dict())
 
     def put(self, encoder: TorchEncoder, task: AnyTask, score: Score) -> None:
-        if type(task) in KINDS:
+        if type(task) in SCORE_OF_TASK:
             values = msgspec.to_builtins(score, enc_hook=np.ndarray.tolist)
             self._cache.put(self._key(encoder, task), values)
 

@@ -9,10 +9,10 @@ import promptcli as pc
 from promptcli.data.tasks import LabelledExamples, OwnTask, Pairs, RetrievalTask, STSTask
 from promptcli.data.tasks import TransferTask as Transfer
 from promptcli.encoder.encoder import make_encoder
-from promptcli.evaluation import evaluator, kept
+from promptcli.evaluation import evaluator, kept_scores
 from promptcli.evaluation.classifier import FAST
 from promptcli.evaluation.evaluator import EvalSettings, embed_tasks, score_vectors
-from promptcli.evaluation.kept import KeptScores
+from promptcli.evaluation.kept_scores import KeptScores
 from promptcli.evaluation.scores import Label
 from promptcli.recipe import RECIPES, LeadingTexts
 
@@ -73,7 +73,7 @@ def test_what_decides_a_score_is_in_its_key(encoder, tiny_backbone, monkeypatch)
     leading = LeadingTexts({"query": "query: "})
     with_prompts = make_encoder(encoder.recipe, encoder.backbone, {}, leading=leading)
     assert not known(RETRIEVAL, with_prompts)
-    monkeypatch.setattr(kept, "PROTOCOL_VERSION", kept.PROTOCOL_VERSION + 1)
+    monkeypatch.setattr(kept_scores, "PROTOCOL_VERSION", kept_scores.PROTOCOL_VERSION + 1)
     assert not known(STS)
 
 
