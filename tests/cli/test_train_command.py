@@ -562,7 +562,7 @@ REFUSALS = [
     (["cotbert", *4 * ["--prompt", "[X] [MASK] [MASK]"]], 2, "--prompt is given 4 times"),
     (["cotbert", "--prompt", "[X] [MASK]"], 2, "reads the mask, but template"),
     (["dcpcse", "--supervised"], 2, "--supervised needs pairs or triplets"),
-    (["optiprompt", "--supervised"], 2, "has no supervised form"),
+    (["scpcse", "--supervised"], 2, "has no supervised form"),
     (["distill", "--paper"], 2, "no settings of distill are published"),
     (["dcpcse", "--resume"], 2, "no unfinished run"),
     (["dcpcse", "--data", "none.txt"], 3, "none.txt"),

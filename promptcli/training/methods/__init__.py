@@ -39,7 +39,7 @@ METHODS: Table[tuple[Method | None, Method | None]] = Table(
         "dcpcse": (dcpcse.UNSUPERVISED, dcpcse.SUPERVISED),
         "promcse": (promcse.UNSUPERVISED, promcse.SUPERVISED),
         "sncse": (sncse.SNCSE, sncse.SNCSE),
-        "optiprompt": (optiprompt.OPTIPROMPT, None),
+        "optiprompt": (optiprompt.OPTIPROMPT, optiprompt.SUPERVISED),
         "scpcse": (optiprompt.SCPCSE, None),
         "simcse": (simcse.UNSUPERVISED, simcse.SUPERVISED),
         "prompteol": (prompteol.UNSUPERVISED, prompteol.SUPERVISED),

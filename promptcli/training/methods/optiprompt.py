@@ -4,6 +4,7 @@ vectors.
 
 from dataclasses import dataclass, replace
 
+from promptcli.recipe import RECIPES
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import (
     ContrastiveSettings,
@@ -13,6 +14,14 @@ from promptcli.training.methods.training_settings import (
 )
 
 _TEMPLATE = 'This sentence : "[X]" means [MASK] .'
+_READ_AT_THE_END = RECIPES["prompteol"]
+#: No paper has it so; learned tokens behind the text of a frozen causal model are those of
+#: LLM2Vec-Gen (arXiv 2603.10913) and of soft prompts for text encoders (RepL4NLP 2025).
+_CAUSAL = Variant(
+    (_READ_AT_THE_END.prompt, _READ_AT_THE_END.prompt),
+    head=None,
+    pooling=_READ_AT_THE_END.pooling,
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ OPTIPROMPT = Method(
     source="PromptBERT 4.2: soft template and MLM transform, backbone frozen",
     pooling="last/mask",
     learns=("prompt",),
-    variants={"*": Variant((_TEMPLATE, _TEMPLATE), head="mlm")},
+    variants={"*": Variant((_TEMPLATE, _TEMPLATE), head="mlm"), "causal": _CAUSAL},
     counts_specials=False,
     small=OptiPromptSettings(batch_size=128, learning_rate=1e-3, eval_steps=25),
     paper={
@@ -52,6 +61,12 @@ OPTIPROMPT = Method(
             batch_size=256, learning_rate=3e-5, epochs=5, eval_steps=1000
         )
     },
+)
+
+SUPERVISED = replace(
+    OPTIPROMPT,
+    source="the same learned from pairs or triplets, which no paper has",
+    paper={},
 )
 
 SCPCSE = replace(
