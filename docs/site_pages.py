@@ -34,13 +34,13 @@ GUIDES = ("README.md", "docs/")
 STYLE = "docs/site.css"
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
-EXPORT = re.compile(r"^from (promptcli\.(\w+)\S*) import (\w+)", re.MULTILINE)
+EXPORT = re.compile(r"^from (promptcli\.(?:plugins\.)?(\w+)\S*) import (\w+)", re.MULTILINE)
 
 #: A page of the library: its title, and the rooms whose public names it shows.
 LIBRARY = {
     "encode": ("Encode", ("encoder", "recipe", "embedding", "data")),
     "models": ("Models", ("models",)),
-    "search": ("Search and serve", ("index", "serving")),
+    "search": ("Search and serve", ("index", "serve")),
     "evaluate": ("Evaluate and analyse", ("evaluation", "analysis", "reproducing")),
     "train": ("Train", ("training", "searching", "pretraining")),
     "errors": ("Errors", ("errors",)),

@@ -33,6 +33,7 @@ from promptcli.models.loading import list_models as list_models
 from promptcli.models.loading import load as load
 from promptcli.models.loading import register as register
 from promptcli.models.loading import similarity as similarity
+from promptcli.plugins.serve.job import serve as serve
 from promptcli.pretraining import Pretrained as Pretrained
 from promptcli.pretraining import pretrain as pretrain
 from promptcli.recipe import RECIPES as RECIPES
@@ -43,7 +44,6 @@ from promptcli.searching import search_heads as search_heads
 from promptcli.searching import search_layers as search_layers
 from promptcli.searching import search_templates as search_templates
 from promptcli.searching import templates as templates
-from promptcli.serving import serve as serve
 from promptcli.training import fit as fit
 from promptcli.training import train as train
 from promptcli.training import train_search as train_search

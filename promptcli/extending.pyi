@@ -38,14 +38,50 @@ from promptcli.backbones.families import Family as Family
 from promptcli.cli.command_line import Command as Command
 from promptcli.cli.command_line import group as group
 from promptcli.cli.options import Json as Json
+from promptcli.cli.options import RUNTIME as RUNTIME
+from promptcli.cli.options import choice_of as choice_of
+from promptcli.cli.options import words_of as words_of
 from promptcli.jobs import Job as Job
 from promptcli.jobs import argument as argument
 from promptcli.jobs import function_of as function_of
 from promptcli.jobs import option as option
 
-# a message
+# errors and notes
 from promptcli.errors import UsageError as UsageError
+from promptcli.errors import did_you_mean as did_you_mean
+from promptcli.errors import one_line as one_line
+from promptcli.errors import require as require
+from promptcli.errors import short_line as short_line
 from promptcli.notes import keyword as keyword
+from promptcli.notes import keywords_typed as keywords_typed
 from promptcli.notes import note as note
+from promptcli.notes import warn as warn
+
+# models and encoders
+from promptcli.data.given import check_texts as check_texts
+from promptcli.data.vectors.formats import Floats as Floats
+from promptcli.data.vectors.precision import unit as unit
+from promptcli.encoder.encoded import Encoded as Encoded
+from promptcli.models.loading import Model as Model
+from promptcli.models.loading import entry_of as entry_of
+from promptcli.models.loading import open_encoders as open_encoders
+from promptcli.recipe import Choice as Choice
+from promptcli.recipe import ROLES as ROLES
+
+# indexes
+from promptcli.index.array_rows import RowMask as RowMask
+from promptcli.index.basics import reaches as reaches
+from promptcli.index.column_types import cell_columns as cell_columns
+from promptcli.index.factory import set_search_threads as set_search_threads
+from promptcli.index.inputs import is_named as is_named
+from promptcli.index.sentence_index import open_index as open_index
+from promptcli.index.stored import Stamp as Stamp
+from promptcli.index.vector_index import VectorIndex as VectorIndex
+
+# files and settings
+from promptcli.settings import check_bounds as check_bounds
+from promptcli.storage.files import real_path as real_path
+from promptcli.storage.typed_documents import shorten as shorten
+from promptcli.threads import COMPUTING as COMPUTING
 
 __all__: list[str]

@@ -42,7 +42,7 @@ _LOADED = [
     "promptcli.pretraining.plan",
     *(
         "promptcli.searching.search_settings",
-        "promptcli.serving.settings",
+        "promptcli.plugins.serve.settings",
         "promptcli.reproducing.published",
     ),
     *("hypothesis", "tests.processes", "tests.unsynced", "tests.frozen"),

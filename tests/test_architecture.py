@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "promptcli"
 
 #: The packages from the entrance down: a file imports from its own package and from those below it,
 #: type-checking imports included.
-PACKAGES = """cli serving reproducing searching analysis pretraining training index embedding
+PACKAGES = """cli reproducing searching analysis pretraining training index embedding
     evaluation models encoder backbones data storage""".split()
 #: What stands at the top of the package; all but the first two serve every package.
 LOOSE = {
@@ -30,6 +30,7 @@ LOOSE = {
     "public_names",
     "recipe",
     "settings",
+    "threads",
     "values",
 }
 #: Loose modules that every package may use -> what they may use themselves.
@@ -41,6 +42,7 @@ LOWEST = {
     "extending": ("public_names",),
     "extensions": ("errors", "notes"),
     "settings": ("errors", "notes", "storage"),
+    "threads": (),
     "jobs": ("errors", "settings"),
     "named_templates": ("errors", "storage"),
     "values": (),
@@ -60,14 +62,14 @@ HOMES = {
     "onnxruntime": ("models",),
     "openvino": ("models",),
     "mteb": ("evaluation",),
-    "typer": ("cli",),
-    "rich": ("cli",),
+    "typer": ("cli", "plugins"),
+    "rich": ("cli", "plugins"),
     "datasets": ("data",),
     "sacremoses": ("data",),
-    "starlette": ("serving",),
-    "uvicorn": ("serving",),
-    "prometheus_client": ("serving",),
-    "mcp": ("serving",),
+    "starlette": ("plugins",),
+    "uvicorn": ("plugins",),
+    "prometheus_client": ("plugins",),
+    "mcp": ("plugins",),
     "fsspec": ("data",),
     "ray": ("embedding",),
     "sklearn": ("analysis", "encoder"),
@@ -87,7 +89,7 @@ UPWARD = {
 }
 #: Packages whose ``__init__.py`` holds their public functions.
 PUBLIC = """analysis embedding evaluation index models pretraining reproducing searching
-    serving training""".split()
+    training""".split()
 HEAVY = ["torch", "transformers", "datasets", "faiss", "pyarrow", "scipy", "numpy", "safetensors"]
 
 
@@ -239,6 +241,12 @@ _READ_THE_ENVIRONMENT = (
 )
 
 
+def is_entrance(relative):
+    """Whether a file is of the command line, the package's or a plug-in's."""
+    package = package_of(relative)
+    return package in ("cli", "__main__") or (package == "plugins" and relative.stem == "command")
+
+
 def last_name(node):
     """Return the last part of a dotted name."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
@@ -247,7 +255,7 @@ def last_name(node):
 def test_below_the_entrance_nothing_prints_exits_or_reads_the_environment():
     ends = {name.rpartition(".")[2] for name in IMPURE}
     for relative, path in modules():
-        if package_of(relative) in ("cli", "__main__"):
+        if is_entrance(relative):
             continue
         allowed = ("os.environ",) if str(relative) in _READ_THE_ENVIRONMENT else ()
         for node in nodes(path):
@@ -307,7 +315,7 @@ def is_text(body):
 
 def test_below_the_entrance_messages_name_fields_not_options():
     for relative, path in modules():
-        if package_of(relative) not in ("cli", "__main__"):
+        if not is_entrance(relative):
             for message in messages(path):
                 assert not re.search(r"(?<!layer)--[a-z{]", COMMAND.sub("", message)), (
                     f"{relative} says {message!r}"

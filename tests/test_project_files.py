@@ -119,7 +119,7 @@ def test_wheel_and_sdist_hold_licence_and_notice_and_the_wheel_works(tmp_path):
     assert {
         "promptcli/templates/named.toml",
         "promptcli/py.typed",
-        "promptcli/serving/page.html",
+        "promptcli/plugins/serve/page.html",
     } <= set(names)
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as packed:

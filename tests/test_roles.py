@@ -188,8 +188,8 @@ def test_a_server(folder):
     pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
     from starlette.testclient import TestClient
 
-    from promptcli.serving.app import make_app
-    from promptcli.serving.service import Service
+    from promptcli.plugins.serve.app import make_app
+    from promptcli.plugins.serve.service import Service
 
     encoder = pc.load(folder, device="cpu", dtype="float32")
     with TestClient(make_app(Service({"m": encoder}, {})), base_url="http://127.0.0.1") as client:

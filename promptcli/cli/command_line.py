@@ -38,8 +38,8 @@ from promptcli.cli.visible import visible_lines
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, left_by, one_line
 from promptcli.extensions import Table, absent_plugin
 from promptcli.notes import command_typed, keywords_typed, stages_shown, warn, without_network
-from promptcli.serving.worker import computing
 from promptcli.settings import ANOTHER_HOME, program_folder
+from promptcli.threads import computing
 
 
 class Commands(TyperGroup):
@@ -448,7 +448,6 @@ _FIRST = (
         help_tail="settings_in_force",
         usual="data backbone name from on test paper epochs learning-rate resume",
     ),
-    Command("serve", ".serve:serve", "Serve embeddings and search over HTTP, with a page."),
     Command(
         "examples", ".examples:examples", "Write the small files that the guides' commands read."
     ),
@@ -506,7 +505,6 @@ _MODELS = (
         "List templates, or show what one becomes for a backbone.",
     ),
     Command("config", ".config:config", "Show, set and unset your own defaults."),
-    Command("mcp", ".serve:mcp", "Serve search in indexes to agents (Model Context Protocol)."),
 )
 _RESEARCH = (
     Command(

@@ -46,6 +46,11 @@ _MOST_CANDIDATES = 512
 _WORTHWHILE = 0.1
 
 
+def set_search_threads(count: int) -> None:
+    """Let searches of the calling thread use ``count`` processor threads."""
+    faiss.omp_set_num_threads(count)
+
+
 @dataclass(frozen=True)
 class Effort:
     """How thoroughly an approximate index is searched; None: FAISS's default."""

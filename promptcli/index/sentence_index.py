@@ -2,7 +2,7 @@
 from Python.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
@@ -221,6 +221,25 @@ class SentenceIndex:
         """
         stored = load(Path(folder))
         return cls(stored, encoder_of(stored.origin, encoder))
+
+
+def open_index(
+    folder: str | Path, encoders: "Iterable[Encoder]", model: "Model | None" = None
+) -> SentenceIndex:
+    """Read an index with the first of some encoders that is the one that made it.
+
+    If none is, it is made again, ``model`` says where.
+
+    Raises:
+        NotFoundError: No such index, or its model or backbone is missing.
+        CheckFailedError: A file is damaged, or the model has changed.
+    """
+    stored = load(Path(folder))
+    origin = stored.origin
+    same = (
+        each for each in encoders if documents_of(origin, each).fingerprint == origin.fingerprint
+    )
+    return SentenceIndex(stored, next(same, None) or encoder_of(origin, model))
 
 
 def _rows(sentences: Sequence[str], encoder: "Encoder", ids: Any, columns: Any = None) -> ArrayRows:

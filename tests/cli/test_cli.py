@@ -27,7 +27,7 @@ from promptcli.errors import (
     PromptcliError,
     UsageError,
 )
-from promptcli.serving.worker import Worker, computing
+from promptcli.threads import COMPUTING
 from tests.embed_running import refused
 from tests.processes import Program, program
 
@@ -101,16 +101,12 @@ def test_a_process_ends_though_a_server_s_thread_still_computes(run, monkeypatch
         raise SystemExit(code)
 
     monkeypatch.setattr("promptcli.cli.command_line.os._exit", end)
-    go, worker = threading.Event(), Worker()
-    computed = worker.submit(go.wait)
-    while not computing():
-        time.sleep(0)
+    go = threading.Event()
+    computed = threading.Thread(target=go.wait, name=COMPUTING)
+    computed.start()
     assert run("config", "nosuch.key").code == 2 and ended == [2]
     go.set()
-    computed.result()
-    worker.submit(int).result()
-    while computing():
-        time.sleep(0)
+    computed.join()
     assert run("config", "nosuch.key").code == 2 and ended == [2]
 
 

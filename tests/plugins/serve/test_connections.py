@@ -17,13 +17,14 @@ pytest.importorskip(
 import uvicorn
 
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.plugins.serve import connections as serving
+from promptcli.plugins.serve.app import make_app
+from promptcli.plugins.serve.connections import Connection, Connections, make_server
+from promptcli.plugins.serve.service import Service
+from promptcli.plugins.serve.settings import ServeSettings
+from promptcli.plugins.serve.worker import Worker
 from promptcli.recipe import Recipe
-from promptcli.serving import connections as serving
-from promptcli.serving.app import make_app
-from promptcli.serving.connections import Connection, Connections, make_server
-from promptcli.serving.service import Service
-from promptcli.serving.settings import ServeSettings
-from promptcli.serving.worker import Worker, computing
+from promptcli.threads import computing
 
 GET = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 

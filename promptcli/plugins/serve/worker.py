@@ -1,7 +1,4 @@
-"""A thread that computes for a server, and does not keep the process from ending.
-
-Light: the command line reads it.
-"""
+"""A thread that computes for a server, and does not keep the process from ending."""
 
 import queue
 import threading
@@ -10,11 +7,11 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
+from promptcli.extending import COMPUTING
+
 Result = TypeVar("Result")
 
 _Job = tuple["Future[Any]", Callable[[], Any]]
-#: Name of a thread while it computes.
-_COMPUTING = "promptcli-computing"
 
 
 class Worker(Executor):
@@ -47,7 +44,7 @@ def _work(jobs: "queue.SimpleQueue[_Job | None]", prepare: Callable[[], None] | 
         future, function = job
         if not future.set_running_or_notify_cancel():
             continue
-        thread.name = _COMPUTING
+        thread.name = COMPUTING
         try:
             result = function()
         except Exception as error:
@@ -58,8 +55,3 @@ def _work(jobs: "queue.SimpleQueue[_Job | None]", prepare: Callable[[], None] | 
             future.set_result(result)
         thread.name = idle
         del job, future, function  # else an answer stays in memory until the next request
-
-
-def computing() -> bool:
-    """Return whether a worker of the process is computing."""
-    return any(thread.name == _COMPUTING for thread in threading.enumerate())

@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
 
-from promptcli.serving import _listen
-from promptcli.serving.settings import ServeSettings
+from promptcli.plugins.serve.job import _listen
+from promptcli.plugins.serve.settings import ServeSettings
 from tests.embed_running import refused
 from tests.processes import Program
 from tests.tiny import SENTENCES

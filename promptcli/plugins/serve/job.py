@@ -11,18 +11,24 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from promptcli.errors import PromptcliError, UsageError, require
-from promptcli.jobs import Job, argument, function_of, option
-from promptcli.notes import keyword, note
-from promptcli.recipe import Choice
-from promptcli.serving.settings import ServeSettings
-from promptcli.serving.worker import Worker
-from promptcli.storage.files import real_path
+from promptcli import PromptcliError, UsageError
+from promptcli.extending import (
+    Choice,
+    Job,
+    argument,
+    function_of,
+    keyword,
+    note,
+    option,
+    real_path,
+    require,
+)
+from promptcli.plugins.serve.settings import ServeSettings
+from promptcli.plugins.serve.worker import Worker
 
 if TYPE_CHECKING:
-    from promptcli.encoder.sentence_encoder import Encoder
-    from promptcli.index.sentence_index import SentenceIndex
-    from promptcli.models.loading import Model
+    from promptcli import Encoder, SentenceIndex
+    from promptcli.extending import Model
 
 
 #: Seconds in which a server of agents ends after its client's end.
@@ -70,9 +76,9 @@ class ServeJob(Job[None]):
         if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
             raise UsageError("the API key must be ASCII characters without spaces")
         _check_index_names(self.indexes)
-        from promptcli.serving.app import make_app
-        from promptcli.serving.connections import DRAIN_SECONDS, make_server
-        from promptcli.serving.service import Service
+        from promptcli.plugins.serve.app import make_app
+        from promptcli.plugins.serve.connections import DRAIN_SECONDS, make_server
+        from promptcli.plugins.serve.service import Service
 
         settings = self.settings
         with _listen(settings) as listening:  # before the models are loaded
@@ -137,8 +143,8 @@ class ServeAgentsJob(Job[None]):
     def run(self) -> None:
         require("mcp", extra="mcp")
         _check_index_names(self.indexes)
-        from promptcli.index.inputs import is_named
-        from promptcli.serving.agents import make_server
+        from promptcli.extending import is_named
+        from promptcli.plugins.serve.agents import make_server
 
         model = self.model
         models = {}
@@ -204,7 +210,7 @@ def _listen(settings: ServeSettings) -> socket.socket:
 
 
 def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
-    from promptcli.models.loading import entry_of, open_encoders
+    from promptcli.extending import entry_of, open_encoders
 
     def name(model: "Model") -> str:
         if isinstance(model, Choice) and model.model:
@@ -228,20 +234,13 @@ def _indexes(
 
     An encoder that no model shares is opened ``where``.
     """
-    from promptcli.index.inputs import documents_of, encoder_of
-    from promptcli.index.sentence_index import SentenceIndex
-    from promptcli.index.stored import load
+    from promptcli.extending import open_index
 
     known = list(models.values())
     served: dict[str, SentenceIndex] = {}
     for folder in map(Path, folders):
-        stored = load(folder)
-        origin = stored.origin
-        same = (
-            each for each in known if documents_of(origin, each).fingerprint == origin.fingerprint
-        )
-        encoder = next(same, None) or encoder_of(origin, Choice(device=where.device))
-        encoder.in_role("query", report=True)
-        known.append(encoder)
-        served[real_path(folder).name] = SentenceIndex(stored, encoder)
+        index = open_index(folder, known, Choice(device=where.device))
+        index.encoder.in_role("query", report=True)
+        known.append(index.encoder)
+        served[real_path(folder).name] = index
     return served

@@ -32,12 +32,12 @@ from promptcli.index.stored import StoredIndex
 from promptcli.index.vector_index import VectorIndex
 from promptcli.models import loading
 from promptcli.notes import keyword, keywords_typed
+from promptcli.plugins.serve import service as serving
+from promptcli.plugins.serve.app import PAGE, ROUTES, make_app
+from promptcli.plugins.serve.job import _indexes
+from promptcli.plugins.serve.service import Service
+from promptcli.plugins.serve.settings import ServeSettings
 from promptcli.recipe import Choice, Recipe
-from promptcli.serving import _indexes
-from promptcli.serving import service as serving
-from promptcli.serving.app import PAGE, ROUTES, make_app
-from promptcli.serving.service import Service
-from promptcli.serving.settings import ServeSettings
 from promptcli.training.fits import fit_recipe
 from tests.tiny import SENTENCES
 

@@ -15,14 +15,13 @@ import pytest
 pytest.importorskip("mcp", reason="agents need mcp: pip install '.[mcp]'")
 from mcp import Client, StdioServerParameters
 
-from promptcli import serving
 from promptcli.encoder.encoder import make_encoder
 from promptcli.index.basics import INDEX_MANIFEST
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.notes import keywords_typed
+from promptcli.plugins.serve import agents, job
+from promptcli.plugins.serve.agents import make_server
 from promptcli.recipe import Recipe
-from promptcli.serving import agents
-from promptcli.serving.agents import make_server
 from tests.embed_running import refused
 from tests.processes import PIPE, Program
 from tests.tiny import SENTENCES
@@ -264,13 +263,13 @@ def test_what_is_computed_ends_with_the_client(held, encoder):
 
 
 def test_it_ends_though_its_client_reads_nothing(monkeypatch):
-    monkeypatch.setattr(serving, "_PATIENCE", 0.01)
+    monkeypatch.setattr(job, "_PATIENCE", 0.01)
     reading, writing = os.pipe()
     os.write(writing, b"unread")
     waiting = Future()  # of a server that waits to write
     leaving = threading.Timer(0.01, os.close, [writing])
     leaving.start()
-    serving._until_client_leaves(waiting, reading)
+    job._until_client_leaves(waiting, reading)
     leaving.join()
     assert not waiting.done()
     os.close(reading)
@@ -280,11 +279,11 @@ def test_a_client_that_broke_off_is_no_error():
     reading, writing = os.pipe()
     server = Future()
     server.set_exception(ExceptionGroup("of tasks", [BrokenPipeError()]))
-    serving._until_client_leaves(server, reading)
+    job._until_client_leaves(server, reading)
     failed = Future()
     failed.set_exception(ExceptionGroup("of tasks", [BrokenPipeError(), ValueError()]))
     with pytest.raises(ExceptionGroup, match="of tasks"):
-        serving._until_client_leaves(failed, reading)
+        job._until_client_leaves(failed, reading)
     os.close(writing)
     os.close(reading)
 

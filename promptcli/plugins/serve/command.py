@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from promptcli.cli.options import RUNTIME, choice_of, words_of
-from promptcli.serving import ServeAgentsJob, ServeJob
+from promptcli.extending import RUNTIME, choice_of, words_of
+from promptcli.plugins.serve.job import ServeAgentsJob, ServeJob
 
 #: Holds the key that requests must send.
 KEY = "PROMPTCLI_API_KEY"

@@ -16,9 +16,9 @@ import uvicorn
 from promptcli.encoder.encoder import make_encoder
 from promptcli.index import build_index
 from promptcli.index.sentence_index import SentenceIndex
+from promptcli.plugins.serve.app import make_app
+from promptcli.plugins.serve.service import Service
 from promptcli.recipe import Recipe
-from promptcli.serving.app import make_app
-from promptcli.serving.service import Service
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="chromium is not installed")

@@ -18,16 +18,19 @@ from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field, ValidationError
 
 import promptcli
-from promptcli.data.given import check_texts
-from promptcli.data.vectors.precision import unit
-from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.errors import PromptcliError, did_you_mean, one_line
-from promptcli.index.column_types import cell_columns
-from promptcli.index.sentence_index import SentenceIndex
-from promptcli.index.stored import Stamp
-from promptcli.notes import keywords_typed, warn
-from promptcli.serving.worker import Worker
-from promptcli.storage.typed_documents import shorten
+from promptcli import Encoder, PromptcliError, SentenceIndex
+from promptcli.extending import (
+    Stamp,
+    cell_columns,
+    check_texts,
+    did_you_mean,
+    keywords_typed,
+    one_line,
+    shorten,
+    unit,
+    warn,
+)
+from promptcli.plugins.serve.worker import Worker
 
 Result = TypeVar("Result")
 

@@ -17,8 +17,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from promptcli.notes import keyword, warn
-from promptcli.serving.service import Service
+from promptcli.extending import keyword, warn
+from promptcli.plugins.serve.service import Service
 
 #: Seconds in which the head of a request must arrive, after the connection or the answer before.
 _HEAD_SECONDS = 30.0

@@ -27,16 +27,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from promptcli.data.vectors.formats import Floats
-from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoded import Encoded
-from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.errors import NotFoundError, UsageError, short_line
-from promptcli.index.array_rows import RowMask
-from promptcli.index.basics import reaches
-from promptcli.index.vector_index import VectorIndex
-from promptcli.notes import keywords_typed, warn
-from promptcli.serving.service import HELD, RequestError, Service
+from promptcli import Encoder, NotFoundError, UsageError
+from promptcli.extending import (
+    Encoded,
+    Floats,
+    RowMask,
+    VectorIndex,
+    keywords_typed,
+    reaches,
+    short_line,
+    unit,
+    warn,
+)
+from promptcli.plugins.serve.service import HELD, RequestError, Service
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
 

@@ -18,17 +18,11 @@ import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from promptcli.encoder.encoded import Encoded
-from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.errors import PromptcliError, one_line
-from promptcli.index.factory import faiss
-from promptcli.index.sentence_index import SentenceIndex
-from promptcli.index.stored import Stamp
-from promptcli.notes import keyword, warn
-from promptcli.recipe import ROLES
-from promptcli.serving.metrics import Metrics
-from promptcli.serving.settings import ServeSettings
-from promptcli.serving.worker import Worker
+from promptcli import Encoder, PromptcliError, SentenceIndex
+from promptcli.extending import ROLES, Encoded, Stamp, keyword, one_line, set_search_threads, warn
+from promptcli.plugins.serve.metrics import Metrics
+from promptcli.plugins.serve.settings import ServeSettings
+from promptcli.plugins.serve.worker import Worker
 
 #: In a request's scope: bytes that it holds, see ``Service.hold``.
 HELD = "promptcli.held"
@@ -237,7 +231,7 @@ class Service:
         # FAISS keeps the number of threads for each thread that calls it
         prepare = None
         if threads is not None:
-            prepare = functools.partial(faiss.omp_set_num_threads, threads)
+            prepare = functools.partial(set_search_threads, threads)
         self._thread = Worker(prepare)
         #: one encoder for each role, so that requests share batches
         self.in_role = functools.cache(_in_role)

@@ -1,0 +1,4 @@
+"""Embeddings and search over HTTP, with a page, and as tools for agents.
+
+One plug-in for both: they open models and indexes in the same way, and compute in the same thread.
+"""

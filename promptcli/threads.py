@@ -1,0 +1,11 @@
+"""Threads that compute for requests that nobody waits for any more."""
+
+import threading
+
+#: Name of a thread while it computes what the end of the process does not wait for.
+COMPUTING = "promptcli-computing"
+
+
+def computing() -> bool:
+    """Return whether a thread with that name is running."""
+    return any(thread.name == COMPUTING for thread in threading.enumerate())
