@@ -65,9 +65,9 @@ def beside(columns: Mapping[str, Any]) -> str:
     return f"  [{', '.join(cells)}]"
 
 
-def choose_columns(columns: Sequence[str], held: Mapping[str, Any] | None) -> dict[str, Any]:
+def choose_columns(columns: Sequence[str], of_hit: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the columns to show of those that a hit has; others are None."""
-    return {name: (held or {}).get(name) for name in columns}
+    return {name: (of_hit or {}).get(name) for name in columns}
 
 
 def score_text(score: float) -> str:

@@ -115,9 +115,9 @@ class ExamplesJob(Job[dict[str, str]]):
 
 
 @contextlib.contextmanager
-def _all_or_none(folder: Path, made: Sequence[Path]) -> Iterator[None]:
+def _all_or_none(folder: Path, new_folders: Sequence[Path]) -> Iterator[None]:
     """Write files into a folder; if that fails, remove those that were not there before, and the
-    folders ``made`` for them.
+    folders ``new_folders`` for them.
     """
     before = set(folder.iterdir())
     replaced = "files of the examples that were there may have been replaced"
@@ -128,7 +128,7 @@ def _all_or_none(folder: Path, made: Sequence[Path]) -> Iterator[None]:
         for path in set(folder.iterdir()) - before:
             path.unlink()
         with contextlib.suppress(OSError):  # not empty
-            for path in made:
+            for path in new_folders:
                 path.rmdir()
         raise
 

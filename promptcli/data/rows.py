@@ -142,22 +142,22 @@ def windows(batches: Iterable[RecordBatch], rows: int, most_bytes: int) -> Itera
     """
     import pyarrow as pa
 
-    held = list[RecordBatch]()
+    pieces = list[RecordBatch]()
     count = 0
     size = 0
     for batch in batches:
         while len(batch):
-            held.append(batch.slice(0, rows - count))
-            batch = batch.slice(len(held[-1]))
-            count = count + len(held[-1])
-            size = size + held[-1].nbytes
+            pieces.append(batch.slice(0, rows - count))
+            batch = batch.slice(len(pieces[-1]))
+            count = count + len(pieces[-1])
+            size = size + pieces[-1].nbytes
             if count == rows or size >= most_bytes:
-                yield pa.Table.from_batches(held).combine_chunks().to_batches()[0]
-                held = []
+                yield pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
+                pieces = []
                 count = 0
                 size = 0
-    if held:
-        yield pa.Table.from_batches(held).combine_chunks().to_batches()[0]
+    if pieces:
+        yield pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
 
 
 # From the bytes of one file to its batches

@@ -141,25 +141,25 @@ def outline(lines: Iterable[str], first: int = 1) -> Iterator[Heading | TextLine
         first: Number of the first of them.
     """
     waiting = iter(lines)
-    held = list[str]()
+    block = list[str]()
     wanted = _PARSED
     while True:
-        missing = wanted - sum(map(len, held))
+        missing = wanted - sum(map(len, block))
         new = list(_up_to(waiting, missing))
-        held += new
-        if not held:
+        block += new
+        if not block:
             return
-        tokens = _parse(held)
+        tokens = _parse(block)
         ended = not new
-        complete = len(held) if ended else _last_block(tokens)
+        complete = len(block) if ended else _last_block(tokens)
         if complete == 0 and wanted < _LONGEST_BLOCK:
             wanted *= 2
             continue
-        complete = complete or len(held)
-        yield from _elements(held[:complete], tokens, first)
+        complete = complete or len(block)
+        yield from _elements(block[:complete], tokens, first)
         first += complete
-        held = held[complete:]
-        wanted = _PARSED + sum(map(len, held))
+        block = block[complete:]
+        wanted = _PARSED + sum(map(len, block))
 
 
 def _up_to(lines: Iterator[str], characters: int) -> Iterator[str]:

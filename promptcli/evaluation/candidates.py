@@ -242,12 +242,12 @@ def score_models(
     }, refused
 
 
-def _note_kept(known: int, total: int) -> None:
+def _note_kept(kept: int, total: int) -> None:
     """Tell how many scores are not measured now."""
-    if known == 0:
+    if kept == 0:
         return
-    which = f"{known} of {counted(total, 'score')}"
-    if known == total:
+    which = f"{kept} of {counted(total, 'score')}"
+    if kept == total:
         which = "all scores" if total > 1 else "the score"
     verb = "is" if total == 1 else "are"
     note(f"{which} {verb} kept from an earlier evaluation; {keyword('force')} measures again")

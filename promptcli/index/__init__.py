@@ -224,16 +224,16 @@ class AddToIndexJob(Job["IndexManifest"]):
                 f" {keyword('id_field')}"
             )
         # another process may have changed it in the meantime
-        with stored.change(folder, memory=size_of(self.memory)) as held:
-            if held.origin.fingerprint != origin.fingerprint:
+        with stored.change(folder, memory=size_of(self.memory)) as stored_index:
+            if stored_index.origin.fingerprint != origin.fingerprint:
                 raise UsageError(
                     f"{folder} was built again with another model in the meantime; try again"
                 )
             if self.replace:
-                replaced = held.index.upsert(rows)
+                replaced = stored_index.index.upsert(rows)
                 note(f"{replaced:,} of {counted(rows.shape[0], 'row')} replaced rows of the index")
             else:
-                held.index.add(rows)
+                stored_index.index.add(rows)
         return stored.read_manifest(folder)
 
 
@@ -270,8 +270,8 @@ class DeleteFromIndexJob(Job["IndexManifest"]):
             wanted += _read_ids(self.file)
         if not wanted:
             raise UsageError("no ids are given; give some, or a file of them")
-        with stored.change(Path(self.folder)) as held:
-            note(f"{counted(held.index.delete(wanted), 'row')} deleted")
+        with stored.change(Path(self.folder)) as stored_index:
+            note(f"{counted(stored_index.index.delete(wanted), 'row')} deleted")
         return stored.read_manifest(Path(self.folder))
 
 
@@ -289,8 +289,8 @@ class CompactIndexJob(Job["IndexManifest"]):
     def run(self) -> "IndexManifest":
         from promptcli.index import stored
 
-        with stored.change(Path(self.folder), memory=size_of(self.memory)) as held:
-            held.index.compact()
+        with stored.change(Path(self.folder), memory=size_of(self.memory)) as stored_index:
+            stored_index.index.compact()
         return stored.read_manifest(Path(self.folder))
 
 
@@ -380,18 +380,20 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
             )
         query = self.query
         stored.check_searched(Path(self.folder), query)
-        held = stored.load(Path(self.folder))
+        stored_index = stored.load(Path(self.folder))
         with_words = self.hybrid or self.lexical
         if with_words:
-            _ = held.index.words  # refused before anything is encoded
-        among = stored.allowed_rows(held, self.where)  # this, too
+            _ = stored_index.index.words  # refused before anything is encoded
+        among = stored.allowed_rows(stored_index, self.where)  # this, too
         if isinstance(query, str) and not is_query_file(query):
             note_no_file(query)
             query = [query]
         with inputs.open_queries(query, self.text_field) as batches:
             encoder = None
             if not self.lexical:
-                encoder = inputs.encoder_of(held.origin, self.model).in_role("query", report=True)
+                encoder = inputs.encoder_of(stored_index.origin, self.model).in_role(
+                    "query", report=True
+                )
             for number, texts in enumerate(batches):
                 vectors = words = None
                 if encoder is not None:
@@ -400,10 +402,10 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
                     vectors = encoder.encode(texts)
                 if with_words:
                     words = texts
-                answers = held.index.search(vectors, self.k, words=words, among=among)
+                answers = stored_index.index.search(vectors, self.k, words=words, among=among)
                 for text, hits in zip(texts, answers, strict=True):
                     if self.min_score is not None:
-                        rounding = held.index.rounding
+                        rounding = stored_index.index.rounding
                         hits = [hit for hit in hits if reaches(hit.score, self.min_score, rounding)]
                     yield text, hits
 
@@ -434,10 +436,12 @@ class FindDupsJob(Job["tuple[list[DuplicateGroup], int]"]):
     def run(self) -> "tuple[list[DuplicateGroup], int]":
         from promptcli.index import neighbours, stored
 
-        held = stored.load(Path(self.folder))
-        if held.origin.prompt is not None:
-            note(f"documents begin with the model's prompt {held.origin.text}")
-        return neighbours.dups(held.index, self.threshold, self.links), held.index.rows
+        stored_index = stored.load(Path(self.folder))
+        if stored_index.origin.prompt is not None:
+            note(f"documents begin with the model's prompt {stored_index.origin.text}")
+        return neighbours.dups(
+            stored_index.index, self.threshold, self.links
+        ), stored_index.index.rows
 
 
 find_dups = function_of(FindDupsJob, "find_dups")

@@ -288,13 +288,13 @@ class Truth:
     pass.
     """
 
-    def __init__(self, asked: RowNumbers, vectors: Floats) -> None:
+    def __init__(self, query_rows: RowNumbers, vectors: Floats) -> None:
         self.units = unit_rows(vectors)  #: (q, d)
         self.rows = 0
-        self._asked = asked
-        self._own = np.full(len(asked), -1)
-        self._scores = np.empty((len(asked), 0), np.float32)
-        self._numbers = np.empty((len(asked), 0), np.int64)
+        self._asked = query_rows
+        self._own = np.full(len(query_rows), -1)
+        self._scores = np.empty((len(query_rows), 0), np.float32)
+        self._numbers = np.empty((len(query_rows), 0), np.int64)
 
     def add(self, units: Floats, source: RowNumbers) -> None:
         """Compare with the next rows, whose numbers in the source of the queries are ``source``,

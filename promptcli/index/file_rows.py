@@ -142,16 +142,16 @@ def line_cells(file: str, line: Passage) -> Cells:
 
 
 def place_ids(
-    file: str, passages: Sequence[Passage], given: dict[str, int] | None = None
+    file: str, passages: Sequence[Passage], counts: dict[str, int] | None = None
 ) -> list[str]:
     """Return the ids of passages, ``FILE:FIRST-LAST``.
 
     If several are on the same lines, the id of the second ends in #2.
 
-    ``given`` holds how often each id was given, for further passages of the same file.
+    ``counts`` holds how often each id was given, for further passages of the same file.
     """
     names = list[str]()
-    seen = {} if given is None else given
+    seen = {} if counts is None else counts
     for passage in passages:
         if passage.end_line == passage.line:
             last = ""

@@ -242,12 +242,12 @@ def spool(
 def _passage_batches(file: str, passages: Iterator[Passage]) -> Iterator[RecordBatch]:
     """Yield batches of passages with their ids and columns."""
     given = dict[str, int]()
-    while held := list(itertools.islice(passages, BATCH)):
+    while block := list(itertools.islice(passages, BATCH)):
         yield pa.record_batch(
             {
-                TEXT: pa.array([passage.text for passage in held], pa.string()),
-                ID: pa.array(place_ids(file, held, given), pa.string()),
-                CELLS: cells_array([place_cells(file, passage) for passage in held]),
+                TEXT: pa.array([passage.text for passage in block], pa.string()),
+                ID: pa.array(place_ids(file, block, given), pa.string()),
+                CELLS: cells_array([place_cells(file, passage) for passage in block]),
             }
         )
 

@@ -184,12 +184,12 @@ class _Comparison:
                 is_cut[waiting] = True
                 advance(min(step, len(self._rows) - start))
 
-    def _neighbours(self, asked: Numbers, k: int) -> tuple[LinkedPairs, RowMask]:
+    def _neighbours(self, places: Numbers, k: int) -> tuple[LinkedPairs, RowMask]:
         """Return the near pairs among k answers for each row, and whether all answers are near."""
-        units = self._unit_vectors(asked)
+        units = self._unit_vectors(places)
         answers = self._index.nearest(units, k)
         counts = [len(rows) for rows, _ in answers]
-        owners = np.repeat(np.arange(len(asked)), counts)
+        owners = np.repeat(np.arange(len(places)), counts)
         found = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in answers)])
         others = self._first_of[found]
         known = others >= 0
@@ -197,10 +197,10 @@ class _Comparison:
         others = others[known]
         cosines = np.einsum("ij,ij->i", units[owners], self._unit_vectors(others))
         near = cosines >= self._least
-        near_counts = np.bincount(owners[near], minlength=len(asked))
+        near_counts = np.bincount(owners[near], minlength=len(places))
         has_more = (near_counts == k) & (k < self._index.rows)
-        near &= asked[owners] != others
-        one = asked[owners[near]]
+        near &= places[owners] != others
+        one = places[owners[near]]
         other = others[near]
         first = np.minimum(one, other)
         second = np.maximum(one, other)

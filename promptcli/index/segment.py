@@ -63,11 +63,11 @@ class Segment:
         selector = None
         if allowed is not None:
             selector = faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
-        how = parameters(self.index, effort, selector)
+        options = parameters(self.index, effort, selector)
         try:
             if is_exact(self.index):
-                return self._search_exactly(units, k, available, how)
-            scores, rows = self.index.search(units, k, params=how)
+                return self._search_exactly(units, k, available, options)
+            scores, rows = self.index.search(units, k, params=options)
         except (RuntimeError, MemoryError) as error:
             raise PromptcliError(f"FAISS cannot search so: {explain(error)}") from None
         if (scores[:, 1:] >= scores[:, :-1]).any():  # equal scores are ordered by row
@@ -81,17 +81,17 @@ class Segment:
         return [(rows[query, :count], scores[query, :count]) for query, count in enumerate(counts)]
 
     def _search_exactly(
-        self, units: Floats, k: int, available: int, how: Any
+        self, units: Floats, k: int, available: int, options: Any
     ) -> list[tuple[RowNumbers, Floats]]:
         """Fetch some more than k, score them again in a way that does not depend on the batch, and
         cut at k.
         """
         answers = []
-        fetched = self.index.search(units, min(available, k + _MARGIN), params=how)
+        fetched = self.index.search(units, min(available, k + _MARGIN), params=options)
         for query, scores, rows in zip(units, *fetched, strict=True):
             # ties go beyond the fetched rows
             while len(rows) < available and scores[k - 1] - scores[-1] < _ROUNDING:
-                more = self.index.search(query[None], min(available, 2 * len(rows)), params=how)
+                more = self.index.search(query[None], min(available, 2 * len(rows)), params=options)
                 scores = more[0][0]
                 rows = more[1][0]
             vectors = self.index.reconstruct_batch(rows).astype(np.float64)

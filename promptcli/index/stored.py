@@ -291,22 +291,22 @@ def create(
 
 @contextlib.contextmanager
 def change(
-    folder: Path, *, memory: int | None = None, begun: IndexManifest | None = None
+    folder: Path, *, memory: int | None = None, expected: IndexManifest | None = None
 ) -> Iterator[StoredIndex]:
     """Yield an index and write it back when the block ends well; other processes wait to change it.
 
     ``memory`` is the number of bytes that the process may take for new segments; None: no limit.
-    ``begun`` is the index that the work was begun on: one of another encoder, or of other rows than
-    those of files, is refused.
+    ``expected`` is the index that the work was begun on: one of another encoder, or of other rows
+    than those of files, is refused.
     """
     folder = _real_path(folder)
     read_manifest(folder)
     _check_ours(folder)
     with hold(folder / _LOCK):
         stored = load(folder)
-        if begun and (stored.synced, stored.origin.fingerprint) != (
-            begun.synced,
-            begun.fingerprint,
+        if expected and (stored.synced, stored.origin.fingerprint) != (
+            expected.synced,
+            expected.fingerprint,
         ):
             raise _changed_error(folder)
         if stored.index.lexical:
@@ -422,10 +422,10 @@ def _is_a_file(file: Path, query: str | None = None) -> NotFoundError:
     return NotFoundError(f"{problem}; build one: `promptcli index build {file} -o FOLDER`")
 
 
-def check_index_unchanged(folder: Path, begun: IndexManifest | None) -> None:
+def check_index_unchanged(folder: Path, expected: IndexManifest | None) -> None:
     """Refuse a folder if its index is not the one that the work was begun with, or None."""
     there = (folder / INDEX_MANIFEST).exists()
-    if there != (begun is not None) or (there and read_manifest(folder) != begun):
+    if there != (expected is not None) or (there and read_manifest(folder) != expected):
         raise _changed_error(folder)
 
 

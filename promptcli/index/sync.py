@@ -163,11 +163,11 @@ class SyncIndexJob(Job[Synced]):
         if same and work.before.keys() == work.rows.keys():
             note(f"{counted(len(work.rows), 'row')}, unchanged")
             return work.result(manifest)
-        with stored.change(folder, memory=room, begun=manifest) as held:
-            held.index.split = work.split
-            held.index.lexical = work.lexical
-            held.reading = work.reading
-            _apply(held, work.rows, folder, work.encoder)
+        with stored.change(folder, memory=room, expected=manifest) as stored_index:
+            stored_index.index.split = work.split
+            stored_index.index.lexical = work.lexical
+            stored_index.reading = work.reading
+            _apply(stored_index, work.rows, folder, work.encoder)
         return work.result(stored.read_manifest(folder))
 
 
@@ -412,7 +412,10 @@ def _live(index: VectorIndex) -> dict[RowContent, int]:
 
 
 def _apply(
-    held: StoredIndex, rows: dict[RowContent, None], folder: Path, opener: "Callable[[], Encoder]"
+    stored_index: StoredIndex,
+    rows: dict[RowContent, None],
+    folder: Path,
+    opener: "Callable[[], Encoder]",
 ) -> None:
     """Change an index to these rows; a text that it has under another id is not encoded again."""
     from promptcli.index import inputs
@@ -420,8 +423,8 @@ def _apply(
     def line(name: str) -> str:
         return re.sub(PART, "", name)
 
-    index = held.index
-    before = _live(held.index)
+    index = stored_index.index
+    before = _live(stored_index.index)
     # of a line in parts all are replaced
     changed = {line(name) for name, *_ in before.keys() ^ rows.keys()}
     added = [row for row in rows if line(row[0]) in changed]
@@ -440,7 +443,7 @@ def _apply(
         names, texts, cells = zip(*moved, strict=True)
         index.add(ArrayRows(vectors, names, texts, cells_array(cells)))
     if new := [row for row in added if row[1] not in numbers]:
-        documents = inputs.documents_of(held.origin, opener())
+        documents = inputs.documents_of(stored_index.origin, opener())
         index.add(inputs.spool(documents, _batches(new), folder, len(new)))
     if index.masked.sum() > index.rows:
         index.compact()

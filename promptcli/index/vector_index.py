@@ -609,10 +609,10 @@ class VectorIndex:
             else:
                 parts = []
             if self.rows and len(known := self.find(pa.concat_arrays([chunk, *parts]), exact=True)):
-                held = self.labels.column("id")[int(known[0])].as_py()
+                existing_id = self.labels.column("id")[int(known[0])].as_py()
                 raise UsageError(
-                    f"the index has the id {held!r}; {keyword('replace')} its row (Python: upsert),"
-                    " or give another id"
+                    f"the index has the id {existing_id!r}; {keyword('replace')} its row (Python:"
+                    " upsert), or give another id"
                 )
             keys.append(np.fromiter(map(hash, chunk.to_pylist()), np.int64, len(chunk)))
             highest = max([highest, *_numbers(chunk).to_pylist()])

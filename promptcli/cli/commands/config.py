@@ -43,9 +43,9 @@ def config(
     if json:
         result_json({"file": str(path), "models": str(home_folder()), "settings": settings})
         return
-    for name, held in settings.items():
+    for name, effective in settings.items():
         result(
-            f"{name} = {held.value or '-'}  ({held.source}; {KEYS[name]['help']};"
+            f"{name} = {effective.value or '-'}  ({effective.source}; {KEYS[name]['help']};"
             f" ${KEYS[name]['variable']})"
         )
     missing = "" if path.is_file() else " (does not exist)"

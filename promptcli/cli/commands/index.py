@@ -154,10 +154,10 @@ def _columns_of(folder: str | Path, hits: HitOptions) -> tuple[str, ...]:
         return ()
     from promptcli.index.stored import read_manifest
 
-    held = read_manifest(Path(folder)).columns
+    stored_columns = read_manifest(Path(folder)).columns
     for name in hits.columns:
-        if name not in held:
-            raise unknown("column", name, held)
+        if name not in stored_columns:
+            raise unknown("column", name, stored_columns)
     return hits.columns
 
 

@@ -157,10 +157,10 @@ def counted_inputs(
     if is_part_folder(folder):
         return check_same(read_parts_manifest(folder).inputs, names, str(folder))
     if folder.is_dir():
-        held = {path.name for path in folder.iterdir() if path.name[0] != "."}
+        file_names = {path.name for path in folder.iterdir() if path.name[0] != "."}
     else:
-        held = set()
-    if held and PARTS_MANIFEST not in held:  # else another process has just begun it
+        file_names = set()
+    if file_names and PARTS_MANIFEST not in file_names:  # else another process has just begun it
         raise UsageError(f"{folder} holds other files (no {PARTS_MANIFEST}); give a new folder")
     fields = ColumnChoice(settings.text_field, settings.id_field)
     inputs = [count_input(name, fields, bad) for name in names]
