@@ -616,8 +616,9 @@ class TrainingPlan(TrainArguments):
         if isinstance(settings, ContrastiveSettings):
             check_negatives(settings, examples, source)
         models = {}
+        columns = objective.columns_of_models(settings)
         for field, model in _models(settings).items():
-            models[field] = named_vectors(model, examples, source, processes.device)
+            models[field] = named_vectors(model, examples, source, processes.device, columns)
         run = TrainingRun(
             method,
             settings,

@@ -142,17 +142,23 @@ def teacher_of(models: Mapping[str, SentenceVectors], settings: TeacherSettings)
 
 
 def named_vectors(
-    name: str, examples: TrainingExamples, source: str, device: str
+    name: str,
+    examples: TrainingExamples,
+    source: str,
+    device: str,
+    columns: slice = slice(None),
 ) -> SentenceVectors:
     """Return the vectors of a model, which are still to be made, or of a ``.npy`` file whose row i
     is of example i.
+
+    The model encodes the texts of some ``columns``.
     """
     if not name:
         raise UsageError(
             f"which teacher? give {keyword('teacher', 'MODEL')}, or a .npy file of vectors"
         )
     if not name.endswith(".npy"):
-        sentences = list(dict.fromkeys(itertools.chain.from_iterable(examples.columns)))
+        sentences = list(dict.fromkeys(itertools.chain.from_iterable(examples.columns[columns])))
         encoder = open_model(name, device=device, dtype="auto", rows=len(sentences))
         return EncodedVectors(name, encoder, sentences)
     path = Path(name)

@@ -341,3 +341,68 @@ def test_what_is_refused(case, corpus, tmp_path, tiny_folder, monkeypatch):
         pc.train("distill", name="mine", offline=True, **options | change(tmp_path))
     assert "\n" not in str(caught.value)
     assert not [*open_registry().run_folder("mine").parent.glob("*")]
+
+
+@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("target", ["vectors", "similarities"])
+def test_the_teacher_reads_another_column(number, target, tiny_folder, tmp_path):
+    columns = [SENTENCES[:4], SENTENCES[4:8], SENTENCES[8:12]][:number]
+    models = {"teacher": mini_vectors(columns[-1:], tmp_path)}
+    options = {"target": target, "similarity_weight": 3.0, "target_column": number}
+    learner = learner_of("distill", tiny_folder("bert"), True, models=models, **options)
+    assert list(models["teacher"].rows) == columns[-1]
+    student, theirs = learner(columns)
+    alone = learner_of("distill", tiny_folder("bert"), True, models=models, target=target)
+    assert torch.allclose(student, alone.hidden(alone.tokenize(columns[:1])).float(), atol=1e-6)
+    vectors = torch.from_numpy(models["teacher"].encode(columns[-1]))
+    if target == "vectors":
+        vectors = vectors @ learner.objective.map
+    assert torch.allclose(theirs, vectors, atol=1e-5)
+    expected = similarities_distance(student.tolist(), theirs.tolist())
+    if target == "vectors":
+        expected = vectors_distance(student.tolist(), theirs.tolist()) + 3 * expected
+    assert learner.objective.loss((student, theirs), columns).item() == pytest.approx(
+        expected, rel=1e-4
+    )
+
+
+def test_the_first_column_is_what_is_learned_without_a_choice(tiny_folder, tmp_path):
+    columns = [SENTENCES[:5], SENTENCES[5:10]]
+    models = {"teacher": mini_vectors(columns, tmp_path)}
+    losses = []
+    for options in ({}, {"target_column": 1}):
+        learner = learner_of("distill", tiny_folder("bert"), True, models=models, **options)
+        losses.append(learner.objective.loss(learner(columns), columns).item())
+    assert losses[0] == losses[1]
+
+
+PAIRED = [(one, other) for one in CORPUS for other in SENTENCES[:1]]
+
+
+@pytest.mark.parametrize(
+    ("data", "changes", "message"),
+    [
+        (CORPUS, {"target_column": 2}, "does not exist: the examples have 1 column"),
+        (PAIRED, {"target_column": 3}, "does not exist: the examples have 2 columns"),
+        (PAIRED, {"target_column": 2, "contrastive_weight": 1.0}, "compares the columns"),
+        (
+            [(*row, "" if number == 6 else "a") for number, row in enumerate(PAIRED)],
+            {"target_column": 3},
+            "`target_column` 3 is empty in row 7",
+        ),
+    ],
+)
+def test_a_column_without_texts_is_refused(data, changes, message, tiny_folder):
+    options = {"teacher": "mini", "backbone": str(tiny_folder("bert")), **SETTINGS, **changes}
+    with pytest.raises(UsageError, match=message):
+        pc.train("distill", data=data, name="mine", offline=True, **options)
+
+
+def test_a_student_learns_from_a_teacher_of_answers(tiny_folder, tmp_path):
+    options = {"teacher": "mini-static", "backbone": str(tiny_folder("bert")), **SETTINGS}
+    trained = pc.train(
+        "distill", data=PAIRED, name="answers", offline=True, target_column=2, **options
+    )
+    assert trained.facts["settings"]["target_column"] == 2
+    files = open_registry().run_folder("answers").rglob("*.npy")
+    assert not any(len(np.load(file)) > 1 for file in files)  # the one answer of all

@@ -39,6 +39,13 @@ class DistillSettings(TeacherSettings, TemplateSettings, TemperatureSettings):
         True, "no negatives that the teacher finds nearer to a sentence than its positive."
     )
 
+    target_column: int = setting(
+        1,
+        "column of the data that the teacher reads, from 1, where the student reads the first one:"
+        " 2 for answers or translations. 1: both read every column.",
+        min=1,
+    )
+
     pool: str = setting(
         "",
         "Pooling of the student, e.g. static/avg, for which only word embeddings learn; default: by"

@@ -17,7 +17,7 @@ from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, counted
 from promptcli.notes import keyword
 from promptcli.training.methods.distill import DistillSettings
 from promptcli.training.objectives.contrastive import (
@@ -66,10 +66,23 @@ class Distillation(Objective[DistillSettings]):
                 f"{keyword('contrastive_weight')} needs pairs or triplets (sent0, sent1, hard_neg);"
                 " leave it out"
             )
+        _check_target_column(settings, examples)
         return examples
 
+    @classmethod
+    def columns_of_models(cls, settings: DistillSettings) -> slice:
+        column = settings.target_column
+        if column == 1:
+            return slice(None)
+        return slice(column - 1, column)
+
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        return [(0, column) for column in columns]
+        return [(0, column) for column in self._of_student(columns)]
+
+    def _of_student(self, columns: Columns) -> Columns:
+        if self.settings.target_column == 1:
+            return columns
+        return columns[:1]
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
@@ -80,15 +93,17 @@ class Distillation(Objective[DistillSettings]):
         hidden = encoder.hidden(sides).float()
         student = torch.split(hidden, [len(side.rows) for side in sides])
         with torch.autocast(hidden.device.type, enabled=False):
-            texts = list(itertools.chain.from_iterable(columns))
+            taught = columns[self.columns_of_models(self.settings)]
+            texts = list(itertools.chain.from_iterable(taught))
             vectors = to_device(self.teacher.encode(texts), hidden.device)
             if self.map is not None:
                 vectors = vectors @ self.map
-            teacher = torch.split(vectors, [len(column) for column in columns])
+            teacher = torch.split(vectors, [len(column) for column in taught])
         return *student, *teacher
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         settings = self.settings
+        columns = self._of_student(columns)
         students = []
         teachers = []
         texts = []
@@ -116,6 +131,28 @@ class Distillation(Objective[DistillSettings]):
             )
             loss = loss + settings.contrastive_weight * contrast
         return loss
+
+
+def _check_target_column(settings: DistillSettings, examples: TrainingExamples) -> None:
+    """Refuse a column for the teacher that examples do not have, or have empty."""
+    number = settings.target_column
+    if number == 1:
+        return
+    name = f"{keyword('target_column')} {number}"
+    if number > len(examples.columns):
+        count = len(examples.columns)
+        raise UsageError(f"{name} does not exist: the examples have {counted(count, 'column')}")
+    if settings.contrastive_weight:
+        raise UsageError(
+            f"{name} is for a teacher of other texts, and {keyword('contrastive_weight')} compares"
+            " the columns; leave one out"
+        )
+    for row, text in enumerate(examples.columns[number - 1], 1):
+        if not text:
+            raise UsageError(
+                f"{name} is empty in row {row:,} of the examples, of which the teacher has no"
+                " vector; fill it, or leave the row out"
+            )
 
 
 def vector_distance(student: Tensor, teacher: Tensor) -> Tensor:

@@ -55,6 +55,13 @@ class Objective(nn.Module, Generic[Settings]):
         return examples
 
     @classmethod
+    def columns_of_models(cls, settings: Settings) -> slice:
+        """Return the columns that the models of the settings, e.g. a teacher, encode: mostly all of
+        them.
+        """
+        return slice(None)
+
+    @classmethod
     def samples(cls, read: Callable[[], TrainingExamples]) -> dict[str, list[str]]:
         """Return what the plan of a run shows of its examples, which are read for it: mostly
         nothing.
