@@ -46,7 +46,21 @@ from promptcli.jobs import argument as argument
 from promptcli.jobs import function_of as function_of
 from promptcli.jobs import option as option
 
+# an engine, which makes the parts of a folder
+from promptcli.embedding.engines import Engine as Engine
+from promptcli.embedding.parts import PartJob as PartJob
+from promptcli.storage.files import remove_leftovers as remove_leftovers
+
+# a library's data sets
+from promptcli.embedding.datasets import DataSets as DataSets
+from promptcli.embedding.datasets import VectorColumn as VectorColumn
+
+# other processes
+from promptcli.children import environment as environment
+from promptcli.children import python_command as python_command
+
 # errors and notes
+from promptcli.errors import PromptcliError as PromptcliError
 from promptcli.errors import UsageError as UsageError
 from promptcli.errors import did_you_mean as did_you_mean
 from promptcli.errors import one_line as one_line

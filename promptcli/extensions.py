@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from promptcli.errors import UsageError, distribution_name, one_line
+from promptcli.errors import UsageError, distribution_name, look_up, one_line
 from promptcli.notes import warn
 
 if TYPE_CHECKING:
@@ -111,6 +111,16 @@ class Table(MutableMapping[str, Row], Generic[Row]):
         """Return the names of the rows whose plug-in, one of promptcli's own, was deleted."""
         self._rows()
         return self._absent
+
+    def find(self, kind: str, name: str) -> Row:
+        """Return a row that a user names; ``kind`` is what the rows are called.
+
+        Raises:
+            UsageError: No such row, or one of a plug-in that was deleted.
+        """
+        if name not in self and name in self.absent():
+            raise absent_plugin(f"{kind} {name}")
+        return look_up(kind, name, self)
 
     def extension(self, name: str) -> Extension | None:
         """Return where the code of a row came from; None if the row is promptcli's own."""

@@ -71,7 +71,7 @@ HOMES = {
     "prometheus_client": ("plugins",),
     "mcp": ("plugins",),
     "fsspec": ("data",),
-    "ray": ("embedding",),
+    "ray": ("plugins",),
     "sklearn": ("analysis", "encoder"),
     "umap": ("analysis",),
     "plotly": ("cli",),
@@ -234,8 +234,8 @@ IMPURE = (
 _READ_THE_ENVIRONMENT = (
     "settings.py",
     "children.py",
-    "embedding/ray_engine.py",
-    "embedding/ray_worker.py",
+    "plugins/cluster/ray_engine.py",
+    "plugins/cluster/ray_worker.py",
     "training/processes.py",
     "training/launch.py",
 )

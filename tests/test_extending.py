@@ -28,6 +28,7 @@ TRIED = """
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from transformers import ErnieConfig, ErnieForMaskedLM
 
 import promptcli as pc
@@ -91,6 +92,10 @@ run("train", "meancse", *ours, *small)
 assert pc.list_models()[-1].provenance["trained"]["share"] == 0.3
 run("train", "meancse", "--help")
 run("count", "text.txt", "--least", "4")
+run("embed", "text.txt", "-o", "parts", "--shards", "3", "--engine", "in-turn", *median)
+assert len(list(Path("parts").glob("*.parquet"))) == 3
+frame = pc.embed_dataset(pd.DataFrame({"text": sentences}), encoder, column="vector")
+assert np.array_equal(np.stack(frame["vector"]), encoder.encode(sentences))
 run("--help")
 print("all there")
 """

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from promptcli.data.given import check_arguments
-from promptcli.errors import UsageError, if_stopped, look_up, require, unknown
+from promptcli.embedding.engines import ENGINES
+from promptcli.errors import UsageError, if_stopped, look_up
 from promptcli.jobs import REQUIRED, Job, argument, function_of, option
 from promptcli.notes import Advance, is_offline, keyword, note, stage
 
@@ -39,8 +40,6 @@ _BAD_LINES = (
     "File that gets the rows that cannot be read, as JSON lines with number, reason and line; they"
     " are blank rows. Default: the first one is refused."
 )
-#: What makes the parts of a folder.
-ENGINES = ("local", "ray")
 
 
 @dataclass(frozen=True)
@@ -360,19 +359,17 @@ class EmbedPartsJob(Job[EmbeddedParts]):
         ]
         start = time.perf_counter()
         if missing:
-            devices = parts.worker_devices(self.model, self.workers)[: len(missing)]
-            alone = self.engine == "local" and (self.shard is not None or len(devices) == 1)
             job = parts.PartJob(
                 folder,
                 manifest,
                 inputs,
                 loading.entry_of(self.model),
-                devices[0],
+                parts.wanted_device(self.model),
                 is_offline(),
-                encoder if alone else None,
+                encoder,
             )
-            del encoder  # the workers need its memory
-            self._make(job, missing, devices)
+            del encoder  # the job's alone, so that an engine can free its memory
+            self._make(job, missing)
         if self.shard is None:
             remove_leftovers(folder)  # of processes that were killed
         existing = len(parts_of.parts_in(folder, self.shards))
@@ -382,12 +379,7 @@ class EmbedPartsJob(Job[EmbeddedParts]):
         """Refuse options that do not go together."""
         from promptcli.data.vectors.part_folder import check_part_folder
 
-        if self.engine not in ENGINES:
-            raise unknown("engine", self.engine, ENGINES)
-        if self.engine != "ray" and self.address is not None:
-            raise UsageError(
-                f"{keyword('address')} is that of a Ray cluster; give {keyword('engine')} ray, too"
-            )
+        ENGINES.find("engine", self.engine)
         if self.shard is not None:
             others = (self.workers, self.engine, self.force) != (None, "local", False)
             _check_shard(self.shard, self.shards, others=others)
@@ -418,11 +410,7 @@ class EmbedPartsJob(Job[EmbeddedParts]):
                 )
             note(f"reading {remote} over the network")
         names = find_inputs(given)
-        if self.engine == "ray":
-            require("ray", extra="ray")
-            from promptcli.embedding import ray_engine
-
-            ray_engine.check_address(self.address)
+        ENGINES[self.engine].check(self.address)
         if self.force and parts_of.is_part_folder(folder):
             parts_of.remove_parts(folder)
         bad_lines = self.bad_lines
@@ -449,10 +437,9 @@ class EmbedPartsJob(Job[EmbeddedParts]):
         )
         return loading.open_model(self.model, dtype="auto", rows=rows, calibration=texts)
 
-    def _make(self, job: "PartJob", missing: list[int], devices: list[str]) -> None:
-        """Make the missing parts, in this process, in several, or by Ray."""
+    def _make(self, job: "PartJob", missing: list[int]) -> None:
+        """Make the missing parts by the engine."""
         from promptcli.data.vectors.part_folder import PARTS_MANIFEST
-        from promptcli.embedding import parts
         from promptcli.storage.locks import in_use
 
         rows = sum(stop - first for first, stop in map(job.manifest.bounds, missing))
@@ -461,18 +448,9 @@ class EmbedPartsJob(Job[EmbeddedParts]):
             if_stopped("finished parts are kept; run the same command to continue"),
             stage("embed", rows) as advance,
         ):
-            if job.encoder is not None:
-                for number in missing:
-                    job.make(number, advance)
-            elif self.engine == "ray":
-                from promptcli.embedding import ray_engine
-
-                job.device = parts.wanted_device(self.model)
-                ray_engine.make_by_ray(
-                    job, missing, advance, address=self.address, workers=self.workers
-                )
-            else:
-                parts.make_by_processes(job, missing, devices, advance)
+            ENGINES[self.engine].make(
+                job, missing, advance, address=self.address, workers=self.workers
+            )
 
 
 embed_parts = function_of(EmbedPartsJob, "embed_parts")

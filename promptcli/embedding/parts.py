@@ -91,15 +91,24 @@ class PartJob:
             sink.about = about_part(self.manifest, report)
         return stop - start
 
-    def with_absolute_paths(self) -> "PartJob":
-        """Return the job for processes with another current folder: with absolute paths."""
+    def for_workers(self, device: str) -> "PartJob":
+        """Return the job for processes with another current folder and a device: its paths are
+        absolute, and each opens an encoder of its own.
+        """
         inputs = list[InputFile]()
         for file in self.inputs:
             if not is_remote(file.path):
                 file = replace(file, path=os.path.abspath(file.path))
             inputs.append(file)
         entry = with_absolute_backbone(self.entry)
-        return replace(self, folder=self.folder.absolute(), inputs=inputs, entry=entry)
+        return replace(
+            self,
+            folder=self.folder.absolute(),
+            inputs=inputs,
+            entry=entry,
+            device=device,
+            encoder=None,
+        )
 
     def _open(self) -> TorchEncoder:
         model = self.manifest.model
@@ -117,15 +126,6 @@ class PartJob:
         return encoder
 
 
-#: The jobs of this process of Ray by their folder and their manifest, with their encoders.
-_JOBS: dict[tuple[Path, str], PartJob] = {}
-
-
-def make_in_worker(job: PartJob, shard: int) -> int:
-    """Make a part in a process that is handed the job with each of them, and keeps its encoder."""
-    return _JOBS.setdefault((job.folder, job.manifest.digest), job).make(shard)
-
-
 def wanted_device(model: loading.Model) -> str:
     """Return the device that the user chose, or ``auto``."""
     if isinstance(model, Choice):
@@ -133,11 +133,11 @@ def wanted_device(model: loading.Model) -> str:
     return "auto"
 
 
-def worker_devices(model: loading.Model, workers: int | None) -> list[str]:
+def worker_devices(device: str, workers: int | None) -> list[str]:
     """Return the device of each worker process of this machine: every GPU unless the user chose a
     device.
     """
-    device = choose_device(wanted_device(model))
+    device = choose_device(device)
     if device == "cuda":
         gpus = torch.cuda.device_count()
     else:

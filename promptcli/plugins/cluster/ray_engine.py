@@ -3,7 +3,6 @@ or machine has died.
 """
 
 import contextlib
-import dataclasses
 import importlib
 import logging
 import os
@@ -13,16 +12,21 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from promptcli.children import environment, python_command
-from promptcli.embedding import ray_worker
-from promptcli.embedding.parts import PartJob
-from promptcli.errors import PromptcliError, UsageError, one_line
-from promptcli.notes import Advance, keyword
-from promptcli.storage.files import remove_leftovers
+from promptcli.extending import (
+    PartJob,
+    PromptcliError,
+    UsageError,
+    environment,
+    keyword,
+    one_line,
+    python_command,
+    remove_leftovers,
+)
+from promptcli.plugins.cluster import ray_worker
 
 #: Seconds in which a cluster must answer. Ray itself asks an address without one for ever.
 _PATIENCE = 10
@@ -80,7 +84,7 @@ def worker_module() -> Any:
 def make_by_ray(
     job: PartJob,
     shards: Sequence[int],
-    advance: Advance,
+    advance: Callable[[float], object],
     *,
     address: str | None,
     workers: int | None,
@@ -98,13 +102,15 @@ def make_by_ray(
         raise
 
 
-def _make_all(job: PartJob, shards: Sequence[int], advance: Advance, workers: int | None) -> None:
+def _make_all(
+    job: PartJob, shards: Sequence[int], advance: Callable[[float], object], workers: int | None
+) -> None:
     import ray
 
     gpus = 0
     if job.device != "cpu" and ray.cluster_resources().get("GPU"):
         gpus = 1
-    job = dataclasses.replace(job.with_absolute_paths(), device="cuda" if gpus else "cpu")
+    job = job.for_workers("cuda" if gpus else "cpu")
     # max_calls: else the process of a task with a GPU ends after it, and the next opens the
     # encoder again
     options = ray.remote(num_cpus=1, num_gpus=gpus, max_calls=0)

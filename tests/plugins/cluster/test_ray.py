@@ -13,8 +13,9 @@ import pytest
 
 import promptcli as pc
 from promptcli.data.vectors.part_folder import PartFolder
-from promptcli.embedding import parts, ray_engine
+from promptcli.embedding import parts
 from promptcli.errors import UsageError
+from promptcli.plugins.cluster import ray_engine
 from tests.embed_running import contents, refused
 from tests.processes import compares_with_a_child
 from tests.traps import sprung, write_traps

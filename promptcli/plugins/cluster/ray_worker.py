@@ -52,9 +52,9 @@ def make(environment: Mapping[str, str], current: str, job: "list[Any]", shard: 
     prepare(environment, current)
     import ray
 
-    from promptcli.embedding.parts import make_in_worker
+    from promptcli.plugins.cluster.kept_jobs import make_part
 
-    return make_in_worker(ray.get(job[0]), shard)
+    return make_part(ray.get(job[0]), shard)
 
 
 class Adder:

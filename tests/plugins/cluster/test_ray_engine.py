@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from promptcli.embedding import parts, ray_engine, ray_worker
+from promptcli.embedding import parts
 from promptcli.errors import UsageError
 from promptcli.models.entries import Entry
+from promptcli.plugins.cluster import ray_engine, ray_worker
 from promptcli.recipe import RECIPES
 
 

@@ -1,0 +1,1 @@
+"""Parts of vectors, and columns of data sets, made by a Ray cluster."""

@@ -1,0 +1,13 @@
+"""The jobs that a process of Ray keeps, so that its next task finds the encoder open."""
+
+from pathlib import Path
+
+from promptcli.extending import PartJob
+
+#: A job by its folder and its manifest.
+_JOBS: dict[tuple[Path, str], PartJob] = {}
+
+
+def make_part(job: PartJob, shard: int) -> int:
+    """Make a part in a process that is handed the job with each of them; return its rows."""
+    return _JOBS.setdefault((job.folder, job.manifest.digest), job).make(shard)
