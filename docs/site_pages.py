@@ -42,7 +42,7 @@ LIBRARY = {
     "models": ("Models", ("models",)),
     "search": ("Search and serve", ("index", "serve")),
     "evaluate": ("Evaluate and analyse", ("evaluation", "analysis", "reproducing")),
-    "train": ("Train", ("training", "searching", "pretraining")),
+    "train": ("Train", ("training", "searching", "pretrain")),
     "errors": ("Errors", ("errors",)),
 }
 #: What a package of your own builds on (docs/extending.md).

@@ -33,9 +33,9 @@ from promptcli.models.loading import list_models as list_models
 from promptcli.models.loading import load as load
 from promptcli.models.loading import register as register
 from promptcli.models.loading import similarity as similarity
+from promptcli.plugins.pretrain.job import Pretrained as Pretrained
+from promptcli.plugins.pretrain.job import pretrain as pretrain
 from promptcli.plugins.serve.job import serve as serve
-from promptcli.pretraining import Pretrained as Pretrained
-from promptcli.pretraining import pretrain as pretrain
 from promptcli.recipe import RECIPES as RECIPES
 from promptcli.recipe import Recipe as Recipe
 from promptcli.reproducing import reproduce as reproduce

@@ -39,7 +39,7 @@ _LOADED = [
     *("scipy.stats", "pyarrow.parquet", "accelerate", "typer._adapters", "rich.progress"),
     # no console: it looks at its terminal when it is made
     *("promptcli.models.loading", "promptcli.embedding.writing", "promptcli.training.methods"),
-    "promptcli.pretraining.plan",
+    "promptcli.plugins.pretrain.plan",
     *(
         "promptcli.searching.search_settings",
         "promptcli.plugins.serve.settings",

@@ -23,17 +23,17 @@ from promptcli.data.sources import examples_of
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.evaluation.classifier import FAST, ClassifierSetting, cross_validated
-from promptcli.pretraining import trainer as pretraining
-from promptcli.pretraining.batches import predict_words, steps
-from promptcli.pretraining.plan import Plan
+from promptcli.plugins.pretrain import trainer as pretraining
+from promptcli.plugins.pretrain.batches import predict_words, steps
+from promptcli.plugins.pretrain.plan import Plan
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS
 from promptcli.training.trainer import Trainer
 from tests import learning
 from tests.learning import gradients
+from tests.plugins.pretrain.test_pretraining_steps import random_corpus, take_step
 from tests.pretend_cuda import pretended
-from tests.pretraining.test_pretraining_steps import random_corpus, take_step
 from tests.searching.pairs import EVERY_PAIR
 from tests.tiny import FAMILIES, SENTENCES
 

@@ -11,8 +11,8 @@ import pytest
 from promptcli.errors import UsageError
 from promptcli.models.loading import resolve
 from promptcli.models.registry import Registry
+from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.serve.settings import ServeSettings
-from promptcli.pretraining.plan import Plan
 from promptcli.recipe import Choice
 from promptcli.searching.search_settings import SearchSettings
 from promptcli.settings import BARE, PAPER, config_file, read_settings, typed_settings, typed_value

@@ -540,13 +540,6 @@ _RESEARCH = (
         help_tail="help_text",
     ),
     Command(
-        "pretrain",
-        ".pretrain:pretrain",
-        "Pre-train a small BERT on plain text.",
-        example="sentences.txt -o my-bert",
-        help_tail="help_text",
-    ),
-    Command(
         "reproduce",
         ".reproduce:reproduce",
         "Measure the papers' tables and figures again.",

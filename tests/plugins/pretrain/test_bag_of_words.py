@@ -12,19 +12,19 @@ import torch
 from promptcli.backbones.vocabulary import MASK, SPECIALS, Vocabulary
 from promptcli.errors import UsageError
 from promptcli.named_templates import named_templates
-from promptcli.pretraining import corpus as corpus_file
-from promptcli.pretraining.batches import (
+from promptcli.plugins.pretrain import corpus as corpus_file
+from promptcli.plugins.pretrain.batches import (
     DEFAULT_TEMPLATES,
     mask,
     predict_words,
     read_templates,
     steps,
 )
-from promptcli.pretraining.corpus import Corpus
-from promptcli.pretraining.plan import Plan
-from promptcli.pretraining.trainer import Pretrainer
-from tests.pretraining.test_pretraining import tiny_model
-from tests.pretraining.test_pretraining_steps import take_step
+from promptcli.plugins.pretrain.corpus import Corpus
+from promptcli.plugins.pretrain.plan import Plan
+from promptcli.plugins.pretrain.trainer import Pretrainer
+from tests.plugins.pretrain.test_pretraining import tiny_model
+from tests.plugins.pretrain.test_pretraining_steps import take_step
 from tests.reference.losses import bag_of_words
 
 SIZE = 500

@@ -13,12 +13,19 @@ from pathlib import Path
 
 import numpy as np
 
-from promptcli.backbones.vocabulary import SPECIALS, UNK, Vocabulary, token_dtype, train_vocabulary
-from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.rows import open_rows
-from promptcli.errors import UsageError, one_line
-from promptcli.notes import stage
-from promptcli.storage.files import atomic_path
+from promptcli import UsageError
+from promptcli.extending import (
+    SPECIALS,
+    UNK,
+    ColumnChoice,
+    Vocabulary,
+    atomic_path,
+    one_line,
+    open_rows,
+    stage,
+    token_dtype,
+    train_vocabulary,
+)
 
 _LINES = 20_000  # tokenised at a time
 _FUNCTION_PIECES = 150  # the pieces that most lines hold

@@ -19,15 +19,19 @@ import torch
 from scipy.sparse.linalg import svds
 from torch import Tensor, nn
 
-from promptcli.backbones.checking import read_config
-from promptcli.backbones.locating import locate, weight_files
-from promptcli.backbones.vocabulary import SPECIALS
-from promptcli.errors import UsageError
-from promptcli.notes import keyword
-from promptcli.pretraining.corpus import Corpus, damage_named
-from promptcli.pretraining.plan import Plan
-from promptcli.storage.files import atomic_path, sha256
-from promptcli.storage.tensors import load_tensors
+from promptcli import UsageError
+from promptcli.extending import (
+    SPECIALS,
+    atomic_path,
+    keyword,
+    load_tensors,
+    locate,
+    read_config,
+    sha256,
+    weight_files,
+)
+from promptcli.plugins.pretrain.corpus import Corpus, damage_named
+from promptcli.plugins.pretrain.plan import Plan
 
 _WINDOW = 5  # tokens to each side; a pair d apart counts 1/d
 # of context counts, so that rare contexts do not rule (Levy, Goldberg and Dagan 2015)

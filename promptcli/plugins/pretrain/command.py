@@ -6,10 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from promptcli.cli.console import note, result, result_json
-from promptcli.cli.options import RUNTIME, Json, Section, set_help
-from promptcli.pretraining import PLAIN, PretrainJob
-from promptcli.pretraining.plan import Plan
+from promptcli.extending import RUNTIME, Json, Section, note, result, result_json, set_help
+from promptcli.plugins.pretrain.job import PLAIN, PretrainJob
+from promptcli.plugins.pretrain.plan import Plan
 
 
 def help_text(_: Sequence[str]) -> Section:

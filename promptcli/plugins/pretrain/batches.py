@@ -15,12 +15,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS, Vocabulary
-from promptcli.encoder.batching import to_device
-from promptcli.errors import UsageError
-from promptcli.named_templates import templates_folder
-from promptcli.pretraining.corpus import Corpus, CorpusFile, Template
-from promptcli.pretraining.plan import BAGS, Plan
+from promptcli import UsageError
+from promptcli.extending import (
+    CLS,
+    MASK,
+    PAD,
+    SEP,
+    SPECIALS,
+    Vocabulary,
+    templates_folder,
+    to_device,
+)
+from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, Template
+from promptcli.plugins.pretrain.plan import BAGS, Plan
 
 LONGEST_LINE = 62  # tokens of a line in a template; the rest is cut
 # of the tokens to predict (BERT); the others stay

@@ -13,18 +13,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from promptcli import __version__
-from promptcli.backbones.devices import choose_device
-from promptcli.backbones.vocabulary import save_own_tokenizer
-from promptcli.errors import UsageError, if_stopped
-from promptcli.notes import keyword, note, stage
-from promptcli.pretraining.batches import LONGEST_LINE, read_templates
-from promptcli.pretraining.corpus import Corpus, CorpusFile, make_corpus, make_vocabulary
-from promptcli.pretraining.plan import BAGS, Plan
-from promptcli.pretraining.start import Start, make_start
-from promptcli.pretraining.trainer import Pretrainer
-from promptcli.storage.files import write_text
-from promptcli.storage.runs import Position, RunFolder
+from promptcli import UsageError, __version__
+from promptcli.extending import (
+    Position,
+    RunFolder,
+    choose_device,
+    if_stopped,
+    keyword,
+    note,
+    save_own_tokenizer,
+    stage,
+    write_text,
+)
+from promptcli.plugins.pretrain.batches import LONGEST_LINE, read_templates
+from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, make_corpus, make_vocabulary
+from promptcli.plugins.pretrain.plan import BAGS, Plan
+from promptcli.plugins.pretrain.start import Start, make_start
+from promptcli.plugins.pretrain.trainer import Pretrainer
 
 _CARD = "README.md"  # written last
 _MUCH_UNKNOWN = 0.05  # of the tokens; a vocabulary of the same text leaves less

@@ -10,11 +10,11 @@ from safetensors.torch import load_file
 
 from promptcli.backbones.language_models import MaskedLM
 from promptcli.errors import PromptcliError
-from promptcli.pretraining import trainer as training
-from promptcli.pretraining.plan import Plan
-from promptcli.pretraining.start import sinusoids
-from promptcli.pretraining.trainer import Pretrainer
-from tests.pretraining.test_pretraining_steps import random_corpus
+from promptcli.plugins.pretrain import trainer as training
+from promptcli.plugins.pretrain.plan import Plan
+from promptcli.plugins.pretrain.start import sinusoids
+from promptcli.plugins.pretrain.trainer import Pretrainer
+from tests.plugins.pretrain.test_pretraining_steps import random_corpus
 
 NO_WORDS = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), torch.zeros(0))
 SHAPE = {"positions": 64, "vocab_size": 500, "width": 32, "heads": 2, "layers": 2}

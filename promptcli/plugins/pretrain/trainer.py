@@ -10,18 +10,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from promptcli.backbones.devices import choose_dtype
-from promptcli.backbones.language_models import MaskedLM
-from promptcli.encoder.batching import LateFigures
-from promptcli.encoder.prefetching import prefetch
-from promptcli.errors import OutOfMemoryError, PromptcliError, is_out_of_memory
-from promptcli.notes import Advance, describe, keyword
-from promptcli.pretraining.batches import MaskedBatch, Step, predict_words, steps
-from promptcli.pretraining.corpus import Corpus
-from promptcli.pretraining.plan import Plan
-from promptcli.pretraining.start import sinusoids
-from promptcli.storage.runs import Position, load_state, save_state, truncate_log
-from promptcli.training.optimizers import CLIP
+from promptcli import PromptcliError
+from promptcli.extending import (
+    CLIP,
+    Advance,
+    LateFigures,
+    MaskedLM,
+    OutOfMemoryError,
+    Position,
+    choose_dtype,
+    describe,
+    is_out_of_memory,
+    keyword,
+    load_state,
+    prefetch,
+    save_state,
+    truncate_log,
+)
+from promptcli.plugins.pretrain.batches import MaskedBatch, Step, predict_words, steps
+from promptcli.plugins.pretrain.corpus import Corpus
+from promptcli.plugins.pretrain.plan import Plan
+from promptcli.plugins.pretrain.start import sinusoids
 
 _SHAPE = ("layers", "width", "heads", "positions", "vocab_size", "tied")
 _LOG_EVERY = 20  # steps; their mean is logged

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from promptcli.data.demo import SENTENCES_FILE
-from promptcli.pretraining import trainer
-from promptcli.pretraining.trainer import Pretrainer
+from promptcli.plugins.pretrain import trainer
+from promptcli.plugins.pretrain.trainer import Pretrainer
 from tests.embed_running import refused
 
 LINES = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()

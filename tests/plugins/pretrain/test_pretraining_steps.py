@@ -24,11 +24,11 @@ from promptcli.backbones.vocabulary import (
     train_vocabulary,
 )
 from promptcli.errors import OutOfMemoryError, UsageError
-from promptcli.pretraining.batches import mask, steps
-from promptcli.pretraining.corpus import Corpus, make_corpus
-from promptcli.pretraining.plan import LONG, SHORT, Plan
-from promptcli.pretraining.start import make_start, ppmi_svd
-from promptcli.pretraining.trainer import Pretrainer
+from promptcli.plugins.pretrain.batches import mask, steps
+from promptcli.plugins.pretrain.corpus import Corpus, make_corpus
+from promptcli.plugins.pretrain.plan import LONG, SHORT, Plan
+from promptcli.plugins.pretrain.start import make_start, ppmi_svd
+from promptcli.plugins.pretrain.trainer import Pretrainer
 
 
 def random_corpus(seed=0, lines=300, unrelated=60):

@@ -8,10 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from promptcli.errors import UsageError, unknown
-from promptcli.jobs import REQUIRED, Job, argument, function_of, option
-from promptcli.notes import keyword, without_network
-from promptcli.pretraining.plan import BAGS, Plan
+from promptcli import UsageError
+from promptcli.extending import (
+    REQUIRED,
+    Job,
+    argument,
+    function_of,
+    keyword,
+    option,
+    unknown,
+    without_network,
+)
+from promptcli.plugins.pretrain.plan import BAGS, Plan
 
 Setting = str | int | float | bool  #: a value of a setting
 #: Settings that have an option each; ``--set`` takes the others.
@@ -97,12 +105,11 @@ class PretrainJob(Job[Pretrained]):
     )
 
     def run(self) -> Pretrained:
-        from promptcli.evaluation.evaluator import keep_random_states
-        from promptcli.pretraining.batches import DEFAULT_TEMPLATES
-        from promptcli.pretraining.corpus import CorpusFile
-        from promptcli.pretraining.run import PretrainingRun
-        from promptcli.pretraining.start import Start
-        from promptcli.storage.files import sha256
+        from promptcli.extending import keep_random_states, sha256
+        from promptcli.plugins.pretrain.batches import DEFAULT_TEMPLATES
+        from promptcli.plugins.pretrain.corpus import CorpusFile
+        from promptcli.plugins.pretrain.run import PretrainingRun
+        from promptcli.plugins.pretrain.start import Start
 
         with without_network(self.offline):
             known = [item.name for item in dataclasses.fields(Plan) if "help" in item.metadata]

@@ -1,0 +1,11 @@
+"""The command ``pretrain``."""
+
+from promptcli.extending import Command
+
+PRETRAIN = Command(
+    "pretrain",
+    "promptcli.plugins.pretrain.command:pretrain",
+    "Pre-train a small BERT on plain text.",
+    example="sentences.txt -o my-bert",
+    help_tail="help_text",
+)
