@@ -1,6 +1,6 @@
 """What the configuration of a peft adapter says: its kind, and the backbone that it belongs to."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,38 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 HINT = "save it again (peft: save_pretrained)"
 
 
-def check_kind(what: str, config: Mapping[str, Any]) -> None:
+@dataclass(frozen=True)
+class AdapterConfig:
+    """The content of ``adapter_config.json``, as far as it is read; peft's names."""
+
+    peft_type: str | None = None
+    task_type: str | None = None
+    base_model_name_or_path: str | None = None
+    revision: str | None = None  #: of the base
+    # of a LoRA
+    lora_alpha: float | None = None
+    bias: Any = None
+    use_dora: Any = None
+    use_rslora: Any = None
+    modules_to_save: Any = None
+    rank_pattern: Any = None
+    alpha_pattern: Any = None
+    # of a prefix
+    num_layers: int | None = None
+    num_attention_heads: int | None = None
+    token_dim: int | None = None
+
+
+def read_adapter_config(path: Path) -> AdapterConfig:
+    """Read the configuration of an adapter."""
+    return read_document(path, AdapterConfig, hint=HINT, error=UsageError)
+
+
+def check_kind(what: str, config: AdapterConfig) -> None:
     """Refuse an adapter that is learned vectors in the input: it is no change of the weights that
     could be merged.
     """
-    kind = config.get("peft_type")
+    kind = config.peft_type
     if kind == PREFIX_TUNING:
         raise UsageError(
             f"{what} is prefix tuning of peft, an encoder: give it as {keyword('model')}"
@@ -34,22 +61,18 @@ def base_of(what: str, folder: Path) -> str | None:
     """Return the backbone of a folder's adapter, None if it has no adapter."""
     if not (folder / ADAPTER_CONFIG).is_file() or (folder / "config.json").is_file():
         return None
-    return base_name(
-        what,
-        folder,
-        read_document(folder / ADAPTER_CONFIG, dict[str, Any], hint=HINT, error=UsageError),
-    )
+    return base_name(what, folder, read_adapter_config(folder / ADAPTER_CONFIG))
 
 
-def base_name(what: str, folder: Path, config: Mapping[str, Any]) -> str:
+def base_name(what: str, folder: Path, config: AdapterConfig) -> str:
     """Return the backbone that an adapter's configuration names: a folder inside its own, else a
     name on the hub.
 
     Another folder of this machine is refused: who wrote the adapter would have its weights passed
     on with it.
     """
-    base = config.get("base_model_name_or_path")
-    if not isinstance(base, str) or not base:
+    base = config.base_model_name_or_path
+    if not base:
         raise UsageError(
             f"{ADAPTER_CONFIG} of {what} names no base model; write its base_model_name_or_path"
         )

@@ -18,7 +18,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around
-from promptcli.backbones.tokenizer_files import without_unknown_fields
+from promptcli.backbones.tokenizer_files import json_or_none, without_unknown_fields
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
 from promptcli.notes import keyword
 from promptcli.storage.files import real_path
@@ -229,10 +229,7 @@ def check_regular_files(what: str, folder: Path, patterns: Sequence[str]) -> Non
 
 def json_field(path: Path, field: str) -> Any:
     """Return a field of a JSON object; None if the field, the file or the object is missing."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, OSError, RecursionError):  # said by whoever needs the file
-        return None
+    content = json_or_none(path)
     if not isinstance(content, dict):
         return None
     return content.get(field)

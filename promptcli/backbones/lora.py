@@ -12,18 +12,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from promptcli.backbones.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, HINT, check_kind
+from promptcli.backbones.adapter_files import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    HINT,
+    check_kind,
+    read_adapter_config,
+)
 from promptcli.backbones.checking import path_inside
 from promptcli.errors import UsageError, require
 from promptcli.storage.tensors import load_tensors
-from promptcli.storage.typed_documents import read_document, shorten
+from promptcli.storage.typed_documents import shorten
 
 ALPHA = "lora_alpha"
 _DOWN = ".lora_A.default.weight"
 _UP = ".lora_B.default.weight"
 #: Fields of an adapter's configuration -> what a plain LoRA has there; others are other formulas.
 _PLAIN: dict[str, tuple[Any, ...]] = {
-    "peft_type": ("LORA",),
+    "peft_type": ("LORA", None),
     "bias": ("none", None),
     **dict.fromkeys(
         ("use_dora", "use_rslora", "modules_to_save", "rank_pattern", "alpha_pattern"),
@@ -109,13 +115,13 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
 
     ``prefix`` precedes its names in a model with a head, e.g. ``model``.
     """
-    config = read_document(folder / ADAPTER_CONFIG, dict[str, Any], hint=HINT, error=UsageError)
+    config = read_adapter_config(folder / ADAPTER_CONFIG)
     check_kind(what, config)
     for field, plain in _PLAIN.items():
-        if config.get(field, plain[0]) not in plain:
+        value = getattr(config, field)
+        if value not in plain:
             raise UsageError(
-                f"{what} is not a plain LoRA ({field} {config[field]!r}); merge it:"
-                " merge_and_unload"
+                f"{what} is not a plain LoRA ({field} {shorten(value)}); merge it: merge_and_unload"
             )
     if not (folder / ADAPTER_WEIGHTS).is_file():
         raise UsageError(
@@ -123,13 +129,9 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
         )
     path_inside(what, folder, ADAPTER_WEIGHTS, "files")
     stored = load_tensors(folder / ADAPTER_WEIGHTS, hint=HINT, error=UsageError)
-    alpha = config.get("lora_alpha")
-    if not isinstance(alpha, float | int):
-        raise UsageError(
-            f"{ADAPTER_CONFIG} of {what} has lora_alpha {shorten(alpha)}, which is not a number;"
-            f" {HINT}"
-        )
-    adapter = {ALPHA: torch.tensor(float(alpha))}
+    if config.lora_alpha is None:
+        raise UsageError(f"{ADAPTER_CONFIG} of {what} has no lora_alpha; {HINT}")
+    adapter = {ALPHA: torch.tensor(config.lora_alpha)}
     for name, tensor in stored.items():
         inner = name.removeprefix("base_model.model.").removeprefix(f"{prefix}.")
         adapter[inner.replace(".lora_A.weight", _DOWN).replace(".lora_B.weight", _UP)] = tensor

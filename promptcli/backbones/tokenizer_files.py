@@ -146,15 +146,15 @@ def _cleaned_files(folder: Path) -> Iterator[tuple[str, Any]]:
 
     The content is None if they have none.
     """
-    settings = _read(folder / SETTINGS)
+    settings = json_or_none(folder / SETTINGS)
     yield SETTINGS, _content_after(settings, _clean_settings)
-    yield _SPECIALS, _content_after(_read(folder / _SPECIALS), _clean_specials)
+    yield _SPECIALS, _content_after(json_or_none(folder / _SPECIALS), _clean_specials)
     for name in definition_names(settings):
         path = inside(folder, name)
         if path is None:
             continue
         if _has_unknown(checked_definition(folder.name, path).get("added_tokens")):
-            yield name, _content_after(_read(path), _clean_definition)
+            yield name, _content_after(json_or_none(path), _clean_definition)
 
 
 def definition_names(settings: Any) -> list[str]:
@@ -171,8 +171,10 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _read(path: Path) -> Any:
-    """Return the content of a JSON file; None if it is missing or wrong, which its library says."""
+def json_or_none(path: Path) -> Any:
+    """Return the content of a JSON file; None if it is missing or wrong, which is said by whoever
+    needs the file.
+    """
     try:
         return json.loads(path.read_bytes())
     except (ValueError, OSError, RecursionError):
@@ -191,7 +193,7 @@ def checked_definition(what: str, path: Path) -> dict[str, Any]:
     except OSError:
         definition = None
     except (msgspec.DecodeError, ValueError, RecursionError):  # Python's reader allows more
-        definition = _read(path)
+        definition = json_or_none(path)
     if not isinstance(definition, dict):
         return {}
     check_growth(what, definition)

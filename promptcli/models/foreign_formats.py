@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.backbones.adapter_files import (
+    ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
     PREFIX_TUNING,
     base_name,
     base_of,
     check_kind,
+    read_adapter_config,
 )
 from promptcli.backbones.checking import (
     is_table,
@@ -47,7 +49,6 @@ from promptcli.storage.typed_documents import read_document, shorten
 if TYPE_CHECKING:
     from torch import Tensor
 
-_ADAPTER = "adapter_config.json"
 _CONFIG = "config.json"
 MODEL_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 _HINT = "fetch the folder again"
@@ -191,11 +192,11 @@ def _check_backbone(folder: _Folder, backbone: str) -> None:
 
 def _adapter(folder: _Folder) -> Entry:
     """Read an adapter of peft: prefix tuning is a deep prefix, a LoRA is its own backbone."""
-    config = folder.document(_ADAPTER)
-    if config.get("peft_type") != PREFIX_TUNING:
+    config = read_adapter_config(folder.inside(ADAPTER_CONFIG))
+    if config.peft_type != PREFIX_TUNING:
         # before a note; other kinds than LoRA are refused when it is loaded
         check_kind(folder.name, config)
-        if config.get("task_type") == "CAUSAL_LM":
+        if config.task_type == "CAUSAL_LM":
             recipe = RECIPES["prompteol"]
         else:
             recipe = Recipe(pooling="last/cls")
@@ -207,11 +208,11 @@ def _adapter(folder: _Folder) -> Entry:
             _assumption(recipe),
         )
     stored = folder.tensors(ADAPTER_WEIGHTS).get("prompt_embeddings")
-    numbers = _prefix(folder, config, ("num_layers", "num_attention_heads", "token_dim"), stored)
+    sizes = ("num_layers", "num_attention_heads", "token_dim")
+    numbers = _prefix(folder, vars(config), sizes, stored)
     base = base_name(folder.name, folder.path, config)
-    revision = config.get("revision")
     recipe = Recipe(
-        f"{base}@{revision}" if revision else base,
+        f"{base}@{config.revision}" if config.revision else base,
         f"deep-prefix:{numbers.size(3)}",
         pooling="last/cls",
     )
@@ -671,7 +672,7 @@ def _head(
 _READERS: dict[str, Callable[[_Folder], Entry]] = {
     MODEL_MANIFEST: _promptcli,
     MODULES: _sentence_transformers,
-    _ADAPTER: _adapter,
+    ADAPTER_CONFIG: _adapter,
     _CONFIG: _plain,
 }
 MODEL_MARKS = tuple(_READERS)

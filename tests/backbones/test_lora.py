@@ -161,7 +161,10 @@ def test_an_adapter_written_by_peft_is_a_backbone(family, adapter, tiny_folder):
     [
         ({"use_dora": True}, None, "not a plain LoRA .use_dora"),
         ({"peft_type": "IA3"}, None, "not a plain LoRA .peft_type"),
+        ({"lora_alpha": "much"}, None, r"adapter_config\.json: .*lora_alpha"),
+        ({"lora_alpha": None}, None, "has no lora_alpha"),
         ({"base_model_name_or_path": None}, None, "names no base model"),
+        ({"base_model_name_or_path": 1}, None, r"adapter_config\.json: .*base_model_name_or_path"),
         ({"base_model_name_or_path": "./nowhere"}, None, "no backbone folder './nowhere'"),
         ({"base_model_name_or_path": "/private/model"}, None, "a folder outside of its own"),
         ({"base_model_name_or_path": "../private"}, None, "a folder outside of its own"),
