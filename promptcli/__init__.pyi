@@ -50,7 +50,7 @@ from promptcli.training import train_search as train_search
 from promptcli.training import train_sweep as train_sweep
 from promptcli.training import training_settings as training_settings
 from promptcli.training.ranges import Range as Range
-from promptcli.training.run import Trained as Trained
+from promptcli.training.trained import Trained as Trained
 
 __version__: str
 __all__: list[str]

@@ -3,7 +3,6 @@
 It imports nothing heavy, since the command line reads it: its functions import the work.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from promptcli.data.given import check_arguments
 from promptcli.data.senteval import tasks_from
 from promptcli.errors import UsageError
-from promptcli.jobs import Job, argument, function_of, function_with, option
+from promptcli.jobs import Job, argument, fields_of, function_of, function_with, option
 from promptcli.notes import without_network
 from promptcli.recipe import Choice
 from promptcli.training.ranges import Range
@@ -21,7 +20,7 @@ from promptcli.training.train_arguments import Setting, TrainArguments
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import TorchEncoder
     from promptcli.models.loading import Model, Sentences
-    from promptcli.training.run import Trained, TrainingPlan
+    from promptcli.training.trained import Trained
     from promptcli.training.trials import SettingsSearch
 
 
@@ -44,14 +43,18 @@ class TrainJob(TrainArguments, Job["Trained"]):
     further = "changes"
 
     def run(self) -> "Trained":
-        from promptcli.training.finished import check_same
-        from promptcli.training.run import TrainingPlan, ended_run
+        from promptcli.training.carry_out import carry_out
+        from promptcli.training.finished import check_same, find_ended
+        from promptcli.training.resuming import plan_of
 
         with without_network(self.offline):
-            if not self.method and (ended := ended_run(self.name, resume=self.resume)) is not None:
-                check_same(ended.entry, self.changes)
-                return ended
-            return TrainingPlan.of(self).begun().carry_out()
+            if not self.method:
+                ended = find_ended(self.name, resume=self.resume)
+                if ended is not None:
+                    check_same(ended.entry, self.changes)
+                    return ended
+            plan = plan_of(self)
+            return carry_out(plan, watchers=plan.job.make_watchers())
 
 
 train = function_of(TrainJob, "train")
@@ -83,16 +86,17 @@ def train_sweep(
         >>> runs = pc.train_sweep(trials, method="simcse", name="mine")  # doctest: +SKIP
         >>> [run.chosen_by for run in runs]  # doctest: +SKIP
     """
-    from promptcli.training.finished import check_same_runs
-    from promptcli.training.run import ended_run
-    from promptcli.training.sweep import run_trials
+    from promptcli.training.finished import check_same_runs, find_ended
+    from promptcli.training.plan import TrainingPlan
+    from promptcli.training.resuming import plan_of
+    from promptcli.training.sweep import records_of, run_trials
 
     with without_network(bool(given.get("offline"))):
-        job = _plan_of_several(name, given)
-        if (ended := ended_run(name, resume=job.resume)) is not None:
-            check_same_runs(ended.entry, trials, job.wanted(trials))
+        job = _job_of_several(name, given)
+        if (ended := find_ended(name, resume=job.resume)) is not None:
+            check_same_runs(ended.entry, trials, records_of(TrainingPlan(job), trials))
             return [ended]
-        return run_trials(job.begun(), trials, name)
+        return run_trials(plan_of(job), trials, name)
 
 
 @check_arguments
@@ -128,8 +132,9 @@ def train_search(
         >>> found = pc.train_search(space, 20, method="simcse", name="mine")  # doctest: +SKIP
         >>> found.best.chosen_by, found.trials[0].changes  # doctest: +SKIP
     """
-    from promptcli.training.run import ended_run
-    from promptcli.training.trials import ended_search, search_settings
+    from promptcli.training.finished import find_ended
+    from promptcli.training.resuming import plan_of
+    from promptcli.training.trials import search_of, search_settings
 
     if trials < 1:
         raise UsageError(f"`trials` {trials}: give 1 or more")
@@ -137,10 +142,10 @@ def train_search(
         raise UsageError("a search needs settings to draw; give `space`")
     drawn = _drawn_from(space)
     with without_network(bool(given.get("offline"))):
-        job = _plan_of_several(name, given)
-        if (ended := ended_run(name, resume=job.resume)) is not None:
-            return ended_search(ended)
-        return search_settings(job.begun(), drawn, trials, name)
+        job = _job_of_several(name, given)
+        if (ended := find_ended(name, resume=job.resume)) is not None:
+            return search_of(ended)
+        return search_settings(plan_of(job), drawn, trials, name)
 
 
 def _drawn_from(
@@ -158,7 +163,7 @@ def _drawn_from(
     return drawn
 
 
-def begun_search(name: str) -> tuple[dict[str, Any], int] | None:
+def unfinished_search(name: str) -> tuple[dict[str, Any], int] | None:
     """Return the space and the number of trials of an unfinished search; None if there is none."""
     from promptcli.models.loading import open_registry
     from promptcli.storage.runs import RunFolder
@@ -169,18 +174,16 @@ def begun_search(name: str) -> tuple[dict[str, Any], int] | None:
     return run.identity["space"], run.given["count"]
 
 
-def _plan_of_several(name: str, given: Mapping[str, Any]) -> "TrainingPlan":
-    """Return the plan of several runs from the arguments of ``train``."""
-    from promptcli.training.run import TrainingPlan
-
-    fields = [item.name for item in dataclasses.fields(TrainingPlan) if item.name != "changes"]
+def _job_of_several(name: str, given: Mapping[str, Any]) -> TrainJob:
+    """Return the job of several runs from the arguments of ``train``."""
+    fields = [item.name for item in fields_of(TrainJob) if item.name != "changes"]
     arguments = {field: given[field] for field in fields if field in given}
     changes = {setting: value for setting, value in given.items() if setting not in fields}
     changes |= changes.pop("changes", {})
-    return TrainingPlan(**{**arguments, "name": f"{name}.sweep", "changes": changes})
+    return TrainJob(**{**arguments, "name": f"{name}.sweep", "changes": changes})
 
 
-def is_begun(name: str) -> bool:
+def is_unfinished(name: str) -> bool:
     """Return whether there is an unfinished run, or several, whose record tells all that ``resume``
     needs.
     """
@@ -199,7 +202,7 @@ def is_trained(name: str) -> bool:
     return name in registry.names() and "trained" in registry.card(name).provenance
 
 
-def begun_trials(name: str) -> list[dict[str, Setting]]:
+def unfinished_trials(name: str) -> list[dict[str, Setting]]:
     """Return the trials of unfinished runs that ``train_sweep`` began under a name.
 
     Empty if it has none.
@@ -227,9 +230,10 @@ def describe_job(job: TrainJob) -> dict[str, object]:
         >>> pc.training_settings("dcpcse", batch_size=32)["batch_size"]
         32
     """
-    from promptcli.training.run import TrainingPlan
+    from promptcli.training.description import describe
+    from promptcli.training.plan import TrainingPlan
 
-    return TrainingPlan.of(job).describe()
+    return describe(TrainingPlan(job))
 
 
 training_settings = function_with(TrainJob, "training_settings", describe_job)
@@ -243,12 +247,12 @@ def describe_several(
     Raises:
         UsageError: As any of the runs.
     """
-    from promptcli.training.run import TrainingPlan
+    from promptcli.training.plan import TrainingPlan
     from promptcli.training.trials import check_space
 
     described, *_ = [describe_job(job) for job in jobs]
     if space is not None:
-        check_space(TrainingPlan.of(jobs[0]), space)
+        check_space(TrainingPlan(jobs[0]), space)
     return described
 
 

@@ -6,20 +6,34 @@ from typing import Any
 
 from promptcli.errors import UsageError, counted
 from promptcli.models.entries import Entry
+from promptcli.models.loading import open_registry
 from promptcli.models.registry import Registry
 from promptcli.notes import keyword, note
 from promptcli.storage.runs import RunFolder
 from promptcli.storage.typed_documents import shorten, to_json
+from promptcli.training.trained import Trained
 
 
-def finished_model(registry: Registry, name: str) -> Entry | None:
+def find_ended(name: str | None, *, resume: bool) -> Trained | None:
+    """Return the result of a run, or of several, that is resumed after its end."""
+    if not resume or name is None:
+        return None
+    entry = find_finished(open_registry(), name)
+    if entry is None:
+        return None
+    note_done(entry)
+    return Trained(entry)
+
+
+def find_finished(registry: Registry, name: str) -> Entry | None:
     """Return the model that a run of that name has become; None if none has, or one is unfinished.
 
     Raises:
         UsageError: A model has the name that was not trained here.
     """
-    begun = [RunFolder(registry.run_folder(folder)).begun for folder in (name, f"{name}.sweep")]
-    if any(begun) or name not in registry.names():
+    folders = [registry.run_folder(folder) for folder in (name, f"{name}.sweep")]
+    unfinished = any(RunFolder(folder).begun for folder in folders)
+    if unfinished or name not in registry.names():
         return None
     entry = registry.load(name)
     if "trained" not in entry.provenance:

@@ -66,7 +66,7 @@ class SettingsInForce:
     def differences(self) -> list[Difference]:
         return differences_from_paper(self.method, self.settings, self.preset.backbone)
 
-    def said(self) -> str:
+    def summary(self) -> str:
         """Return one line: whose settings they are, and which were given."""
         line = f"settings of {self.method.name}: {self.whose()}"
         given = [field for field, source in self.sources.items() if source == GIVEN]
@@ -104,14 +104,14 @@ def _typed(field: str, value: Any) -> str:
 def _beside_the_paper(method: Method, preset: MethodPreset, named: list[str]) -> str:
     """Return the preset's values, each with the paper's where that is another."""
     published = method.paper.get(preset.backbone)
-    said = []
+    shown = []
     for field in named:
         value = getattr(preset.settings, field)
         typed = _typed(field, value)
         if published is not None and getattr(published, field) != value:
             typed += f", paper {typed_value(getattr(published, field))}"
-        said.append(typed)
-    return "; ".join(said)
+        shown.append(typed)
+    return "; ".join(shown)
 
 
 def preset_for(

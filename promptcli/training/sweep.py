@@ -18,13 +18,19 @@ from promptcli.models.registry import Registry
 from promptcli.notes import keyword, note
 from promptcli.settings import typed_settings
 from promptcli.storage.runs import RunFolder
+from promptcli.training.carry_out import carry_out, join_processes
+from promptcli.training.description import describe
+from promptcli.training.inputs import read_inputs
+from promptcli.training.plan import TrainingPlan
 from promptcli.training.processes import Processes
-from promptcli.training.run import Trained, TrainingPlan
+from promptcli.training.resuming import document_of
 from promptcli.training.train_arguments import Setting
+from promptcli.training.trained import Trained
+from promptcli.training.watching import Watcher
 
 
 def run_trials(
-    job: TrainingPlan, trials: Sequence[Mapping[str, Setting]], name: str
+    plan: TrainingPlan, trials: Sequence[Mapping[str, Setting]], name: str
 ) -> list[Trained]:
     """Train every trial as a model ``NAME.run-N``.
 
@@ -32,19 +38,21 @@ def run_trials(
 
     A sweep that was stopped finds the models of its finished trials.
     """
+    job = plan.job
     registry = open_registry()
     trial_names = [f"{name}.run-{number}" for number in range(1, len(trials) + 1)]
-    jobs = [
-        dataclasses.replace(job, name=trial_name, group=name, changes={**job.changes, **changes})
+    plans = [
+        plan.of_trial(trial_name, name, changes)
         for trial_name, changes in zip(trial_names, trials, strict=True)
     ]
-    descriptions = [trial.describe() for trial in jobs]  # which refuses wrong values of all trials
+    descriptions = list(map(describe, plans))  # which refuses wrong values of all trials
     _check_different(descriptions)
     described = descriptions[0]
     registry.check_free(name, force=job.force or job.resume)
     replaces = job.force or name in registry.names()
     sweep = RunFolder(registry.run_folder(f"{name}.sweep"))
-    processes = job.start_processes()
+    watchers = job.make_watchers()
+    processes = join_processes(job)
     with contextlib.ExitStack() as stack:
         if processes.is_main:
             run = RunFolder(registry.run_folder(name))  # a single run of that name is kept out, too
@@ -55,18 +63,18 @@ def run_trials(
                 _discard(registry, trial_names)
             elif not sweep.begun:
                 if job.force:
-                    _discard(registry, _kept(registry, trial_names, name))
+                    _discard(registry, _models_of_earlier_runs(registry, trial_names, name))
                 check_free(registry, trial_names, name)
             sweep.open(
-                {**described, **places(job, described), "trials": trials},
+                {**described, **places(plan, described), "trials": trials},
                 resume=job.resume and sweep.begun,
                 name=Path(name),
                 elsewhere=begin_again_hint(),
                 force=job.force,
-                given=job.given(),
+                given=document_of(plan),
             )
         processes.wait()
-        runs = _run_all(registry, jobs, trials, name, processes)
+        runs = _run_all(registry, plans, trials, processes, watchers)
         if processes.is_main:
             if not replaces and name in registry.names():
                 raise UsageError(
@@ -74,13 +82,24 @@ def run_trials(
                     " replaces that model"
                 )
             best = max(runs, key=lambda run: run.chosen_by)
-            registry.save(_recorded(best, runs, trials, name), force=replaces)
+            registry.save(_record_all(best, runs, trials, name), force=replaces)
             if not job.keep_runs:
                 for trial_name in trial_names:
                     registry.remove(trial_name)
             sweep.discard()
         processes.wait()
     return runs
+
+
+def records_of(plan: TrainingPlan, trials: Sequence[Mapping[str, Setting]]) -> list[dict[str, Any]]:
+    """Return what the record of each run would say: method, settings and hashes of the data."""
+    inputs = read_inputs(plan)
+    data = {"data": inputs.examples.sha256, "development": inputs.development.sha256()}
+    records = []
+    for changes in trials:
+        settings = plan.with_changes(changes).settings(inputs.method).settings
+        records.append({"method": inputs.method.name, **dataclasses.asdict(settings), **data})
+    return records
 
 
 def _check_different(descriptions: Sequence[Mapping[str, Any]]) -> None:
@@ -93,13 +112,13 @@ def _check_different(descriptions: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def places(job: TrainingPlan, described: Mapping[str, Any]) -> dict[str, Any]:
+def places(plan: TrainingPlan, described: Mapping[str, Any]) -> dict[str, Any]:
     """Return the files of a description by names that hold in every folder."""
-    given = job.given()
+    named = document_of(plan)["data"]
     backbone = portable_name(described["backbone"])
     data = described["data"]
-    if given["data"] is not None:
-        data = list(map(_absolute, given["data"]))
+    if named is not None:
+        data = list(map(_absolute, named))
     return {
         "data": data,
         "chosen_by": _absolute(described["chosen_by"]),
@@ -123,7 +142,7 @@ def check_free(registry: Registry, trial_names: Sequence[str], name: str) -> Non
         )
 
 
-def _kept(registry: Registry, trial_names: Sequence[str], name: str) -> list[str]:
+def _models_of_earlier_runs(registry: Registry, trial_names: Sequence[str], name: str) -> list[str]:
     """Return the models that earlier runs of that name have left, since they were to be kept."""
     kept = []
     for trial_name in sorted(set(trial_names) & set(registry.names())):
@@ -145,32 +164,39 @@ def _discard(registry: Registry, trial_names: Sequence[str]) -> None:
 
 def _run_all(
     registry: Registry,
-    jobs: Sequence[TrainingPlan],
+    plans: Sequence[TrainingPlan],
     trials: Sequence[Mapping[str, Setting]],
-    name: str,
     processes: Processes,
+    watchers: Sequence[Watcher],
 ) -> list[Trained]:
     finished = set(registry.names())
     runs: list[Trained] = []
+    group = plans[0].group
     left = (
-        f"`promptcli train --resume {name}` continues the runs, {keyword('force')} starts them"
+        f"`promptcli train --resume {group}` continues the runs, {keyword('force')} starts them"
         " again"
     )
     with if_stopped(left, instead=True):
-        for job, changes in zip(jobs, trials, strict=True):
-            assert job.name is not None
+        for plan, changes in zip(plans, trials, strict=True):
+            name = plan.job.name
+            assert name is not None
             note(f"run {len(runs) + 1} of {len(trials)}: {', '.join(typed_settings(changes))}")
-            if job.name in finished:
-                runs.append(Trained(registry.load(job.name)))
+            if name in finished:
+                runs.append(Trained(registry.load(name)))
             else:
-                begun = RunFolder(registry.run_folder(job.name)).begun
-                runs.append(
-                    dataclasses.replace(job, resume=job.resume and begun).carry_out(processes)
-                )
+                runs.append(carry_out(resumed_if_begun(plan, registry), processes, watchers))
     return runs
 
 
-def _recorded(
+def resumed_if_begun(plan: TrainingPlan, registry: Registry) -> TrainingPlan:
+    """Return the plan of a trial: resumed if the several runs are, and it had begun."""
+    assert plan.job.name is not None
+    begun = RunFolder(registry.run_folder(plan.job.name)).begun
+    job = dataclasses.replace(plan.job, resume=plan.job.resume and begun)
+    return dataclasses.replace(plan, job=job)
+
+
+def _record_all(
     best: Trained, runs: Sequence[Trained], trials: Sequence[Mapping[str, Setting]], name: str
 ) -> Entry:
     """Return the entry of the best run under its own name, with the scores and curves of all

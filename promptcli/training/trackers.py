@@ -2,10 +2,8 @@
 score and settings.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from accelerate.tracking import (
@@ -18,19 +16,10 @@ from accelerate.tracking import (
 
 from promptcli.errors import UsageError, look_up, missing_libraries, one_line
 from promptcli.notes import is_offline, keyword, note, warn
-from promptcli.training.watching import DevScore, Watcher
+from promptcli.settings import home_folder
+from promptcli.training.watching import DevScore, WatchedRun, Watcher
 
 _PROJECT = "promptcli"  #: of trackers that put runs into projects
-
-
-@dataclass(frozen=True)
-class TrackedRun:
-    """A run as trackers name it: seeds and other trials of a training are runs of one group."""
-
-    group: str  #: name of the model
-    name: str
-    folder: Path  #: of trackers that write files
-    begins_at: int = 0  #: steps done before, if it is resumed
 
 
 @dataclass(frozen=True)
@@ -38,12 +27,13 @@ class TrackerKind:
     """A row of ``TRACKERS``."""
 
     package: str  #: that pip installs
-    make: Callable[[TrackedRun], GeneralTracker]
+    make: Callable[[WatchedRun], GeneralTracker]
     only_files: bool = False  #: it never uses the network
 
 
-def _tensorboard(run: TrackedRun) -> GeneralTracker:
-    note(f"tensorboard reads the run in {run.folder / run.group}")
+def _tensorboard(run: WatchedRun) -> GeneralTracker:
+    folder = home_folder() / "trackers"
+    note(f"tensorboard reads the run in {folder / run.group}")
     place = run.group
     if run.name != run.group:
         place = f"{run.group}/{run.name}"
@@ -52,18 +42,18 @@ def _tensorboard(run: TrackedRun) -> GeneralTracker:
     first = 0
     if run.begins_at:
         first = run.begins_at + 1
-    return TensorBoardTracker(place, run.folder, purge_step=first)
+    return TensorBoardTracker(place, folder, purge_step=first)
 
 
-def _wandb(run: TrackedRun) -> GeneralTracker:
+def _wandb(run: WatchedRun) -> GeneralTracker:
     return WandBTracker(_PROJECT, group=run.group, name=run.name)
 
 
-def _mlflow(run: TrackedRun) -> GeneralTracker:
+def _mlflow(run: WatchedRun) -> GeneralTracker:
     return MLflowTracker(_PROJECT, run_name=run.name, tags={"group": run.group})
 
 
-def _trackio(run: TrackedRun) -> GeneralTracker:
+def _trackio(run: WatchedRun) -> GeneralTracker:
     return TrackioTracker(_PROJECT, group=run.group, name=run.name)
 
 
@@ -93,28 +83,23 @@ def check_trackers(names: Sequence[str]) -> None:
             )
 
 
-@contextlib.contextmanager
-def started_trackers(
-    names: Sequence[str], run: TrackedRun, settings: Mapping[str, Any]
-) -> Iterator["Trackers"]:
-    """Yield the trackers of a run, which are told its settings; they are finished afterwards."""
-    trackers = Trackers({})
-    try:
-        for name in dict.fromkeys(names):
-            trackers.start(name, run, settings)
-        yield trackers
-    finally:
-        trackers.finish()
-
-
 class Trackers(Watcher):
-    """Trackers at work on a run. One that fails is left out, with a warning: training goes on."""
+    """Trackers at work on a run. One that fails is left out, with a warning: training goes on.
 
-    def __init__(self, at_work: dict[str, GeneralTracker]) -> None:
-        self._at_work = at_work
+    Raises:
+        UsageError: See ``check_trackers``; and, when a run begins, one without credentials.
+    """
 
-    def start(self, name: str, run: TrackedRun, settings: Mapping[str, Any]) -> None:
-        """Start a tracker; one that has no credentials is refused."""
+    def __init__(self, names: Sequence[str]) -> None:
+        check_trackers(names)
+        self._names = list(dict.fromkeys(names))
+        self._at_work: dict[str, GeneralTracker] = {}
+
+    def begin(self, run: WatchedRun, facts: Mapping[str, Any]) -> None:
+        for name in self._names:
+            self._start(name, run, facts)
+
+    def _start(self, name: str, run: WatchedRun, facts: Mapping[str, Any]) -> None:
         kind = TRACKERS[name]
         if not kind.only_files:
             warn(f"reporting loss, scores and settings to {name}")
@@ -122,7 +107,7 @@ class Trackers(Watcher):
         try:
             tracker.start()
             self._at_work[name] = tracker
-            tracker.store_init_configuration(_plain(settings))
+            tracker.store_init_configuration(_plain(facts))
         except Exception as error:  # each tracker raises its own classes
             reason = one_line(f"{type(error).__name__}: {error}", 200)
             raise UsageError(
@@ -139,9 +124,10 @@ class Trackers(Watcher):
             values["train/examples_per_second"] = score.rate
         self._log(values, score.step)
 
-    def finish(self) -> None:
+    def end(self) -> None:
         for name in list(self._at_work):
             self._call(name, lambda tracker: tracker.finish())
+        self._at_work.clear()
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
         for name in list(self._at_work):
@@ -156,10 +142,10 @@ class Trackers(Watcher):
             warn(f"{name} failed ({reason}); the training goes on without it")
 
 
-def _plain(settings: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
-    """Return settings as trackers take them: numbers and texts."""
+def _plain(facts: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
+    """Return facts as trackers take them: numbers and texts."""
     plain = {}
-    for name, value in settings.items():
+    for name, value in facts.items():
         if value is None:
             continue
         if not isinstance(value, bool | int | float | str):

@@ -1,7 +1,4 @@
-"""What ``train`` is asked for, and what a run of it keeps.
-
-Light: the command line reads it for its help.
-"""
+"""What ``train`` is asked for. Light: the command line reads it for its help."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -14,6 +11,7 @@ from promptcli.recipe import Choice
 if TYPE_CHECKING:
     from promptcli.data.sources import TrainingData
     from promptcli.data.tasks import STSTask
+    from promptcli.training.watching import Watcher
 
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 
@@ -26,7 +24,7 @@ def _names_of_methods() -> str:
 
 @dataclass(frozen=True)
 class TrainArguments:
-    """The arguments of ``train``.
+    """The arguments of ``train``, as the files below its job read them.
 
     A field is a part of the run, so that ``resume`` finds it again, unless its metadata say that
     ``of_run`` is False. ``locates`` marks names of files, which ``resume`` finds from another
@@ -129,3 +127,22 @@ class TrainArguments:
         " `learning_rate=1e-4`, `seed=1`.",
         hidden=True,
     )
+
+    @property
+    def where(self) -> Choice:
+        """The backbone that is given, and where the run computes."""
+        if isinstance(self.backbone, Choice):
+            return self.backbone
+        return Choice(self.backbone)
+
+    def make_watchers(self) -> "list[Watcher]":
+        """Return the trackers that are told of the run.
+
+        Raises:
+            UsageError: One that is unknown, not installed, or forbidden by ``offline``.
+        """
+        if not self.report_to:
+            return []
+        from promptcli.training.trackers import Trackers
+
+        return [Trackers(self.report_to)]

@@ -28,11 +28,15 @@ from promptcli.models.registry import Registry
 from promptcli.notes import keyword, note
 from promptcli.settings import typed_settings
 from promptcli.storage.runs import RunFolder, read_log
+from promptcli.training.carry_out import carry_out, join_processes
+from promptcli.training.description import describe
+from promptcli.training.plan import TrainingPlan
 from promptcli.training.processes import Processes
 from promptcli.training.ranges import Range, Space
-from promptcli.training.run import Trained, TrainingPlan
-from promptcli.training.sweep import begin_again_hint, check_free, places
+from promptcli.training.resuming import document_of
+from promptcli.training.sweep import begin_again_hint, check_free, places, resumed_if_begun
 from promptcli.training.train_arguments import Setting
+from promptcli.training.trained import Trained
 from promptcli.training.watching import DevScore, Watcher
 
 if TYPE_CHECKING:
@@ -97,17 +101,19 @@ class _Pruning(Watcher):
             raise _PrunedError
 
 
-def search_settings(job: TrainingPlan, space: Space, count: int, name: str) -> SettingsSearch:
+def search_settings(plan: TrainingPlan, space: Space, count: int, name: str) -> SettingsSearch:
     """Train ``count`` trials, each as ``NAME.run-N``; the best one becomes the model NAME.
 
     Only the best model so far is kept. With ``resume`` the trials that ended are not run again.
     """
     require("optuna", extra="trials")
+    job = plan.job
     registry = open_registry()
-    described = check_space(job, space)
+    described = check_space(plan, space)
     registry.check_free(name, force=job.force or job.resume)
     replaces = job.force or name in registry.names()
-    processes = job.start_processes()
+    watchers = job.make_watchers()
+    processes = join_processes(job)
     if processes.number > 1:
         raise UsageError(
             f"a search trains in one process, not in {processes.number}; start it without a"
@@ -123,18 +129,18 @@ def search_settings(job: TrainingPlan, space: Space, count: int, name: str) -> S
             check_free(registry, _trial_models(registry, name), name)
         written = {setting: _space_document(values) for setting, values in space.items()}
         folder.open(
-            {**described, **places(job, described), "space": written},
+            {**described, **places(plan, described), "space": written},
             resume=job.resume and folder.begun,
             name=Path(name),
             elsewhere=begin_again_hint(),
             force=job.force,
-            given={**job.given(), "count": count},
+            given={**document_of(plan), "count": count},
         )
         with _study(folder.folder / "trials.sqlite", name) as study:
             seed = int(described["seed"])
             try:
                 while len(_ended(study)) < count:
-                    _run_next(study, job, space, name, seed, processes)
+                    _run_next(study, plan, space, name, seed, processes, watchers)
                     _keep_best_only(registry, study, name)
             except UsageError:  # no trial can begin: the name is free for the next try
                 if not _ended(study):
@@ -150,13 +156,13 @@ def search_settings(job: TrainingPlan, space: Space, count: int, name: str) -> S
                 " replaces that model"
             )
         trained = Trained(registry.load(_trial_name(name, best)))
-        registry.save(_recorded(trained, trials, best, name), force=replaces)
+        registry.save(_record_all(trained, trials, best, name), force=replaces)
         _discard_trials(registry, name)
         folder.discard()
     return SettingsSearch(trained, trials, best)
 
 
-def ended_search(best: Trained) -> SettingsSearch:
+def search_of(best: Trained) -> SettingsSearch:
     """Return a search that has ended, from the record of its model."""
     facts = best.facts
     curves = {repr(run["changes"]): run["curve"] for run in facts.get("runs", [])}
@@ -173,9 +179,9 @@ def ended_search(best: Trained) -> SettingsSearch:
     return SettingsSearch(best, trials, [trial.changes for trial in trials].index(chosen))
 
 
-def check_space(job: TrainingPlan, space: Space) -> dict[str, Any]:
-    """Refuse values that the settings do not take; return the description of the job."""
-    described = job.describe()
+def check_space(plan: TrainingPlan, space: Space) -> dict[str, Any]:
+    """Refuse values that the settings do not take; return the description of the plan."""
+    described = describe(plan)
     for setting, values in space.items():
         tried: Sequence[Any]
         if isinstance(values, Range):
@@ -185,7 +191,7 @@ def check_space(job: TrainingPlan, space: Space) -> dict[str, Any]:
         else:
             tried = values
         for value in tried:
-            dataclasses.replace(job, changes={**job.changes, setting: value}).describe()
+            describe(plan.with_changes({setting: value}))
     return described
 
 
@@ -227,11 +233,12 @@ def _study(file: Path, name: str) -> "Iterator[optuna.Study]":
 
 def _run_next(
     study: "optuna.Study",
-    job: TrainingPlan,
+    plan: TrainingPlan,
     space: Space,
     name: str,
     seed: int,
     processes: Processes,
+    watchers: Sequence[Watcher],
 ) -> None:
     """Run the trial that was interrupted, or a new one, to its end."""
     from optuna.samplers import TPESampler
@@ -257,20 +264,13 @@ def _run_next(
         if run_name in registry.names():  # it ended just before the search was stopped
             trained = Trained(registry.load(run_name))
         else:
-            of_trial = dataclasses.replace(
-                job,
-                name=run_name,
-                group=name,
-                changes={**job.changes, **changes},
-                resume=job.resume and run.begun,
-                watchers=(*job.watchers, _Pruning(trial, reported)),
-            )
+            of_trial = resumed_if_begun(plan.of_trial(run_name, name, changes), registry)
             left = (
                 f"`promptcli train --resume {name}` continues the search, {keyword('force')} starts"
                 " it again"
             )
             with if_stopped(left, instead=True):
-                trained = of_trial.carry_out(processes)
+                trained = carry_out(of_trial, processes, [*watchers, _Pruning(trial, reported)])
     except _PrunedError:
         curve = read_log(run.folder / "log.jsonl", DevScore)
         trial.set_user_attr("curve", [dataclasses.asdict(score) for score in curve])
@@ -350,7 +350,7 @@ def _discard_trials(registry: Registry, name: str) -> None:
         RunFolder(folder).discard()
 
 
-def _recorded(best: Trained, trials: list[Trial], chosen: int, name: str) -> Entry:
+def _record_all(best: Trained, trials: list[Trial], chosen: int, name: str) -> Entry:
     """Return the entry of the best trial under its own name, with the record of all trials."""
     runs = []
     for number, trial in enumerate(trials):

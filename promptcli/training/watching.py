@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,30 @@ class DevScore:
     temperature: float | None = None  #: of the loss, if it learns
 
 
+@dataclass(frozen=True)
+class WatchedRun:
+    """A run as watchers name it: seeds and other trials of a training are runs of one group."""
+
+    group: str  #: name of the model
+    name: str
+    begins_at: int = 0  #: steps done before, if it is resumed
+
+
 class Watcher:
-    """Is told of a training's steps and scores, in order; what it raises ends the training."""
+    """Is told of a training's begin, steps, scores and end, in order; what it raises ends the
+    training.
+
+    Of several processes the main one alone has a begin and scores.
+    """
+
+    def begin(self, run: WatchedRun, facts: Mapping[str, Any]) -> None:
+        """Take the names of the run, and its method, settings and data."""
 
     def on_step(self, step: int, figures: Mapping[str, float]) -> None:
         """Take the loss, the learning rate and the norm of the gradients of a step (from 1)."""
 
     def on_score(self, score: DevScore) -> None:
         """Take a score on the development set."""
+
+    def end(self) -> None:
+        """Take the end of a run that has begun, however it ended."""

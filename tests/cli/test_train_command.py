@@ -17,8 +17,9 @@ from promptcli.cli.commands import train as command
 from promptcli.encoder.prompts import deep_prefix
 from promptcli.errors import UsageError
 from promptcli.models.registry import Registry
+from promptcli.training.carry_out import warn_if_worse
 from promptcli.training.methods import METHODS
-from promptcli.training.run import Trained, _warn_if_below
+from promptcli.training.trained import Trained
 from promptcli.training.trainer import Trainer
 from tests.embed_running import refused
 from tests.learning import family_for, stopped_at
@@ -248,7 +249,7 @@ def test_a_run_goes_on_from_a_model(run, tiny_folder, registry):
 
 
 def test_too_few_examples_are_refused_before_the_backbone_is_opened(run, monkeypatch):
-    monkeypatch.delattr("promptcli.training.run.load_backbone")
+    monkeypatch.delattr("promptcli.training.carry_out.load_backbone")
     words = ("train", "simcse", "--data", "pairs.tsv", "--offline", "-q")
     refused(run(*words), 2, "4 examples are less than one batch", "; add --batch-size 4")
 
@@ -277,7 +278,7 @@ def test_a_training_begins_with_what_was_not_given(given, said, run, monkeypatch
     def stop(*_, **__):
         raise UsageError("stopped")
 
-    monkeypatch.setattr("promptcli.training.run.load_backbone", stop)
+    monkeypatch.setattr("promptcli.training.carry_out.load_backbone", stop)
     first, *notes, error = run("train", "simcse", *given, *SMALL).err.splitlines()
     assert error == "promptcli: stopped"
     assert first.startswith("settings of simcse: found on mini-bert (")
@@ -288,7 +289,7 @@ def test_scores_on_pairs_that_were_learned_are_said(run, monkeypatch):
     def stop(*_, **__):
         raise UsageError("stopped")
 
-    monkeypatch.setattr("promptcli.training.run.load_backbone", stop)
+    monkeypatch.setattr("promptcli.training.carry_out.load_backbone", stop)
     rows = FILES["graded.tsv"]
     Path("copy.tsv").write_text("\n".join(rows) + "\n")
     Path("others.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1\nc\td\t2\ne\tf\t3\n")
@@ -488,10 +489,10 @@ def test_the_last_line_says_what_is_better_and_what_to_type(run, options, regist
         ),
     ):
         assert list(trained.below) == trained.to_dict()["below"] == below
-        assert told in command._saved(trained, "mine")
+        assert told in command._last_line(trained, "mine")
         # dcpcse does not tune the backbone
-        assert "train from it" not in command._saved(trained, "mine")
-        _warn_if_below(trained)
+        assert "train from it" not in command._last_line(trained, "mine")
+        warn_if_worse(trained)
         warned = "mine is worse than without training" in capsys.readouterr().err
         assert warned is ("plain encoder" in below)
 
@@ -513,7 +514,7 @@ def test_a_run_that_tunes_mini_bert_is_told_to_start_from_mini(run, registry):
         == 0
     )
     trained = figures_of(registry, "simcse", default=90, trained=10, untrained=5)
-    assert command._saved(trained, "simcse").endswith(
+    assert command._last_line(trained, "simcse").endswith(
         "promptcli embed FILE -m mini; or train from it: --from mini"
     )
 

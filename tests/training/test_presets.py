@@ -107,15 +107,15 @@ def test_a_method_that_nothing_is_published_for_has_its_own_settings(backbone):
     own = in_force(distill, backbone(), {})
     assert own.preset.source == own.sources["learning_rate"] == OWN
     assert own.sources["seed"] == DEFAULT
-    assert OWN in own.said() and "mini-bert" not in own.said()
+    assert OWN in own.summary() and "mini-bert" not in own.said()
 
 
 def test_the_line_of_a_run_names_whose_settings_they_are_and_which_were_given():
-    line = in_force(PROMPTBERT, "mini-bert", {"steps": 3}).said()
+    line = in_force(PROMPTBERT, "mini-bert", {"steps": 3}).summary()
     assert "found on mini-bert" in line
     assert "temperature 0.2, paper 0.05" in line
     assert line.endswith("given: steps 3")
-    assert "published for roberta-base" in in_force(PROMPTBERT, "roberta-base", {}).said()
+    assert "published for roberta-base" in in_force(PROMPTBERT, "roberta-base", {}).summary()
 
 
 def test_what_differs_from_the_paper_is_neither_its_text_nor_its_program():

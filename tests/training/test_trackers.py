@@ -1,5 +1,6 @@
 """Trackers: what they are told, by a real TensorBoard, and what is refused."""
 
+import contextlib
 import sys
 import types
 from importlib.machinery import ModuleSpec
@@ -10,9 +11,17 @@ import pytest
 from promptcli.errors import UsageError
 from promptcli.notes import without_network
 from promptcli.training import trackers
-from promptcli.training.trackers import TrackedRun, check_trackers, started_trackers
-from promptcli.training.watching import DevScore
+from promptcli.training.trackers import Trackers
+from promptcli.training.watching import DevScore, WatchedRun
 from tests.tiny import SENTENCES
+
+
+@contextlib.contextmanager
+def reporting_to(name, run, facts):
+    started = Trackers([name])
+    started.begin(run, facts)
+    yield started
+    started.end()
 
 
 @pytest.fixture
@@ -66,13 +75,18 @@ def test_tensorboard_is_told_all_of_every_run_of_a_group(run, words, home):
         assert "method: simcse" in lines
 
 
-def test_a_resumed_run_hides_what_was_logged_after_its_checkpoint(tmp_path):
+def test_a_resumed_run_hides_what_was_logged_after_its_checkpoint(home):
     for begins_at, value in ((0, 1.0), (2, 2.0)):
-        run = TrackedRun("mine", "mine", tmp_path, begins_at)
-        with started_trackers(["tensorboard"], run, {}) as started:
+        run = WatchedRun("mine", "mine", begins_at)
+        with reporting_to("tensorboard", run, {}) as started:
             for step in range(begins_at + 1, 5):
                 started.on_step(step, {"loss": value})
-    assert events(tmp_path / "mine")["train/loss"] == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0)]
+    assert events(home / "trackers" / "mine")["train/loss"] == [
+        (1, 1.0),
+        (2, 1.0),
+        (3, 2.0),
+        (4, 2.0),
+    ]
 
 
 @pytest.fixture
@@ -102,9 +116,9 @@ def wandb(monkeypatch):
 
 
 def test_runs_of_one_training_are_a_group(wandb, tmp_path):
-    run = TrackedRun("mine", "mine.run-2", tmp_path)
+    run = WatchedRun("mine", "mine.run-2")
     settings = {"seed": 1, "template": ("[X] means [MASK] .",), "mine": None}
-    with started_trackers(["wandb"], run, settings) as started:
+    with reporting_to("wandb", run, settings) as started:
         started.on_score(DevScore(0, None, 60.5, True, 0.0, None))
         started.on_step(1, {"loss": 0.5})
     assert wandb.told == [
@@ -144,7 +158,7 @@ def test_a_tracker_without_credentials_is_one_line_and_leaves_nothing(run, words
 
 
 def test_a_tracker_that_fails_does_not_end_the_training(tmp_path, wandb, caplog):
-    with started_trackers(["wandb"], TrackedRun("mine", "mine", tmp_path), {}) as started:
+    with reporting_to("wandb", WatchedRun("mine", "mine"), {}) as started:
         started._at_work["wandb"].run.log = lambda *_, **__: 1 / 0
         started.on_step(1, {"loss": 0.5})
         started.on_step(2, {"loss": 0.4})
@@ -161,13 +175,13 @@ def test_a_tracker_that_fails_does_not_end_the_training(tmp_path, wandb, caplog)
 )
 def test_what_is_refused(given, offline, message, wandb):
     with without_network(offline), pytest.raises(UsageError) as caught:
-        check_trackers(["tensorboard", given])
+        Trackers(["tensorboard", given])
     assert message in str(caught.value)
 
 
 def test_every_tracker_is_of_accelerate():
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
-    run = TrackedRun("mine", "mine", Path("unused"))
+    run = WatchedRun("mine", "mine")
     for name, kind in trackers.TRACKERS.items():
         assert type(kind.make(run)) is LOGGER_TYPE_TO_CLASS[name]

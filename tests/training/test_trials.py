@@ -11,8 +11,9 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.recipe import RECIPES
+from promptcli.training import trials
 from promptcli.training.ranges import Range
-from promptcli.training.run import Trained, TrainingPlan
+from promptcli.training.trained import Trained
 from promptcli.training.watching import DevScore
 from tests.embed_running import refused
 
@@ -25,7 +26,8 @@ def trainings(monkeypatch):
     """Stand in for trainings: the nearer the temperature is to 0.05, the better; told in order."""
     told = []
 
-    def train(job, processes):
+    def train(plan, processes, watchers):
+        job = plan.job
         registry = open_registry()
         folder = registry.run_folder(job.name)
         folder.mkdir(parents=True, exist_ok=True)
@@ -37,7 +39,7 @@ def trainings(monkeypatch):
             curve.append(dataclasses.asdict(score))
             with (folder / "log.jsonl").open("a") as log:
                 log.write(json.dumps(curve[-1]) + "\n")
-            for watcher in job.watchers:
+            for watcher in watchers:
                 watcher.on_score(score)
         shown = {"method": "simcse", "chosen_by": "demo:dev", "tasks": ["demo:dev"]}
         shown |= {"seed": 42, "steps": 20, "best_step": 20, "seconds": 1.0, "nearest_words": []}
@@ -47,7 +49,7 @@ def trainings(monkeypatch):
         registry.save(entry)
         return Trained(entry)
 
-    monkeypatch.setattr(TrainingPlan, "carry_out", train)
+    monkeypatch.setattr(trials, "carry_out", train)
     return told
 
 
@@ -108,19 +110,19 @@ def test_a_trial_below_the_median_is_pruned(trainings):
 
 def test_a_search_that_is_resumed_draws_what_an_unbroken_one_draws(trainings, monkeypatch):
     whole = pc.train_search(SPACE, 5, **CHEAP).trials
-    real = TrainingPlan.carry_out
+    real = trials.carry_out
 
-    def stopped(job, processes):
+    def stopped(*given):
         if len(trainings) == 5 + 3:
             raise KeyboardInterrupt
-        return real(job, processes)
+        return real(*given)
 
-    monkeypatch.setattr(TrainingPlan, "carry_out", stopped)
+    monkeypatch.setattr(trials, "carry_out", stopped)
     with pytest.raises(KeyboardInterrupt, match="train --resume other` continues the search"):
         pc.train_search(SPACE, 5, **CHEAP | {"name": "other"})
     with pytest.raises(UsageError, match="unfinished run; `resume` it"):
         pc.train_search(SPACE, 5, **CHEAP | {"name": "other"})
-    monkeypatch.setattr(TrainingPlan, "carry_out", real)
+    monkeypatch.setattr(trials, "carry_out", real)
     trainings.clear()
     resumed = pc.train_search(SPACE, 5, **CHEAP | {"name": "other"}, resume=True).trials
     assert len(trainings) == 2  # the one that was interrupted, and the rest
@@ -128,15 +130,15 @@ def test_a_search_that_is_resumed_draws_what_an_unbroken_one_draws(trainings, mo
 
 
 def test_a_trial_that_fails_does_not_end_the_search(trainings, monkeypatch):
-    real = TrainingPlan.carry_out
+    real = trials.carry_out
 
-    def train(job, processes):
-        if job.name == "mine.run-1":
+    def train(plan, *given):
+        if plan.job.name == "mine.run-1":
             trainings.append({})
             raise PromptcliError("the loss at step 3 is not a number")
-        return real(job, processes)
+        return real(plan, *given)
 
-    monkeypatch.setattr(TrainingPlan, "carry_out", train)
+    monkeypatch.setattr(trials, "carry_out", train)
     found = pc.train_search(SPACE, 3, **CHEAP)
     assert [trial.state for trial in found.trials] == ["failed", "finished", "finished"]
     assert found.trials[0].value is None
@@ -176,17 +178,17 @@ def test_the_command_prints_the_trials_and_resumes_by_name(run, trainings, monke
     assert len(rows) == 4 and sum("*" in row for row in rows) == 1
     assert "chosen: temperature" in ran.err and "saved as model 'mine'" in ran.err
     assert (tmp_path / "trials.png").exists()
-    real = TrainingPlan.carry_out
+    real = trials.carry_out
     stops = iter([False, False, True])
 
-    def stopped(job, processes):
+    def stopped(*given):
         if next(stops):
             raise KeyboardInterrupt
-        return real(job, processes)
+        return real(*given)
 
-    monkeypatch.setattr(TrainingPlan, "carry_out", stopped)
+    monkeypatch.setattr(trials, "carry_out", stopped)
     assert run(*words, "--force").code == 130
-    monkeypatch.setattr(TrainingPlan, "carry_out", real)
+    monkeypatch.setattr(trials, "carry_out", real)
     document = run("train", "--resume", "mine", "--json").json
     assert len(document["trials"]) == 4 and document["chosen"]
 

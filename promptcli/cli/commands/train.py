@@ -46,7 +46,7 @@ from promptcli.training.methods import METHODS, all_settings, find_method
 from promptcli.training.ranges import Range
 
 if TYPE_CHECKING:
-    from promptcli.training.run import Trained
+    from promptcli.training.trained import Trained
     from promptcli.training.trials import SettingsSearch
 
 #: Settings that --sweep does not take, and what to give instead.
@@ -150,13 +150,13 @@ def train(
             as_toml({**_options_of(job, shown), **several, **_settings_of(shown, swept)})
         )
         return
-    begun_search = None
+    search = None
     if job.resume and not (sweep or seeds):
-        trials = library.begun_trials(name) or trials
-        begun_search = library.begun_search(name)
-    if begun_search is not None:
-        space, begun_count = begun_search
-        count = count or begun_count
+        trials = library.unfinished_trials(name) or trials
+        search = library.unfinished_search(name)
+    if search is not None:
+        space, count_before = search
+        count = count or count_before
     _check_kept(count, trials, keep_runs=job.keep_runs)
     job = dataclasses.replace(job, name=name)
     found = None
@@ -228,7 +228,7 @@ def _options_of(job: TrainJob, shown: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_begun(name: str) -> None:
     """Refuse to resume a run by the name of a method if there is none."""
-    if name in METHODS and not (library.is_begun(name) or library.is_trained(name)):
+    if name in METHODS and not (library.is_unfinished(name) or library.is_trained(name)):
         raise UsageError(
             f"no unfinished run of {name!r}; leave out --resume to start one, or name it, and one"
             f" line starts and resumes it: promptcli train {name} --name {name} --resume"

@@ -1,0 +1,103 @@
+"""The scores of a run: those of the trained encoder, and those it is measured against."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.published_backbones import published_name
+from promptcli.data.tasks import AnyTask, STSTask, TransferTask
+from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.evaluation.evaluator import embed_tasks, evaluate, score_vectors, spearman_on
+from promptcli.evaluation.scores import Label, Score, SpearmanScore
+from promptcli.models.entries import Entry
+from promptcli.models.loading import DEFAULT_MODEL, open_model, open_registry
+from promptcli.notes import note
+from promptcli.training.methods.method import Method
+
+_NEAREST = 5  # tokens named for each word of a soft template
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """Scores by task, the development set first."""
+
+    trained: Sequence[Score]
+    untrained: Sequence[Score]  #: of the same recipe without anything learned
+    start: Sequence[Score] = ()  #: of what the method learns, as drawn, if that is another
+    default: Sequence[Score] = ()  #: of the default model, on the development set
+    by_dim: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """Return all but the trained encoder's as a model's record keeps them, JSON-ready."""
+        record: dict[str, Any] = {"tasks": [score.column for score in self.trained]}
+        if self.by_dim:
+            record["by_dim"] = dict(self.by_dim)
+        record["untrained"] = documents_of(self.untrained)
+        if self.start:
+            record["begun"] = documents_of(self.start)
+        if self.default:
+            record["default"] = documents_of(self.default)
+        return record
+
+
+def documents_of(scores: Sequence[Score]) -> list[dict[str, Any]]:
+    """Return scores, JSON-ready."""
+    return [score.to_dict() for score in scores]
+
+
+def score_tasks(
+    encoder: TorchEncoder, tasks: Sequence[AnyTask], label: Label, method: Method | None = None
+) -> list[Score]:
+    """Return an encoder's scores on tasks of any kind, in their order.
+
+    On transfer tasks it is read as the method reads it there.
+    """
+    other = None
+    if method is not None:
+        other = method.transfer_recipe(encoder.recipe)
+    scores: list[Score] = []
+    for task in tasks:
+        reader = encoder
+        if other is not None and isinstance(task, TransferTask):
+            reader = make_encoder(other, encoder.backbone, encoder.tensors())
+        scores += score_vectors(embed_tasks([reader], [task], [label]), [task])
+    return scores
+
+
+def score_default_model(
+    plain: TorchEncoder, development: STSTask, start: Entry | None
+) -> list[SpearmanScore]:
+    """Return the default model's score on the development set.
+
+    Empty if the plain encoder is that model, or if the backbone is not shipped: whoever brings
+    another one does not ask for the default model.
+    """
+    if published_name(plain.backbone) not in SHIPPED:
+        return []
+    entry = open_registry().load(DEFAULT_MODEL)
+    if start is not None and start.name == DEFAULT_MODEL and plain.recipe == entry.recipe.resolve():
+        return []
+    encoder = open_model(entry, device=str(plain.device), dtype="float32")
+    return evaluate([encoder], [development], labels=[Label(DEFAULT_MODEL, DEFAULT_MODEL)])
+
+
+def score_by_dim(encoder: TorchEncoder, development: STSTask) -> dict[str, float]:
+    """Return the development score of the vectors cut to each width that was trained."""
+    by_dim = {}
+    for dim in encoder.recipe.dims:
+        shorter = make_encoder(encoder.recipe.truncate(dim), encoder.backbone, encoder.tensors())
+        by_dim[str(dim)] = spearman_on(shorter, development)
+    if by_dim:
+        shown = ", ".join(f"{dim} {value:.2f}" for dim, value in by_dim.items())
+        note(f"{development.label} by dim: {shown}")
+    return by_dim
+
+
+def nearest_words(encoder: TorchEncoder) -> list[dict[str, Any]]:
+    """Return the tokens that are nearest to each learned vector of a soft template."""
+    words = []
+    for word, nearest in encoder.prompt.nearest_words(_NEAREST):
+        words.append({"word": word, "nearest": nearest})
+    return words

@@ -1,0 +1,126 @@
+"""What ``train`` returns: the trained encoder, and its figures beside those it is measured
+against.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from promptcli.encoder.encoder import TorchEncoder
+from promptcli.models.entries import Entry
+from promptcli.models.loading import DEFAULT_MODEL, open_model
+from promptcli.notes import without_network
+from promptcli.training.watching import DevScore
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained encoder and its figures. ``entry`` is the form that the registry keeps."""
+
+    entry: Entry
+    device: str = "auto"
+    is_main: bool = True  #: whether this process reports and writes, if several train together
+    offline: bool = False  #: whether the encoder is loaded without the network
+
+    @functools.cached_property
+    def encoder(self) -> TorchEncoder:
+        with without_network(self.offline):
+            return open_model(self.entry, device=self.device, dtype="stored")
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the entry's provenance says about the run: settings, data, steps, seconds, ..."""
+        return dict(self.entry.provenance["trained"])
+
+    @property
+    def curve(self) -> list[DevScore]:
+        return [DevScore(**score) for score in self.facts["curve"]]
+
+    @property
+    def untrained(self) -> dict[str, float]:
+        """Spearman x 100 by task of the same recipe without training, the development set first."""
+        return self._by_task(self.facts["untrained"])
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Spearman x 100 by task of the encoder, the development set first."""
+        return self._by_task(self.entry.scores)
+
+    @property
+    def untrained_start(self) -> dict[str, float]:
+        """The same of the method's own start: the tensors that it learns, as drawn.
+
+        Empty if that is ``untrained``.
+        """
+        return self._by_task(self.facts.get("begun", []))
+
+    @property
+    def default(self) -> dict[str, float]:
+        """The same of the default model, on the development set only.
+
+        Empty if the run started from that model.
+        """
+        return self._by_task(self.facts.get("default", []))
+
+    def _by_task(self, scores: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        return {
+            task: score["value"] for task, score in zip(self.facts["tasks"], scores, strict=False)
+        }
+
+    @property
+    def references(self) -> dict[str, dict[str, float]]:
+        """What the encoder is measured against, by the names of the table's columns: scores by
+        task.
+        """
+        if self.untrained_start:
+            plain = "plain encoder"
+        else:
+            plain = self.facts.get("started_from", "untrained")
+        references = {plain: self.untrained}
+        if self.untrained_start:
+            references["untrained start"] = self.untrained_start
+        if self.default:
+            references[DEFAULT_MODEL] = self.default
+        return references
+
+    @property
+    def chosen_by(self) -> float:
+        """The score on the development set."""
+        return next(iter(self.scores.values()))
+
+    @property
+    def better(self) -> bool:
+        before, *_ = self.untrained.values()
+        after, *_ = self.scores.values()
+        return after > before
+
+    @property
+    def below(self) -> dict[str, float]:
+        """The references that are better on the development set, with their scores there."""
+        development, *_ = self.scores
+        value = self.scores[development]
+        values = {name: scores[development] for name, scores in self.references.items()}
+        return {name: other for name, other in values.items() if other > value}
+
+    def to_dict(self) -> dict[str, Any]:
+        shown = ("seed", "steps", "best_step", "seconds", "nearest_words")
+        facts = {name: self.facts[name] for name in shown if self.facts[name] != []}
+        traced = (
+            *("settings", "settings_from", "differs_from_paper", "data", "development"),
+            *("backbone", "command", "versions", "extensions"),
+        )
+        facts |= {name: self.facts[name] for name in traced if name in self.facts}
+        columns = {
+            "untrained": self.untrained,
+            "begun": self.untrained_start,
+            "default": self.default,
+            "trained": self.scores,
+        }
+        scores = []
+        for task in self.scores:
+            row = {
+                name: round(values[task], 2) for name, values in columns.items() if task in values
+            }
+            scores.append({"task": task, **row})
+        return {**facts, "better": self.better, "below": list(self.below), "scores": scores}
