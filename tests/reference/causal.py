@@ -121,15 +121,15 @@ def kv_embedding(reference, ids, start, exit_, bias):
         for head in range(query.size(1)):
             keys, values = key[0, head // repeats], value[0, head // repeats]
             for token in range(query.size(2)):
-                scores = [float(query[0, head, token] @ keys[j]) * scale for j in range(token + 1)]
-                rows = [values[j] for j in range(token + 1)]
+                asking = query[0, head, token]
+                scores = keys[: token + 1] @ asking * scale
+                rows = values[: token + 1]
                 if start <= layer < exit_:
                     last_keys, last_values = before[-1]
-                    own = query[0, head, token] @ last_keys[head // repeats]
-                    scores.append(float(own) * scale + bias)
-                    rows.append(last_values[head // repeats])
-                shares = torch.tensor(scores).softmax(0)
-                mixed[0, head, token] = sum(s * row for s, row in zip(shares, rows, strict=True))
+                    own = last_keys[head // repeats] @ asking * scale + bias
+                    scores = torch.cat([scores, own[None]])
+                    rows = torch.cat([rows, last_values[head // repeats][None]])
+                mixed[0, head, token] = scores.softmax(0) @ rows
         before.append((key[0, :, -1].clone(), value[0, :, -1].clone()))
         return mixed.transpose(1, 2).contiguous(), None
 

@@ -137,13 +137,14 @@ def test_a_damaged_index_leaves_the_old_one_answering(encoder, tmp_path, caplog)
     assert sum("the old one is searched" in line for line in caplog.messages) == 1
 
 
-def test_the_command_serves_a_client_over_stdin_and_stdout(run, tiny_folder, tmp_path):
+def test_the_command_serves_a_client_over_stdin_and_stdout(run, tmp_path):
     (tmp_path / "rows.tsv").write_text(
         "sentence\tyear\n" + "".join(f"{text}\t{2000 + n}\n" for n, text in enumerate(SENTENCES))
     )
     folder = tmp_path / "notes"
-    model = ("--backbone", tiny_folder("bert"), "--pooling", "last/avg")
-    built = run("index", "build", tmp_path / "rows.tsv", "-o", folder, "--lexical", *model)
+    built = run(
+        "index", "build", tmp_path / "rows.tsv", "-o", folder, "--lexical", "-m", "mini-static"
+    )
     assert built.code == 0, built.err
     program = StdioServerParameters(
         command=sys.executable,
