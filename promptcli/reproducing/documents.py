@@ -22,6 +22,7 @@ from promptcli.reproducing.measures import (
     over_runs,
 )
 from promptcli.reproducing.published import (
+    ANY_MODEL,
     GIVEN_AS,
     NO_MODEL,
     PublishedRow,
@@ -91,7 +92,7 @@ def wanted_tables(
         published: list[str] = []
         for row in table.rows:
             measured = SYSTEMS[row.kind].on_backbone(train=train)
-            if measured and row.backbone not in (NO_MODEL, *published):
+            if measured and row.backbone not in (NO_MODEL, ANY_MODEL, *published):
                 published.append(row.backbone)
         pairs += [(table, name) for name in published or [default]]
     return pairs

@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from promptcli.analysis.geometry import (
     Preparation,
@@ -18,7 +19,7 @@ from promptcli.analysis.mask_tokens import predict_mask_tokens
 from promptcli.analysis.sentence import check_mask, compare_with_tfidf
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS
 from promptcli.data.tasks import STSTask, TransferTask, load_transfer
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.errors import PromptcliError
 from promptcli.evaluation import evaluator, statistics
@@ -26,9 +27,10 @@ from promptcli.evaluation.classifier import DECAYS, FULL, HELD_OUT, SENTEVAL_SEE
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.scores import Label
 from promptcli.notes import keyword
+from promptcli.recipe import RECIPES
 from promptcli.reproducing.contexts import MeasureData, MeasurementContext
 from promptcli.reproducing.published import PublishedRow, Value, short_name
-from promptcli.reproducing.systems import Systems, hash_of, ranked_heads
+from promptcli.reproducing.systems import Systems, hash_of, identity_of, ranked_heads
 from promptcli.training.methods import find_method
 
 Cells = dict[str, dict[str, Any]]  #: column -> its measured value, JSON-ready, by ``cell``
@@ -85,6 +87,9 @@ def measure_sts(
         cosines.append(np.stack([score.cosines for score in scores_of_task]))
     gold = [task.pairs().gold for task in tasks]
     intervals = statistics.average_intervals(cosines, gold)
+    for number, system in enumerate(systems):
+        of_system = [of_task[number] for of_task in cosines]
+        _cosines(_key_of(system.identity, data), context, lambda: of_system)  # noqa: B023 - at once
     for system_scores, (low, high) in zip(scores_of_systems, intervals, strict=True):
         cells = {}
         for score in system_scores:
@@ -92,6 +97,52 @@ def measure_sts(
         average = evaluator.average(system_scores)
         cells["Avg"] = rounded_cell(average, list(cells), (100 * low, 100 * high))
         yield cells
+
+
+def measure_gains(
+    systems: Systems, data: MeasureData, context: MeasurementContext
+) -> Iterator[Cells]:
+    """Yield each system's average less that of the plain mean of the last layer, with the 95%
+    interval of the differences on the same resampled pairs; nothing for the mean itself.
+    """
+    tasks: list[STSTask] = data.content
+    gold = [task.pairs().gold for task in tasks]
+    recipe = RECIPES["last-avg"].replace(backbone=context.backbone.name).resolve()
+    plain = make_encoder(recipe, context.backbone, {})
+    plain_key = _key_of(identity_of(plain.recipe, context), data)
+    of_plain = _cosines(plain_key, context, lambda: _encoded_cosines(plain, tasks))
+    for system in systems:
+        key = _key_of(system.identity, data)
+        if key == plain_key:
+            yield {}
+            continue
+        own = _cosines(key, context, lambda: _encoded_cosines(system.encoder, tasks))  # noqa: B023
+        pairs = [np.stack(both) for both in zip(own, of_plain, strict=True)]
+        averages = statistics.resampled_averages(pairs, gold)
+        low, high = statistics.interval(averages[0] - averages[1])
+        values = []
+        for both, scores in zip(pairs, gold, strict=True):
+            values.append([statistics.spearman(one, scores) for one in both])
+        mean, of_mean = np.mean(values, axis=0)
+        names = [task.label for task in tasks]
+        yield {"gain": rounded_cell(100 * (mean - of_mean), names, (100 * low, 100 * high))}
+
+
+def _key_of(identity: Mapping[str, Any], data: MeasureData) -> str:
+    return hash_of({"cosines": identity, "data": data.facts})
+
+
+def _encoded_cosines(encoder: TorchEncoder, tasks: Sequence[STSTask]) -> list[NDArray[np.float64]]:
+    return [score.cosines for score in evaluate([encoder], tasks)]
+
+
+def _cosines(
+    key: str, context: MeasurementContext, compute: Callable[[], list[NDArray[np.float64]]]
+) -> list[NDArray[np.float64]]:
+    """Return the cosines of a system's pairs, one array a task, computed once in a process."""
+    kept = context.once(key, lambda: MeasureData(content=compute()))
+    cosines: list[NDArray[np.float64]] = kept.content
+    return cosines
 
 
 def transfer_data(context: MeasurementContext) -> MeasureData:
@@ -351,6 +402,12 @@ MEASURES: dict[str, Measure] = {
         },
         "STS12-16, STS-B, SICK-R",
         measure_sts,
+        lambda context: context.tasks(_TESTS),
+    ),
+    "gains": Measure(
+        {"gain": Column("- last-avg", mean_of=_TESTS)},
+        "STS12-16, STS-B, SICK-R",
+        measure_gains,
         lambda context: context.tasks(_TESTS),
     ),
     "development": Measure(

@@ -17,6 +17,7 @@ from promptcli.backbones.by_name import load_backbone
 from promptcli.data.demo import SENTENCES_FILE
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, PromptcliError
+from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import average, evaluate
 from promptcli.models.entries import Entry
 from promptcli.recipe import RECIPES, Recipe
@@ -147,7 +148,8 @@ def test_every_row_and_column_can_be_looked_up():
 
 def test_published_figures_are_the_papers():
     tables = published_tables()
-    assert sum(len(found.rows) for found in tables.values()) == 232
+    papers = [found for name, found in tables.items() if not name.startswith("line/")]
+    assert sum(len(found.rows) for found in papers) == 232
     for name in (
         *(f"promptbert/{n}" for n in (*range(1, 13), 15)),
         *(f"ditto/{n}" for n in range(1, 7)),
@@ -166,6 +168,41 @@ def test_published_figures_are_the_papers():
         67.85,
     ]
     assert tables["ditto/4"].rows[0].published["diagonal-pearson"] == 64.34
+
+
+def test_the_line_has_every_recipe_that_needs_no_fitting():
+    masked, causal = (
+        [row.method for row in table(f"line/{kind}").rows] for kind in ("masked", "causal")
+    )
+    fitted = {"first-last-tfidf", "whitening", "flow"}
+    assert {*masked, *causal} == {*RECIPES} - fitted
+    assert "last-avg" in masked and not {*masked} & {*causal}
+
+
+def test_a_gain_is_the_paired_difference_to_the_plain_mean(context):
+    document = measure_table(table("line/masked"), context(head="1-2"))
+    rows = {row["method"]: row for row in document["rows"]}
+    assert "gain" not in rows["last-avg"]["figures"]
+    assert rows["last-avg"]["published"]["own"] is False
+    tasks = context().tasks(THERE).content
+    backbone = context().backbone
+    of_recipe = {}
+    for name in ("last-avg", "values-avg"):
+        encoder = build_encoder(RECIPES[name], backbone=backbone)
+        of_recipe[name] = evaluate([encoder], tasks)
+    pairs = [
+        np.stack([one.cosines, other.cosines])
+        for one, other in zip(of_recipe["values-avg"], of_recipe["last-avg"], strict=True)
+    ]
+    draws = statistics.resampled_averages(pairs, [task.pairs().gold for task in tasks])
+    low, high = statistics.interval(draws[0] - draws[1])
+    cell = rows["values-avg"]["figures"]["gain"]
+    expected = average(of_recipe["values-avg"]) - average(of_recipe["last-avg"])
+    assert cell["value"] == pytest.approx(expected, abs=0.011)  # averages have two decimals
+    assert cell["ci95"] == pytest.approx([100 * low, 100 * high], abs=1e-3)
+    assert heads(document)[-1] == "- last-avg (5 of 7)"
+    again = measure_table(table("line/masked"), context(head="1-2"))
+    assert again["rows"] == document["rows"]
 
 
 def test_printed_averages_are_the_columns_means():
