@@ -119,6 +119,7 @@ def test_wheel_and_sdist_hold_licence_and_notice_and_the_wheel_works(tmp_path):
     assert {
         "promptcli/templates/named.toml",
         "promptcli/py.typed",
+        "promptcli/shipped/mini-bert/model.safetensors",
         "promptcli/plugins/serve/page.html",
     } <= set(names)
     (sdist,) = tmp_path.glob("*.tar.gz")
@@ -152,7 +153,7 @@ def test_wheel_and_sdist_hold_licence_and_notice_and_the_wheel_works(tmp_path):
         packed.extractall(site)
     elsewhere.mkdir()
     (elsewhere / "lines.txt").write_text("one line\nanother line\n")
-    words = "-m promptcli embed lines.txt --prompt manual --pooling last/mask --offline".split()
+    words = "-m promptcli embed lines.txt -m mini-static --offline".split()
     environment = {**os.environ, "PYTHONPATH": str(site)}
     ran = subprocess.run(
         [sys.executable, *words], cwd=elsewhere, env=environment, capture_output=True, text=True

@@ -164,7 +164,8 @@ def test_a_killed_run_ends_at_the_same_numbers(tiny_folder, tmp_path, monkeypatc
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
-    data = ["--on", "graded.tsv", "--backbone", tiny_folder("bert"), "--data", "text.txt"]
+    data = ["--on", "graded.tsv", "--test", "graded.tsv", "--data", "text.txt"]
+    data += ["--backbone", tiny_folder("bert")]
     arguments = ["--threads", "1", "train", "dcpcse", *data, *SMALL, "--epochs", 3, "--json"]
 
     def launch(name, *options):
@@ -193,6 +194,8 @@ def test_two_processes_make_one_entry(options, tmp_path):
         "dcpcse",
         *options,
         "--on",
+        "graded.tsv",
+        "--test",
         "graded.tsv",
         "--set",
         "dropout=0",
