@@ -214,8 +214,9 @@ class TrainingRun:
 def _record_of_steps(weights: TrainedWeights, processes: Processes) -> dict[str, Any]:
     """Return how the run went, JSON-ready."""
     record: dict[str, Any] = {"steps": weights.steps, "best_step": weights.best.step}
-    if weights.best.temperature is not None:  # it learns
-        record["temperature"] = round(weights.best.temperature, 6)
+    if weights.best.learned:
+        learned = weights.best.learned
+        record["learned"] = {name: round(value, 6) for name, value in learned.items()}
     return record | {
         "seconds": round(weights.seconds, 1),
         "precision": "bfloat16" if processes.mixed else "float32",

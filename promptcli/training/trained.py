@@ -11,6 +11,7 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.models.entries import Entry
 from promptcli.models.loading import DEFAULT_MODEL, open_model
 from promptcli.notes import without_network
+from promptcli.storage.typed_documents import convert
 from promptcli.training.watching import DevScore
 
 
@@ -35,7 +36,7 @@ class Trained:
 
     @property
     def curve(self) -> list[DevScore]:
-        return [DevScore(**score) for score in self.facts["curve"]]
+        return [convert(score, DevScore) for score in self.facts["curve"]]
 
     @property
     def untrained(self) -> dict[str, float]:

@@ -515,7 +515,7 @@ class Trainer:
             best=all(value > score.value for score in self.dev_scores),
             seconds=position.seconds,
             rate=rate,
-            temperature=self._learned_temperature(),
+            learned=self._learned_scalars(),
         )
         self.dev_scores.append(score)
         self._scored_at = position.seen
@@ -531,13 +531,13 @@ class Trainer:
         for watcher in self.watchers:
             watcher.on_score(score)
 
-    def _learned_temperature(self) -> float | None:
-        """Return the present temperature of the loss if it learns."""
-        similarity = self.learner.objective.similarity
-        if similarity is None or similarity.log_temperature is None:
-            return None
+    def _learned_scalars(self) -> dict[str, float]:
+        """Return the present values of the loss's numbers that learn, by name."""
         with torch.no_grad():
-            return float(similarity.temperature)
+            return {
+                scalar.name: float(scalar.value)
+                for scalar in self.learner.objective.learned_scalars()
+            }
 
     def _score_line(self, score: DevScore) -> str:
         shown = [f"step {score.step}/{self.steps}"]
@@ -545,8 +545,7 @@ class Trainer:
             shown.append(f"loss {score.loss:.4f}")
         mark = " *" if score.best else ""
         shown.append(f"{self.development.label} {score.value:.2f}{mark}")
-        if score.temperature is not None:
-            shown.append(f"temperature {score.temperature:.4f}")
+        shown += [f"{name} {value:.4f}" for name, value in score.learned.items()]
         if score.rate is not None:
             shown.append(f"{score.rate:.0f} examples/s")
         return "  ".join(shown)

@@ -1,7 +1,7 @@
 """What follows a training while it runs: trackers, and the search that may stop it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -15,7 +15,8 @@ class DevScore:
     best: bool  #: the best so far
     seconds: float  #: spent in steps
     rate: float | None  #: examples per second since the last score
-    temperature: float | None = None  #: of the loss, if it learns
+    #: numbers of the loss that learn, e.g. the temperature
+    learned: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

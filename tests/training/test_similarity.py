@@ -8,6 +8,9 @@ from promptcli.errors import UsageError
 from promptcli.storage.runs import Position, load_state, save_state
 from promptcli.training.methods import METHODS
 from promptcli.training.methods.training_settings import ContrastiveSettings
+from promptcli.training.objectives import OBJECTIVES
+from promptcli.training.objectives.contrastive import InfoNCE
+from promptcli.training.objectives.learnable import LearnableScalar
 from promptcli.training.objectives.similarity import LEAST, Similarity
 from tests.learning import (
     COLUMNS,
@@ -35,17 +38,15 @@ def test_the_similarity_is_the_cosine_over_the_temperature():
     for i, one in enumerate(first.tolist()):
         for j, other in enumerate(second.tolist()):
             assert float(found[i, j]) == pytest.approx(cosine(one, other) / 0.2, rel=1e-5)
-    assert torch.equal(
-        Similarity(0.25, learns=True)(first, second), Similarity(0.25)(first, second)
-    )
+    assert torch.equal(Similarity(0.25, rate=1e-3)(first, second), Similarity(0.25)(first, second))
 
 
 @pytest.mark.parametrize(("start", "least"), [(0.05, LEAST), (0.005, 0.005)])
 def test_a_learned_temperature_has_a_floor(start, least):
-    similarity = Similarity(start, learns=True)
+    similarity = Similarity(start, rate=1e-3)
     with torch.no_grad():
         similarity.log_temperature.fill_(-20.0)
-    assert float(similarity.temperature.detach()) == pytest.approx(least)
+    assert float(similarity.value.detach()) == pytest.approx(least)
 
 
 def test_the_gradient_of_the_temperature_is_that_of_the_plain_loop(tiny_folder):
@@ -109,14 +110,51 @@ def test_a_run_reports_it_and_a_resumed_one_ends_with_the_same(monkeypatch, capl
     with caplog.at_level("INFO", "promptcli"):
         trained = pc.train("simcse", SENTENCES * 3, name="complete", **options)
     assert "temperature 0." in caplog.text
-    curve = [score.temperature for score in trained.curve]
+    curve = [score.learned["temperature"] for score in trained.curve]
     assert curve[0] == pytest.approx(0.05) and len(set(curve)) == len(curve)
-    best = [score.temperature for score in trained.curve if score.best][-1]
-    assert trained.facts["temperature"] == pytest.approx(best, abs=1e-6)
+    best = [score.learned["temperature"] for score in trained.curve if score.best][-1]
+    assert trained.facts["learned"]["temperature"] == pytest.approx(best, abs=1e-6)
     with stopped_at(monkeypatch, 5), pytest.raises(KeyboardInterrupt):
         pc.train("simcse", SENTENCES * 3, name="killed", **options)
     resumed = pc.train("simcse", SENTENCES * 3, name="killed", resume=True, **options)
-    assert [score.temperature for score in resumed.curve] == curve
+    assert [score.learned["temperature"] for score in resumed.curve] == curve
+
+
+class LearnedBound(InfoNCE):
+    """InfoNCE, and a bound on the cosine of the two views that learns."""
+
+    def __init__(self, settings, encoder, generator):
+        super().__init__(settings, encoder, generator)
+        self.bound = LearnableScalar("bound", 0.5, 0.1, device=encoder.backbone.device)
+
+    def contrast(self, views, columns):
+        cosine = torch.nn.functional.cosine_similarity(views[0], views[1])
+        bounds = torch.relu(cosine - self.bound.value).mean() + 2 * self.bound.value
+        return super().contrast(views, columns) + bounds
+
+
+def test_every_number_that_an_objective_learns_is_reported_and_kept(monkeypatch, caplog):
+    monkeypatch.setitem(OBJECTIVES, "contrastive", LearnedBound)
+    with caplog.at_level("INFO", "promptcli"):
+        trained = pc.train("simcse", SENTENCES * 3, name="complete", **OPTIONS)
+    assert "temperature 0.05" in caplog.text and "bound 0.5" in caplog.text
+    curve = [score.learned for score in trained.curve]
+    assert curve[0] == pytest.approx({"temperature": 0.05, "bound": 0.5})
+    assert len({learned["bound"] for learned in curve}) == len(curve)
+    best = [score.learned for score in trained.curve if score.best][-1]
+    assert trained.facts["learned"] == pytest.approx(best, abs=1e-6)
+    assert trained.facts["temperature"] == 0.05  # the setting, from which it starts
+    with stopped_at(monkeypatch, 5), pytest.raises(KeyboardInterrupt):
+        pc.train("simcse", SENTENCES * 3, name="killed", **OPTIONS)
+    resumed = pc.train("simcse", SENTENCES * 3, name="killed", resume=True, **OPTIONS)
+    assert [score.learned for score in resumed.curve] == curve
+
+
+def test_each_number_that_learns_has_its_own_rate(tiny_folder, monkeypatch):
+    monkeypatch.setitem(OBJECTIVES, "contrastive", LearnedBound)
+    options = {"learning_rate": 1e-6, "temperature_rate": 0.02}
+    trainer = trainer_of(learner_of("simcse", tiny_folder("bert"), **options))
+    assert [group["peak"] for group in trainer.optimizer.param_groups] == [1e-6, 0.02, 0.1]
 
 
 def test_distillation_without_a_contrastive_loss_has_no_temperature_to_learn(tiny_folder):

@@ -12,8 +12,8 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data.sources import TrainingExamples
 from promptcli.errors import UsageError
 from promptcli.notes import keyword
-from promptcli.training.methods.training_settings import TemperatureSettings, TrainingSettings
-from promptcli.training.objectives.similarity import Similarity
+from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.objectives.learnable import LearnableScalar
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 Columns = Sequence[Sequence[str]]  #: texts by column, n in each; a label or a word is text, too
@@ -36,8 +36,6 @@ class Objective(nn.Module, Generic[Settings]):
     ) -> None:
         super().__init__()
         self.settings = settings
-        #: cosine and temperature, if the loss has one
-        self.similarity: Similarity | None = None
         full = encoder.backbone.last_width
         widths: tuple[int, ...] = getattr(settings, "widths", ())
         if any(width > full for width in widths):
@@ -89,13 +87,23 @@ class Objective(nn.Module, Generic[Settings]):
         for width in self._widths:
             yield [view[:, :width] for view in views]
 
+    def learned_scalars(self) -> list[LearnableScalar]:
+        """Return the numbers of the loss that learn, each at a rate of its own."""
+        scalars = []
+        for module in self.modules():
+            if isinstance(module, LearnableScalar) and module.logarithm is not None:
+                scalars.append(module)
+        return scalars
+
     def loss_parameters(self) -> dict[nn.Parameter, float]:
         """Return the parameters that ``loss`` reads, with the peak of their learning rate: by
-        default the temperature, if it learns.
+        default the scalars that learn.
         """
-        if self.similarity is None or not isinstance(self.settings, TemperatureSettings):
-            return {}
-        return dict.fromkeys(self.similarity.parameters(), self.settings.temperature_rate)
+        rates = {}
+        for scalar in self.learned_scalars():
+            for parameter in scalar.parameters():
+                rates[parameter] = scalar.rate
+        return rates
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the mean loss over the examples, a scalar."""
