@@ -41,7 +41,7 @@ LIBRARY = {
     "encode": ("Encode", ("encoder", "recipe", "embedding", "data")),
     "models": ("Models", ("models",)),
     "search": ("Search and serve", ("index", "serve")),
-    "evaluate": ("Evaluate and analyse", ("evaluation", "analysis", "reproducing")),
+    "evaluate": ("Evaluate and analyse", ("evaluation", "analyze", "papers")),
     "train": ("Train", ("training", "searching", "pretrain")),
     "errors": ("Errors", ("errors",)),
 }

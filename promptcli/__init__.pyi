@@ -2,7 +2,6 @@
 loads them on first use.
 """
 
-from promptcli.analysis import analyze as analyze
 from promptcli.data.vectors import read_vectors as read_vectors
 from promptcli.data.vectors.precision import quantize as quantize
 from promptcli.embedding import embed as embed
@@ -33,12 +32,13 @@ from promptcli.models.loading import list_models as list_models
 from promptcli.models.loading import load as load
 from promptcli.models.loading import register as register
 from promptcli.models.loading import similarity as similarity
+from promptcli.plugins.analyze.job import analyze as analyze
+from promptcli.plugins.papers.job import reproduce as reproduce
 from promptcli.plugins.pretrain.job import Pretrained as Pretrained
 from promptcli.plugins.pretrain.job import pretrain as pretrain
 from promptcli.plugins.serve.job import serve as serve
 from promptcli.recipe import RECIPES as RECIPES
 from promptcli.recipe import Recipe as Recipe
-from promptcli.reproducing import reproduce as reproduce
 from promptcli.searching import check_template as check_template
 from promptcli.searching import search_heads as search_heads
 from promptcli.searching import search_layers as search_layers

@@ -39,10 +39,20 @@ from promptcli.cli.command_line import Command as Command
 from promptcli.cli.command_line import group as group
 from promptcli.cli.console import result as result
 from promptcli.cli.console import result_json as result_json
+from promptcli.cli.console import result_styled as result_styled
+from promptcli.cli.console import result_table as result_table
+from promptcli.cli.console import show as show
+from promptcli.cli.console import terminal_width as terminal_width
 from promptcli.cli.options import Json as Json
 from promptcli.cli.options import RUNTIME as RUNTIME
+from promptcli.cli.options import RecipeGiven as RecipeGiven
 from promptcli.cli.options import Section as Section
 from promptcli.cli.options import choice_of as choice_of
+from promptcli.cli.options import default_backbone as default_backbone
+from promptcli.cli.options import field_of as field_of
+from promptcli.cli.options import field_option as field_option
+from promptcli.cli.options import kinds_of as kinds_of
+from promptcli.cli.options import parse_pairs as parse_pairs
 from promptcli.cli.options import set_help as set_help
 from promptcli.cli.options import words_of as words_of
 from promptcli.jobs import Job as Job
@@ -50,6 +60,26 @@ from promptcli.jobs import REQUIRED as REQUIRED
 from promptcli.jobs import argument as argument
 from promptcli.jobs import function_of as function_of
 from promptcli.jobs import option as option
+
+# tables and pictures that a command shows
+from promptcli.cli.grids import Grid as Grid
+from promptcli.cli.grids import best_cells as best_cells
+from promptcli.cli.pictures import BLUE as BLUE
+from promptcli.cli.pictures import COLOURS as COLOURS
+from promptcli.cli.pictures import GREY as GREY
+from promptcli.cli.pictures import MARKERS as MARKERS
+from promptcli.cli.pictures import ORANGE as ORANGE
+from promptcli.cli.pictures import PictureOptions as PictureOptions
+from promptcli.cli.pictures import RED as RED
+from promptcli.cli.pictures import drawing as drawing
+from promptcli.cli.pictures import figure_title as figure_title
+from promptcli.cli.pictures import text_bar as text_bar
+from promptcli.cli.pictures import token_map as token_map
+from promptcli.cli.result_files import FormatOptions as FormatOptions
+from promptcli.cli.result_files import Part as Part
+from promptcli.cli.result_files import Report as Report
+from promptcli.cli.result_files import print_report as print_report
+from promptcli.cli.tables import table_names as table_names
 
 # an engine, which makes the parts of a folder
 from promptcli.embedding.engines import Engine as Engine
@@ -65,12 +95,15 @@ from promptcli.children import environment as environment
 from promptcli.children import python_command as python_command
 
 # errors and notes
-from promptcli.errors import PromptcliError as PromptcliError
 from promptcli.errors import OutOfMemoryError as OutOfMemoryError
+from promptcli.errors import PromptcliError as PromptcliError
 from promptcli.errors import UsageError as UsageError
+from promptcli.errors import counted as counted
 from promptcli.errors import did_you_mean as did_you_mean
 from promptcli.errors import if_stopped as if_stopped
 from promptcli.errors import is_out_of_memory as is_out_of_memory
+from promptcli.errors import look_up as look_up
+from promptcli.errors import missing_libraries as missing_libraries
 from promptcli.errors import one_line as one_line
 from promptcli.errors import require as require
 from promptcli.errors import short_line as short_line
@@ -86,22 +119,54 @@ from promptcli.notes import without_network as without_network
 
 # models and encoders
 from promptcli.encoder.batching import LateFigures as LateFigures
+from promptcli.encoder.batching import TOKEN_BUDGET as TOKEN_BUDGET
+from promptcli.encoder.batching import make_batch as make_batch
 from promptcli.encoder.batching import to_device as to_device
 from promptcli.encoder.encoded import Encoded as Encoded
+from promptcli.encoder.encoder import TorchEncoder as TorchEncoder
+from promptcli.encoder.encoder import make_encoder as make_encoder
+from promptcli.encoder.encoder import tuned_weights as tuned_weights
+from promptcli.encoder.encoding import encode_together as encode_together
+from promptcli.encoder.pooling import build_pooling as build_pooling
+from promptcli.encoder.pooling.ditto import KNOWN_HEADS as KNOWN_HEADS
+from promptcli.encoder.pooling.tfidf import fit_idf as fit_idf
 from promptcli.encoder.prefetching import prefetch as prefetch
+from promptcli.grammar import parse_ditto as parse_ditto
+from promptcli.grammar import parse_pooling as parse_pooling
+from promptcli.grammar import split_name as split_name
 from promptcli.models.loading import Model as Model
+from promptcli.models.loading import Sentences as Sentences
+from promptcli.models.loading import as_list as as_list
 from promptcli.models.loading import entry_of as entry_of
 from promptcli.models.loading import open_encoders as open_encoders
+from promptcli.models.loading import open_registry as open_registry
 from promptcli.recipe import Choice as Choice
 from promptcli.recipe import ROLES as ROLES
+from promptcli.recipe import last_part as last_part
+from promptcli.values import with_fields as with_fields
 
 # backbones and vocabularies
+from promptcli.backbones.backbone import Backbone as Backbone
+from promptcli.backbones.by_name import load_backbone as load_backbone
 from promptcli.backbones.checking import read_config as read_config
+from promptcli.backbones.devices import TF32 as TF32
 from promptcli.backbones.devices import choose_device as choose_device
 from promptcli.backbones.devices import choose_dtype as choose_dtype
+from promptcli.backbones.devices import weights_dtype as weights_dtype
+from promptcli.backbones.head import MLMHead as MLMHead
 from promptcli.backbones.language_models import MaskedLM as MaskedLM
+from promptcli.backbones.locating import known_digest as known_digest
 from promptcli.backbones.locating import locate as locate
 from promptcli.backbones.locating import weight_files as weight_files
+from promptcli.backbones.locating import weights_digest as weights_digest
+from promptcli.backbones.names import WORD_VECTORS as WORD_VECTORS
+from promptcli.backbones.names import words_only as words_only
+from promptcli.backbones.provenance import Provenance as Provenance
+from promptcli.backbones.published_backbones import Shape as Shape
+from promptcli.backbones.published_backbones import published_name as published_name
+from promptcli.backbones.states import Batch as Batch
+from promptcli.backbones.states import Needs as Needs
+from promptcli.backbones.tokenizer import PieceTokenizer as PieceTokenizer
 from promptcli.backbones.vocabulary import CLS as CLS
 from promptcli.backbones.vocabulary import MASK as MASK
 from promptcli.backbones.vocabulary import PAD as PAD
@@ -125,18 +190,76 @@ from promptcli.index.vector_index import VectorIndex as VectorIndex
 
 # data
 from promptcli.data.column_choice import ColumnChoice as ColumnChoice
+from promptcli.data.column_forms import scale_value as scale_value
+from promptcli.data.given import are_sentences as are_sentences
+from promptcli.data.given import check_encodable as check_encodable
 from promptcli.data.given import check_texts as check_texts
+from promptcli.data.layouts import DEFINITIONS as DEFINITIONS
+from promptcli.data.layouts import LABELLED_PAIRS as LABELLED_PAIRS
+from promptcli.data.layouts import PAIRS as PAIRS
+from promptcli.data.layouts import SENTENCES as SENTENCES
+from promptcli.data.layouts import TRIPLETS as TRIPLETS
 from promptcli.data.rows import open_rows as open_rows
+from promptcli.data.senteval import senteval_folder as senteval_folder
+from promptcli.data.senteval import tasks_from as tasks_from
+from promptcli.data.sources import TrainingExamples as TrainingExamples
+from promptcli.data.sources import fitting_sentences as fitting_sentences
+from promptcli.data.sources import sentences_with_column as sentences_with_column
+from promptcli.data.sources import training_examples as training_examples
+from promptcli.data.task_table import TEST_TASKS as TEST_TASKS
+from promptcli.data.task_table import TRANSFER_TASKS as TRANSFER_TASKS
+from promptcli.data.tasks import STSTask as STSTask
+from promptcli.data.tasks import TransferTask as TransferTask
+from promptcli.data.tasks import fitting_task as fitting_task
+from promptcli.data.tasks import load_tasks as load_tasks
+from promptcli.data.tasks import load_transfer as load_transfer
+from promptcli.data.tasks import task_names as task_names
 from promptcli.data.vectors.formats import Floats as Floats
 from promptcli.data.vectors.precision import unit as unit
 
 # training and evaluation
+from promptcli.evaluation.candidates import candidates_of as candidates_of
+from promptcli.evaluation.candidates import open_candidates as open_candidates
+from promptcli.evaluation.classifier import DECAYS as DECAYS
+from promptcli.evaluation.classifier import FULL as FULL
+from promptcli.evaluation.classifier import HELD_OUT as HELD_OUT
+from promptcli.evaluation.classifier import SENTEVAL_SEED as SENTEVAL_SEED
+from promptcli.evaluation.evaluator import average as average
+from promptcli.evaluation.evaluator import check_tasks as check_tasks
+from promptcli.evaluation.evaluator import embed_tasks as embed_tasks
 from promptcli.evaluation.evaluator import keep_random_states as keep_random_states
+from promptcli.evaluation.evaluator import score_vectors as score_vectors
+from promptcli.evaluation.scores import Label as Label
+from promptcli.evaluation.statistics import BOOTSTRAP_SEED as BOOTSTRAP_SEED
+from promptcli.evaluation.statistics import RESAMPLES as RESAMPLES
+from promptcli.evaluation.statistics import average_intervals as average_intervals
+from promptcli.evaluation.statistics import interval as interval
+from promptcli.evaluation.statistics import resampled_averages as resampled_averages
+from promptcli.evaluation.statistics import resampled_mean_of_means as resampled_mean_of_means
+from promptcli.evaluation.statistics import spearman as spearman
+from promptcli.searching.tfidf_correlation import Correlation as Correlation
+from promptcli.searching.tfidf_correlation import corpus_idf as corpus_idf
+from promptcli.searching.tfidf_correlation import correlate as correlate
+from promptcli.searching.tfidf_correlation import tfidf_weights as tfidf_weights
+from promptcli.training.batches import steps_of as steps_of
+from promptcli.training.fits import fit_recipe as fit_recipe
+from promptcli.training.methods import find_method as find_method
+from promptcli.training.objectives import find_objective as find_objective
 from promptcli.training.optimizers import CLIP as CLIP
+from promptcli.training.presets import MethodPreset as MethodPreset
+from promptcli.training.presets import differences_from_paper as differences_from_paper
+from promptcli.training.presets import preset_for as preset_for
+from promptcli.training.processes import start_processes as start_processes
+from promptcli.training.run import TrainingRun as TrainingRun
 
 # files, runs and settings
 from promptcli.named_templates import templates_folder as templates_folder
+from promptcli.settings import BARE as BARE
 from promptcli.settings import check_bounds as check_bounds
+from promptcli.settings import home_folder as home_folder
+from promptcli.settings import typed_value as typed_value
+from promptcli.storage.cache import Cache as Cache
+from promptcli.storage.cache import library_versions as library_versions
 from promptcli.storage.files import atomic_path as atomic_path
 from promptcli.storage.files import real_path as real_path
 from promptcli.storage.files import sha256 as sha256
@@ -149,5 +272,25 @@ from promptcli.storage.runs import truncate_log as truncate_log
 from promptcli.storage.tensors import load_tensors as load_tensors
 from promptcli.storage.typed_documents import shorten as shorten
 from promptcli.threads import COMPUTING as COMPUTING
+
+# measures and pictures of the plug-in analyze
+from promptcli.plugins.analyze.geometry import Preparation as Preparation
+from promptcli.plugins.analyze.geometry import check_enough as check_enough
+from promptcli.plugins.analyze.geometry import measure_uniformity as measure_uniformity
+from promptcli.plugins.analyze.geometry import sentence_anisotropy as sentence_anisotropy
+from promptcli.plugins.analyze.geometry import token_anisotropy as token_anisotropy
+from promptcli.plugins.analyze.mask_tokens import predict_mask_tokens as predict_mask_tokens
+from promptcli.plugins.analyze.pictures import ALL_STS_B as ALL_STS_B
+from promptcli.plugins.analyze.pictures import EMBEDDINGS as EMBEDDINGS
+from promptcli.plugins.analyze.pictures import SENTENCE as SENTENCE
+from promptcli.plugins.analyze.pictures import draw_attention as draw_attention
+from promptcli.plugins.analyze.pictures import draw_impact as draw_impact
+from promptcli.plugins.analyze.pictures import draw_token_bias as draw_token_bias
+from promptcli.plugins.analyze.pictures import draw_uniformity as draw_uniformity
+from promptcli.plugins.analyze.sentence import attention as attention
+from promptcli.plugins.analyze.sentence import check_mask as check_mask
+from promptcli.plugins.analyze.sentence import compare_with_tfidf as compare_with_tfidf
+from promptcli.plugins.analyze.sentence import impact as impact
+from promptcli.plugins.analyze.token_bias import token_bias as token_bias
 
 __all__: list[str]

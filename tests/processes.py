@@ -43,7 +43,7 @@ _LOADED = [
     *(
         "promptcli.searching.search_settings",
         "promptcli.plugins.serve.settings",
-        "promptcli.reproducing.published",
+        "promptcli.plugins.papers.published",
     ),
     *("hypothesis", "tests.processes", "tests.unsynced", "tests.frozen"),
 ]

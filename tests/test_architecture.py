@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "promptcli"
 
 #: The packages from the entrance down: a file imports from its own package and from those below it,
 #: type-checking imports included.
-PACKAGES = """cli reproducing searching analysis training index embedding
+PACKAGES = """cli searching training index embedding
     evaluation models encoder backbones data storage""".split()
 #: What stands at the top of the package; all but the first two serve every package.
 LOOSE = {
@@ -72,9 +72,9 @@ HOMES = {
     "mcp": ("plugins",),
     "fsspec": ("data",),
     "ray": ("plugins",),
-    "sklearn": ("analysis", "encoder"),
-    "umap": ("analysis",),
-    "plotly": ("cli",),
+    "sklearn": ("plugins", "encoder"),
+    "umap": ("plugins",),
+    "plotly": ("plugins",),
 }
 #: File -> what it imports from above, inside a function: ``encoder.save(...)`` and its like are
 #: conveniences for users.
@@ -88,7 +88,7 @@ UPWARD = {
     },
 }
 #: Packages whose ``__init__.py`` holds their public functions.
-PUBLIC = """analysis embedding evaluation index models reproducing searching
+PUBLIC = """embedding evaluation index models searching
     training""".split()
 HEAVY = ["torch", "transformers", "datasets", "faiss", "pyarrow", "scipy", "numpy", "safetensors"]
 

@@ -532,19 +532,6 @@ _RESEARCH = (
         "Fit TF-IDF weights or a transform into a model.",
         example="whitening --on sentences.txt --name my-model",
     ),
-    Command(
-        "analyze",
-        ".analyze:analyze",
-        "Look inside models: anisotropy, attention, tokens, maps.",
-        example="anisotropy",
-        help_tail="help_text",
-    ),
-    Command(
-        "reproduce",
-        ".reproduce:reproduce",
-        "Measure the papers' tables and figures again.",
-        example="promptbert/1",
-    ),
 )
 #: Panels of the help page, in the order of a user.
 _PANELS = (

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.analysis.sentence import Correlation, corpus_idf, correlate, tfidf_weights
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.prompts.contrastive import Contrastive
@@ -23,6 +22,12 @@ from promptcli.models.entries import Entry
 from promptcli.recipe import RECIPES, SLOT, Recipe
 from promptcli.searching.head_pass import HEAD_WEIGHTS, HeadCosines, head_cosines
 from promptcli.searching.search_settings import SEARCHED
+from promptcli.searching.tfidf_correlation import (
+    Correlation,
+    corpus_idf,
+    correlate,
+    tfidf_weights,
+)
 
 #: spread over the first half of the model; and C
 _LAYERS_TRIED = 8

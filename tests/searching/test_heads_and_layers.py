@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 import promptcli as pc
-from promptcli.analysis.sentence import correlate, tfidf_weights
 from promptcli.backbones.backbone import Backbone
 from promptcli.cli import pictures
 from promptcli.encoder.batching import plan_batches
@@ -22,6 +21,7 @@ from promptcli.searching import head_pass, search_layers
 from promptcli.searching.head_pass import head_cosines
 from promptcli.searching.search import cross_validate
 from promptcli.searching.search_settings import SEARCHED
+from promptcli.searching.tfidf_correlation import correlate, tfidf_weights
 from tests.embed_running import refused
 from tests.reference.plain import tfidf_weights as plain_weights
 from tests.searching.pairs import EVERY_PAIR, make_task, write_pairs

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.head import MLMHead
-from promptcli.encoder.encoder import TorchEncoder, make_encoder
-from promptcli.encoder.encoding import encode_together
-from promptcli.errors import UsageError, unknown
-from promptcli.recipe import Recipe
-from promptcli.values import with_fields
+from promptcli import Recipe, UsageError
+from promptcli.extending import (
+    Backbone,
+    MLMHead,
+    TorchEncoder,
+    encode_together,
+    make_encoder,
+    unknown,
+    with_fields,
+)
 
 
 @dataclass(frozen=True)

@@ -8,31 +8,41 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.analysis import ANALYSES, AnalyzeJob
-from promptcli.cli import maps, pictures
-from promptcli.cli.console import note, result_json, result_styled, result_table, terminal_width
-from promptcli.cli.options import (
+from promptcli import UsageError
+from promptcli.extending import (
+    BARE,
+    Choice,
     Json,
+    PictureOptions,
     RecipeGiven,
     Section,
     choice_of,
+    counted,
     field_of,
     field_option,
     kinds_of,
+    look_up,
+    note,
     parse_pairs,
+    result_json,
+    result_styled,
+    result_table,
+    terminal_width,
+    text_bar,
+    token_map,
+    typed_value,
     words_of,
 )
-from promptcli.cli.pictures import PictureOptions, draw_bars, text_bar, token_map
-from promptcli.errors import UsageError, counted, look_up
-from promptcli.recipe import Choice
-from promptcli.settings import BARE, typed_value
+from promptcli.plugins.analyze import maps, pictures
+from promptcli.plugins.analyze.job import ANALYSES, AnalyzeJob
+from promptcli.plugins.analyze.pictures import draw_bars
 
 if TYPE_CHECKING:
-    from promptcli.analysis.mask_tokens import MaskTokens
-    from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
-    from promptcli.analysis.sentence_map import SentenceMap
-    from promptcli.analysis.token_bias import TokenBias
-    from promptcli.evaluation.scores import Label
+    from promptcli.extending import Label
+    from promptcli.plugins.analyze.mask_tokens import MaskTokens
+    from promptcli.plugins.analyze.sentence import Attention, Impact, ImpactStudy
+    from promptcli.plugins.analyze.sentence_map import SentenceMap
+    from promptcli.plugins.analyze.token_bias import TokenBias
 
 #: What an analysis takes -> how its arguments are written, and how a message names it.
 _TAKES = {
@@ -65,7 +75,7 @@ class Shown:
     @property
     def named(self) -> dict[str, Any]:
         """Results by the models' names in a table."""
-        from promptcli.cli.tables import table_names
+        from promptcli.extending import table_names
 
         names = table_names(self.results)
         return {names[label]: result for label, result in self.results.items()}
@@ -189,7 +199,7 @@ def _input(name: str, words: list[str]) -> str | list[str]:
     """Return the words of the command line as the library takes them: one sentence, sentences,
     their name, tasks.
     """
-    from promptcli.data.given import are_sentences, check_encodable
+    from promptcli.extending import are_sentences, check_encodable
 
     takes = ANALYSES[name].takes
     if takes == "nothing":

@@ -4,17 +4,30 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from promptcli.analysis.geometry import measure_uniformity
-from promptcli.analysis.sentence import attention, impact
-from promptcli.analysis.token_bias import token_bias
-from promptcli.cli import pictures
-from promptcli.encoder.encoder import make_encoder
-from promptcli.errors import NotFoundError, missing_libraries
-from promptcli.recipe import RECIPES
-from promptcli.reproducing.contexts import Draw, MeasurementContext
-from promptcli.reproducing.measures import COLUMNS
-from promptcli.reproducing.report import backbone_stem, file_stem, heads, published_value
-from promptcli.reproducing.systems import with_head
+from promptcli import RECIPES, NotFoundError
+from promptcli.extending import (
+    ALL_STS_B,
+    BLUE,
+    EMBEDDINGS,
+    RED,
+    SENTENCE,
+    attention,
+    draw_attention,
+    draw_impact,
+    draw_token_bias,
+    draw_uniformity,
+    drawing,
+    figure_title,
+    impact,
+    make_encoder,
+    measure_uniformity,
+    missing_libraries,
+    token_bias,
+)
+from promptcli.plugins.papers.contexts import Draw, MeasurementContext
+from promptcli.plugins.papers.measures import COLUMNS
+from promptcli.plugins.papers.report import backbone_stem, file_stem, heads, published_value
+from promptcli.plugins.papers.systems import with_head
 
 #: Recipes of Ditto's figure 4, those that need no training.
 _COMPARED = (
@@ -44,26 +57,26 @@ def painter(folder: Path, plot: Path | None = None) -> Draw | None:
 
 
 def _impact(path: Path, context: MeasurementContext) -> None:
-    found = impact(context.backbone, pictures.SENTENCE)
-    pictures.draw_impact(path, found, context.backbone_facts["name"])
+    found = impact(context.backbone, SENTENCE)
+    draw_impact(path, found, context.backbone_facts["name"])
 
 
 def _attention(path: Path, context: MeasurementContext) -> None:
-    found = attention(context.backbone, pictures.SENTENCE, head=context.head or "")
-    pictures.draw_attention(path, found, context.backbone_facts["name"])
+    found = attention(context.backbone, SENTENCE, head=context.head or "")
+    draw_attention(path, found, context.backbone_facts["name"])
 
 
 def _token_bias(states: str) -> Callable[[Path, MeasurementContext], None]:
     def draw(path: Path, context: MeasurementContext) -> None:
         bias = token_bias(context.backbone, context.sentences, states=states)
-        title = f"{context.backbone_facts['name']}, {pictures.EMBEDDINGS[states]}"
-        pictures.draw_token_bias(path, bias, title)
+        title = f"{context.backbone_facts['name']}, {EMBEDDINGS[states]}"
+        draw_token_bias(path, bias, title)
 
     return draw
 
 
 def _uniformity(path: Path, context: MeasurementContext) -> None:
-    splits = context.tasks(pictures.ALL_STS_B)
+    splits = context.tasks(ALL_STS_B)
     if splits.missing:
         raise NotFoundError(f"no data: {', '.join(splits.missing)}")
     encoders = []
@@ -71,8 +84,8 @@ def _uniformity(path: Path, context: MeasurementContext) -> None:
         recipe = with_head(RECIPES[name], context).replace(backbone=context.backbone.name)
         encoders.append(make_encoder(recipe, context.backbone, {}))
     found = measure_uniformity(encoders, splits.content)
-    title = f"{context.backbone_facts['name']}, {' + '.join(pictures.ALL_STS_B)}"
-    pictures.draw_uniformity(path, dict(zip(_COMPARED, found, strict=True)), title)
+    title = f"{context.backbone_facts['name']}, {' + '.join(ALL_STS_B)}"
+    draw_uniformity(path, dict(zip(_COMPARED, found, strict=True)), title)
 
 
 #: By the names that rows of figures have in the published tables.
@@ -106,7 +119,7 @@ def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
         return False
     shown = dict(zip(document["columns"], heads(document), strict=True))
     rows = document["rows"]
-    with pictures.drawing(path, 4.0 + 3.0 * len(columns), 1.9 + 0.34 * len(rows)) as figure:
+    with drawing(path, 4.0 + 3.0 * len(columns), 1.9 + 0.34 * len(rows)) as figure:
         panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
         for panel, column in zip(panels, columns, strict=True):
             for place, row in enumerate(rows):
@@ -123,7 +136,7 @@ def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
         title = [f"{document['table']}: {document['title']}"]
         if any("other_tasks" in row["published"] for row in rows):
             title.append("The published average is of all tasks.")
-        pictures.figure_title(figure, *title)
+        figure_title(figure, *title)
     return True
 
 
@@ -138,11 +151,11 @@ def _draw_row(
     measured = row["figures"].get(column)
     if measured is not None:
         if measured["ci95"]:
-            panel.plot(measured["ci95"], [place, place], color=pictures.BLUE, linewidth=2)
+            panel.plot(measured["ci95"], [place, place], color=BLUE, linewidth=2)
         label = f"measured, {backbone['name']}" if backbone else "measured"
-        panel.plot(measured["value"], place, "o", color=pictures.BLUE, linestyle="", label=label)
+        panel.plot(measured["value"], place, "o", color=BLUE, linestyle="", label=label)
     published = published_value(row["published"], column)
     if published is not None:
         label = f"published, {row['published']['backbone']}"
-        style = {"color": pictures.RED, "linestyle": "", "markerfacecolor": "none"}
+        style = {"color": RED, "linestyle": "", "markerfacecolor": "none"}
         panel.plot(published, place, "D", label=label, **style)

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.encoding import encode_together
-from promptcli.errors import UsageError, look_up, require
-from promptcli.notes import stage
+from promptcli import UsageError
+from promptcli.extending import TorchEncoder, encode_together, look_up, require, stage
 
 #: Most sentences whose trustworthiness is measured: it takes all distances among them.
 _MOST_TRUSTED = 2000

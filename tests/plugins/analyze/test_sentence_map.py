@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.analysis import sentence_map
-from promptcli.analysis.sentence_map import METHODS
-from promptcli.cli import maps
-from promptcli.cli.maps import MOST_CLASSES, groups_of
 from promptcli.cli.pictures import GREY
 from promptcli.encoder.encoder import make_encoder
 from promptcli.errors import UsageError
+from promptcli.plugins.analyze import maps, sentence_map
+from promptcli.plugins.analyze.maps import MOST_CLASSES, groups_of
+from promptcli.plugins.analyze.sentence_map import METHODS
 from tests.embed_running import refused
 
 pytest.importorskip("sklearn")

@@ -7,12 +7,10 @@ from typing import Any, TypeGuard
 import numpy as np
 
 import promptcli
-from promptcli.backbones.names import words_only
-from promptcli.errors import NotFoundError, PromptcliError
-from promptcli.evaluation import statistics
-from promptcli.notes import keyword
-from promptcli.reproducing.contexts import PROTOCOL, MeasurementContext
-from promptcli.reproducing.measures import (
+from promptcli import NotFoundError, PromptcliError
+from promptcli.extending import BOOTSTRAP_SEED, RESAMPLES, keyword, library_versions, words_only
+from promptcli.plugins.papers.contexts import PROTOCOL, MeasurementContext
+from promptcli.plugins.papers.measures import (
     COLUMNS,
     EXTREMES,
     MEASURE_OF,
@@ -21,7 +19,7 @@ from promptcli.reproducing.measures import (
     data_of,
     over_runs,
 )
-from promptcli.reproducing.published import (
+from promptcli.plugins.papers.published import (
     ANY_MODEL,
     GIVEN_AS,
     NO_MODEL,
@@ -29,7 +27,7 @@ from promptcli.reproducing.published import (
     PublishedTable,
     find_tables,
 )
-from promptcli.reproducing.systems import (
+from promptcli.plugins.papers.systems import (
     SYSTEMS,
     MeasuredSystem,
     RowKind,
@@ -40,7 +38,6 @@ from promptcli.reproducing.systems import (
     recipe_id,
     training_facts,
 )
-from promptcli.storage.cache import library_versions
 
 
 @dataclass
@@ -203,7 +200,7 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
     trains = bool(context.seeds)
     on_backbone = any(row.kind.on_backbone(train=trains) for row in rows)
     trained = [row for row in rows if row.kind.trains and row.cells]
-    seeds: dict[str, Any] = {"bootstrap": statistics.BOOTSTRAP_SEED}
+    seeds: dict[str, Any] = {"bootstrap": BOOTSTRAP_SEED}
     if trained:
         seeds["training"] = list(context.seeds)
     tasks_of_means = _tasks_of_means(table, data)
@@ -216,7 +213,7 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
         "backbone": context.backbone_facts if on_backbone else None,
         "protocol": PROTOCOL,
         "seeds": seeds,
-        "resamples": statistics.RESAMPLES,
+        "resamples": RESAMPLES,
         "data": data,
         "missing": list(missing),
         **_texts(rows, trained, context),

@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from promptcli.errors import NotFoundError
-from promptcli.notes import keyword
-from promptcli.reproducing.documents import grouped
-from promptcli.reproducing.measures import COLUMNS, EXTREMES
-from promptcli.reproducing.published import PublishedTable, published_tables
-from promptcli.reproducing.systems import SYSTEMS
-from promptcli.settings import typed_value
-from promptcli.storage.files import write_text
+from promptcli import NotFoundError
+from promptcli.extending import keyword, typed_value, write_text
+from promptcli.plugins.papers.documents import grouped
+from promptcli.plugins.papers.measures import COLUMNS, EXTREMES
+from promptcli.plugins.papers.published import PublishedTable, published_tables
+from promptcli.plugins.papers.systems import SYSTEMS
 
 
 class TableLine(NamedTuple):

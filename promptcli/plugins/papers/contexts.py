@@ -7,25 +7,41 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.by_name import load_backbone
-from promptcli.backbones.devices import TF32, choose_device, weights_dtype
-from promptcli.backbones.locating import known_digest, locate, weights_digest
-from promptcli.backbones.names import WORD_VECTORS, words_only
-from promptcli.backbones.provenance import Provenance
-from promptcli.backbones.published_backbones import published_name
-from promptcli.data.layouts import DEFINITIONS, LABELLED_PAIRS, PAIRS, SENTENCES, TRIPLETS
-from promptcli.data.senteval import senteval_folder, tasks_from
-from promptcli.data.sources import TrainingExamples, fitting_sentences, training_examples
-from promptcli.data.tasks import STSTask, load_tasks, task_names
-from promptcli.errors import NotFoundError, PromptcliError, UsageError
-from promptcli.grammar import parse_ditto
-from promptcli.models.loading import open_registry
-from promptcli.notes import keyword
-from promptcli.recipe import Choice
-from promptcli.reproducing.published import Texts, short_name
-from promptcli.settings import home_folder
-from promptcli.storage.cache import Cache
+from promptcli import NotFoundError, PromptcliError, UsageError
+from promptcli.extending import (
+    DEFINITIONS,
+    LABELLED_PAIRS,
+    PAIRS,
+    SENTENCES,
+    TF32,
+    TRIPLETS,
+    WORD_VECTORS,
+    Backbone,
+    Cache,
+    Choice,
+    Provenance,
+    STSTask,
+    TrainingExamples,
+    choose_device,
+    fitting_sentences,
+    home_folder,
+    keyword,
+    known_digest,
+    load_backbone,
+    load_tasks,
+    locate,
+    open_registry,
+    parse_ditto,
+    published_name,
+    senteval_folder,
+    task_names,
+    tasks_from,
+    training_examples,
+    weights_digest,
+    weights_dtype,
+    words_only,
+)
+from promptcli.plugins.papers.published import Texts, short_name
 
 PROTOCOL = "senteval"  #: the papers' pairs and text
 

@@ -11,22 +11,20 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.analysis.geometry import sentence_anisotropy, token_anisotropy
-from promptcli.analysis.sentence import compare_with_tfidf
 from promptcli.backbones.by_name import load_backbone
 from promptcli.data.demo import SENTENCES_FILE
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import average, evaluate
+from promptcli.extending import compare_with_tfidf, sentence_anisotropy, token_anisotropy
 from promptcli.models.entries import Entry
-from promptcli.recipe import RECIPES, Recipe
-from promptcli.reproducing import measures, report, systems
-from promptcli.reproducing.contexts import MeasurementContext, head_of
-from promptcli.reproducing.documents import measure_table, overview
-from promptcli.reproducing.measures import MEASURE_OF
-from promptcli.reproducing.published import Texts, find_tables, published_tables
-from promptcli.reproducing.report import (
+from promptcli.plugins.papers import measures, report, systems
+from promptcli.plugins.papers.contexts import MeasurementContext, head_of
+from promptcli.plugins.papers.documents import measure_table, overview
+from promptcli.plugins.papers.measures import MEASURE_OF
+from promptcli.plugins.papers.published import Texts, find_tables, published_tables
+from promptcli.plugins.papers.report import (
     caption,
     heads,
     read_results,
@@ -34,7 +32,8 @@ from promptcli.reproducing.report import (
     row_lines,
     table_page,
 )
-from promptcli.reproducing.systems import FORMS, SYSTEMS
+from promptcli.plugins.papers.systems import FORMS, SYSTEMS
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.storage.cache import Cache
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS, find_method
@@ -826,7 +825,7 @@ def test_a_table_is_drawn_into_a_file_by_its_suffix(run, senteval, tiny_folder, 
 
 def test_the_head_that_is_given_is_in_dittos_figure(context, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
-    from promptcli.cli import figures
+    from promptcli.plugins.papers import figures
 
     read = []
 
@@ -835,7 +834,7 @@ def test_the_head_that_is_given_is_in_dittos_figure(context, tmp_path, monkeypat
         raise NotFoundError("enough")
 
     monkeypatch.setattr(figures, "measure_uniformity", measured)
-    monkeypatch.setattr(figures.pictures, "ALL_STS_B", ("STS-B:dev",))
+    monkeypatch.setattr(figures, "ALL_STS_B", ("STS-B:dev",))
     with pytest.raises(NotFoundError, match="enough"):
         figures._uniformity(tmp_path / "figure.png", context(head="2-3"))
     assert {pooling for pooling in read if "ditto" in pooling} == {

@@ -11,26 +11,31 @@ from typing import Any
 
 import torch
 
-from promptcli.backbones.devices import choose_dtype
-from promptcli.backbones.published_backbones import Shape
-from promptcli.encoder.encoder import TorchEncoder, make_encoder, tuned_weights
-from promptcli.encoder.pooling.ditto import KNOWN_HEADS
-from promptcli.errors import PromptcliError, UsageError
-from promptcli.grammar import parse_pooling, split_name
-from promptcli.notes import keyword
-from promptcli.recipe import RECIPES, Recipe
-from promptcli.reproducing.contexts import EXAMPLES, MeasurementContext
-from promptcli.reproducing.published import PublishedRow, short_name
-from promptcli.searching import search_heads
-from promptcli.training.batches import steps_of
-from promptcli.training.fits import fit_recipe
-from promptcli.training.methods import find_method
-from promptcli.training.methods.method import Method
-from promptcli.training.methods.training_settings import TrainingSettings
-from promptcli.training.objectives import find_objective
-from promptcli.training.presets import MethodPreset, differences_from_paper, preset_for
-from promptcli.training.processes import start_processes
-from promptcli.training.run import TrainingRun
+from promptcli import RECIPES, PromptcliError, Recipe, UsageError, search_heads
+from promptcli.extending import (
+    KNOWN_HEADS,
+    Method,
+    MethodPreset,
+    Shape,
+    TorchEncoder,
+    TrainingRun,
+    TrainingSettings,
+    choose_dtype,
+    differences_from_paper,
+    find_method,
+    find_objective,
+    fit_recipe,
+    keyword,
+    make_encoder,
+    parse_pooling,
+    preset_for,
+    split_name,
+    start_processes,
+    steps_of,
+    tuned_weights,
+)
+from promptcli.plugins.papers.contexts import EXAMPLES, MeasurementContext
+from promptcli.plugins.papers.published import PublishedRow, short_name
 
 
 def hash_of(value: Any) -> str:

@@ -9,29 +9,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.analysis.geometry import (
+from promptcli import RECIPES, PromptcliError
+from promptcli.extending import (
+    DECAYS,
+    FULL,
+    HELD_OUT,
+    KNOWN_HEADS,
+    SENTEVAL_SEED,
+    TEST_TASKS,
+    TRANSFER_TASKS,
+    Label,
     Preparation,
+    STSTask,
+    TorchEncoder,
+    TransferTask,
+    average_intervals,
     check_enough,
+    check_mask,
+    check_tasks,
+    compare_with_tfidf,
+    embed_tasks,
+    find_method,
+    interval,
+    keyword,
+    load_transfer,
+    make_encoder,
+    predict_mask_tokens,
+    resampled_averages,
+    resampled_mean_of_means,
+    score_vectors,
     sentence_anisotropy,
+    spearman,
     token_anisotropy,
 )
-from promptcli.analysis.mask_tokens import predict_mask_tokens
-from promptcli.analysis.sentence import check_mask, compare_with_tfidf
-from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS
-from promptcli.data.tasks import STSTask, TransferTask, load_transfer
-from promptcli.encoder.encoder import TorchEncoder, make_encoder
-from promptcli.encoder.pooling.ditto import KNOWN_HEADS
-from promptcli.errors import PromptcliError
-from promptcli.evaluation import evaluator, statistics
-from promptcli.evaluation.classifier import DECAYS, FULL, HELD_OUT, SENTEVAL_SEED
-from promptcli.evaluation.evaluator import evaluate
-from promptcli.evaluation.scores import Label
-from promptcli.notes import keyword
-from promptcli.recipe import RECIPES
-from promptcli.reproducing.contexts import MeasureData, MeasurementContext
-from promptcli.reproducing.published import PublishedRow, Value, short_name
-from promptcli.reproducing.systems import Systems, hash_of, identity_of, ranked_heads
-from promptcli.training.methods import find_method
+from promptcli.extending import average as mean_score
+from promptcli.plugins.papers.contexts import MeasureData, MeasurementContext
+from promptcli.plugins.papers.published import PublishedRow, Value, short_name
+from promptcli.plugins.papers.systems import Systems, hash_of, identity_of, ranked_heads
 
 Cells = dict[str, dict[str, Any]]  #: column -> its measured value, JSON-ready, by ``cell``
 
@@ -78,7 +92,8 @@ def measure_sts(
 ) -> Iterator[Cells]:
     """Yield each system's score on every task with data, and their average."""
     tasks: list[STSTask] = data.content
-    scores = evaluate([system.encoder for system in systems], tasks)
+    encoders = [system.encoder for system in systems]
+    scores = score_vectors(embed_tasks(encoders, tasks), tasks)
     scores_of_systems = [
         scores[start : start + len(tasks)] for start in range(0, len(scores), len(tasks))
     ]
@@ -86,7 +101,7 @@ def measure_sts(
     for scores_of_task in zip(*scores_of_systems, strict=True):
         cosines.append(np.stack([score.cosines for score in scores_of_task]))
     gold = [task.pairs().gold for task in tasks]
-    intervals = statistics.average_intervals(cosines, gold)
+    intervals = average_intervals(cosines, gold)
     for number, system in enumerate(systems):
         of_system = [of_task[number] for of_task in cosines]
         _cosines(_key_of(system.identity, data), context, lambda: of_system)  # noqa: B023 - at once
@@ -94,7 +109,7 @@ def measure_sts(
         cells = {}
         for score in system_scores:
             cells[score.column] = rounded_cell(score.value, [score.column], score.ci95)
-        average = evaluator.average(system_scores)
+        average = mean_score(system_scores)
         cells["Avg"] = rounded_cell(average, list(cells), (100 * low, 100 * high))
         yield cells
 
@@ -118,11 +133,11 @@ def measure_gains(
             continue
         own = _cosines(key, context, lambda: _encoded_cosines(system.encoder, tasks))  # noqa: B023
         pairs = [np.stack(both) for both in zip(own, of_plain, strict=True)]
-        averages = statistics.resampled_averages(pairs, gold)
-        low, high = statistics.interval(averages[0] - averages[1])
+        averages = resampled_averages(pairs, gold)
+        low, high = interval(averages[0] - averages[1])
         values = []
         for both, scores in zip(pairs, gold, strict=True):
-            values.append([statistics.spearman(one, scores) for one in both])
+            values.append([spearman(one, scores) for one in both])
         mean, of_mean = np.mean(values, axis=0)
         names = [task.label for task in tasks]
         yield {"gain": rounded_cell(100 * (mean - of_mean), names, (100 * low, 100 * high))}
@@ -133,7 +148,7 @@ def _key_of(identity: Mapping[str, Any], data: MeasureData) -> str:
 
 
 def _encoded_cosines(encoder: TorchEncoder, tasks: Sequence[STSTask]) -> list[NDArray[np.float64]]:
-    return [score.cosines for score in evaluate([encoder], tasks)]
+    return [score.cosines for score in score_vectors(embed_tasks([encoder], tasks), tasks)]
 
 
 def _cosines(
@@ -156,7 +171,7 @@ def transfer_data(context: MeasurementContext) -> MeasureData:
     data = MeasureData({}, dict(loaded.missing), [])
     for task in loaded.tasks:
         try:
-            evaluator.check_tasks([task], FULL)
+            check_tasks([task], FULL)
         except PromptcliError as error:
             data.missing[task.name] = str(error)
             continue
@@ -200,14 +215,14 @@ def measure_transfer(
         if system.transfer is not None:
             encoder = make_encoder(system.transfer, encoder.backbone, encoder.tensors())
         label = Label(context.backbone_name, system.row.label)
-        embedded = evaluator.embed_tasks([encoder], tasks, [label])
-        scores = evaluator.score_vectors(embedded, tasks)
+        embedded = embed_tasks([encoder], tasks, [label])
+        scores = score_vectors(embedded, tasks)
         cells = {}
         for score in scores:
             cells[score.task] = rounded_cell(score.value, [score.task], score.ci95)
-        draws = statistics.resampled_mean_of_means([score.by_example for score in scores])
-        low, high = statistics.interval(draws)
-        average = evaluator.average(scores)
+        draws = resampled_mean_of_means([score.by_example for score in scores])
+        low, high = interval(draws)
+        average = mean_score(scores)
         cells["transfer"] = rounded_cell(average, list(cells), (100 * low, 100 * high))
         yield cells
 

@@ -15,12 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.backbones.backbone import Backbone
-from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.encoding import encode_together
-from promptcli.errors import UsageError
-from promptcli.notes import stage
+from promptcli import UsageError
+from promptcli.extending import Backbone, STSTask, TorchEncoder, encode_together, stage
 
 #: Sentences, or rows of a matrix, whose vectors are held at a time.
 _WINDOW = 8192

@@ -8,14 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.cli.console import note
-from promptcli.cli.pictures import BLUE, COLOURS, GREY, MARKERS, drawing
-from promptcli.data.column_forms import scale_value
-from promptcli.notes import keyword
-from promptcli.storage.files import write_text
+from promptcli.extending import (
+    BLUE,
+    COLOURS,
+    GREY,
+    MARKERS,
+    drawing,
+    keyword,
+    note,
+    scale_value,
+    write_text,
+)
 
 if TYPE_CHECKING:
-    from promptcli.analysis.sentence_map import SentenceMap
+    from promptcli.plugins.analyze.sentence_map import SentenceMap
 
 #: Classes with a colour and a mark of their own; more could not be told apart.
 MOST_CLASSES = len(COLOURS)

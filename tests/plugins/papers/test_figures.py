@@ -3,12 +3,10 @@
 import contextlib
 import json
 
-import numpy as np
 import pytest
 
-from promptcli.analysis.token_bias import TokenBias
-from promptcli.cli import figures, pictures
-from promptcli.cli.figures import draw_numbers
+from promptcli.plugins.papers import figures
+from promptcli.plugins.papers.figures import draw_numbers
 
 ROW = {"method": "length 1", "figures": {}, "published": {"figures": {}, "backbone": "bert-base"}}
 DOCUMENT = {
@@ -32,7 +30,7 @@ DOCUMENT = {
 def seen(monkeypatch):
     """The figures that are drawn, as matplotlib has them."""
     kept = []
-    drawing = pictures.drawing
+    drawing = figures.drawing
 
     @contextlib.contextmanager
     def kept_drawing(*given, **options):
@@ -40,7 +38,7 @@ def seen(monkeypatch):
             yield figure
             kept.append(figure)
 
-    monkeypatch.setattr(pictures, "drawing", kept_drawing)
+    monkeypatch.setattr(figures, "drawing", kept_drawing)
     return kept
 
 
@@ -61,20 +59,6 @@ def test_measured_and_published_numbers_are_drawn(tmp_path, seen):
     assert marks == [("o", 70.0, 0), ("D", 76.5, 0), ("o", 71.0, 1)]
     (legend,) = seen[0].legends
     assert [text.get_text() for text in legend.texts] == ["measured, tiny", "published, bert-base"]
-
-
-def test_tokens_that_never_occur_have_no_colour_of_the_scale(tmp_path, seen):
-    points = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    counts = np.array([0, 1, 10, 1000])
-    flags = np.array([True, False, True, False])
-    bias = TokenBias((0.2, 0.1), {}, [], points, counts, flags, flags)
-    pictures.draw_token_bias(tmp_path / "bias.png", bias, "tiny")
-    panel = seen[0].axes[0]
-    never, scale = panel.collections
-    assert never.get_offsets().tolist() == [[0.0, 0.0]]
-    assert never.get_facecolor().tolist() == [[1.0, 1.0, 1.0, 1.0]]  # no colour of cividis
-    assert never.get_edgecolor().tolist() == [[0.0, 0.0, 0.0, 1.0]]
-    assert scale.get_array().tolist() == [1, 10, 1000]
 
 
 def test_tables_and_pictures_have_no_such_figure(tmp_path):

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from promptcli.errors import UsageError
-from promptcli.grammar import split_name
-from promptcli.recipe import last_part
-from promptcli.settings import setting
+from promptcli import UsageError
+from promptcli.extending import last_part, setting, split_name
 
 NO_MODEL = "own pre-training"  #: the backbone of rows whose models were never published
 ANY_MODEL = "any"  #: the backbone of rows that are measured on any, and have no published values

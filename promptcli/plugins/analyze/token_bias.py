@@ -12,11 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.analysis.sentence import plain_encoder
-from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.errors import UsageError, unknown
-from promptcli.notes import stage
+from promptcli import UsageError
+from promptcli.extending import Backbone, PieceTokenizer, stage, unknown
+from promptcli.plugins.analyze.sentence import plain_encoder
 
 #: The input embeddings (figure 1), or the masked-LM head's output embeddings (figure 2 and table
 #: 12).

@@ -8,20 +8,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from promptcli import reproducing as library
-from promptcli.cli.console import note, result, result_json, show
-from promptcli.cli.grids import Grid, best_cells
-from promptcli.cli.options import Json, default_backbone, field_option, words_of
-from promptcli.cli.pictures import PictureOptions
-from promptcli.cli.result_files import FormatOptions, Part, Report, print_report
-from promptcli.data.senteval import tasks_from
-from promptcli.errors import PromptcliError, UsageError, counted, if_stopped
-from promptcli.recipe import Choice
-from promptcli.reproducing import ReproduceJob
-from promptcli.reproducing.published import find_tables
+from promptcli import PromptcliError, UsageError
+from promptcli.extending import (
+    Choice,
+    FormatOptions,
+    Grid,
+    Json,
+    Part,
+    PictureOptions,
+    Report,
+    best_cells,
+    counted,
+    default_backbone,
+    field_option,
+    if_stopped,
+    note,
+    print_report,
+    result,
+    result_json,
+    show,
+    tasks_from,
+    words_of,
+)
+from promptcli.plugins.papers import job as library
+from promptcli.plugins.papers.job import ReproduceJob
+from promptcli.plugins.papers.published import find_tables
 
 if TYPE_CHECKING:
-    from promptcli.reproducing import Reproduction
+    from promptcli.plugins.papers.job import Reproduction
 
 
 def reproduce(
@@ -42,12 +56,12 @@ def reproduce(
     _check_plot(plot, tables, force=job.force)
     with tasks_from(job.data_dir):
         if tables == ["page"]:
-            from promptcli.reproducing.report import write_page
+            from promptcli.plugins.papers.report import write_page
 
             count = write_page(folder, page)
             note(f"{page} was made from {counted(count, 'result')}")
         elif tables == ["list"]:
-            from promptcli.cli.figures import painter
+            from promptcli.plugins.papers.figures import painter
 
             as_json = formats.lines_or_json("the list of tables", json=json)
             assert isinstance(job.backbone, Choice)
@@ -62,7 +76,7 @@ def reproduce(
             else:
                 show(*_overview(overviews, name))
         else:
-            from promptcli.cli.figures import painter
+            from promptcli.plugins.papers.figures import painter
 
             with if_stopped("finished rows are kept; run the same command to continue"):
                 measured = dataclasses.replace(job, tables=tables, draw=painter(folder, plot)).run()
@@ -86,8 +100,8 @@ def _measure(
     reproductions: "Iterator[Reproduction]", format: str, plot: Path | None, *, intervals: bool
 ) -> None:
     """Print each table when it is measured, or all in one; raise if none was measured."""
-    from promptcli.cli.figures import draw_numbers, draw_table
-    from promptcli.reproducing.report import records
+    from promptcli.plugins.papers.figures import draw_numbers, draw_table
+    from promptcli.plugins.papers.report import records
 
     documents: list[dict[str, Any]] = []
     failed: dict[str, PromptcliError] = {}
@@ -123,7 +137,7 @@ def _measure(
 
 def _parts(document: Mapping[str, Any], *, intervals: bool) -> list[Part]:
     """Lay out a result document: caption, a table with every row's lines, remarks."""
-    from promptcli.reproducing.report import (
+    from promptcli.plugins.papers.report import (
         caption,
         heads,
         notes,

@@ -9,16 +9,22 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.data.senteval import tasks_from
-from promptcli.errors import PromptcliError, UsageError
-from promptcli.jobs import Job, argument, function_of, option
-from promptcli.notes import keyword, without_network
-from promptcli.recipe import Choice
-from promptcli.reproducing.published import Texts, published_tables
+from promptcli import PromptcliError, UsageError
+from promptcli.extending import (
+    Choice,
+    Job,
+    argument,
+    function_of,
+    keyword,
+    option,
+    tasks_from,
+    without_network,
+)
+from promptcli.plugins.papers.published import Texts, published_tables
 
 if TYPE_CHECKING:
-    from promptcli.reproducing.contexts import Draw, MeasurementContext
-    from promptcli.reproducing.published import PublishedTable
+    from promptcli.plugins.papers.contexts import Draw, MeasurementContext
+    from promptcli.plugins.papers.published import PublishedTable
 
 
 @dataclass(frozen=True)
@@ -99,8 +105,8 @@ class ReproduceJob(Job[Iterator[Reproduction]]):
     )
 
     def run(self) -> Iterator[Reproduction]:
-        from promptcli.reproducing.contexts import head_of
-        from promptcli.reproducing.documents import wanted_tables
+        from promptcli.plugins.papers.contexts import head_of
+        from promptcli.plugins.papers.documents import wanted_tables
 
         if self.seeds > 1 and not self.train:
             raise UsageError(
@@ -131,11 +137,10 @@ class ReproduceJob(Job[Iterator[Reproduction]]):
         self, wanted: "Sequence[tuple[PublishedTable, str]]", choice: Choice, head: str | None
     ) -> Iterator[Reproduction]:
         """Yield each table on its backbone."""
-        from promptcli.encoder.pooling import build_pooling
-        from promptcli.grammar import parse_pooling
-        from promptcli.reproducing.contexts import open_context
-        from promptcli.reproducing.documents import measure_table
-        from promptcli.reproducing.report import write_result
+        from promptcli.extending import build_pooling, parse_pooling
+        from promptcli.plugins.papers.contexts import open_context
+        from promptcli.plugins.papers.documents import measure_table
+        from promptcli.plugins.papers.report import write_result
 
         seeds: Sequence[int] = ()
         if self.train:
@@ -183,8 +188,8 @@ def overviews(
 
     The result is JSON-ready.
     """
-    from promptcli.reproducing.contexts import open_context
-    from promptcli.reproducing.documents import overview
+    from promptcli.plugins.papers.contexts import open_context
+    from promptcli.plugins.papers.documents import overview
 
     with without_network():
         context = open_context(_choice(backbone), texts, draw=draw)
@@ -193,7 +198,7 @@ def overviews(
 
 def _check_settings(settings: Mapping[str, Any], tables: "Sequence[PublishedTable]") -> None:
     """Refuse a setting that no trained row of the tables has."""
-    from promptcli.reproducing.systems import SYSTEMS, method_of
+    from promptcli.plugins.papers.systems import SYSTEMS, method_of
 
     methods = {}
     for table in tables:

@@ -10,21 +10,27 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from promptcli.data.senteval import senteval_folder, tasks_from
-from promptcli.errors import NotFoundError, UsageError, look_up, unknown
-from promptcli.jobs import Job, argument, function_of, option
-from promptcli.notes import keyword
-from promptcli.settings import BARE
+from promptcli import NotFoundError, UsageError
+from promptcli.extending import (
+    BARE,
+    Job,
+    argument,
+    function_of,
+    keyword,
+    look_up,
+    option,
+    senteval_folder,
+    tasks_from,
+    unknown,
+)
 
 if TYPE_CHECKING:
-    from promptcli.analysis.geometry import Anisotropy, Uniformity
-    from promptcli.analysis.mask_tokens import MaskTokens
-    from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
-    from promptcli.analysis.sentence_map import SentenceMap
-    from promptcli.analysis.token_bias import TokenBias
-    from promptcli.encoder.encoder import TorchEncoder
-    from promptcli.evaluation.scores import Label
-    from promptcli.models.loading import Model, Sentences
+    from promptcli.extending import Label, Model, Sentences, TorchEncoder
+    from promptcli.plugins.analyze.geometry import Anisotropy, Uniformity
+    from promptcli.plugins.analyze.mask_tokens import MaskTokens
+    from promptcli.plugins.analyze.sentence import Attention, Impact, ImpactStudy
+    from promptcli.plugins.analyze.sentence_map import SentenceMap
+    from promptcli.plugins.analyze.token_bias import TokenBias
 
     Found: TypeAlias = (
         Anisotropy
@@ -61,7 +67,7 @@ class Analysis:
     ) -> "list[Found]":
         """Return the result for each encoder, of an input and the settings."""
         module, _, function = self.run.partition(":")
-        run = getattr(importlib.import_module(f"promptcli.analysis.{module}"), function)
+        run = getattr(importlib.import_module(f"promptcli.plugins.analyze.{module}"), function)
         given = [] if content is None else [content]
         if self.of_backbone:
             return [run(encoder.backbone, *given, **values) for encoder in encoders]
@@ -202,10 +208,13 @@ class AnalyzeJob(Job["Found | dict[Label, Found]"]):
     )
 
     def run(self) -> "Found | dict[Label, Found]":
-        from promptcli.data.sources import fitting_sentences
-        from promptcli.evaluation.candidates import candidates_of, open_candidates
-        from promptcli.evaluation.scores import Label
-        from promptcli.models.loading import as_list
+        from promptcli.extending import (
+            Label,
+            as_list,
+            candidates_of,
+            fitting_sentences,
+            open_candidates,
+        )
 
         with tasks_from(self.data_dir):
             analysis = look_up("analysis", self.name, ANALYSES)
@@ -242,7 +251,7 @@ def _coloured(
     on: "Sentences", color: str | Sequence[object], text_field: str | None
 ) -> tuple[list[str], list[str]]:
     """Return sentences and the values that colour them."""
-    from promptcli.data.sources import sentences_with_column
+    from promptcli.extending import sentences_with_column
 
     if isinstance(on, str | Path):
         if not isinstance(color, str):
@@ -267,8 +276,7 @@ def _content(takes: str, on: "Sentences", text_field: str | None) -> Any:
 
     Tasks by their names, all splits of one by ``STS-B:all``, or files of pairs.
     """
-    from promptcli.data.sources import fitting_sentences
-    from promptcli.data.tasks import fitting_task, load_tasks, task_names
+    from promptcli.extending import fitting_sentences, fitting_task, load_tasks, task_names
 
     if takes == "nothing":
         return None

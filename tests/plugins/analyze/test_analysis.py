@@ -12,22 +12,6 @@ import torch
 from scipy import stats
 
 import promptcli as pc
-from promptcli.analysis import geometry, token_bias
-from promptcli.analysis import sentence as per_token
-from promptcli.analysis.geometry import (
-    MeanCosine,
-    Preparation,
-    sentence_anisotropy,
-    token_anisotropy,
-)
-from promptcli.analysis.mask_tokens import PLACES, predict_mask_tokens
-from promptcli.analysis.sentence import (
-    attention,
-    compare_with_tfidf,
-    impact,
-    plain_encoder,
-    tokenize,
-)
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.states import Needs
 from promptcli.data.tasks import Pairs, STSTask
@@ -35,6 +19,22 @@ from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.notes import stages_shown
+from promptcli.plugins.analyze import geometry, token_bias
+from promptcli.plugins.analyze import sentence as per_token
+from promptcli.plugins.analyze.geometry import (
+    MeanCosine,
+    Preparation,
+    sentence_anisotropy,
+    token_anisotropy,
+)
+from promptcli.plugins.analyze.mask_tokens import PLACES, predict_mask_tokens
+from promptcli.plugins.analyze.sentence import (
+    attention,
+    compare_with_tfidf,
+    impact,
+    plain_encoder,
+    tokenize,
+)
 from promptcli.recipe import Recipe
 from tests.reference.plain import TEMPLATES, Plain, period, tfidf_weights
 from tests.tiny import SENTENCES

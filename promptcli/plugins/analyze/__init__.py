@@ -1,0 +1,1 @@
+"""Looks inside models: anisotropy, uniformity, token biases, impacts, attention, maps."""

@@ -1,0 +1,11 @@
+"""The command ``analyze``."""
+
+from promptcli.extending import Command
+
+ANALYZE = Command(
+    "analyze",
+    "promptcli.plugins.analyze.command:analyze",
+    "Look inside models: anisotropy, attention, tokens, maps.",
+    example="anisotropy",
+    help_tail="help_text",
+)

@@ -1,0 +1,1 @@
+"""The papers' tables and figures, measured again beside the published numbers."""

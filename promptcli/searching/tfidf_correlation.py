@@ -1,0 +1,67 @@
+"""TF-IDF weights of a sentence's tokens, and how values of tokens correlate with them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.encoder.encoder import TorchEncoder
+from promptcli.encoder.pooling.tfidf import fit_idf
+from promptcli.errors import UsageError
+from promptcli.evaluation import statistics
+from promptcli.notes import keyword
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Pearson's and Spearman's correlation with TF-IDF over tokens; 0 if undefined."""
+
+    pearson: float
+    spearman: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the correlations as JSON-ready values."""
+        return {"pearson": round(self.pearson, 4), "spearman": round(self.spearman, 4)}
+
+
+def tfidf_weights(row: Sequence[int], idf: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return the TF-IDF weight of each of a sentence's t token ids, (t,), by idf (v,).
+
+    The raw count times idf, the sentence's vector over its distinct terms scaled to length 1:
+    gensim's defaults, used for the published weights. Special tokens, in every sentence, weigh 0.
+    """
+    distinct, place, counts = np.unique(np.asarray(row), return_inverse=True, return_counts=True)
+    terms = counts * np.asarray(idf, dtype=np.float64)[distinct]
+    length = float(np.sqrt((terms**2).sum()))
+    if length > 0:
+        terms = terms / length
+    weights: NDArray[np.float64] = terms[place]
+    return weights
+
+
+def correlate(values: NDArray[np.floating], weights: NDArray[np.float64]) -> Correlation:
+    """Correlate values of tokens (t,), e.g. a head's diagonals, with the TF-IDF weights (t,) of the
+    same tokens.
+    """
+    a = values.astype(np.float64) - values.mean(dtype=np.float64)
+    b = weights - weights.mean()
+    norms = float(np.sqrt((a**2).sum() * (b**2).sum()))
+    if norms > 0:
+        pearson = float((a * b).sum() / norms)
+    else:
+        pearson = 0.0
+    return Correlation(pearson, statistics.spearman(values, weights))
+
+
+def corpus_idf(encoder: TorchEncoder, corpus: Sequence[str]) -> NDArray[np.float32]:
+    """Return idf (v,), counted on the encoder's inputs of the sentences that are not empty."""
+    texts = [sentence for sentence in corpus if sentence.strip()]
+    if not texts:
+        raise UsageError(
+            f"{keyword('corpus')} has no sentence to count idf on; give a file, or demo"
+        )
+    idf: NDArray[np.float32] = fit_idf(
+        encoder.inputs(texts).rows, len(encoder.backbone.token_rows)
+    ).numpy()
+    return idf
