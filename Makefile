@@ -40,6 +40,7 @@ demo: install
 
 docs: install
 	$(BIN)/python docs/generate_cli.py
+	$(BIN)/python docs/generate_line.py
 
 # The site, in site/: index.html opens in a browser, without a server.
 site: docs

@@ -11,7 +11,7 @@ from promptcli import NotFoundError
 from promptcli.extending import keyword, typed_value, write_text
 from promptcli.plugins.papers.documents import grouped
 from promptcli.plugins.papers.measures import COLUMNS, EXTREMES
-from promptcli.plugins.papers.published import PublishedTable, published_tables
+from promptcli.plugins.papers.published import ANY_MODEL, PublishedTable, published_tables
 from promptcli.plugins.papers.systems import SYSTEMS
 
 
@@ -454,7 +454,8 @@ def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../resul
     ]
     done = {document["table"] for document in documents}
     for table in published_tables().values():
-        if table.name not in done:
+        of_a_paper = table.backbones != [ANY_MODEL]
+        if of_a_paper and table.name not in done:
             parts.append(_row([table.name, table.title, _why_not_done(table)]))
     return "\n".join(parts) + "\n"
 

@@ -1,0 +1,133 @@
+"""Write docs/line.md: the line's published figures, and our own of every learning-free recipe.
+
+The published rows are in the package's ``line.toml``; ours are in ``results/line``, which
+``promptcli reproduce line --backbone MODEL`` writes.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).with_name("line.md")
+RESULTS = Path(__file__).parents[1] / "results" / "line"
+
+HEAD = """# The line in one table
+
+This page has the figures that the papers of this line print, and ours of the methods that learn
+nothing. A figure is Spearman's correlation x 100 on one of the seven STS tasks, all subsets of a
+year together. `make docs` writes the page from the package's data.
+
+- **from**: *own* is a row of the method's authors; *quoted* is another paper's, which the source
+  prints.
+- **learned from**: *Wikipedia* is one million sentences of it, those of SimCSE. A dash: the source
+  that was read does not say it.
+- **here**: the command, after `promptcli`, if this package has the method. The others are not
+  built.
+
+## What cannot be compared
+
+- The STS scores of Hierarchical Token Prepending: its script casts the gold scores to integers.
+- TNCSE and JTCSE have seen the sentences of SICK-R in training, ConSERT those of all STS sets.
+- RankEncoder's row is no cosine: a correlation of two rankings is mixed in.
+- DySem is no encoder of vectors: it chooses dimensions for each pair.
+- MTEB's figures: it averages the subsets of a year, and takes all pairs of SICK-R.
+- Most trained rows are one seed. SimCSE's is 76.25, the mean of ten seeds 75.42 (PromptBERT,
+  table 10).
+"""
+
+GROUPS = {
+    "unsupervised": ("Unsupervised, BERT-base", ("bert-base-uncased", "glove")),
+    "supervised": ("Supervised, BERT-base", ("bert-base-uncased",)),
+    "training-free": ("Training-free, causal models", ()),
+}
+OURS = """## Ours
+
+`promptcli reproduce line --backbone MODEL --data-dir FOLDER` measures every learning-free recipe
+on a model. STS15 and STS16 were not at hand: a mean here is of five tasks, and is not compared with
+the means above. ± is half of the 95% bootstrap interval. The last column is the difference of the
+means to `last-avg`, with the 95% interval of the differences on the same pairs. Bold is the best
+mean of a model. Ditto needs a head: where none is published, `ditto-search` chose it on the
+development set of STS-B.
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    with (files("promptcli.plugins.papers") / "line.toml").open("rb") as file:
+        facts = tomllib.load(file)
+    parts = [HEAD]
+    for group, (title, backbones) in GROUPS.items():
+        rows = [row for row in facts["rows"] if row["group"] == group]
+        if backbones:
+            rows = [row for row in rows if row["backbone"] in backbones]
+        parts.append(f"## {title}\n")
+        parts.append("\n".join(_published(rows, facts["tasks"], model=not backbones)) + "\n")
+    parts.append(OURS)
+    for path in sorted(RESULTS.glob("*.json")):
+        parts.append("\n".join(_measured(json.loads(path.read_text(encoding="utf-8")))) + "\n")
+    return "\n".join(parts)
+
+
+def _published(
+    rows: Sequence[Mapping[str, Any]], tasks: Sequence[str], *, model: bool
+) -> Iterator[str]:
+    yield _row(
+        ["method", *["model"] * model, *tasks, "mean", "from", "learned from", "here", "source"]
+    )
+    yield _row(["---"] * (1 + model + len(tasks) + 5))
+    for row in sorted(rows, key=lambda row: (row["backbone"] if model else "", row["mean"])):
+        scores = [f"{score:.2f}" for score in row.get("scores", ())] or [""] * len(tasks)
+        method = row["method"]
+        if "note" in row:
+            method += f" ({row['note']})"
+        command = row.get("command", "")
+        yield _row(
+            [
+                method,
+                *[row["backbone"]] * model,
+                *scores,
+                f"{row['mean']:.2f}",
+                "quoted" if row.get("quoted") else "own",
+                row.get("texts", "-"),
+                f"`{command}`" if command else "-",
+                row["source"],
+            ]
+        )
+
+
+def _measured(document: Mapping[str, Any]) -> Iterator[str]:
+    tasks = [name for name in document["columns"] if name in document["data"]]
+    yield f"### {document['backbone']['name']}: {document['title'].lower()}\n"
+    yield _row(["recipe", *tasks, "mean", "- `last-avg`"])
+    yield _row(["---"] * (len(tasks) + 3))
+    measured = [row for row in document["rows"] if "Avg" in row["figures"]]
+    best = max(row["figures"]["Avg"]["value"] for row in measured)
+    for row in measured:
+        figures = row["figures"]
+        mean = _with_half(figures["Avg"])
+        if figures["Avg"]["value"] == best:
+            mean = f"**{mean}**"
+        name = f"`{row['method']}`"
+        if row["head"]:
+            name += f", head {row['head']}"
+        gain = ""
+        if "gain" in figures:
+            low, high = figures["gain"]["ci95"]
+            gain = f"{figures['gain']['value']:+.2f} ({low:+.2f} to {high:+.2f})"
+        yield _row([name, *(_with_half(figures[task]) for task in tasks), mean, gain])
+
+
+def _with_half(cell: Mapping[str, Any]) -> str:
+    low, high = cell["ci95"]
+    return f"{cell['value']:.2f} ±{(high - low) / 2:.1f}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
