@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from promptcli.recipe import RECIPES
 from promptcli.plugins.papers import published
+from promptcli.recipe import RECIPES
 from promptcli.training.methods import METHODS
 
 ROOT = Path(__file__).parents[3]
