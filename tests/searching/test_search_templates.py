@@ -335,6 +335,7 @@ def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home
     assert re.search(rf" \* +{best['value']:.2f} +±", ran.out)
 
 
+@pytest.mark.all_demo_pairs
 def test_free_command_races_the_templates_of_a_file(search, home, tmp_path):
     file = tmp_path / "candidates.txt"
     words = [(word, verb) for word in ("", "the", "this", "a") for verb in ("is", "means", ":")]
