@@ -42,7 +42,7 @@ from tests.embed_running import refused
 from tests.learning import stopped_at
 from tests.senteval import write_pairs, write_transfer
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DEMO = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
 THERE = ["STS12", "STS13", "STS14", "STS-B", "SICK-R"]
 NOT_THERE = ["MR", "CR", "SUBJ", "MPQA", "MRPC"]  # of the transfer tasks
@@ -410,9 +410,10 @@ def test_a_stopped_run_resumes_and_cached_figures_are_not_measured_again(context
         seen.append(len(encoders))
         if len(seen) == 2:
             raise KeyboardInterrupt
-        return evaluate(encoders, *rest, **named)
+        return embed(encoders, *rest, **named)
 
-    monkeypatch.setattr(measures, "evaluate", dying)
+    embed = measures.embed_tasks
+    monkeypatch.setattr(measures, "embed_tasks", dying)
     with pytest.raises(KeyboardInterrupt):
         measure_table(table("promptbert/3"), context())
     first = measure_table(table("promptbert/3"), context())
