@@ -343,10 +343,9 @@ def test_free_command_races_the_templates_of_a_file(search, home, tmp_path):
     ran = search("--candidates", file, "--top", 3, "--name", "free")
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
-    assert (
-        "Free search" in lines
-        and "12 templates were scored on 48 pairs; 10 finalists on all 144 pairs" in lines
-    )
+    assert "Free search" in lines
+    race = r"12 templates were scored on [\d,]+ pairs; \d+ finalists on all 1,390 pairs"
+    assert any(re.fullmatch(race, line) for line in lines)
     assert len([line for line in lines if "[MASK]" in line]) == 3
     assert (home / "models" / "free").is_dir()
 
