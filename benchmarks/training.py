@@ -49,7 +49,7 @@ def ours(
     settings = method.small.replace(batch_size=batch, max_length=_LENGTH, **prefix)
     learner = Learner(method, settings, load_backbone(folder))
     step = Trainer(learner, Processes(Accelerator(cpu=True), mixed=mixed))
-    view = learner.view_encoders[0]
+    view = learner.template_encoders[0]
 
     def tokens(lines: list[str]) -> int:
         pieces = learner.backbone.tokenizer.encode_packed(lines)

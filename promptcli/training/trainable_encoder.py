@@ -52,8 +52,8 @@ _RANDOM = 0.1
 
 
 @dataclass(frozen=True)
-class TokenizedView:
-    """The spliced rows of some sentences as one view sees them."""
+class TokenizedSide:
+    """The spliced rows of a side's texts, by its template."""
 
     encoder: TorchEncoder
     rows: list[list[int]]
@@ -124,9 +124,9 @@ class TrainableEncoder(nn.Module):
             # vocabulary
             words.sparse = True
             words.weight.register_post_accumulate_grad_hook(_make_dense)
-        views = {prompt: self._view(prompt) for prompt in dict.fromkeys(prompts)}
-        #: The encoders of the views; they share the learned tensors of prompt and pooling.
-        self.view_encoders = tuple(views[prompt] for prompt in prompts)
+        encoders = {prompt: self._encoder_of(prompt) for prompt in dict.fromkeys(prompts)}
+        #: One for each template; they share the learned tensors of prompt and pooling.
+        self.template_encoders = tuple(encoders[prompt] for prompt in prompts)
         backbone.set_dropout(settings.dropout)
         if isinstance(settings, LoRASettings):
             rank = settings.lora_rank
@@ -136,8 +136,8 @@ class TrainableEncoder(nn.Module):
                 self.model, family, rank=rank, alpha=alpha, dropout=dropout, seed=settings.seed
             )
 
-    def _view(self, prompt: str) -> TorchEncoder:
-        view = make_encoder(
+    def _encoder_of(self, prompt: str) -> TorchEncoder:
+        encoder = make_encoder(
             Recipe(
                 self.backbone.name,
                 prompt=prompt,
@@ -148,11 +148,11 @@ class TrainableEncoder(nn.Module):
             self.backbone,
             self.learned_tensors(),
         )
-        limit = self.settings.max_length * view.template.copies + (
-            0 if self.method.counts_specials else view.template.length
+        limit = self.settings.max_length * encoder.template.copies + (
+            0 if self.method.counts_specials else encoder.template.length
         )
-        view.max_length = min(limit, view.max_length)
-        return view
+        encoder.max_length = min(limit, encoder.max_length)
+        return encoder
 
     def learned_tensors(self) -> dict[str, nn.Parameter]:
         return {name.replace("/", "."): parameter for name, parameter in self._learned.items()}
@@ -160,25 +160,23 @@ class TrainableEncoder(nn.Module):
     def train(self, mode: bool = True) -> "TrainableEncoder":
         """Set dropout on or off, that of a prefix included."""
         super().train(mode)
-        for view in self.view_encoders:
-            view.prompt.set_dropout(self.settings.dropout if mode else 0.0)
+        for encoder in self.template_encoders:
+            encoder.prompt.set_dropout(self.settings.dropout if mode else 0.0)
         return self
 
-    def tokenize_sides(self, sides: Sequence[tuple[int, Sequence[str]]]) -> list[TokenizedView]:
-        """Return the rows of some texts, each as the view of that number, from 0, sees them."""
-        encoders = [(self.view_encoders[view], texts) for view, texts in sides]
-        # two equal views once
+    def tokenize_sides(self, sides: Sequence[tuple[int, Sequence[str]]]) -> list[TokenizedSide]:
+        """Return the rows of each side: the number of its template, from 0, and its texts."""
+        encoders = [(self.template_encoders[number], texts) for number, texts in sides]
+        # two equal sides once
         distinct = {(id(encoder), id(texts)): (encoder, texts) for encoder, texts in encoders}
         rows = {key: encoder.inputs(texts).rows for key, (encoder, texts) in distinct.items()}
-        return [TokenizedView(encoder, rows[id(encoder), id(texts)]) for encoder, texts in encoders]
+        return [TokenizedSide(encoder, rows[id(encoder), id(texts)]) for encoder, texts in encoders]
 
     def cut_texts(self, sides: Sequence[tuple[int, Sequence[str]]]) -> int:
-        """Return how many of some texts lose tokens in a view; a text of several views counts
-        once.
-        """
+        """Return how many texts lose tokens in a side; a text of several sides counts once."""
         of_texts: dict[int, tuple[TorchEncoder, Sequence[str]]] = {}
-        for view, texts in sides:
-            encoder = self.view_encoders[view]
+        for number, texts in sides:
+            encoder = self.template_encoders[number]
             before = of_texts.get(id(texts))
             if before is None or _room(encoder) < _room(before[0]):
                 of_texts[id(texts)] = (encoder, texts)
@@ -186,7 +184,7 @@ class TrainableEncoder(nn.Module):
 
     def hidden(
         self,
-        sides: Sequence[TokenizedView],
+        sides: Sequence[TokenizedSide],
         augment: Augment | None = None,
         read: Reader | None = None,
     ) -> Tensor:
@@ -217,7 +215,7 @@ class TrainableEncoder(nn.Module):
 
     def _pass(
         self,
-        view: TorchEncoder,
+        encoder: TorchEncoder,
         batch: Batch,
         augment: Augment | None = None,
         read: Reader | None = None,
@@ -226,14 +224,14 @@ class TrainableEncoder(nn.Module):
 
         Gradient caching computes it again when it is needed.
         """
-        read = read or view.pooling.pool
+        read = read or encoder.pooling.pool
 
         def run() -> tuple[Tensor, Tensor]:
             # dropout of a prefix is drawn here, once for both losses
-            attached = view.prompt.attach(batch)
+            attached = encoder.prompt.attach(batch)
             if augment:
                 attached = augment(attached)
-            hidden = read(batch, self.backbone.run(attached, view.pooling.needs))
+            hidden = read(batch, self.backbone.run(attached, encoder.pooling.needs))
             if self.mlm_head is None:
                 return hidden, hidden.new_zeros(2)
             return hidden, self.mlm_losses(attached)
@@ -271,7 +269,7 @@ class TrainableEncoder(nn.Module):
         projected: Tensor = self.head(vectors)
         return projected.float()
 
-    def bias(self, sides: Sequence[TokenizedView], bias_inputs: BiasInputs) -> Tensor:
+    def bias(self, sides: Sequence[TokenizedSide], bias_inputs: BiasInputs) -> Tensor:
         """Return h_hat for all rows, side after side, (sum n, d), with dropout and gradient.
 
         One pass per template over its empty inputs: sentences of one length share their bias
@@ -282,20 +280,23 @@ class TrainableEncoder(nn.Module):
             lengths.setdefault(side.encoder, set()).update(side.lengths)
         passes: list[Tensor] = []
         row_of: dict[tuple[TorchEncoder, int], int] = {}
-        for view, of_view in lengths.items():
-            distinct = sorted(of_view)
+        for encoder, of_template in lengths.items():
+            distinct = sorted(of_template)
             for length in distinct:
-                row_of[view, length] = len(row_of)
-            passes.append(self._pass(view, bias_inputs(view.template, distinct, self.backbone)))
+                row_of[encoder, length] = len(row_of)
+            passes.append(
+                self._pass(encoder, bias_inputs(encoder.template, distinct, self.backbone))
+            )
         rows = []
         for side in sides:
             rows += [row_of[side.encoder, length] for length in side.lengths]
         return torch.cat(passes)[to_device(np.array(rows), self.backbone.device)]
 
 
-def _room(view: TorchEncoder) -> int:
-    """Return the tokens of a sentence that a view reads."""
-    return (view.max_length - view.template.length) // view.template.copies
+def _room(encoder: TorchEncoder) -> int:
+    """Return the tokens of a sentence that an encoder's template leaves room for."""
+    template = encoder.template
+    return (encoder.max_length - template.length) // template.copies
 
 
 def _make_dense(parameter: Tensor) -> None:

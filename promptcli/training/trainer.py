@@ -48,7 +48,7 @@ from promptcli.training.objectives import find_objective
 from promptcli.training.optimizers import CLIP, OPTIMIZERS
 from promptcli.training.processes import Processes
 from promptcli.training.teacher import SentenceVectors
-from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
+from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
 from promptcli.training.watching import DevScore, Watcher
 
 _PRIME = 1_000_003  # spreads seeds, so that runs of other seeds do not share a step's dropout
@@ -74,11 +74,11 @@ class Learner(TrainableEncoder):
         super().__init__(method, settings, backbone, generator, models)
         self.objective = objective(settings, self, generator)
 
-    def tokenize(self, columns: Sequence[Sequence[str]]) -> list[TokenizedView]:
+    def tokenize(self, columns: Sequence[Sequence[str]]) -> list[TokenizedSide]:
         return self.tokenize_sides(self.objective.sides(columns))
 
     def forward(
-        self, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None = None
+        self, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedSide] | None = None
     ) -> tuple[Tensor, ...]:
         """Return the objective's views of n examples, given as texts by column.
 
@@ -282,7 +282,7 @@ class Trainer:
         return TrainedWeights(best, self.dev_scores, position.step, position.seconds)
 
     def _note_cut(self) -> None:
-        """Say how many sentences of all columns are longer than what the views read."""
+        """Say how many sentences of all columns are longer than what the sides read."""
         if not self.processes.is_main:
             return
         columns = self.examples.columns
@@ -290,7 +290,7 @@ class Trainer:
         for start in range(0, len(self.examples), _COUNTED):
             rows = [column[start : start + _COUNTED] for column in columns]
             sides = self.learner.objective.sides(rows)
-            distinct = {id(of_view): len(of_view) for _, of_view in sides}
+            distinct = {id(of_side): len(of_side) for _, of_side in sides}
             texts += sum(distinct.values())
             cut += self.learner.cut_texts(sides)
         limit = f"{self.settings.max_length} tokens ({keyword('max_length')})"
@@ -373,8 +373,8 @@ class Trainer:
 
     def _tokenize(
         self, batch: tuple[int, np.ndarray]
-    ) -> tuple[list[list[str]], list[TokenizedView]]:
-        """Return the texts of a step by column, and this process's views of its share of them."""
+    ) -> tuple[list[list[str]], list[TokenizedSide]]:
+        """Return the texts of a step by column, and the sides of this process's share of them."""
         _, rows = batch
         columns = []
         for column in self.examples.columns:
@@ -406,13 +406,13 @@ class Trainer:
         self,
         step: int,
         columns: Sequence[Sequence[str]],
-        sides: Sequence[TokenizedView] | None = None,
+        sides: Sequence[TokenizedSide] | None = None,
     ) -> Tensor:
         """Put the gradients of a step (from 0) in place and return the loss, still on the device.
 
         If memory runs out, a lone process does the step again, with gradient caching and passes
         half as large, and keeps to both; several processes end. ``columns``: the texts of the
-        complete batch of all processes; ``sides``: the views of this process, if tokenised already.
+        complete batch of all processes; ``sides``: those of this process, if tokenised already.
         """
         learner = self.learner
         processes = self.processes
@@ -439,7 +439,7 @@ class Trainer:
             note(f"{problem}: gradient caching from now on, {tokens} tokens a pass")
 
     def _gradients_once(
-        self, step: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None
+        self, step: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedSide] | None
     ) -> Tensor:
         learner = self.learner
         processes = self.processes

@@ -50,7 +50,7 @@ def test_the_adapters_gradient_is_the_chain_rules(family, tiny_folder):
     backbone = load_backbone(str(tiny_folder(family)))
     backbone.tune({name.removeprefix("backbone."): one for name, one in learner.tensors().items()})
     backbone.model.requires_grad_(True)
-    rows = [learner.view_encoders[0].inputs(column).rows for column in TRIPLETS]
+    rows = [learner.template_encoders[0].inputs(column).rows for column in TRIPLETS]
     states = [
         backbone.model(input_ids=torch.tensor([row])).last_hidden_state[0, -1]
         for column in rows

@@ -215,7 +215,7 @@ def test_isberts_features_are_convolutions_over_the_tokens(activation, tiny_fold
     numbers = {
         name.removeprefix("cnn."): one.detach() for name, one in learner.learned_tensors().items()
     }
-    view, last = learner.view_encoders[0], learner.backbone.n_layers
+    view, last = learner.template_encoders[0], learner.backbone.n_layers
     for row, ids in enumerate(view.inputs(SENTENCES[:3]).rows):
         assert int(lengths[row]) == len(ids)
         batch = Batch(torch.tensor([ids]), torch.tensor([len(ids)]))

@@ -239,7 +239,7 @@ SNCSE_VIEW = 'This sentence : " [X] " means [MASK] .'
 def test_sncse_adds_the_bounds_to_infonce(tiny_folder):
     columns = [SENT0, SENT0, [negate(text) for text in SENT0]]
     learner = learner_of("sncse", tiny_folder("bert"), soft_weight=0.5)
-    assert [encoder.template.text for encoder in learner.view_encoders] == [
+    assert [encoder.template.text for encoder in learner.template_encoders] == [
         'This sentence : " [X] " means [MASK] .',
         'This sentence of " [X] " means [MASK] .',
     ]
@@ -290,7 +290,7 @@ def test_sncse_ends_a_sentence_as_its_authors_do_in_training_and_at_test(
     learner = learner_of("sncse", tiny_folder("bert"))
     at_test = learner.encoder()
     assert (at_test.recipe.period, at_test.recipe.prompt) == (False, SNCSE_VIEW)
-    for view in [at_test, *learner.view_encoders]:
+    for view in [at_test, *learner.template_encoders]:
         plain = Recipe(prompt=view.recipe.prompt, period=False, pooling="last/mask")
         as_written = make_encoder(plain, learner.backbone, {})
         as_written.max_length = view.max_length

@@ -70,7 +70,7 @@ def test_every_method_counts_each_text_once_by_the_view_with_the_least_room(name
     learner = learner_of(
         name, tiny_folder(family_for(name)), supervised, max_length=64, models=models
     )
-    for number, view in enumerate(learner.view_encoders):
+    for number, view in enumerate(learner.template_encoders):
         texts = ["a cat", LONG]
         assert learner.cut_texts([(number, texts)]) == sum(view.inputs(texts).truncated) == 1
         assert learner.cut_texts([(0, texts), (number, texts)]) == 1

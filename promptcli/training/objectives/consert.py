@@ -16,7 +16,7 @@ from promptcli.training.objectives.contrastive import excluded_negatives
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.objectives.pairs import PairClassifier
 from promptcli.training.objectives.similarity import Similarity
-from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
+from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
 
 #: A batch and a rate to the batch that is passed: each takes the same share of every sentence,
 #: floor(rate x n) of n, drawn by torch's own generator (ConSERT, section 3.2).
@@ -131,7 +131,7 @@ class NTXent(Objective[AugmentationSettings]):
         self.similarity: Similarity = Similarity.of(settings, encoder.backbone.device)
 
     def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
     ) -> tuple[Tensor, ...]:
         return tuple(
             augmented(encoder, sides, name, self.settings) for name in self.settings.augmentations
@@ -165,7 +165,7 @@ class JointNTXent(PairClassifier[JointSettings]):
         return [*super().features(first, second), torch.maximum(first, second).square()]
 
     def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
     ) -> tuple[Tensor, ...]:
         """Return the logits (n, 3) of the plain vectors, and both views of premises and of
         hypotheses, (n, d) each.
@@ -206,7 +206,7 @@ class JointNTXent(PairClassifier[JointSettings]):
 
 def augmented(
     encoder: TrainableEncoder,
-    sides: Sequence[TokenizedView],
+    sides: Sequence[TokenizedSide],
     name: str,
     settings: AugmentationSettings,
 ) -> Tensor:

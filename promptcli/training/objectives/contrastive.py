@@ -33,7 +33,7 @@ from promptcli.training.methods.training_settings import (
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.objectives.similarity import Similarity, cosines
 from promptcli.training.teacher import SentenceVectors, teacher_of
-from promptcli.training.trainable_encoder import BiasInputs, TokenizedView, TrainableEncoder
+from promptcli.training.trainable_encoder import BiasInputs, TokenizedSide, TrainableEncoder
 
 #: the settings that a contrastive objective reads
 Settings = TypeVar("Settings", bound=ContrastiveSettings)
@@ -69,7 +69,7 @@ class InfoNCE(Objective[Settings]):
         self.bias_inputs: BiasInputs = functools.partial(bias_batch, raw_positions=raw_positions)
 
     def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
     ) -> tuple[Tensor, ...]:
         """Return z1, z2 and, with hard negatives or a third view, z3, ..., each (n, d) float32.
 
@@ -84,7 +84,7 @@ class InfoNCE(Objective[Settings]):
         return self.split_by_side(vectors, sides, columns)
 
     def split_by_side(
-        self, vectors: Tensor, sides: Sequence[TokenizedView], columns: Columns
+        self, vectors: Tensor, sides: Sequence[TokenizedSide], columns: Columns
     ) -> tuple[Tensor, ...]:
         """Return the vectors of all sides, (sum n, d), as z1, z2, z3, ..., each (n, d).
 
@@ -100,7 +100,7 @@ class InfoNCE(Objective[Settings]):
         return tuple(views)
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return, for each side, an index into ``encoder.view_encoders`` and its texts.
+        """Return each side: the number of its template, from 0, and its texts.
 
         The first side is the sentences under the first template. The others are under the second:
         the positives, which are the sentences again if there are no pairs, and each column of hard
@@ -355,7 +355,7 @@ class Ranking(InfoNCE[RankCSESettings]):
         self.teacher = teacher_of(encoder.models, settings)
 
     def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
     ) -> tuple[Tensor, ...]:
         """Return z1 and z2, (n, d) float32, and the teacher's vectors (n, e)."""
         views = super().views(encoder, sides, columns)
@@ -445,7 +445,7 @@ class SinglePass(InfoNCE[CSESFPSettings]):
         self, settings: CSESFPSettings, encoder: TrainableEncoder, generator: torch.Generator
     ) -> None:
         super().__init__(settings, encoder, generator)
-        template = encoder.view_encoders[0].template
+        template = encoder.template_encoders[0].template
         before, after = template.text.split(SLOT)
         words, comma, _ = after.partition(",")
         clause = Template(f"{before}{SLOT}{words}", encoder.backbone.tokenizer)
@@ -461,10 +461,10 @@ class SinglePass(InfoNCE[CSESFPSettings]):
         return [(0, columns[0])]
 
     def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
     ) -> tuple[Tensor, ...]:
         """Return z1 and z2, (n, d): the states at the ends of the second and the first clause."""
-        states = encoder.view_encoders[0].pooling.states
+        states = encoder.template_encoders[0].pooling.states
 
         def read(batch: Batch, hidden: HiddenStates) -> Tensor:
             rows = torch.arange(len(batch.ids), device=batch.ids.device)

@@ -17,7 +17,7 @@ from promptcli.notes import keyword
 from promptcli.training.methods.denosent import DenoSentSettings
 from promptcli.training.objectives.contrastive import InfoNCE
 from promptcli.training.objectives.objective import Columns
-from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
+from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
 
 _SPREAD = 0.02  # standard deviation of new weights
 _WIDE = 2048  # inner width of a decoder's layer
@@ -63,7 +63,7 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
         self.to(backbone.device)
 
     def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
     ) -> tuple[Tensor, ...]:
         """Return z1, z2 (and z3), (n, d), then the loss of each row's tokens (n,) and their numbers
         (n,).

@@ -28,7 +28,7 @@ from promptcli.training.objectives.contrastive import (
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.objectives.similarity import Similarity
 from promptcli.training.teacher import SentenceVectors, teacher_of
-from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
+from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
 
 _SAMPLE = 6000  # sentences by which the teacher's space is turned
 
@@ -54,7 +54,7 @@ class Distillation(Objective[DistillSettings]):
         self.map: Tensor | None = None
         if settings.target == "vectors" and encoder.backbone.width != self.teacher.width:
             encoder.eval()
-            start = start_map(self.teacher, encoder.view_encoders[0], settings.seed)
+            start = start_map(self.teacher, encoder.template_encoders[0], settings.seed)
             self.map = to_device(start.astype(np.float32), encoder.backbone.device)
 
     @classmethod
@@ -85,7 +85,7 @@ class Distillation(Objective[DistillSettings]):
         return columns[:1]
 
     def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
     ) -> tuple[Tensor, ...]:
         """Return the student's vectors (n, d) of each column, then the teacher's (n, e), or
         projected (n, d).

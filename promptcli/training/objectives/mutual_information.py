@@ -16,7 +16,7 @@ from promptcli.encoder.batching import to_device
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives.objective import Columns, Objective
-from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
+from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
 
 
 class MutualInformation(Objective[TrainingSettings]):
@@ -25,12 +25,12 @@ class MutualInformation(Objective[TrainingSettings]):
     layouts = (SENTENCES,)
 
     def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
     ) -> tuple[Tensor, ...]:
         """Return the local features (n, t, c), 0 after each input, t the longest there may be, and
         the lengths (n,).
         """
-        view = encoder.view_encoders[0]
+        view = encoder.template_encoders[0]
         weights = view.pooling.weights
         assert isinstance(weights, Convolution), (
             f"pooling {view.pooling.spec!r} has no local features"

@@ -14,7 +14,7 @@ from promptcli.errors import UsageError
 from promptcli.notes import keyword
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives.learnable import LearnableScalar
-from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
+from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
 
 Columns = Sequence[Sequence[str]]  #: texts by column, n in each; a label or a word is text, too
 Settings = TypeVar("Settings", bound=TrainingSettings)  #: the settings that an objective reads
@@ -67,14 +67,14 @@ class Objective(nn.Module, Generic[Settings]):
         return {}
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return the texts of each view, with its number from 0.
+        """Return each side: the number of its template, from 0, and its texts.
 
         They are tokenised a step ahead.
         """
         return [(0, columns[0])]
 
     def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
     ) -> tuple[Tensor, ...]:
         """Return what the loss is computed of, row i of each tensor from example i alone: by
         default h, (n, d).

@@ -19,7 +19,7 @@ from promptcli.errors import UsageError
 from promptcli.notes import keyword, note
 from promptcli.training.methods.sbert import GradedSettings
 from promptcli.training.objectives.objective import Columns, Objective, Settings
-from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
+from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
 
 #: class of each label, as in the published code
 CLASSES = {
@@ -53,7 +53,7 @@ class PairClassifier(Objective[Settings]):
         return [(0, columns[0]), (1, columns[1])]
 
     def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
     ) -> tuple[Tensor, ...]:
         hidden = encoder.project(encoder.hidden(sides))
         return (self.classify(hidden),)
@@ -104,7 +104,7 @@ class PairCosine(Objective[GradedSettings]):
         return [(0, columns[0]), (0, columns[1])]
 
     def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
     ) -> tuple[Tensor, ...]:
         return encoder.hidden(sides).float().chunk(2)
 
