@@ -5,7 +5,7 @@ sentences, others.
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -99,13 +99,13 @@ class STSTask:
 
     def sha256(self) -> str:
         """Return the hex SHA-256 over the subsets' names, sentences and gold scores."""
-        digest = hashlib.sha256()
-        for name, pairs in self.subsets.items():
+        return _hash_lines(
+            f"{name}\t{first}\t{second}\t{gold!r}"
+            for name, pairs in self.subsets.items()
             for first, second, gold in zip(
                 pairs.first, pairs.second, pairs.gold.tolist(), strict=True
-            ):
-                digest.update(f"{name}\t{first}\t{second}\t{gold!r}\n".encode())
-        return digest.hexdigest()
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,19 @@ class TransferTask:
         for examples in self.splits.values():
             yield from examples.first
             yield from examples.second or ()
+
+    def sha256(self) -> str:
+        """Return the hex SHA-256 over the splits' names, sentences and labels."""
+        return _hash_lines(
+            f"{split}\t{first}\t{second}\t{label}"
+            for split, examples in self.splits.items()
+            for first, second, label in zip(
+                examples.first,
+                examples.second or itertools.repeat(""),
+                examples.labels.tolist(),
+                strict=False,
+            )
+        )
 
     def unexpected_counts(self) -> dict[str, tuple[int, int]]:
         """Return the number of examples and the printed number of each split in which they
@@ -162,6 +175,19 @@ class RetrievalTask:
         if self.ranking != "lexical":
             yield from self.queries
             yield from self.documents
+
+    def sha256(self) -> str:
+        """Return the hex SHA-256 over queries, documents and grades."""
+        graded = [repr(sorted(grades.items())) for grades in self.grades]
+        return _hash_lines(
+            f"{kind}\t{line}"
+            for kind, lines in (
+                ("query", self.queries),
+                ("document", self.documents),
+                ("grades", graded),
+            )
+            for line in lines
+        )
 
 
 @dataclass(frozen=True)
@@ -383,3 +409,10 @@ def _text_of(row: TaskRow, parts: Parts) -> str:
 def _columns(rows: Sequence[GoldRow], dtype: Any) -> tuple[list[str], list[str], NDArray[Any]]:
     first, second, gold = zip(*rows, strict=True)
     return list(first), list(second), np.array(gold, dtype=dtype)
+
+
+def _hash_lines(lines: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(f"{line}\n".encode())
+    return digest.hexdigest()

@@ -265,7 +265,7 @@ def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = N
 
 def _over_pairs(groups: "Sequence[SeedGroup]") -> "dict[tuple[str, str, str], Comparison]":
     """Return the comparisons of the best models of every two groups, by both names and task."""
-    from promptcli.evaluation.scores import SpearmanScore
+    from promptcli.evaluation.scores import DataScore
     from promptcli.notes import note
 
     found = {}
@@ -280,9 +280,7 @@ def _over_pairs(groups: "Sequence[SeedGroup]") -> "dict[tuple[str, str, str], Co
             note(f"no test over pairs of {best[0]} and {best[1]}: {error}")
             continue
         here = {
-            score.column: score.data_sha256
-            for score in evaluation
-            if isinstance(score, SpearmanScore)
+            score.column: score.data_sha256 for score in evaluation if isinstance(score, DataScore)
         }
         for comparison in evaluation.comparisons:
             task = ", ".join(comparison.tasks)

@@ -41,6 +41,7 @@ from promptcli.evaluation.mteb_tasks import MtebEncoder, mteb_score
 from promptcli.evaluation.scores import (
     AccuracyScore,
     Comparison,
+    DataScore,
     Label,
     MtebScore,
     RetrievalScore,
@@ -378,6 +379,7 @@ def _classify(
         dev=outcome.dev,
         decays=outcome.decays,
         examples={split: len(part) for split, part in task.splits.items()},
+        data_sha256=task.sha256(),
         seconds=time.perf_counter() - start,
         ci95=(100 * low, 100 * high),
         by_example=outcome.right,
@@ -399,6 +401,7 @@ def _retrieve(
         recall_at_100=100 * float(statistics.recall(ranked, task.grades, 100).mean()),
         highest_recall_at_10=100 * statistics.highest_recall(task.grades, 10),
         highest_recall_at_100=100 * statistics.highest_recall(task.grades, 100),
+        data_sha256=task.sha256(),
         queries=len(task.queries),
         documents=len(task.documents),
         by_example=gains,
@@ -517,6 +520,11 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
                 f"{keyword('compare')} takes two lists of scores; put a single score in a list"
             )
     pairs = list(zip(first, second, strict=True))
+    for one, other in cast(list[tuple[DataScore, DataScore]], pairs):
+        if (one.column, one.data_sha256) != (other.column, other.data_sha256):
+            raise UsageError(
+                f"{one.column} and {other.column} do not have the same data; compare one task"
+            )
     if all(isinstance(score, SpearmanScore) for score in [*first, *second]):
         draws, number = _correlation_draws(cast(list[tuple[SpearmanScore, SpearmanScore]], pairs))
     else:
@@ -545,10 +553,6 @@ def _correlation_draws(pairs: Sequence[tuple[SpearmanScore, SpearmanScore]]) -> 
     golds = []
     number = 0
     for one, other in pairs:
-        if (one.column, one.data_sha256) != (other.column, other.data_sha256):
-            raise UsageError(
-                f"{one.column} and {other.column} do not have the same pairs; compare one task"
-            )
         cosines.append(np.stack([one.cosines, other.cosines]))
         golds.append(one.gold)
         number += one.pairs

@@ -15,8 +15,9 @@ from promptcli.evaluation.scores import AccuracyScore, Label, RetrievalScore, Sc
 from promptcli.settings import home_folder
 from promptcli.storage.cache import Cache
 
-#: To be raised when the same vectors and data get another score or interval than before.
-PROTOCOL_VERSION = 1
+#: To be raised when the same vectors and data get another score or interval than before, or a score
+#: another field.
+PROTOCOL_VERSION = 2
 
 #: Tasks whose scores are kept. The metric of an ``OwnTask`` is a function, which may change
 #: unseen; mteb writes its own result files.

@@ -235,7 +235,7 @@ def _runs_of(card: Entry) -> list[tuple[str, SeedRun, dict[str, Any]]]:
     backbone = card.provenance.get("backbone")
     hashes = {}
     for task, score in zip(facts["tasks"], facts.get("untrained", []), strict=False):
-        if "data_sha256" in score:  # graded pairs have one
+        if "data_sha256" in score:  # data that are read here have one
             hashes[task] = score["data_sha256"]
     if "runs" not in facts:
         values = [score["value"] for score in card.scores]

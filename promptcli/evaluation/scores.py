@@ -92,7 +92,14 @@ class Score:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpearmanScore(Score):
+class DataScore(Score):
+    """A figure on data that are known by their hash."""
+
+    data_sha256: str  #: of the task's sentences and gold
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpearmanScore(DataScore):
     """Spearman's correlation x 100 of an encoder's cosines with gold scores, over all pairs of all
     subsets ("all").
     """
@@ -100,7 +107,6 @@ class SpearmanScore(Score):
     split: str  #: ``test`` or ``dev``
     protocol: str  #: ``senteval`` or ``mteb``
     text: str  #: how the text was treated
-    data_sha256: str  #: of the pairs
     expected_pairs: int = field(repr=False)  #: number of pairs of the protocol
     ci95: tuple[float, float]  #: over pairs
     pairs: int  #: number scored
@@ -140,7 +146,7 @@ class SpearmanScore(Score):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AccuracyScore(Score):
+class AccuracyScore(DataScore):
     """Accuracy x 100 of a linear classifier on an encoder's frozen vectors."""
 
     metric: str = "accuracy"
@@ -156,7 +162,7 @@ class AccuracyScore(Score):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetrievalScore(Score):
+class RetrievalScore(DataScore):
     """nDCG@10 x 100 of an encoder's nearest documents, mean over queries."""
 
     metric: str = "ndcg@10"

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import json
 from contextlib import nullcontext
@@ -6,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from promptcli.data.tasks import Pairs, STSTask
+import promptcli as pc
+from promptcli.data.tasks import LabelledExamples, Pairs, RetrievalTask, STSTask, TransferTask
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import (
     average,
@@ -143,7 +145,7 @@ def test_compare_is_paired_and_antisymmetric(calls):
     reverse = compare([bad], [good])
     assert reverse.difference == pytest.approx(-comparison.difference)
     (other,) = evaluate([truth], [task(x=pairs(30, 2))])
-    with pytest.raises(UsageError, match="same pairs"):
+    with pytest.raises(UsageError, match="same data"):
         compare([good], [other])
     document = json.loads(json.dumps(comparison.to_dict()))
     assert (document["recipe"], document["against"]["recipe"], document["task"]) == (
@@ -153,9 +155,10 @@ def test_compare_is_paired_and_antisymmetric(calls):
     )
 
 
-def accuracy(right, label, task="TREC"):
+def accuracy(right, label, task="TREC", data="0" * 64):
     right = np.array(right, np.float64)
     about = {"recipe": {}, "fingerprint": label, "examples": {"test": len(right)}, "seconds": 0.0}
+    about["data_sha256"] = data
     value = 100 * float(right.mean())
     return AccuracyScore(
         label=Label("m", label),
@@ -167,6 +170,37 @@ def accuracy(right, label, task="TREC"):
         by_example=right,
         **about,
     )
+
+
+def test_accuracies_on_other_data_are_not_compared():
+    with pytest.raises(UsageError, match="the same data"):
+        compare([accuracy([1, 0], "a")], [accuracy([1, 0], "b", data="1" * 64)])
+
+
+def labelled(label, second=None):
+    examples = LabelledExamples(["a cat", "a dog"], second, np.array([0, label]))
+    return TransferTask("TREC", {"all": examples})
+
+
+def ranked(grade, query="a cat"):
+    return RetrievalTask.of("own", [(query, "the cat", grade), (query, "a dog", 0.0)])
+
+
+@pytest.mark.parametrize(
+    ("task", "others"),
+    [
+        (labelled(1), [labelled(0), labelled(1, ["a", "b"])]),
+        (ranked(1.0), [ranked(2.0), ranked(1.0, "a dog")]),
+    ],
+)
+def test_the_hash_of_a_task_is_of_its_sentences_and_gold(task, others):
+    assert task.sha256() == dataclasses.replace(task, name="other").sha256()
+    assert len({task.sha256(), *(other.sha256() for other in others)}) == 3
+
+
+def test_a_score_of_retrieval_has_the_hash_of_its_data():
+    (score,) = evaluate([pc.load("mini-static")], [ranked(1.0)])
+    assert score.to_dict()["data_sha256"] == ranked(1.0).sha256()
 
 
 def test_accuracies_are_compared_example_by_example():
@@ -198,7 +232,7 @@ def test_a_difference_is_over_the_tasks_of_the_average(calls):
     scores = evaluate([LetterEncoder(), LetterEncoder(3)], tasks, labels=labels)
     rows = {
         labels[0]: [*scores[:3], accuracy([1, 0], "x", "mine")],
-        labels[1]: [*scores[3:], accuracy([1, 1], "y")],
+        labels[1]: [*scores[3:], accuracy([1, 1], "y", "mine")],
     }
     assert [score.column for score in scores_of_average(rows[labels[0]], SpearmanScore)] == [
         "STS12"

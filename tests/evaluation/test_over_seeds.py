@@ -146,7 +146,7 @@ def test_every_figure_can_be_traced_from_its_file(trained, run, registry):
             assert text in shown
 
 
-def test_tasks_without_graded_pairs_have_no_hash(trained, registry):
+def test_tasks_of_an_own_metric_have_no_hash(trained, registry):
     trained("one", (0,))
     entry = registry.load("one-0")
     for score in entry.provenance["trained"]["untrained"]:

@@ -426,6 +426,7 @@ def test_a_model_may_hold_another_recipe_for_transfer_tasks(document, backbone, 
     (mine,) = found["results"]
     (other,) = document("--task", "TREC", "--model", "cls", *backbone)[0]["results"]
     assert mine["recipe"] == other["recipe"] == "cls"
+    assert mine["data_sha256"] == other["data_sha256"] and len(mine["data_sha256"]) == 64
     (same,) = pc.evaluate("mine", ["TREC"], data_dir=data, fast=True)
     for row in (other, same.to_dict()):
         assert (row["value"], row["dev"], row["fingerprint"]) == (
