@@ -31,6 +31,7 @@ from promptcli.backbones.locating import SHIPPED
 from promptcli.data.demo import SENTENCES_FILE
 from promptcli.models.entries import Entry, write_entry
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
+from promptcli.training import trainer
 from promptcli.training.methods import METHODS
 from tests.data.test_xlsx import write_workbook
 from tests.senteval import write_pairs
@@ -184,6 +185,12 @@ def narrow_mini(tmp_path_factory):
     return folder
 
 
+def take_few_steps(monkeypatch):
+    """Let a training have at most two steps: each step of each method is tried elsewhere."""
+    planned = trainer.steps_of
+    monkeypatch.setattr(trainer, "steps_of", lambda *given: min(2, planned(*given)))
+
+
 @pytest.mark.parametrize(
     "page",
     [README, *(page for page in GUIDES if page.name not in OF_OTHER_LIBRARIES)],
@@ -196,6 +203,7 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path,
     if page.name not in shown:
         monkeypatch.setitem(SHIPPED, "mini-bert", narrow_mini)
         monkeypatch.setattr("promptcli.models.registry._SHIPPED_FOLDER", narrow_mini.parent)
+        take_few_steps(monkeypatch)
     if "--backbone my-llama" in page.read_text(encoding="utf-8"):
         save_tiny_causal("llama", tmp_path / "my-llama")
     pairs = 200 if page == README else 40  # the README shows the scores of all
@@ -228,7 +236,7 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path,
         printed = f"{ran.out}\n{ran.err}"
         if words == ["examples"]:
             shorten("pairs.tsv", pairs)
-            shorten("sentences.txt", 500 if page.name in shown else 200)
+            shorten("sentences.txt", 500 if page.name in shown else 300)
         if target:
             (tmp_path / target).write_text(ran.out, encoding="utf-8")
 
