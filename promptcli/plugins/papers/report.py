@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from promptcli import NotFoundError
-from promptcli.extending import keyword, typed_value, write_text
+from promptcli.extending import counted, keyword, typed_value, write_text
 from promptcli.plugins.papers.documents import grouped
 from promptcli.plugins.papers.measures import COLUMNS, EXTREMES
 from promptcli.plugins.papers.published import ANY_MODEL, PublishedTable, published_tables
@@ -359,6 +359,13 @@ def _about_settings(document: Mapping[str, Any]) -> Iterator[str]:
         methods_of.setdefault(_difference(training["differs"]), []).append(label)
     for difference, labels in methods_of.items():
         yield f"{', '.join(dict.fromkeys(labels))}: {difference}"
+    without = [row for row in document["rows"] if _is_trained(row) and not row.get("training")]
+    if without:
+        yield f"settings of {counted(len(without), 'trained row')} not recorded"
+
+
+def _is_trained(row: Mapping[str, Any]) -> bool:
+    return bool(row["figures"]) and row["run"].startswith("trained:")
 
 
 def _difference(differs: Mapping[str, Sequence[Any]] | None) -> str:
@@ -376,8 +383,7 @@ def _done_with_corpus(document: Mapping[str, Any]) -> str:
     if "corpus" in document["data"]:
         return "measured on"
     for row in document["rows"]:
-        trained = row["run"].startswith("trained:") and row["setting"] != "sup"
-        if trained and row["figures"]:
+        if _is_trained(row) and row["setting"] != "sup":
             return "trained, fitted and counted on"
     return "fitted and counted on"
 
