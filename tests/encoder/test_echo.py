@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from promptcli.backbones.states import Needs
+from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.echo_template import EchoTemplate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
@@ -125,3 +126,11 @@ def test_a_masked_model_takes_it_with_a_note(tiny_backbone, caplog):
     assert "is for causal models" in caplog.text
     row = encoder.inputs(["the cat"]).rows[0]
     assert row[encoder.template.mask_slots(len(row))[0]] == encoder.pieces.mask
+
+
+def test_parts_of_a_long_text_fit_both_copies(tiny_backbone):
+    encoder = build_encoder(ECHO.replace(max_length=60), backbone=tiny_backbone("llama"))
+    parts = Splitter(encoder).parts(" ".join(SENTENCES))
+    inputs = encoder.inputs(parts)
+    assert len(parts) > 3 and not any(inputs.truncated)
+    assert max(map(len, inputs.rows)) <= 60

@@ -217,3 +217,41 @@ def test_values_that_do_not_exist_are_refused(tiny_backbone):
         made(tiny_backbone("bert"), "values:1-3/avg")
     with pytest.raises(UsageError, match="'values:2' do not exist; give values, or values:A-B"):
         made(tiny_backbone("bert"), "values:2/avg")
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet", "modernbert", "gpt2", "llama"], indirect=True)
+def test_gradients_through_values_are_those_of_the_plain_loop(family, backbone, reference):
+    own = backbone.to(torch.device("cpu"))
+    encoder = made(own, "values:1-2/avg")
+    ids = encoder.inputs(SENTENCES[:1]).rows[0]
+    batch = encoder.batch([ids])
+    direction = torch.randn(encoder.width, generator=torch.Generator().manual_seed(0))
+    hidden = own.run(batch, encoder.pooling.needs)
+    (encoder.pooling.pool(batch, hidden)[0] @ direction).backward()
+    found = {
+        name: parameter.grad
+        for name, parameter in own.model.named_parameters()
+        if parameter.grad is not None
+    }
+    made_values = []
+    hooks = [
+        mapping.register_forward_hook(
+            lambda _, given, output, name=name: made_values.append(
+                output[0].chunk(3, -1)[-1] if name in ("c_attn", "Wqkv") else output[0]
+            )
+        )
+        for name, mapping in value_maps(reference)
+    ]
+    model = reference.model.base_model
+    model(torch.tensor([ids]))
+    for hook in hooks:
+        hook.remove()
+    (sum(value.mean(0) for value in made_values[:2]) @ direction).backward()
+    wanted = dict(model.named_parameters())
+    assert any(name.startswith(own.family.values.format(1)) for name in found)
+    for name, gradient in found.items():
+        expected = wanted[name].grad
+        assert (gradient - expected).abs().max() < 1e-4 * max(1, float(expected.abs().max())), name
+    assert {name for name, one in wanted.items() if one.grad is not None and one.grad.any()} == {
+        name for name, one in found.items() if one.any()
+    }

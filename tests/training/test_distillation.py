@@ -406,3 +406,18 @@ def test_a_student_learns_from_a_teacher_of_answers(tiny_folder, tmp_path):
     assert trained.facts["settings"]["target_column"] == 2
     files = open_registry().run_folder("answers").rglob("*.npy")
     assert not any(len(np.load(file)) > 1 for file in files)  # the one answer of all
+
+
+def test_a_student_whose_pooling_is_narrower_than_its_backbone(tiny_folder, tmp_path):
+    """Values of grouped queries: 8 numbers of a backbone of 16; the teacher has 16, too."""
+    columns = [SENTENCES[:5]]
+    vectors = SentenceVectors(columns[0], "teacher", 16)
+    vectors.parts = [drawn(5, 16)]
+    learner = learner_of(
+        "distill", tiny_folder("llama"), models={"teacher": vectors}, pool="values/avg"
+    )
+    student, theirs = learner(columns)
+    assert student.shape == theirs.shape == (5, 8)
+    learner.objective.loss((student, theirs), columns).backward()
+    values = [name for name, tensor in learner.trainable().items() if "v_proj" in name]
+    assert values and all(learner.trainable()[name].grad.any() for name in values[1:])

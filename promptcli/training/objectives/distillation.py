@@ -52,10 +52,17 @@ class Distillation(Objective[DistillSettings]):
         self.similarity: Similarity = Similarity.of(settings, encoder.backbone.device)
         self.teacher = teacher_of(encoder.models, settings)
         self.map: Tensor | None = None
-        if settings.target == "vectors" and encoder.backbone.width != self.teacher.width:
-            encoder.eval()
+        if settings.target == "vectors" and self._width(encoder) != self.teacher.width:
             start = start_map(self.teacher, encoder.template_encoders[0], settings.seed)
             self.map = to_device(start.astype(np.float32), encoder.backbone.device)
+
+    @staticmethod
+    def _width(encoder: TrainableEncoder) -> int:
+        """Return the width of the student's vectors: that of a pooling, which may be narrower than
+        the backbone.
+        """
+        encoder.eval()
+        return encoder.template_encoders[0].width
 
     @classmethod
     def choose(
