@@ -32,6 +32,7 @@ def test_sentences_are_many_and_varied():
 
 
 @pytest.mark.parametrize("split", ["dev", "test"])
+@pytest.mark.all_demo_pairs
 def test_pairs_are_graded_over_the_whole_scale(split):
     task = load_demo(split)
     pairs = task.pairs()
