@@ -16,9 +16,10 @@ RESULTS = Path(__file__).parents[1] / "results" / "line"
 
 HEAD = """# The line in one table
 
-This page has the figures that the papers of this line print, and ours of the methods that learn
-nothing. A figure is Spearman's correlation x 100 on one of the seven STS tasks, all subsets of a
-year together. `make docs` writes the page from the package's data.
+This page has the figures that the papers of this line print. `promptcli reproduce line --backbone
+MODEL` measures every method that learns nothing on a model. A figure is Spearman's correlation x
+100 on one of the seven STS tasks, all subsets of a year together. `make docs` writes the page
+from the package's data.
 
 - **from**: *own* is a row of the method's authors; *quoted* is another paper's, which the source
   prints.
@@ -38,11 +39,15 @@ year together. `make docs` writes the page from the package's data.
   table 10).
 """
 
-GROUPS = {
-    "unsupervised": ("Unsupervised, BERT-base", ("bert-base-uncased", "glove")),
-    "supervised": ("Supervised, BERT-base", ("bert-base-uncased",)),
-    "training-free": ("Training-free, causal models", ()),
-}
+_BASE = ("bert-base-uncased", "glove")
+#: Title, the rows' group, and whether they are of BERT-base; None: of any model.
+SECTIONS = (
+    ("Unsupervised, BERT-base", "unsupervised", True),
+    ("Supervised, BERT-base", "supervised", True),
+    ("Training-free, causal models", "training-free", None),
+    ("Unsupervised, other models", "unsupervised", False),
+    ("Supervised, other models", "supervised", False),
+)
 OURS = """## Ours
 
 `promptcli reproduce line --backbone MODEL --data-dir FOLDER` measures every learning-free recipe
@@ -59,14 +64,18 @@ def page() -> str:
     with (files("promptcli.plugins.papers") / "line.toml").open("rb") as file:
         facts = tomllib.load(file)
     parts = [HEAD]
-    for group, (title, backbones) in GROUPS.items():
-        rows = [row for row in facts["rows"] if row["group"] == group]
-        if backbones:
-            rows = [row for row in rows if row["backbone"] in backbones]
+    for title, group, is_base in SECTIONS:
+        rows = []
+        for row in facts["rows"]:
+            if row["group"] == group and is_base in (None, row["backbone"] in _BASE):
+                rows.append(row)
+        lines = _published(rows, facts["tasks"], model=not is_base)
         parts.append(f"## {title}\n")
-        parts.append("\n".join(_published(rows, facts["tasks"], model=not backbones)) + "\n")
-    parts.append(OURS)
-    for path in sorted(RESULTS.glob("*.json")):
+        parts.append("\n".join(lines) + "\n")
+    kept = sorted(RESULTS.glob("*.json"))
+    if kept:
+        parts.append(OURS)
+    for path in kept:
         parts.append("\n".join(_measured(json.loads(path.read_text(encoding="utf-8")))) + "\n")
     return "\n".join(parts)
 
@@ -81,6 +90,8 @@ def _published(
     for row in sorted(rows, key=lambda row: (row["backbone"] if model else "", row["mean"])):
         scores = [f"{score:.2f}" for score in row.get("scores", ())] or [""] * len(tasks)
         method = row["method"]
+        if "learning" in row:
+            method += f", {row['learning']}"
         if "note" in row:
             method += f" ({row['note']})"
         command = row.get("command", "")
