@@ -1,6 +1,6 @@
 """Train the table of mini-multi, and write it in 4 bits.
 
-    python benchmarks/multilingual_table.py WORK -o FOLDER [--data FOLDER]
+    python benchmarks/multilingual_table.py WORK -o FOLDER [--data FOLDER] [--corpus NAME=N ...]
 
 WORK is what ``multilingual_corpus.py`` and ``multilingual_teacher.py`` wrote. A text with an
 English original learns the vector that ``mini-static`` gives the original. Others learn their own
@@ -9,7 +9,11 @@ into mini-static's best by least squares; those whose vectors are still to be ma
 
 The rows of the table start as e5's vectors of the tokens, those of frequent tokens shorter (SIF),
 times the matrix that fits the sentences best. Gradient steps follow with the loss of mini-static. A
-batch is of one corpus, and the vectors of a corpus and language are centred.
+batch is of one corpus, and the vectors of a corpus and language are centred. In the end the table
+goes part of the way back to its start, which rows that few texts have need.
+
+FOLDER becomes an entry that promptcli loads: table, tokenizer and manifest. Its card is written by
+hand.
 
 With ``--data``, the table is scored on the development sets of ``stsb-multi``.
 """
@@ -32,6 +36,7 @@ from scipy.stats import spearmanr
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 import promptcli as pc
+from promptcli.models.entries import Entry, write_entry
 
 LANGUAGES = ("en", "de", "es", "fr", "it", "nl", "pl", "pt", "ru", "zh", "ja")
 WIDTH = 256
@@ -45,8 +50,17 @@ _BRIDGE_RIDGE = 1e-4
 _FITTED = 100_000  # texts that the map is fitted on
 _BATCH = 512
 _SIMILARITY_WEIGHT = 5.0
-_LEARNING_RATE = 0.003
+_LEARNING_RATE = 0.005
 _START_SCALE = 0.1
+_OF_START = 0.3  # share of the start in the table that is written
+#: Texts of each corpus, drawn at random. Those of manuals pull a language away from plain speech.
+_CORPORA = {
+    "bags": 1_000_000,
+    "tatoeba": 80_000,
+    "stories": 80_000,
+    "english": 40_000,
+    "help": 20_000,
+}
 _LONGEST = 400  # characters of a text that are read
 _EVALUATED = 1000  # sentences among which a translation is found
 
@@ -152,6 +166,9 @@ def read_corpus(work: Path, name: str) -> Corpus:
             texts.append(text)
             targets.append(int(row))
     vectors = read_vectors(work / f"{name}.vectors")
+    if name == "bags":  # those without a vector have no target
+        sources, languages = sources[: len(vectors)], languages[: len(vectors)]
+        texts, targets = texts[: len(vectors)], targets[: len(vectors)]
     return Corpus(name, sources, np.array(languages), texts, np.array(targets, np.int64), vectors)
 
 
@@ -314,7 +331,9 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--corpus", action="append", help="default: all")
+    parser.add_argument(
+        "--corpus", action="append", metavar="NAME=N", help="default: those of mini-multi"
+    )
     parser.add_argument("--teacher", default="mini-static", help="of English texts")
     parser.add_argument("--epochs", type=float, default=1.0)
     given = parser.parse_args()
@@ -324,14 +343,18 @@ def main() -> None:
     tokens = json.loads((given.work / "vocabulary.json").read_text(encoding="utf-8"))
     tokenizer = tokenizer_of(list(tokens))
     table = first_table(given.work, tokens)
-    names = given.corpus or sorted(path.stem for path in given.work.glob("*.tsv"))
-    corpora = [read_corpus(given.work, name) for name in names]
+    counts = dict(_CORPORA)
+    if given.corpus:
+        counts = {name: int(count) for name, count in (pair.split("=") for pair in given.corpus)}
+    corpora = [read_corpus(given.work, name) for name in counts]
     teacher = pc.load(given.teacher)
     matrix = bridge(read_corpus(given.work, "bags"), teacher)
     texts, found, places = [], [], []
     for number, corpus in enumerate(corpora):
         vectors = targets_of(corpus, teacher, matrix)[corpus.targets]
         known = np.flatnonzero(vectors.any(axis=1))
+        drawn = draw.choice(len(known), min(counts[corpus.name], len(known)), replace=False)
+        known = known[np.sort(drawn)]
         print(f"{corpus.name}: {len(known):,} texts of {len(corpus.texts):,}", flush=True)
         texts += [corpus.texts[row] for row in known]
         found.append(vectors[known])
@@ -348,22 +371,31 @@ def main() -> None:
     print(f"{100 * seen.mean():.0f}% of the rows are seen", flush=True)
     table *= _START_SCALE / np.sqrt(np.square(table[seen]).mean())
     steps = int(given.epochs * len(texts) / _BATCH)
-    table = train(table, bags, targets, parts, steps, draw)
+    trained = train(table.copy(), bags, targets, parts, steps, np.random.default_rng(1))
+    table = _OF_START * table + (1 - _OF_START) * trained
     halves, scales = packed(table)
     if development:
-        development.report("trained", table)
+        development.report("trained", trained)
+        development.report("part of the way back", table)
         development.report("4 bits", unpacked(halves, scales))
     if given.output:
-        from safetensors.numpy import save_file
+        write(given.output, tokenizer, halves, scales)
 
-        given.output.mkdir(parents=True, exist_ok=True)
-        save_file(
-            {"embedding.packed": halves, "embedding.scales": scales},
-            given.output / "model.safetensors",
-        )
-        tokenizer.save(str(given.output / "tokenizer.json"), pretty=False)
-        size = sum(path.stat().st_size for path in given.output.iterdir())
-        print(f"{given.output}: {size / 1e6:.1f} MB", file=sys.stderr)
+
+def write(folder: Path, tokenizer: Tokenizer, halves: np.ndarray, scales: np.ndarray) -> None:
+    """Write the table and its tokenizer as an entry."""
+    from safetensors.numpy import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {"embedding.packed": halves, "embedding.scales": scales}, folder / "model.safetensors"
+    )
+    tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
+    recipe = pc.Recipe(backbone="mini-multi", pooling="static/avg")
+    about = {"backbone": "mini-multi", "width": WIDTH}
+    write_entry(folder, Entry("mini-multi", recipe, provenance=about))
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    print(f"{folder}: {size / 1e6:.1f} MB", file=sys.stderr)
 
 
 if __name__ == "__main__":

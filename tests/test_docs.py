@@ -182,6 +182,7 @@ def narrow_mini(tmp_path_factory):
     ):
         (folder.parent / name).mkdir()
         write_entry(folder.parent / name, Entry(name, recipe))
+    (folder.parent / "mini-multi").symlink_to(SHIPPED["mini-multi"])
     return folder
 
 

@@ -14,8 +14,12 @@ from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.notes import is_offline, keyword, note, warn
 from promptcli.storage.files import sha256
 
-#: Backbones inside the package, by name.
-SHIPPED: dict[str, Path] = {"mini-bert": Path(__file__).parents[1] / "shipped" / "mini-bert"}
+_SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
+#: Backbones inside the package, by name: a language model, and a table of words.
+SHIPPED: dict[str, Path] = {
+    "mini-bert": _SHIPPED_FOLDER / "mini-bert",
+    "mini-multi": _SHIPPED_FOLDER / "mini-multi",
+}
 
 _MISTYPED = 0.75  # a word so like a shipped name is taken for it, mistyped, before the hub is asked
 BACKBONE_MARKS = (

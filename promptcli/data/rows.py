@@ -88,6 +88,12 @@ class Rows:
         """Yield the first text of each row."""
         return (row[0] for row in self.tuples())
 
+    def peek(self) -> "tuple[Rows, list[str]]":
+        """Return the same rows, still to be walked, and the texts of the first batch."""
+        head = list(itertools.islice(self.batches, 1))
+        texts = [text for batch in head for text in batch.column(TEXT).to_pylist()]
+        return dataclasses.replace(self, batches=itertools.chain(head, self.batches)), texts
+
 
 @contextlib.contextmanager
 def open_rows(

@@ -142,12 +142,15 @@ class EmbedJob(Job[Embedded]):
             _check_target(target, force=self.force or before is not None)
             source = _note_wrapping(source)
             from promptcli.models import loading
+            from promptcli.models.language_choice import model_for
 
             rows = source.total()
             texts: Iterable[str] = ()
             if path.is_file():
                 texts = _texts(path, fields)
-            encoder = loading.open_encoder(self.model, dtype="auto", rows=rows, calibration=texts)
+            source, head = source.peek()
+            model = model_for(self.model, head)
+            encoder = loading.open_encoder(model, dtype="auto", rows=rows, calibration=texts)
             if before is not None and target is not None:
                 made_by = before.fingerprint, before.model
                 if made_by == (encoder.fingerprint, encoder.provenance):
@@ -556,9 +559,11 @@ class SimilarityJob(Job[Iterator[tuple[str, str, float]]]):
         from promptcli.embedding.writing import WINDOW
         from promptcli.encoder.unknown_letters import note_unknown_letters
         from promptcli.models import loading
+        from promptcli.models.language_choice import model_for
 
-        encoder = loading.open_encoder(self.model)
-        note_unknown_letters(encoder, [*sides[0], *sides[1]])
+        texts = [*sides[0], *sides[1]]
+        encoder = loading.open_encoder(model_for(self.model, texts))
+        note_unknown_letters(encoder, texts)
         with stage("similarity", sum(counts)) as advance:
             for start in range(0, counts[0], WINDOW // 2):
                 lefts, rights = (side[start : start + WINDOW // 2] for side in sides)

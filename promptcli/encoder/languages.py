@@ -179,6 +179,52 @@ def foreign_language(texts: Iterable[str]) -> str:
     return foreign.most_common(1)[0][0]
 
 
+#: The languages besides English that the shipped ``mini-multi`` has learned.
+LEARNED = (
+    "German",
+    "Spanish",
+    "French",
+    "Italian",
+    "Dutch",
+    "Polish",
+    "Portuguese",
+    "Russian",
+    "Chinese",
+    "Japanese",
+)
+#: Letters of scripts that one language in the world's texts uses most, and of other languages in
+#: the same script.
+_CYRILLIC = re.compile("[Ѐ-ӿ]")
+_NOT_RUSSIAN = re.compile("[іїєґўјљњћџђѓќѕҐ-ӿ]", re.IGNORECASE)
+_LATIN = re.compile("[A-Za-zÀ-ÖØ-öø-ɏ]+")
+_KANA = re.compile("[぀-ヿ]")
+_HAN = re.compile("[㐀-鿿]")
+
+
+def language_of_script(texts: Iterable[str]) -> str:
+    """Return Russian, Chinese or Japanese if a fifth of the texts, or more, are in its script."""
+    found = Counter[str]()
+    count = 0
+    for text in texts:
+        letters = sum(map(str.isalpha, text))
+        cyrillic, kana, han = (len(pattern.findall(text)) for pattern in (_CYRILLIC, _KANA, _HAN))
+        count += bool(letters)
+        if 2 * (kana + han) > letters:
+            found["Japanese" if kana else "Chinese"] += 1
+        elif 2 * cyrillic > letters and not _NOT_RUSSIAN.search(text):
+            found["Russian"] += 1
+    if not found or 5 * found.total() < count:
+        return ""
+    # a Japanese text may have no kana
+    language = found.most_common(1)[0][0]
+    return "Japanese" if found["Japanese"] * 3 > found["Chinese"] > 0 else language
+
+
+def latin_words(text: str) -> list[str]:
+    """Return the words of a text in Latin letters."""
+    return _LATIN.findall(text)
+
+
 def common_words(language: str) -> list[str]:
     """Return common words of a language."""
     return _COMMON[language].split()

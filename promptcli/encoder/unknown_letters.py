@@ -4,7 +4,12 @@ vocabulary, or the common words of their language are.
 
 from collections.abc import Sequence
 
-from promptcli.encoder.languages import common_words, foreign_language
+from promptcli.encoder.languages import (
+    LEARNED,
+    common_words,
+    foreign_language,
+    language_of_script,
+)
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.notes import keyword, note
 
@@ -31,13 +36,19 @@ def note_unknown_letters(encoder: Encoder, texts: Sequence[str]) -> None:
         note(
             f"{name!r} has not learned the language of these texts, so their vectors mean little:"
             f" {unknown / letters:.0%} of the letters are unknown to its vocabulary, or known only"
-            f" as single letters; give another {keyword('model')}"
+            f" as single letters; {_remedy(language_of_script(sample), 'another')}"
         )
         return
     language = foreign_language(sample)
     if language and encoder.pieces.pieces_per_word(common_words(language)) >= _IN_PIECES:
         note(
             f"{name!r} has not learned {language}, in which these texts seem to be: it knows common"
-            " words in pieces only, and finds little by meaning; give a multilingual"
-            f" {keyword('model')}"
+            f" words in pieces only, and finds little by meaning; {_remedy(language)}"
         )
+
+
+def _remedy(language: str, other: str = "a multilingual") -> str:
+    """Return what to give instead: the shipped model of the language if there is one."""
+    if language in LEARNED:
+        return f"give {keyword('model')} mini-multi"
+    return f"give {other} {keyword('model')}"

@@ -212,7 +212,7 @@ class AddToIndexJob(Job["IndexManifest"]):
         else:
             with bad_rows(self.bad_lines) as bad:
                 rows, _, _ = files.with_bad(bad).encode(
-                    lambda: inputs.encoder_of(origin, self.model),
+                    lambda texts: (inputs.encoder_of(origin, self.model), None),
                     plain=origin.prompt is None,
                     check=iter if repeats is None else repeats.check,
                 )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from promptcli.index.where import Condition
     from promptcli.models.loading import Model
 
+_FAST = "mini-static"  # the model for English if none is named
 _WINDOW = 16_384  # rows that are encoded together
 
 
@@ -81,9 +82,9 @@ class SearchFilesJob(Job[list[Line]]):
     )
     k: int = option(10, "Maximum number of answers.", names="k", min=1)
     _: KW_ONLY
-    model: "Model" = option(
-        "mini-static",
-        "Encoder.",
+    model: "Model | None" = option(
+        None,
+        "Encoder. Default: mini-static (English); mini-multi for texts in its other languages.",
         names="model m",
         typed=str,
         kind="named model",
@@ -113,6 +114,7 @@ class SearchFilesJob(Job[list[Line]]):
     columns: Sequence[str] = option((), "Columns of tables to return with each hit.", hidden=True)
 
     def run(self) -> list[Line]:
+        from promptcli.models.language_choice import model_for
         from promptcli.models.loading import open_encoder, with_language
 
         if not self.query.strip():
@@ -125,7 +127,8 @@ class SearchFilesJob(Job[list[Line]]):
             from promptcli.index.where import Condition  # Arrow's functions
 
             condition = Condition(self.where)
-        encoder = open_encoder(self.model, dtype="auto", rows=_WINDOW)
+        model = model_for(self.model, [self.query, *found.heads()], default=_FAST)
+        encoder = open_encoder(model, dtype="auto", rows=_WINDOW)
         documents = encoder.in_role("document", report=True)
         asked = unit(encoder.in_role("query", report=True).encode([self.query]))[0]
         splitter = None

@@ -19,6 +19,7 @@ from promptcli.index.basics import INDEX_MANIFEST
 from promptcli.notes import note
 from promptcli.storage.files import real_path
 
+_SAMPLED, _HEAD = 50, 4000  #: files whose language is looked at, and bytes of each
 _LINKED_FOLDER = "a link to a folder, which is not followed"
 _READ_ALREADY = "a link to a file that is read by another name"
 _LEADS_NOWHERE = "a link that leads to no file"
@@ -55,6 +56,26 @@ class FoundFiles:
             name = escape_name(file)
             refused.append(LeftOut(name, str(error).removeprefix(f"{name}: ")))
         return [*self.links, *refused]
+
+    def heads(self) -> list[str]:
+        """Return the first lines of some of the files, those of text, as a sample of the language.
+
+        What cannot be read so has none.
+        """
+        names = list(self.files)
+        heads = list[str]()
+        for name in names[:: max(1, len(names) // _SAMPLED)]:
+            path = Path(split_columns(name)[0])
+            if not path.is_file():  # a pipe would be emptied
+                continue
+            try:
+                with path.open("rb") as file:
+                    start = file.read(_HEAD)
+            except OSError:
+                continue
+            if b"\0" not in start:
+                heads += start.decode("utf-8", errors="ignore").splitlines()
+        return heads
 
     def note(self, *, verbose: bool) -> str:
         """Return what is left out, as the end of a line; with ``verbose`` say each on a line."""

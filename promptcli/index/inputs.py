@@ -53,6 +53,7 @@ from promptcli.index.file_rows import place_cells, place_ids
 from promptcli.index.stored import Origin, Reading
 from promptcli.models import loading as encoders
 from promptcli.models.entries import TENSORS, Entry
+from promptcli.models.language_choice import model_for
 from promptcli.models.registry import Registry, portable
 from promptcli.notes import bars_shown, keyword, note, note_counts, stage
 from promptcli.recipe import Choice, Recipe
@@ -65,8 +66,9 @@ if TYPE_CHECKING:
 #: Queries encoded and searched at once.
 _WINDOW = 1024
 
-#: Makes an encoder, after the input was checked.
-Opener = Callable[[], "Encoder"]
+#: Makes an encoder for texts that begin so, after the input was checked, and returns the model that
+#: was chosen.
+Opener = Callable[[list[str]], "tuple[Encoder, Model | None]"]
 
 
 @dataclass(frozen=True)
@@ -106,13 +108,18 @@ class RowFiles:
     def encode(
         self,
         opener: Opener,
-        model: "Model | None" = None,
         *,
         plain: bool = False,
         check: Callable[[Iterator[RecordBatch]], Iterator[RecordBatch]] = iter,
+<<<<<<< HEAD
     ) -> tuple[IndexRows, Origin, Reading]:
         """Return the rows of a file of sentences, encoded, the ``model`` that they come from, and
         how they were read.
+=======
+    ) -> tuple[Rows, Origin, Reading]:
+        """Return the rows of a file of sentences, encoded, the model that they come from, and how
+        they were read.
+>>>>>>> 8e5443f9 (mini-multi: a shipped encoder of eleven languages, chosen for texts in its languages if no model is named)
 
         ``plain``: without the prompt for documents. ``check`` passes the batches on, or refuses
         them.
@@ -120,7 +127,8 @@ class RowFiles:
         stdin = None if isinstance(self.given, str | Path) else self.given
         fields = replace(self.fields, cells=True)
         with open_rows(self.file, fields, stdin=stdin, bad=self.bad) as source:
-            encoder = opener()
+            source, head = source.peek()
+            encoder, model = opener(head)
             if plain:
                 documents = encoder
             else:
@@ -252,17 +260,26 @@ def _passage_batches(file: str, passages: Iterator[Passage]) -> Iterator[RecordB
         )
 
 
+<<<<<<< HEAD
 def rows_to_build(files: RowFiles, model: "Model") -> tuple[IndexRows, Origin, Reading]:
+=======
+def _open_for(model: "Model", texts: list[str]) -> "tuple[Encoder, Model]":
+    """Return the encoder of a model, or of the one for the texts' language, and that model."""
+    chosen = model_for(model, texts)
+    return encoders.open_encoder(chosen, dtype="auto"), chosen
+
+
+def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin, Reading]:
+>>>>>>> 8e5443f9 (mini-multi: a shipped encoder of eleven languages, chosen for texts in its languages if no model is named)
     """Return the rows of a new index, the encoder they come from, and how files are read.
 
     For vectors whose manifest tells it, the encoder is not opened, unless the user named one.
     """
-    opener = functools.partial(encoders.open_encoder, model, dtype="auto")
     if not files.are_vectors:
-        return files.encode(opener, model)
+        return files.encode(functools.partial(_open_for, model))
     rows, origin = files.open_stored()
     if is_named(model):
-        encoder = opener()
+        encoder = encoders.open_encoder(model, dtype="auto")
         documents = encoder.in_role("document", report=origin is None)
         if origin is not None:
             documents = documents if documents.fingerprint == origin.fingerprint else encoder

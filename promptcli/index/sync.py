@@ -271,7 +271,10 @@ class _Difference:
     def _encoder(self) -> "Encoder":
         from promptcli.index import inputs
         from promptcli.models import loading
+        from promptcli.models.language_choice import model_for
 
+        if self.manifest is None:
+            self.model = model_for(self.model, self._found.heads())
         if self.manifest is None or inputs.is_named(self.model):
             return loading.open_encoder(self.model, dtype="auto")
         return inputs.encoder_of(self.manifest, self.model)

@@ -32,6 +32,10 @@ COMMANDS = [
     ["index", "add", "halved", "more.txt"],
     ["index", "sync", "synced", "lines.txt", "-m", "mini-static"],
     ["index", "search", "synced", "a cat"],
+    ["similarity", "Der Hund schläft.", "Ein Hund ist müde."],
+    ["search", "ein Hund", "german.txt"],
+    ["index", "sync", "notes", "german.txt"],
+    ["index", "search", "notes", "ein Hund"],
 ]
 CHILD = """
 import json, sys
@@ -57,6 +61,7 @@ assert isinstance(encoder, pc.Encoder)
 def test_commands_with_a_static_encoder_do_not_import_torch(tmp_path):
     (tmp_path / "lines.txt").write_text("A cat sleeps.\nA cat is asleep.\nPrices fell.\n")
     (tmp_path / "more.txt").write_text("A dog runs.\n")
+    (tmp_path / "german.txt").write_text("Der Hund schläft.\nDie Preise sind gefallen.\n")
     ran = subprocess.run(
         [sys.executable, "-c", CHILD, json.dumps(COMMANDS)],
         cwd=tmp_path,

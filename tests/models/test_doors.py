@@ -82,7 +82,7 @@ def test_a_folder_has_the_vectors_of_the_entry(written, opened, entry, tmp_path)
 
 
 @pytest.mark.parametrize("opened", DOORS)
-@pytest.mark.parametrize("name", ["mini", "mini-static"])
+@pytest.mark.parametrize("name", ["mini", "mini-static", "mini-multi"])
 def test_a_shipped_folder_has_the_vectors_of_its_name(name, opened, home):
     vectors = pc.load(name, dtype="float32").encode(SENTENCES)
     np.testing.assert_allclose(opened(open_registry().folder(name)), vectors, atol=2e-5)

@@ -1,0 +1,83 @@
+"""Which shipped model reads texts if no model is named: ``mini-multi`` those in its languages other
+than English.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from promptcli.backbones.word_tables import open_table
+from promptcli.encoder.languages import LEARNED, foreign_language, language_of_script, latin_words
+from promptcli.models.loading import DEFAULT, MULTILINGUAL, Model
+from promptcli.notes import keyword, note
+from promptcli.recipe import Choice
+
+OTHER = "another language than English"
+_TEXTS, _CHARACTERS = 200, 1000  #: that are looked at, and of each text
+#: Words up to which texts are told by their pieces: more have function words.
+_FEW = 60
+#: Tokens of a word in an English vocabulary for one in the multilingual vocabulary. For 50
+#: sentences of each language they are 1.2 to 3.8, in English up to 1.18.
+_MORE_PIECES = 1.25
+_LEAST = 2  #: and how many tokens more, since a name is no language
+
+
+def model_for(model: Model | None, texts: Iterable[str], default: str = DEFAULT) -> Model:
+    """Return ``mini-multi`` if no model is named and the texts are in one of its other languages.
+
+    Else return the model as it is given, or the default for None. The choice is noted.
+    """
+    named = model is not None and not (
+        isinstance(model, Choice)
+        and (model.model, model.dim, model.backend) == (None, None, "torch")
+        and not model.changes
+    )
+    if named:
+        assert model is not None
+        return model
+    language = language_of(texts)
+    name = MULTILINGUAL if language else default
+    if language:
+        looks = f"look {language}" if language in LEARNED else f"are in {language}"
+        note(f"using {MULTILINGUAL}: the texts {looks}; {keyword('model')} decides otherwise")
+    elif isinstance(model, Choice) and default == DEFAULT:
+        return model
+    return dataclasses.replace(model, model=name) if isinstance(model, Choice) else name
+
+
+def language_of(texts: Iterable[str]) -> str:
+    """Return the language of texts that ``mini-multi`` has learned; empty for English, and others.
+
+    Texts of few words are told by their pieces, since they may be without function words:
+    ``OTHER``. Words with a capital may be names.
+    """
+    sample = _sample(texts)
+    language = language_of_script(sample) or foreign_language(sample)
+    if language:
+        return language if language in LEARNED else ""
+    words = [word for text in sample for word in latin_words(text) if not word[0].isupper()]
+    if len(words) <= _FEW and _has_more_pieces(words, "mini-bert", MULTILINGUAL):
+        return OTHER
+    return ""
+
+
+def _sample(texts: Iterable[str]) -> list[str]:
+    """Return the beginnings of some texts: of a list from all of it, else of the first ones."""
+    if isinstance(texts, Sequence):
+        texts = texts[:: max(1, len(texts) // _TEXTS)]
+    return [text[:_CHARACTERS] for text, _ in zip(texts, range(_TEXTS), strict=False)]
+
+
+def _has_more_pieces(words: list[str], english: str, multilingual: str) -> bool:
+    """Return whether words have clearly more pieces in an English vocabulary than in the other."""
+    in_english = _count_pieces(words, english)
+    if in_english < len(words) + _LEAST:
+        return False  # the other vocabulary, which takes 0.3 s to open, is not asked
+    others = _count_pieces(words, multilingual)
+    return in_english >= max(_MORE_PIECES * others, others + _LEAST)
+
+
+def _count_pieces(words: list[str], backbone: str) -> float:
+    """Return how many tokens of a shipped backbone's vocabulary words have."""
+    table = open_table(backbone, None)
+    assert table is not None  # of a shipped one
+    return len(words) * table.tokenizer.pieces_per_word(words)

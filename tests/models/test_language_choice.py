@@ -1,0 +1,121 @@
+"""The model that reads texts if none is named: by their language, and told in one line."""
+
+import io
+
+import numpy as np
+import pytest
+
+import promptcli as pc
+from promptcli.models.language_choice import OTHER, language_of
+from promptcli.recipe import Choice
+from tests.encoder.foreign_texts import texts
+
+GERMAN = ["Der Hund schläft im Garten.", "Die Rechnung ist noch nicht bezahlt."]
+ENGLISH = ["A dog sleeps in the garden.", "The invoice has not been paid."]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "language"),
+    [
+        ("Der Hund schläft im Garten.", "German"),
+        ("Il cane non è nella casa.", "Italian"),
+        ("Собака спит в саду.", "Russian"),
+        ("犬が庭で寝ている。", "Japanese"),
+        ("狗在花园里睡觉。", "Chinese"),
+        ("leckeres gebratenes gemüse", OTHER),  # no function word
+    ],
+)
+def test_a_language_that_the_model_has_learned_is_told(sentence, language):
+    assert language_of([sentence]) == language
+
+
+@pytest.mark.parametrize(
+    "sentence", ["A dog sleeps.", "printer jam", "", "nginx-7f9 404 !?", "Собака спить у садку, її"]
+)
+def test_english_no_words_and_other_languages_have_none(sentence):
+    assert language_of([sentence]) == ""
+
+
+def test_english_texts_with_foreign_names_are_english():
+    assert language_of(texts("English")) == ""
+    assert sum(bool(language_of([text])) for text in texts("English")) <= 3
+
+
+def test_a_language_that_it_has_not_learned_is_left_to_the_default():
+    assert language_of(texts("Turkish")) == ""
+
+
+def test_a_part_of_the_texts_is_enough():
+    assert language_of([*ENGLISH, GERMAN[0]]) == "German"
+    assert language_of([*ENGLISH, "犬が庭で寝ている。"]) == "Japanese"
+    assert language_of([*ENGLISH * 10, GERMAN[0]]) == ""
+
+
+def test_similarity_says_what_it_chose(run):
+    ran = run("similarity", *GERMAN)
+    assert "mini-multi" in ran.err and "German" in ran.err
+    assert ran.out == run("similarity", *GERMAN, "-m", "mini-multi").out
+    assert ran.out != run("similarity", *GERMAN, "-m", "mini").out
+
+
+def test_english_is_as_before(run):
+    ran = run("similarity", *ENGLISH)
+    assert "mini (English)" in ran.err and "multi" not in ran.err
+    assert ran.out == run("similarity", *ENGLISH, "-m", "mini").out
+
+
+def test_a_named_model_stays(run):
+    assert "using" not in run("similarity", *GERMAN, "-m", "mini-static").err
+    assert "using mini-multi" not in run("similarity", *GERMAN, "--pooling", "last/avg").err
+
+
+def test_search_reads_the_files_to_choose(run, tmp_path):
+    (tmp_path / "notes.md").write_text("\n\n".join(GERMAN), encoding="utf-8")
+    ran = run("search", "Rechnung", tmp_path / "notes.md")
+    assert "using mini-multi" in ran.err and "Rechnung" in ran.out.splitlines()[0]
+    (tmp_path / "notes.md").write_text("\n\n".join(ENGLISH), encoding="utf-8")
+    assert "with mini-static (English)" in run("search", "invoice", tmp_path / "notes.md").err
+
+
+def test_search_of_the_library_chooses_too(tmp_path):
+    (tmp_path / "notes.txt").write_text("\n".join(GERMAN), encoding="utf-8")
+    found = pc.search("Rechnung", [tmp_path / "notes.txt"])
+    named = pc.search("Rechnung", [tmp_path / "notes.txt"], model="mini-multi")
+    assert [hit.score for hit in found] == [hit.score for hit in named]
+
+
+def test_embed_chooses_by_the_first_rows(run, tmp_path):
+    lines = "\n".join(GERMAN)
+    (tmp_path / "lines.txt").write_text(lines, encoding="utf-8")
+    ran = run("embed", tmp_path / "lines.txt", "-o", tmp_path / "a.npy")
+    assert "using mini-multi" in ran.err
+    pc.embed(io.BytesIO(lines.encode()), tmp_path / "b.npy", Choice())
+    first, second = (np.load(tmp_path / name) for name in ("a.npy", "b.npy"))
+    assert first.shape == (2, 256) and np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("way", ["build", "sync"])
+def test_an_index_keeps_its_model(way, run, tmp_path):
+    file = tmp_path / "lines.txt"
+    file.write_text("\n".join(GERMAN), encoding="utf-8")
+    folder = tmp_path / "index"
+    made = ["build", file, "-o", folder] if way == "build" else ["sync", folder, file]
+    assert "using mini-multi" in run("index", *made).err
+    ran = run("index", "search", folder, "dog")
+    assert ran.code == 0 and "mini (English)" not in ran.err
+    assert "mini-multi" in run("index", "info", folder).out
+
+
+def test_sync_says_that_new_texts_are_in_another_language(run, tmp_path):
+    file = tmp_path / "lines.txt"
+    file.write_text("\n".join(ENGLISH), encoding="utf-8")
+    run("index", "sync", tmp_path / "index", file)
+    file.write_text("\n".join([*ENGLISH, *GERMAN]), encoding="utf-8")
+    ran = run("index", "sync", tmp_path / "index", file)
+    assert "German" in ran.err and "mini-multi" in ran.err and "using" not in ran.err
+
+
+def test_a_device_alone_names_no_model(tmp_path):
+    (tmp_path / "lines.txt").write_text("\n".join(GERMAN), encoding="utf-8")
+    made = pc.embed(tmp_path / "lines.txt", tmp_path / "a.npy", Choice(device="cpu"))
+    assert made.encoder.name == "mini-multi"
