@@ -111,15 +111,9 @@ class RowFiles:
         *,
         plain: bool = False,
         check: Callable[[Iterator[RecordBatch]], Iterator[RecordBatch]] = iter,
-<<<<<<< HEAD
     ) -> tuple[IndexRows, Origin, Reading]:
-        """Return the rows of a file of sentences, encoded, the ``model`` that they come from, and
-        how they were read.
-=======
-    ) -> tuple[Rows, Origin, Reading]:
         """Return the rows of a file of sentences, encoded, the model that they come from, and how
         they were read.
->>>>>>> 8e5443f9 (mini-multi: a shipped encoder of eleven languages, chosen for texts in its languages if no model is named)
 
         ``plain``: without the prompt for documents. ``check`` passes the batches on, or refuses
         them.
@@ -260,17 +254,13 @@ def _passage_batches(file: str, passages: Iterator[Passage]) -> Iterator[RecordB
         )
 
 
-<<<<<<< HEAD
-def rows_to_build(files: RowFiles, model: "Model") -> tuple[IndexRows, Origin, Reading]:
-=======
 def _open_for(model: "Model", texts: list[str]) -> "tuple[Encoder, Model]":
     """Return the encoder of a model, or of the one for the texts' language, and that model."""
     chosen = model_for(model, texts)
     return encoders.open_encoder(chosen, dtype="auto"), chosen
 
 
-def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin, Reading]:
->>>>>>> 8e5443f9 (mini-multi: a shipped encoder of eleven languages, chosen for texts in its languages if no model is named)
+def rows_to_build(files: RowFiles, model: "Model") -> tuple[IndexRows, Origin, Reading]:
     """Return the rows of a new index, the encoder they come from, and how files are read.
 
     For vectors whose manifest tells it, the encoder is not opened, unless the user named one.

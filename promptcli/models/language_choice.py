@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from promptcli.backbones.word_tables import open_table
 from promptcli.encoder.languages import LEARNED, foreign_language, language_of_script, latin_words
-from promptcli.models.loading import DEFAULT, MULTILINGUAL, Model
+from promptcli.models.loading import DEFAULT_MODEL, MULTILINGUAL, Model
 from promptcli.notes import keyword, note
 from promptcli.recipe import Choice
 
@@ -21,7 +21,7 @@ _MORE_PIECES = 1.25
 _LEAST = 2  #: and how many tokens more, since a name is no language
 
 
-def model_for(model: Model | None, texts: Iterable[str], default: str = DEFAULT) -> Model:
+def model_for(model: Model | None, texts: Iterable[str], default: str = DEFAULT_MODEL) -> Model:
     """Return ``mini-multi`` if no model is named and the texts are in one of its other languages.
 
     Else return the model as it is given, or the default for None. The choice is noted.
@@ -39,7 +39,7 @@ def model_for(model: Model | None, texts: Iterable[str], default: str = DEFAULT)
     if language:
         looks = f"look {language}" if language in LEARNED else f"are in {language}"
         note(f"using {MULTILINGUAL}: the texts {looks}; {keyword('model')} decides otherwise")
-    elif isinstance(model, Choice) and default == DEFAULT:
+    elif isinstance(model, Choice) and default == DEFAULT_MODEL:
         return model
     return dataclasses.replace(model, model=name) if isinstance(model, Choice) else name
 

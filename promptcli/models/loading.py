@@ -37,15 +37,10 @@ if TYPE_CHECKING:
 
 #: An encoder, or what ``load`` takes.
 Model = Encoder | Entry | Recipe | Choice | str | Path
-<<<<<<< HEAD
 DEFAULT_MODEL = "mini"  #: the entry if nothing is chosen
-SHIPPED_ENCODERS = ("mini", "mini-static")
-=======
-DEFAULT = "mini"  #: the entry if nothing is chosen
 MULTILINGUAL = "mini-multi"  #: the entry for texts in other languages
 #: Shipped models -> their languages, as messages name them.
-LANGUAGES = {DEFAULT: "English", "mini-static": "English", MULTILINGUAL: "eleven languages"}
->>>>>>> 8e5443f9 (mini-multi: a shipped encoder of eleven languages, chosen for texts in its languages if no model is named)
+LANGUAGES = {DEFAULT_MODEL: "English", "mini-static": "English", MULTILINGUAL: "eleven languages"}
 #: likeness (difflib) from which a word is a known name, mistyped; the hub is not asked
 _MISTYPED = 0.75
 _NAMED = 5  #: models that a message names

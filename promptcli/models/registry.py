@@ -26,18 +26,9 @@ from promptcli.storage.folders import (
 )
 from promptcli.storage.locks import hold
 
-<<<<<<< HEAD
-#: read-only, distilled from all-MiniLM-L6-v2; ``mini-static``: word vectors, fast
-SHIPPED_MODELS = ("mini", "mini-static")
-=======
 #: read-only, distilled from all-MiniLM-L6-v2; ``mini-static``: word vectors, fast; ``mini-multi``:
 #: word vectors of eleven languages
-SHIPPED = (
-    "mini",
-    "mini-static",
-    "mini-multi",
-)
->>>>>>> 8e5443f9 (mini-multi: a shipped encoder of eleven languages, chosen for texts in its languages if no model is named)
+SHIPPED_MODELS = ("mini", "mini-static", "mini-multi")
 _SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"
 
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")

@@ -37,7 +37,7 @@ def test_an_english_vocabulary_has_common_words_in_pieces_and_others_have_them_w
 def test_one_note_names_the_language_and_the_default_is_english(run, tmp_path, monkeypatch):
     (tmp_path / "de.txt").write_text("\n".join(texts("German")), encoding="utf-8")
     (tmp_path / "en.txt").write_text("\n".join(texts("English")), encoding="utf-8")
-    ran = run("search", "Wo ist meine Lieferung", tmp_path / "de.txt")
+    ran = run("search", "Wo ist meine Lieferung", tmp_path / "de.txt", "-m", "mini-static")
     assert ran.err.count("German") == 1 and "mini-static (English)" in ran.err
     ran = run("search", "where is my parcel", tmp_path / "en.txt")
     assert "not learned" not in ran.err and "mini-static (English)" in ran.err

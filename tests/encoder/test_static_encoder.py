@@ -24,6 +24,8 @@ COMMANDS = [
     ["similarity", "A man plays.", "Somebody plays.", "-m", "mini-static"],
     ["embed", "lines.txt", "-m", "mini-static", "-o", "lines.npy"],
     ["search", "a cat", "lines.txt"],
+    ["similarity", "Der Hund schläft.", "Ein Hund ist müde."],
+    ["search", "ein Hund", "german.txt"],
     ["index", "build", "lines.txt", "-o", "built", "-m", "mini-static"],
     ["index", "add", "built", "more.txt"],
     ["index", "search", "built", "a cat"],
@@ -32,8 +34,6 @@ COMMANDS = [
     ["index", "add", "halved", "more.txt"],
     ["index", "sync", "synced", "lines.txt", "-m", "mini-static"],
     ["index", "search", "synced", "a cat"],
-    ["similarity", "Der Hund schläft.", "Ein Hund ist müde."],
-    ["search", "ein Hund", "german.txt"],
     ["index", "sync", "notes", "german.txt"],
     ["index", "search", "notes", "ein Hund"],
 ]

@@ -87,8 +87,9 @@ def test_commands_say_it_once(run, tmp_path, monkeypatch, words, known):
     Path("texts.txt").write_text("\n".join(texts), encoding="utf-8")
     if known:
         words = ["A cat sleeps." if word in (RUSSIAN, "кот") else word for word in words]
-    ran = run(*words)
+    ran = run(*words, "-m", "mini-static")
     assert (ran.code, ran.err.count(NOTE)) == (0, 0 if known else 1), ran.err
+    assert known or ran.err.count("mini-multi") == 1, ran.err
 
 
 @pytest.mark.parametrize("text", ["hi", "LGTM/ASAP/FYI"])
@@ -97,7 +98,7 @@ def test_a_few_latin_letters_are_no_other_language(run, text):
 
 
 def test_the_note_names_the_model(run):
-    assert f"'mini' {NOTE}" in run("similarity", RUSSIAN, "кот").err
+    assert f"'mini' {NOTE}" in run("similarity", RUSSIAN, "кот", "-m", "mini").err
 
 
 def test_a_query_in_letters_that_the_index_does_not_know_is_noted(run, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models import hub as publishing
 from promptcli.models.hub import pull, push
 from promptcli.models.loading import open_model
-from promptcli.models.registry import SHIPPED, Entry, Registry
+from promptcli.models.registry import SHIPPED_MODELS, Entry, Registry
 from promptcli.recipe import Recipe
 from tests.embed_running import refused
 from tests.hub_stand_in import READER, WRITER, Hub
@@ -90,7 +90,7 @@ def leftovers(registry, home):
     """Return the registry's entries, those of them that hold a backbone, and what was not
     removed.
     """
-    names = [name for name in registry.names() if name not in SHIPPED]
+    names = [name for name in registry.names() if name not in SHIPPED_MODELS]
     return (
         names,
         [name for name in names if (registry.folder(name) / "backbone").is_dir()],
