@@ -43,7 +43,7 @@ def heads_parts(search: Search, corpus: str, *, intervals: bool) -> list[Part]:
     parts.append(_ranking(names, rows, value=3, intervals=intervals))
     states = str(parse_pooling(search.best.choice).states)
     kind = {"ditto": "Ditto"}.get(search.about["weights"], search.about["weights"])
-    parts.append(f"\n{states} {kind}, every head")
+    parts += ["", f"{states} {kind}, every head"]
     parts.append(head_map(search.maps[states].tolist(), terminal_width()))
     parts.append(f"the plain average: {search.baseline[states].value:.2f}")
     parts += _selection_bias(search, "head", "the plain average of its states")
@@ -160,10 +160,11 @@ def _selection_bias(search: Search, chosen: str, baseline: str) -> list[Part]:
     halves = search.cross_validation
     assert halves is not None
     return [
-        f"\nselection bias ({halves.choices} random splits): {halves.chosen:.2f} on the half that"
-        f" chose the {chosen}, {halves.held_out:.2f} on the held-out half ({halves.gap:+.2f})\ngain"
-        f" over {baseline} on the held-out half: {halves.gain:+.2f}\nthe best {chosen} above was"
-        f" chosen in {halves.agreement:.0%} of the splits"
+        "",
+        f"selection bias ({halves.choices} random splits): {halves.chosen:.2f} on the half that"
+        f" chose the {chosen}, {halves.held_out:.2f} on the held-out half ({halves.gap:+.2f})",
+        f"gain over {baseline} on the held-out half: {halves.gain:+.2f}",
+        f"the best {chosen} above was chosen in {halves.agreement:.0%} of the splits",
     ]
 
 
@@ -174,6 +175,7 @@ def _verdict(search: Search) -> list[Part]:
         return []
     ahead = plain.value - search.best.value
     return [
-        f"\nthe plain average {plain.choice} is better: {plain.value:.2f}, {ahead:.2f} above"
-        " the best choice"
+        "",
+        f"the plain average {plain.choice} is better: {plain.value:.2f}, {ahead:.2f} above"
+        " the best choice",
     ]

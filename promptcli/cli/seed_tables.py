@@ -39,15 +39,19 @@ def _parts(table: SeedTable) -> list[Part]:
     best = best_cells(rows, range(2, len(heads), 2), range(len(rows)))
     lines = [_line(comparison) for comparison in table.comparisons]
     tested = sum(comparison.p_value is not None for comparison in table.comparisons)
-    untested = "\nno p over seeds: every seed gave the same difference, or there are too few runs"
-    traces = ["\n".join(["", *map(_trace, table.groups), *_tasks(table)])]
+    untested = [
+        "",
+        "no p over seeds: every seed gave the same difference, or there are too few runs",
+    ]
+    traces = ["", *map(_trace, table.groups), *_tasks(table)]
     return [
         "mean over seeds, ± standard deviation (n - 1)",
         Grid(heads, rows, best),
-        f"\ndifferences of the means; p over seeds: two-sided t test, Holm over {tested}, *"
+        "",
+        f"differences of the means; p over seeds: two-sided t test, Holm over {tested}, *"
         " beyond what seeds make; p over pairs: paired bootstrap of the best runs alone",
         Grid(["", "task", "points", "test", "n", "p over seeds", "p over pairs"], lines),
-        *([untested] if tested < len(lines) else []),
+        *(untested if tested < len(lines) else []),
         *traces,
     ]
 

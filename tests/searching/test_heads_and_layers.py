@@ -346,7 +346,8 @@ def test_the_best_layer_is_saved(run, tiny_folder, tmp_path):
     table = run(*arguments, "--force")
     assert (
         table.code == 0
-        and "selection bias (" in table.out
+        and "\n\nselection bias (" in table.out
+        and "\ngain over the recipe's own layer" in table.out
         and "first-last:1/last-token" in table.out
     )
 
