@@ -33,7 +33,7 @@ from shapes import random_backbone
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.locating import SHIPPED
 from promptcli.encoder.encoder import build_encoder
-from promptcli.models.backends import BACKENDS, build_on
+from promptcli.plugins.graphs.backends import BACKENDS, build_on
 from promptcli.recipe import Recipe
 
 MAX_LENGTH = 128

@@ -35,10 +35,10 @@ from promptcli.models.entries import (
 )
 from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import open_model
-from promptcli.models.onnx import export_onnx, export_openvino
 from promptcli.models.saving import check_shareable, save_encoder, tensors_outside_backbone
 from promptcli.models.sentence_transformers_format import Exported, InexactError
 from promptcli.notes import keyword, without_network
+from promptcli.plugins.graphs.graph_files import export_onnx, export_openvino
 from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
 from promptcli.storage.typed_documents import to_json

@@ -410,7 +410,9 @@ class _Opening:
         if self.backend == "torch":
             encoder = build_encoder(entry.recipe, **options)
         else:
-            from promptcli.models.backends import build_on  # graphs: most commands need none
+            from promptcli.plugins.graphs.backends import (
+                build_on,  # graphs: most commands need none
+            )
 
             graphs = home_folder() / "cache" / "graphs"
             options |= {"rows": rows, "calibration": calibration}

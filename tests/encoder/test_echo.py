@@ -9,8 +9,8 @@ from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.echo_template import EchoTemplate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
-from promptcli.models.onnx import write_graph
 from promptcli.models.sentence_transformers_format import InexactError
+from promptcli.plugins.graphs.graph_files import write_graph
 from promptcli.recipe import RECIPES, Recipe
 from tests.reference import plain
 from tests.tiny import SENTENCES

@@ -27,10 +27,10 @@ from promptcli.errors import (
     require,
     unknown,
 )
-from promptcli.models import onnx
-from promptcli.models.onnx import DEMO_SENTENCES, RunGraph
 from promptcli.models.sentence_transformers_format import PARITY_PROBES, row_cosines
 from promptcli.notes import keyword, note
+from promptcli.plugins.graphs import graph_files as onnx
+from promptcli.plugins.graphs.graph_files import DEMO_SENTENCES, RunGraph
 from promptcli.recipe import Recipe
 from promptcli.storage.folders import write_folder
 

@@ -11,11 +11,17 @@ import torch
 
 from promptcli.backbones.backbone_files import file_inputs
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.models import backends
-from promptcli.models.backends import BACKENDS, WORTHWHILE, Backend, build_on, choose_backend
-from promptcli.models.onnx import EncoderGraph, export_onnx
 from promptcli.models.registry import Entry
 from promptcli.models.sentence_transformers_format import PARITY_PROBES, lowest_cosine
+from promptcli.plugins.graphs import backends
+from promptcli.plugins.graphs.backends import (
+    BACKENDS,
+    WORTHWHILE,
+    Backend,
+    build_on,
+    choose_backend,
+)
+from promptcli.plugins.graphs.graph_files import EncoderGraph, export_onnx
 from promptcli.recipe import RECIPES, LeadingTexts, Recipe
 from tests.making import random_encoder
 

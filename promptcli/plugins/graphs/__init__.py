@@ -1,0 +1,1 @@
+"""ONNX and OpenVINO: an encoder as one graph, exported, or run in place of torch."""
