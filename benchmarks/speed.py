@@ -33,7 +33,8 @@ from shapes import random_backbone
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.locating import SHIPPED
 from promptcli.encoder.encoder import build_encoder
-from promptcli.plugins.graphs.backends import BACKENDS, build_on
+from promptcli.models.backend_table import BACKENDS, build_on
+from promptcli.plugins.graphs.rows import GraphBackend
 from promptcli.recipe import Recipe
 
 MAX_LENGTH = 128
@@ -77,7 +78,12 @@ def on_backends(
 ) -> dict[str, Callable[[list[str]], np.ndarray]]:
     """Return ours on each backend that is installed, and OpenVINO's own form on the same graph."""
     found = {}
-    runs = [(name, dtype) for name, backend in BACKENDS.items() for dtype in backend.dtypes]
+    runs = [
+        (name, dtype)
+        for name, backend in BACKENDS.items()
+        if isinstance(backend, GraphBackend)
+        for dtype in backend.dtypes
+    ]
     for name, dtype in runs:
         if dtype == "bfloat16" and choose_dtype("auto", "cpu") is torch.float32:
             continue

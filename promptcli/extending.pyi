@@ -90,6 +90,33 @@ from promptcli.storage.files import remove_leftovers as remove_leftovers
 from promptcli.embedding.datasets import DataSets as DataSets
 from promptcli.embedding.datasets import VectorColumn as VectorColumn
 
+# a backend, which computes an encoder
+from promptcli.models.backend_table import Backend as Backend
+from promptcli.encoder.encoder import PromptEncoder as PromptEncoder
+from promptcli.encoder.encoder import build_encoder as build_encoder
+from promptcli.encoder.pooling.tfidf import WordTfIdf as WordTfIdf
+from promptcli.encoder.prompts.contrastive import Contrastive as Contrastive
+from promptcli.encoder.prompts.kv_embedding import KVEmbedding as KVEmbedding
+from promptcli.encoder.streams import Graph as Graph
+from promptcli.encoder.streams import stream_count as stream_count
+
+# a target of export
+from promptcli.models.exporting import ExportTarget as ExportTarget
+from promptcli.models.entries import Entry as Entry
+from promptcli.models.sentence_transformers_format import Exported as Exported
+from promptcli.models.sentence_transformers_format import InexactError as InexactError
+from promptcli.models.sentence_transformers_format import PARITY_PROBES as PARITY_PROBES
+from promptcli.models.sentence_transformers_format import PARITY_TOO_LONG as PARITY_TOO_LONG
+from promptcli.models.sentence_transformers_format import TYPED_SPECIAL as TYPED_SPECIAL
+from promptcli.models.sentence_transformers_format import changes_ends as changes_ends
+from promptcli.models.sentence_transformers_format import check_parity as check_parity
+from promptcli.models.sentence_transformers_format import row_cosines as row_cosines
+from promptcli.models.sentence_transformers_format import static_table as static_table
+from promptcli.models.sentence_transformers_format import uncut_probes as uncut_probes
+from promptcli.models.sentence_transformers_format import with_template as with_template
+from promptcli.backbones.backbone_files import file_inputs as file_inputs
+from promptcli.backbones.backbone_files import save_tokenizer as save_tokenizer
+
 # other processes
 from promptcli.children import environment as environment
 from promptcli.children import python_command as python_command
@@ -108,6 +135,8 @@ from promptcli.errors import one_line as one_line
 from promptcli.errors import require as require
 from promptcli.errors import short_line as short_line
 from promptcli.errors import unknown as unknown
+from promptcli.errors import CheckFailedError as CheckFailedError
+from promptcli.errors import install_command as install_command
 from promptcli.notes import Advance as Advance
 from promptcli.notes import describe as describe
 from promptcli.notes import keyword as keyword
@@ -149,10 +178,12 @@ from promptcli.values import with_fields as with_fields
 from promptcli.backbones.backbone import Backbone as Backbone
 from promptcli.backbones.by_name import load_backbone as load_backbone
 from promptcli.backbones.checking import read_config as read_config
+from promptcli.backbones.checking import opening as opening
 from promptcli.backbones.devices import TF32 as TF32
 from promptcli.backbones.devices import choose_device as choose_device
 from promptcli.backbones.devices import choose_dtype as choose_dtype
 from promptcli.backbones.devices import weights_dtype as weights_dtype
+from promptcli.backbones.devices import computes as computes
 from promptcli.backbones.head import MLMHead as MLMHead
 from promptcli.backbones.language_models import MaskedLM as MaskedLM
 from promptcli.backbones.locating import known_digest as known_digest
@@ -189,6 +220,7 @@ from promptcli.index.stored import Stamp as Stamp
 from promptcli.index.vector_index import VectorIndex as VectorIndex
 
 # data
+from promptcli.data.demo import SENTENCES_FILE as SENTENCES_FILE
 from promptcli.data.column_choice import ColumnChoice as ColumnChoice
 from promptcli.data.column_forms import scale_value as scale_value
 from promptcli.data.given import are_sentences as are_sentences
@@ -260,6 +292,7 @@ from promptcli.settings import home_folder as home_folder
 from promptcli.settings import typed_value as typed_value
 from promptcli.storage.cache import Cache as Cache
 from promptcli.storage.cache import library_versions as library_versions
+from promptcli.storage.folders import write_folder as write_folder
 from promptcli.storage.files import atomic_path as atomic_path
 from promptcli.storage.files import real_path as real_path
 from promptcli.storage.files import sha256 as sha256

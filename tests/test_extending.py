@@ -25,6 +25,7 @@ def blocks(page, language):
 DIFFS = blocks(CONTRIBUTING, "diff")
 
 TRIED = """
+import os
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,12 @@ run("embed", "text.txt", "-o", "parts", "--shards", "3", "--engine", "in-turn", 
 assert len(list(Path("parts").glob("*.parquet"))) == 3
 frame = pc.embed_dataset(pd.DataFrame({"text": sentences}), encoder, column="vector")
 assert np.array_equal(np.stack(frame["vector"]), encoder.encode(sentences))
+os.environ["TORCH_COMPILE_DISABLE"] = "1"  # which takes a minute
+compiled = pc.load(pc.Recipe(backbone="ernie"), backend="compiled", dtype="float32")
+assert np.allclose(compiled.encode(sentences), encode(), atol=1e-6)
+static = pc.Recipe(backbone="ernie", pooling="static/avg")
+assert "rows.npy" in pc.export(static, "arrays", to="numpy").load
+assert np.load("arrays/rows.npy").shape[1] == 32
 run("--help")
 print("all there")
 """

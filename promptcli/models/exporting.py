@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from promptcli.backbones.checking import TABLE_ROWS, opening
 from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
-from promptcli.errors import UsageError, install_command, look_up, missing_libraries
+from promptcli.errors import UsageError, install_command, missing_libraries
+from promptcli.extensions import Table
 from promptcli.models import sentence_transformers_format
 from promptcli.models.card import is_hub_id, publishable, write_card
 from promptcli.models.entries import (
@@ -38,7 +38,6 @@ from promptcli.models.loading import open_model
 from promptcli.models.saving import check_shareable, save_encoder, tensors_outside_backbone
 from promptcli.models.sentence_transformers_format import Exported, InexactError
 from promptcli.notes import keyword, without_network
-from promptcli.plugins.graphs.graph_files import export_onnx, export_openvino
 from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
 from promptcli.storage.typed_documents import to_json
@@ -297,14 +296,24 @@ def _lora(
     return config, {names[name]: tensor for name, tensor in factors.items()}
 
 
-TARGETS: dict[str, Callable[..., Exported]] = {
-    "sentence-transformers": export_sentence_transformers,
-    "onnx": export_onnx,
-    "openvino": export_openvino,
-    "model2vec": export_model2vec,
-    "peft": export_peft,
-    "merged": export_merged,
-}
+@dataclass(frozen=True)
+class ExportTarget:
+    """A program, or a format, that an encoder is written for."""
+
+    #: Fills a folder, given an entry, its encoder in float32 on the CPU, and the folder.
+    write: Callable[..., Exported]
+    takes: tuple[str, ...] = ()  #: ``base`` or ``int8``, which are keywords of ``write`` then
+
+
+TARGETS: Table[ExportTarget] = Table(
+    "exports",
+    {
+        "sentence-transformers": ExportTarget(export_sentence_transformers),
+        "model2vec": ExportTarget(export_model2vec),
+        "peft": ExportTarget(export_peft, takes=("base",)),
+        "merged": ExportTarget(export_merged),
+    },
+)
 
 
 def export(
@@ -317,18 +326,18 @@ def export(
     force: bool = False,
 ) -> Exported:
     """Write an encoder for a program of ``TARGETS``, completely or not at all."""
-    fill = look_up("target", to, TARGETS)
-    if int8 and to != "onnx":
-        raise UsageError(f"{keyword('int8')} is for {keyword('to')} onnx")
-    if base is not None and to != "peft":
-        raise UsageError(f"{keyword('base')} is for {keyword('to')} peft")
-    if int8:
-        fill = partial(fill, int8=True)
-    else:
-        fill = partial(fill, base=base) if base else fill
+    target = TARGETS.find("target", to)
+    options = {name: value for name, value in (("base", base), ("int8", int8)) if value}
+    for name in options:
+        if name not in target.takes:
+            taken = [other for other, row in TARGETS.items() if name in row.takes]
+            raise UsageError(
+                f"{keyword('to')} {to} takes no {keyword(name)}"
+                f" (that is for: {', '.join(taken) or 'no target that is installed'})"
+            )
     with atomic_folder(folder, marker=MODEL_MANIFEST, force=force) as temporary:
         encoder = open_whole(entry)
-        exported = fill(entry, encoder, temporary)
+        exported = target.write(entry, encoder, temporary, **options)
         if not (temporary / MODEL_MANIFEST).is_file():
             placed = with_backbone(
                 replace(entry, recipe=encoder.recipe), exported.backbone or encoder.recipe.backbone

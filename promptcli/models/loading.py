@@ -402,21 +402,21 @@ class _Opening:
         backbone: "Backbone | None" = None,
     ) -> "TorchEncoder":
         """Return the encoder, computed by torch or by a backend."""
-        from promptcli.encoder.encoder import build_encoder
+        from promptcli.models.backend_table import build_on
 
         entry = self.entry
-        options: dict[str, Any] = {"device": self.device, "dtype": self.dtype}
-        options |= {"backbone": backbone, "tensors": entry.tensors, "leading": entry.prompts}
-        if self.backend == "torch":
-            encoder = build_encoder(entry.recipe, **options)
-        else:
-            from promptcli.plugins.graphs.backends import (
-                build_on,  # graphs: most commands need none
-            )
-
-            graphs = home_folder() / "cache" / "graphs"
-            options |= {"rows": rows, "calibration": calibration}
-            encoder = build_on(self.backend, entry.recipe, folder=graphs, **options)
+        encoder = build_on(
+            self.backend,
+            entry.recipe,
+            folder=home_folder() / "cache" / "graphs",
+            rows=rows,
+            calibration=calibration,
+            device=self.device,
+            dtype=self.dtype,
+            backbone=backbone,
+            tensors=entry.tensors,
+            leading=entry.prompts,
+        )
         encoder.name = entry.name
         return encoder
 

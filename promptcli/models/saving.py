@@ -173,7 +173,7 @@ def _template_tokens(
 def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
     probes = [
         *sentence_transformers_format.PARITY_PROBES,
-        sentence_transformers_format.TOO_LONG,
+        sentence_transformers_format.PARITY_TOO_LONG,
         sentence_transformers_format.BLANK,
     ]
     theirs = whole_inputs(folder, probes, encoder.max_length)
@@ -188,7 +188,7 @@ def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...], 
         raise InexactError("transformers' tokenizer of this family does not give the encoder's ids")
     notes = []
     if sentence_transformers_format.changes_ends(encoder.recipe):
-        notes.append(sentence_transformers_format.TYPED)
+        notes.append(sentence_transformers_format.TYPED_SPECIAL)
     if not all(same[:-1]):
         notes.append(
             f"a sentence that is cut at {encoder.max_length} tokens loses the mark of the template"

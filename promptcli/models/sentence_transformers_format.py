@@ -64,10 +64,12 @@ def uncut_probes(encoder: TorchEncoder) -> list[str]:
 
 
 #: cut: only its ids, and those of an empty one, may differ, with a note
-TOO_LONG = "the town is far away " * 400
+PARITY_TOO_LONG = "the town is far away " * 400
 BLANK = " "
 #: Tokenizers normalise the text before and after a special token separately.
-TYPED = "a sentence in which a special token is typed out, e.g. [MASK], has another vector there"
+TYPED_SPECIAL = (
+    "a sentence in which a special token is typed out, e.g. [MASK], has another vector there"
+)
 LEAST_COSINE = 0.99999  #: lowest cosine of an exported vector to the encoder's own
 
 
@@ -411,7 +413,7 @@ def static_table(encoder: TorchEncoder, program: str, *, same_length: bool = Fal
     if len(around) < template.length:
         notes.append(f"in {program} a sentence that is cut loses the mark of the template after it")
     if around:
-        notes.append(TYPED)
+        notes.append(TYPED_SPECIAL)
         number = add_tokens(definition, [AROUND])[0]
         definition["added_tokens"][-1] |= {"special": False, "normalized": True}
         extended = rows.new_zeros(max(len(rows), number + 1), rows.size(1))

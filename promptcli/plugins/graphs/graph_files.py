@@ -20,20 +20,30 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from promptcli.backbones.backbone_files import file_inputs, save_tokenizer
-from promptcli.backbones.checking import opening
-from promptcli.backbones.states import Batch
-from promptcli.data.demo import SENTENCES_FILE
-from promptcli.encoder.batching import make_batch
-from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.pooling.tfidf import WordTfIdf
-from promptcli.encoder.prompts.contrastive import Contrastive
-from promptcli.encoder.prompts.kv_embedding import KVEmbedding
-from promptcli.encoder.streams import stream_count
-from promptcli.errors import require
-from promptcli.models import sentence_transformers_format
-from promptcli.models.entries import Entry
-from promptcli.models.sentence_transformers_format import Exported, InexactError
+from promptcli.extending import (
+    PARITY_TOO_LONG,
+    SENTENCES_FILE,
+    TYPED_SPECIAL,
+    Batch,
+    Contrastive,
+    Exported,
+    InexactError,
+    KVEmbedding,
+    TorchEncoder,
+    WordTfIdf,
+    changes_ends,
+    check_parity,
+    file_inputs,
+    make_batch,
+    note,
+    opening,
+    require,
+    row_cosines,
+    save_tokenizer,
+    stream_count,
+    uncut_probes,
+    with_template,
+)
 
 ONNX_FILE = "model.onnx"
 SMALL = "model_int8.onnx"
@@ -138,7 +148,7 @@ _OUTPUT = "sentence_embedding"
 _ROWS = 32  # sentences of a batch
 
 
-def export_onnx(_: Entry, encoder: TorchEncoder, folder: Path, *, int8: bool = False) -> Exported:
+def export_onnx(encoder: TorchEncoder, folder: Path, *, int8: bool = False) -> Exported:
     """Fill a folder with ``model.onnx`` and the tokenizer; with ``int8`` also a quantised model,
     its loss as a note.
     """
@@ -152,7 +162,7 @@ def export_onnx(_: Entry, encoder: TorchEncoder, folder: Path, *, int8: bool = F
     )
 
 
-def export_openvino(_: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
+def export_openvino(encoder: TorchEncoder, folder: Path) -> Exported:
     """Fill a folder with OpenVINO's model of the ONNX graph, in float32, and the tokenizer."""
     require("onnx", "onnxscript", "openvino", extra="openvino")
     notes = write_openvino(encoder, folder)
@@ -169,7 +179,7 @@ def export_openvino(_: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
 def write_graph(encoder: TorchEncoder, folder: Path) -> list[str]:
     """Write graph and tokenizer; return the differences from the encoder."""
     graph = EncoderGraph(encoder)
-    definition = sentence_transformers_format.with_template(encoder)
+    definition = with_template(encoder)
     ids = torch.tensor(
         [[*encoder.template.left, encoder.backbone.tokenizer.pad, *encoder.template.right]] * 2
     )
@@ -194,8 +204,8 @@ def write_graph(encoder: TorchEncoder, folder: Path) -> list[str]:
         "stride": 0,
     }
     save_tokenizer(encoder.backbone, folder, {**definition, "truncation": cut}, encoder.max_length)
-    if sentence_transformers_format.changes_ends(encoder.recipe):
-        return [sentence_transformers_format.TYPED]
+    if changes_ends(encoder.recipe):
+        return [TYPED_SPECIAL]
     return []
 
 
@@ -277,7 +287,7 @@ def load_openvino(folder: Path, dtype: str = "float32") -> RunGraph:
     return run
 
 
-def load_onnx(folder: Path, dtype: str = "float32", file: str = ONNX_FILE) -> RunGraph:
+def load_onnx(folder: Path, file: str = ONNX_FILE) -> RunGraph:
     """Return a function that runs a file of onnxruntime; its precision is the file's."""
     import onnxruntime
 
@@ -331,15 +341,13 @@ def batch_of(rows: Sequence[Sequence[int]], encoder: TorchEncoder) -> Batch:
 
 def _compare(encoder: TorchEncoder, folder: Path, run: RunGraph, tool: str) -> float:
     """Return the lowest cosine over the probes in one batch, and over the first alone."""
-    probes = sentence_transformers_format.uncut_probes(encoder)
+    probes = uncut_probes(encoder)
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
-        probes.append(sentence_transformers_format.TOO_LONG)
+        probes.append(PARITY_TOO_LONG)
     theirs = np.concatenate(
         [encode_with(run, folder, texts, encoder) for texts in (probes, probes[:1])]
     )
-    return sentence_transformers_format.check_parity(
-        encoder.encode([*probes, probes[0]]), theirs, tool
-    )
+    return check_parity(encoder.encode([*probes, probes[0]]), theirs, tool)
 
 
 def demo_sentences() -> list[str]:
@@ -355,13 +363,29 @@ def quantise(encoder: TorchEncoder, folder: Path) -> str:
     with _quiet():
         quantize_dynamic(folder / ONNX_FILE, folder / SMALL, weight_type=QuantType.QInt8)
     size = (folder / SMALL).stat().st_size / 1e6
-    return f"{SMALL}: {size:,.1f} MB; {loss_of(load_onnx(folder, file=SMALL), folder, encoder)}"
+    return f"{SMALL}: {size:,.1f} MB; {loss_of(load_onnx(folder, SMALL), folder, encoder)}"
 
 
 def loss_of(run: RunGraph, folder: Path, encoder: TorchEncoder) -> str:
     """Return what a graph loses on the demo sentences, in words."""
     sentences = demo_sentences()
-    cosines = sentence_transformers_format.row_cosines(
-        encoder.encode(sentences), encode_with(run, folder, sentences, encoder)
-    )
+    cosines = row_cosines(encoder.encode(sentences), encode_with(run, folder, sentences, encoder))
     return f"cosines to float32 at least {cosines.min():.4f}, {cosines.mean():.4f} on average"
+
+
+def write_onnx_int8(encoder: TorchEncoder, folder: Path) -> None:
+    """Write onnxruntime's graph with weights of 8 bits, and note the loss."""
+    write_graph(encoder, folder)
+    note(f"onnx-int8: {quantise(encoder, folder)}")
+    (folder / ONNX_FILE).unlink()
+
+
+def write_openvino_int8(encoder: TorchEncoder, folder: Path, calibration: Sequence[str]) -> None:
+    """Write OpenVINO's model, quantised by sentences or the demo sentences; note the loss."""
+    source = f"{DEMO_SENTENCES} of your sentences"
+    if len(calibration) < DEMO_SENTENCES:
+        source = f"demo sentences ({len(calibration)} of yours are too few, give {DEMO_SENTENCES})"
+        calibration = demo_sentences()
+    write_openvino(encoder, folder, calibration)
+    loss = loss_of(load_openvino(folder), folder, encoder)
+    note(f"openvino-int8: calibrated on {source}; {loss}")

@@ -9,21 +9,19 @@ import numpy as np
 import pytest
 import torch
 
+import promptcli as pc
 from promptcli.backbones.backbone_files import file_inputs
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.models.registry import Entry
+from promptcli.models.backend_table import BACKENDS, build_on
+from promptcli.models.exporting import TARGETS
 from promptcli.models.sentence_transformers_format import PARITY_PROBES, lowest_cosine
-from promptcli.plugins.graphs import backends
-from promptcli.plugins.graphs.backends import (
-    BACKENDS,
-    WORTHWHILE,
-    Backend,
-    build_on,
-    choose_backend,
-)
+from promptcli.plugins.graphs import backends, graph_files
+from promptcli.plugins.graphs.backends import WORTHWHILE, choose_backend
 from promptcli.plugins.graphs.graph_files import EncoderGraph, export_onnx
+from promptcli.plugins.graphs.rows import GraphBackend
 from promptcli.recipe import RECIPES, LeadingTexts, Recipe
 from tests.making import random_encoder
+from tests.plugins.absent import delete_plugin
 
 PROMPT = RECIPES["prompt"]
 PREFIX = Recipe(prompt="deep-prefix:3", pooling="last/cls")
@@ -85,7 +83,7 @@ def test_onnxruntime_computes_the_same(tiny_backbone, tmp_path):
     for library in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(library, reason=f"{library} is not installed")
     encoder = random_encoder(PROMPT.replace(denoise="hidden"), tiny_backbone("bert"))
-    written = export_onnx(Entry("x", encoder.recipe), encoder, tmp_path, int8=True)
+    written = export_onnx(encoder, tmp_path, int8=True)
     assert (
         written.cosine is not None and written.cosine > 0.999999 and written.tool == "onnxruntime"
     )
@@ -138,7 +136,8 @@ def stand_in(monkeypatch):
 
             return run
 
-        monkeypatch.setitem(BACKENDS, "stand-in", Backend((), dtypes, write, load))
+        row = GraphBackend("stand-in", (), dtypes, write, load)
+        monkeypatch.setitem(BACKENDS, "stand-in", row)
         return graphs, calls
 
     return install
@@ -208,7 +207,7 @@ def test_auto_takes_float32_where_bfloat16_is_too_far(
         (
             RECIPES["prompt"],
             {"backend": "onyx"},
-            "openvino, openvino-int8, onnx, onnx-int8, stand-in, torch, auto",
+            "torch, auto, onnx, onnx-int8, openvino, openvino-int8",
         ),
         (
             RECIPES["prompt"],
@@ -258,14 +257,16 @@ def test_8_bit_ranges_are_measured_on_the_users_sentences(
     taken = []
     write = BACKENDS["openvino-int8"].write
     monkeypatch.setattr(
-        backends.onnx, "write_openvino", lambda encoder, folder, texts: taken.extend(texts)
+        graph_files, "write_openvino", lambda encoder, folder, texts: taken.extend(texts)
     )
-    monkeypatch.setattr(backends.onnx, "loss_of", lambda *_: "no loss")
+    monkeypatch.setattr(graph_files, "loss_of", lambda *_: "no loss")
     monkeypatch.setattr(
-        backends.onnx, "load_openvino", lambda *_: lambda batch: np.ones((batch.ids.size(0), 16))
+        graph_files, "load_openvino", lambda *_: lambda batch: np.ones((batch.ids.size(0), 16))
     )
     monkeypatch.setitem(
-        BACKENDS, "stand-in", Backend((), ("int8",), write, backends.onnx.load_openvino)
+        BACKENDS,
+        "stand-in",
+        GraphBackend("stand-in", (), ("int8",), write, lambda *_: graph_files.load_openvino()),
     )
     own = (f"sentence {number}" for number in range(count))
     with caplog.at_level("INFO", logger="promptcli"):
@@ -296,3 +297,15 @@ def test_other_libraries_compute_it(backend, tiny_folder, tmp_path, caplog):
     )
     assert lowest_cosine(torchs, encoder.encode(SENTENCES)) > (0.9 if eight_bits else 0.99999)
     assert any("cosines to float32" in line for line in told) == eight_bits
+
+
+def test_without_the_folder_backends_and_targets_are_missing_in_one_line(monkeypatch, tmp_path):
+    delete_plugin("graphs", monkeypatch, BACKENDS, TARGETS)
+    assert [*BACKENDS] == ["torch"]
+    for name in ("onnx", "openvino-int8", "auto"):
+        with pytest.raises(UsageError, match=f"backend {name} is a plug-in that is not installed"):
+            pc.load("mini", backend=name)
+    for options in ({"to": "onnx", "int8": True}, {"to": "openvino"}):
+        with pytest.raises(UsageError, match=f"target {options['to']} is a plug-in that is not"):
+            pc.export("mini", tmp_path / "made", **options)
+    assert not list(tmp_path.iterdir())

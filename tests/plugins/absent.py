@@ -1,0 +1,14 @@
+"""Tables as they are where the folder of a plug-in was deleted."""
+
+import sys
+
+
+def delete_plugin(name, monkeypatch, *tables):
+    """Forget the modules of a plug-in, and refuse to import them; tables read their rows again."""
+    folder = f"promptcli.plugins.{name}"
+    for module in [module for module in sys.modules if f"{module}.".startswith(f"{folder}.")]:
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, folder, None)
+    for table in tables:
+        monkeypatch.setattr(table, "_all", None)
+        monkeypatch.setattr(table, "_absent", set())
