@@ -26,7 +26,7 @@ from promptcli.models.loading import open_model, open_registry
 from promptcli.models.registry import Entry, Registry
 from promptcli.models.sentence_transformers_format import (
     PARITY_PROBES,
-    TYPED,
+    TYPED_SPECIAL,
     check_parity,
     lowest_cosine,
 )
@@ -67,7 +67,7 @@ def check(recipe, backbone, folder):
     encoder = random_encoder(recipe, backbone)
     written = export_sentence_transformers(Entry("tiny", recipe), encoder, folder)
     assert "trust_remote_code" not in written.load, written.notes
-    texts = TEXTS if TYPED in written.notes else [*TEXTS, "it [MASK] is"]
+    texts = TEXTS if TYPED_SPECIAL in written.notes else [*TEXTS, "it [MASK] is"]
     if any("loses the mark" in note for note in written.notes):
         texts = [
             text
