@@ -9,9 +9,9 @@ from pathlib import Path
 
 from promptcli.backbones import checking
 from promptcli.backbones.adapter_files import ADAPTER_CONFIG
-from promptcli.backbones.gguf_files import SUFFIX, folder_of
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.notes import is_offline, keyword, note, warn
+from promptcli.plugins.formats.gguf_files import SUFFIX, folder_of
 from promptcli.storage.files import sha256
 
 _SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"

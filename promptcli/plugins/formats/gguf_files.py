@@ -21,11 +21,16 @@ from promptcli.backbones.checking import (
     opening,
     transformers,
 )
-from promptcli.backbones.gguf_header import Header, read_header, rotary_factors, rotary_scaling
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.backbones.tokenizer_files import DEFINITION, SETTINGS
 from promptcli.errors import NotFoundError, UsageError, require
 from promptcli.notes import note
+from promptcli.plugins.formats.gguf_header import (
+    Header,
+    read_header,
+    rotary_factors,
+    rotary_scaling,
+)
 from promptcli.settings import home_folder
 from promptcli.storage.files import sha256
 from promptcli.storage.folders import write_folder
