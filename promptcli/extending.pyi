@@ -100,6 +100,18 @@ from promptcli.encoder.prompts.kv_embedding import KVEmbedding as KVEmbedding
 from promptcli.encoder.streams import Graph as Graph
 from promptcli.encoder.streams import stream_count as stream_count
 
+# a format of files that are backbones
+from promptcli.backbones.checking import check_finite as check_finite
+from promptcli.backbones.checking import check_tensors as check_tensors
+from promptcli.backbones.checking import check_vocabulary as check_vocabulary
+from promptcli.backbones.checking import load_tokenizer as load_tokenizer
+from promptcli.backbones.checking import transformers as transformers
+from promptcli.backbones.word_tables import WordTable as WordTable
+from promptcli.backbones.word_tables import WordTokenizer as WordTokenizer
+from promptcli.data.input_files import open_file as open_file
+from promptcli.data.input_files import open_text as open_text
+from promptcli.storage.tensors import disk_errors as disk_errors
+
 # a target of export
 from promptcli.models.exporting import ExportTarget as ExportTarget
 from promptcli.models.entries import Entry as Entry
@@ -190,7 +202,6 @@ from promptcli.backbones.locating import known_digest as known_digest
 from promptcli.backbones.locating import locate as locate
 from promptcli.backbones.locating import weight_files as weight_files
 from promptcli.backbones.locating import weights_digest as weights_digest
-from promptcli.backbones.names import WORD_VECTORS as WORD_VECTORS
 from promptcli.backbones.names import words_only as words_only
 from promptcli.backbones.provenance import Provenance as Provenance
 from promptcli.backbones.published_backbones import Shape as Shape

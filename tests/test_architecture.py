@@ -56,7 +56,7 @@ HOMES = {
     "huggingface_hub": ("backbones", "data", "models"),
     "tokenizers": ("backbones",),
     "peft": ("backbones",),
-    "gguf": ("backbones",),
+    "gguf": ("plugins",),
     "faiss": ("index",),
     "sentence_transformers": ("models",),
     "onnxruntime": ("plugins",),

@@ -26,6 +26,7 @@ DIFFS = blocks(CONTRIBUTING, "diff")
 
 TRIED = """
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,13 @@ run("embed", "text.txt", "-o", "parts", "--shards", "3", "--engine", "in-turn", 
 assert len(list(Path("parts").glob("*.parquet"))) == 3
 frame = pc.embed_dataset(pd.DataFrame({"text": sentences}), encoder, column="vector")
 assert np.array_equal(np.stack(frame["vector"]), encoder.encode(sentences))
+shutil.make_archive("zipped", "zip", "ernie")
+zipped = pc.load(pc.Recipe(backbone="zipped.zip"), dtype="float32")
+assert np.array_equal(zipped.encode(sentences), encode())
+np.savez("words.npz", words=["the", "cat"], vectors=np.eye(2, 3, dtype=np.float32))
+words = pc.load(pc.Recipe(backbone="npz:words.npz", pooling="static/avg"))
+found = words.encode(["The cat", "cat", "it rains"])
+assert found.tolist() == [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 0]]
 os.environ["TORCH_COMPILE_DISABLE"] = "1"  # which takes a minute
 compiled = pc.load(pc.Recipe(backbone="ernie"), backend="compiled", dtype="float32")
 assert np.allclose(compiled.encode(sentences), encode(), atol=1e-6)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from promptcli.backbones import checking
 from promptcli.backbones.adapter_files import ADAPTER_CONFIG
+from promptcli.backbones.file_formats import MODEL_FILES, folder_of_file
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.notes import is_offline, keyword, note, warn
-from promptcli.plugins.formats.gguf_files import SUFFIX, folder_of
 from promptcli.storage.files import sha256
 
 _SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
@@ -59,8 +59,9 @@ def locate(
                 f" {name}@main"
             )
         return Path(name), None
-    if name.endswith(SUFFIX):
-        return folder_of(name), None
+    folder = folder_of_file(name)
+    if folder is not None:
+        return folder, None
     repository, _, wanted = name.partition("@")
     if name.startswith((".", "/", "~")) or repository.count("/") > 1:
         raise NotFoundError(
@@ -188,11 +189,12 @@ def weight_files(what: str, folder: Path) -> list[Path]:
             f"{what} has its weights in {path.name} only; a pickle can run code: convert it,"
             f" {convert}"
         )
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
-        raise UsageError(
-            f"{what} has its weights in {path.name} only; give that file: {keyword('backbone')}"
-            f" {path}"
-        )
+    for path in sorted(folder.iterdir()):
+        if path.suffix in MODEL_FILES:
+            raise UsageError(
+                f"{what} has its weights in {path.name} only; give that file:"
+                f" {keyword('backbone')} {path}"
+            )
     for pattern, kind in _OTHER_WEIGHTS.items():
         for path in sorted(folder.glob(pattern)):
             raise UsageError(

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-#: before the name of a file of word vectors; names without it are pre-trained language models
-WORD_VECTORS = "glove:"
+from promptcli.backbones.file_formats import MODEL_FILES, WORD_FILES
 
 
 def words_only(name: str) -> bool:
     """Return whether a backbone of that name is word vectors, which are only averaged, and no
     language model.
     """
-    return name.startswith(WORD_VECTORS)
+    prefix, colon, _ = name.partition(":")
+    return bool(colon) and (prefix in WORD_FILES or prefix in WORD_FILES.absent())
 
 
 def portable_name(name: str) -> str:
@@ -18,12 +18,12 @@ def portable_name(name: str) -> str:
     absolute.
     """
     if words_only(name):
-        path = Path(name.removeprefix(WORD_VECTORS))
-        if path.is_file():
-            return f"{WORD_VECTORS}{_absolute(path)}"
+        prefix, _, file = name.partition(":")
+        if Path(file).is_file():
+            return f"{prefix}:{_absolute(Path(file))}"
     elif Path(name).is_dir():
         return str(Path(name).resolve())
-    elif name.endswith(".gguf") and Path(name).is_file():
+    elif Path(name).is_file() and Path(name).suffix in MODEL_FILES:
         return str(_absolute(Path(name)))
     return name
 

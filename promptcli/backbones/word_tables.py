@@ -1,18 +1,13 @@
-"""Tables of word vectors as numpy's arrays, and the tokenizers of their rows: ``glove:FILE``, or a
-folder.
+"""Tables of word vectors as numpy's arrays, and the tokenizers of their rows: a folder, or a file.
 
 A folder holds a ``tokenizer.json`` and a row for each of its tokens: a StaticEmbedding of
-sentence-transformers, or a model of model2vec. For a file of word vectors the sentence is
-lower-cased and split at spaces: the tasks' text is tokenised already. The file is text in
-word2vec's format, with a header, or in GloVe's, without; both also .gz.
+sentence-transformers, or a model of model2vec. For a file of word vectors (``file_formats``) the
+sentence is lower-cased and split at spaces: the tasks' text is tokenised already.
 """
 
 import hashlib
-import math
-import re
 import unicodedata
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +23,7 @@ from promptcli.backbones.checking import (
     opening,
     read_config,
 )
+from promptcli.backbones.file_formats import WORD_FILES
 from promptcli.backbones.locating import (
     BACKBONE_MARKS,
     SHIPPED,
@@ -35,7 +31,7 @@ from promptcli.backbones.locating import (
     locate,
     weights_digest,
 )
-from promptcli.backbones.names import WORD_VECTORS, words_only
+from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.tokenizer import PieceTokenizer, pack, read_wordpiece, tokenizing
 from promptcli.backbones.tokenizer_files import (
@@ -43,15 +39,10 @@ from promptcli.backbones.tokenizer_files import (
     encodes_by_words,
     unigram_unknown,
 )
-from promptcli.data.input_files import open_file, open_text
 from promptcli.errors import UsageError
-from promptcli.notes import keyword, note
 from promptcli.storage.files import sha256
 from promptcli.storage.tensors import load_arrays
 
-_FAMILY = "glove"
-_BLANKS = " \t\r\n"  # a word may hold other white space, such as U+00A0
-_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]+)?|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
 _NOTHING = 0  # id and row of a sentence without any known word: a vector of zeros
 
 
@@ -256,21 +247,10 @@ def _rows_of_shipped(name: str, tuned: np.ndarray | None) -> WordTable | None:
 
 
 def read_words(name: str) -> WordTable:
-    """Read the word vectors of ``glove:FILE``."""
-    path = Path(name.removeprefix(WORD_VECTORS))
-    if name == WORD_VECTORS:
-        raise UsageError(
-            f"backbone 'glove:' names no file; give {keyword('backbone')} glove:FILE, word vectors"
-            " as text"
-        )
-    row_of, vectors = read_word_vectors(path)
-    note(
-        f"{path.name}: {len(vectors) - 1:,} word vectors of {vectors.shape[1]:,} dimensions,"
-        f" {vectors.nbytes / 2**20:,.1f} MiB in memory"
-    )
-    tokenizer = WordTokenizer(row_of)
-    provenance = Provenance(name, _FAMILY, None, sha256(path), tokenizer.sha256)
-    return WordTable(tokenizer, vectors, provenance, path.parent)
+    """Read a file of word vectors: its format, a colon, and its path."""
+    prefix = name.partition(":")[0]
+    table: WordTable = WORD_FILES.find("word vectors", prefix)(name)
+    return table
 
 
 def read_table(name: str, folder: Path, revision: str | None) -> WordTable:
@@ -316,66 +296,3 @@ def _plain_rows(stored: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def _with_zeros(rows: np.ndarray) -> np.ndarray:
     return np.concatenate([rows, np.zeros((1, rows.shape[1]), np.float32)])
-
-
-def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
-    """Return the row of each word, from 1, and the vectors (v + 1, d) float32; row 0 is zero.
-
-    Two whole numbers in the first line are word2vec's header (words, width). A word is all that
-    precedes the last d numbers: GloVe's largest file has words with spaces inside.
-    """
-    row_of: dict[str, int] = {}
-    numbers = array("f")
-    width = rows = 0
-    said: int | None = None  # words, by the header
-    for number, line in enumerate(_lines(path), start=1):
-        place = f"{path}: line {number}"
-        line = line.strip(_BLANKS)
-        if number == 1:
-            header = re.fullmatch("([0-9]{1,18}) 0*([1-9][0-9]{0,17})", line)
-            if header:
-                said = int(header[1])
-                width = int(header[2])
-                continue
-        word, *fields = line.rsplit(" ", width or -1)
-        count = len(fields)
-        # numbers, if the first line, which sets the width, has lost some
-        inside = word.split(" ")[1:]
-        if all(map(_NUMBER.fullmatch, inside)):
-            count += len(inside)
-        width = width or count
-        if count != width or width < 1:
-            raise UsageError(f"{place}: {count} numbers after a word, expected {width or 'some'}")
-        if not rows:
-            numbers.extend([0.0] * width)
-        rows += 1
-        row_of.setdefault(word, rows)
-        numbers.extend(_numbers(fields, place))
-    if not rows:
-        raise UsageError(
-            f"{path} holds no word vectors; give a text file with a word and its numbers a line"
-        )
-    if said not in (None, rows):
-        raise UsageError(
-            f"{path}: its first line says {said:,} words, but it holds {rows:,}; is it whole?"
-        )
-    return row_of, np.frombuffer(numbers, dtype=np.float32).reshape(-1, width)
-
-
-def _numbers(fields: list[str], place: str) -> list[float]:
-    try:
-        values = [float(field) for field in fields]
-    except ValueError as error:
-        raise UsageError(
-            f"{place}: {error}; expected a word and {len(fields)} numbers separated by spaces"
-        ) from None
-    if not all(map(math.isfinite, values)):
-        raise UsageError(
-            f"{place}: a number that is not finite; leave the line out or make the file again"
-        )
-    return values
-
-
-def _lines(path: Path) -> Iterator[str]:
-    with open_file(path) as file:
-        yield from open_text(file, str(path), path.suffix.lower(), note).lines

@@ -13,31 +13,33 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from promptcli.backbones.checking import (
+from promptcli import NotFoundError, UsageError
+from promptcli.extending import (
+    PieceTokenizer,
     check_finite,
     check_tensors,
     check_vocabulary,
+    disk_errors,
+    home_folder,
     load_tokenizer,
+    note,
     opening,
+    require,
+    sha256,
+    shorten,
     transformers,
+    write_folder,
 )
-from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.backbones.tokenizer_files import DEFINITION, SETTINGS
-from promptcli.errors import NotFoundError, UsageError, require
-from promptcli.notes import note
 from promptcli.plugins.formats.gguf_header import (
     Header,
     read_header,
     rotary_factors,
     rotary_scaling,
 )
-from promptcli.settings import home_folder
-from promptcli.storage.files import sha256
-from promptcli.storage.folders import write_folder
-from promptcli.storage.tensors import disk_errors
-from promptcli.storage.typed_documents import shorten
 
 SUFFIX = ".gguf"
+_DEFINITION = "tokenizer.json"
+_SETTINGS = "tokenizer_config.json"
 #: Types of weights that are kept as they are; all others are quantised, and fit into float16.
 _PLAIN = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 #: Written last: a folder without it is not complete.
@@ -180,5 +182,5 @@ def _write(folder: Path, model: Any, definition: dict[str, Any], specials: dict[
         model.save_pretrained(folder)
     (folder / _MARK).unlink()
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", **specials}
-    (folder / DEFINITION).write_text(json.dumps(definition), encoding="utf-8")
-    (folder / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
+    (folder / _DEFINITION).write_text(json.dumps(definition), encoding="utf-8")
+    (folder / _SETTINGS).write_text(json.dumps(settings), encoding="utf-8")

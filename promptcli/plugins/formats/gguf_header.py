@@ -14,8 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from promptcli.errors import UsageError, unknown
-from promptcli.storage.typed_documents import shorten
+from promptcli.extending import (
+    UsageError,
+    shorten,
+    unknown,
+)
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)

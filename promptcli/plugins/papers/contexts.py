@@ -15,7 +15,6 @@ from promptcli.extending import (
     SENTENCES,
     TF32,
     TRIPLETS,
-    WORD_VECTORS,
     Backbone,
     Cache,
     Choice,
@@ -101,7 +100,7 @@ class MeasurementContext:
     def name(self) -> str:
         """Its name in results: without folders, of other word vectors than the papers' the file."""
         if words_only(self.backbone_name) and self.published is None:
-            return Path(self.backbone_name.removeprefix(WORD_VECTORS)).name
+            return Path(self.backbone_name.partition(":")[2]).name
         return short_name(self.backbone_name)
 
     def is_on(self, backbone: str) -> bool:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from promptcli.backbones.by_name import load_backbone
-from promptcli.backbones.word_tables import read_word_vectors
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.models.registry import portable
+from promptcli.plugins.formats.word_files import read_word_vectors
 from promptcli.recipe import Recipe
 
 VECTORS = {

@@ -1,0 +1,27 @@
+"""Formats of files that are backbones; the usual form, a folder, is in ``locating``."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from promptcli.extensions import Table
+
+#: Ending of a file of a language model, such as ``.gguf`` -> a function that takes its path and
+#: returns the folder with a configuration and safetensors that it becomes.
+MODEL_FILES: Table[Callable[[str], Path]] = Table("model_files", {})
+
+#: What stands before the colon and the path of a file of word vectors, as in ``glove:FILE`` -> a
+#: function that takes that text and returns the file's ``WordTable``.
+WORD_FILES: Table[Callable[[str], Any]] = Table("word_files", {})
+
+
+def folder_of_file(name: str) -> Path | None:
+    """Return the folder that a language model's file becomes; None if its ending is no format's.
+
+    Raises:
+        UsageError: The format is one of a plug-in that was deleted.
+    """
+    ending = Path(name).suffix
+    if ending in MODEL_FILES or ending in MODEL_FILES.absent():
+        return MODEL_FILES.find("model file", ending)(name)
+    return None

@@ -1,0 +1,21 @@
+"""What this plug-in adds to the tables of files that are backbones; the readers load on use."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from promptcli.extending import WordTable
+
+
+def open_gguf(name: str) -> Path:
+    """Return the folder that a GGUF file becomes."""
+    from promptcli.plugins.formats.gguf_files import folder_of
+
+    return folder_of(name)
+
+
+def read_glove(name: str) -> "WordTable":
+    """Return the word vectors of ``glove:FILE``."""
+    from promptcli.plugins.formats.word_files import read_words
+
+    return read_words(name)

@@ -1,0 +1,109 @@
+"""Word vectors as text, ``glove:FILE``: word2vec's format, with a header, or GloVe's, without; both
+also .gz.
+"""
+
+import math
+import re
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from promptcli.extending import (
+    Provenance,
+    UsageError,
+    WordTable,
+    WordTokenizer,
+    keyword,
+    note,
+    open_file,
+    open_text,
+    sha256,
+)
+
+_FAMILY = "glove"
+_BLANKS = " \t\r\n"  # a word may hold other white space, such as U+00A0
+_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]+)?|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
+
+
+def read_words(name: str) -> WordTable:
+    """Read the word vectors of ``glove:FILE``."""
+    file = name.partition(":")[2]
+    if not file:
+        raise UsageError(
+            f"backbone {name!r} names no file; give {keyword('backbone')} {name}FILE, word vectors"
+            " as text"
+        )
+    path = Path(file)
+    row_of, vectors = read_word_vectors(path)
+    note(
+        f"{path.name}: {len(vectors) - 1:,} word vectors of {vectors.shape[1]:,} dimensions,"
+        f" {vectors.nbytes / 2**20:,.1f} MiB in memory"
+    )
+    tokenizer = WordTokenizer(row_of)
+    provenance = Provenance(name, _FAMILY, None, sha256(path), tokenizer.sha256)
+    return WordTable(tokenizer, vectors, provenance, path.parent)
+
+
+def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
+    """Return the row of each word, from 1, and the vectors (v + 1, d) float32; row 0 is zero.
+
+    Two whole numbers in the first line are word2vec's header (words, width). A word is all that
+    precedes the last d numbers: GloVe's largest file has words with spaces inside.
+    """
+    row_of: dict[str, int] = {}
+    numbers = array("f")
+    width = rows = 0
+    said: int | None = None  # words, by the header
+    for number, line in enumerate(_lines(path), start=1):
+        place = f"{path}: line {number}"
+        line = line.strip(_BLANKS)
+        if number == 1:
+            header = re.fullmatch("([0-9]{1,18}) 0*([1-9][0-9]{0,17})", line)
+            if header:
+                said = int(header[1])
+                width = int(header[2])
+                continue
+        word, *fields = line.rsplit(" ", width or -1)
+        count = len(fields)
+        # numbers, if the first line, which sets the width, has lost some
+        inside = word.split(" ")[1:]
+        if all(map(_NUMBER.fullmatch, inside)):
+            count += len(inside)
+        width = width or count
+        if count != width or width < 1:
+            raise UsageError(f"{place}: {count} numbers after a word, expected {width or 'some'}")
+        if not rows:
+            numbers.extend([0.0] * width)
+        rows += 1
+        row_of.setdefault(word, rows)
+        numbers.extend(_numbers(fields, place))
+    if not rows:
+        raise UsageError(
+            f"{path} holds no word vectors; give a text file with a word and its numbers a line"
+        )
+    if said not in (None, rows):
+        raise UsageError(
+            f"{path}: its first line says {said:,} words, but it holds {rows:,}; is it whole?"
+        )
+    return row_of, np.frombuffer(numbers, dtype=np.float32).reshape(-1, width)
+
+
+def _numbers(fields: list[str], place: str) -> list[float]:
+    try:
+        values = [float(field) for field in fields]
+    except ValueError as error:
+        raise UsageError(
+            f"{place}: {error}; expected a word and {len(fields)} numbers separated by spaces"
+        ) from None
+    if not all(map(math.isfinite, values)):
+        raise UsageError(
+            f"{place}: a number that is not finite; leave the line out or make the file again"
+        )
+    return values
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with open_file(path) as file:
+        yield from open_text(file, str(path), path.suffix.lower(), note).lines
