@@ -27,7 +27,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.locating import SHIPPED, SHIPPED_TABLES
 from promptcli.data.demo import SENTENCES_FILE
 from promptcli.models.entries import Entry, write_entry
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
@@ -182,7 +182,7 @@ def narrow_mini(tmp_path_factory):
     ):
         (folder.parent / name).mkdir()
         write_entry(folder.parent / name, Entry(name, recipe))
-    (folder.parent / "mini-multi").symlink_to(SHIPPED["mini-multi"])
+    (folder.parent / "mini-multi").symlink_to(SHIPPED_TABLES["mini-multi"])
     return folder
 
 

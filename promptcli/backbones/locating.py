@@ -15,11 +15,9 @@ from promptcli.notes import is_offline, keyword, note, warn
 from promptcli.storage.files import sha256
 
 _SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
-#: Backbones inside the package, by name: a language model, and a table of words.
-SHIPPED: dict[str, Path] = {
-    "mini-bert": _SHIPPED_FOLDER / "mini-bert",
-    "mini-multi": _SHIPPED_FOLDER / "mini-multi",
-}
+#: Language models inside the package, by name, and tables of words.
+SHIPPED: dict[str, Path] = {"mini-bert": _SHIPPED_FOLDER / "mini-bert"}
+SHIPPED_TABLES: dict[str, Path] = {"mini-multi": _SHIPPED_FOLDER / "mini-multi"}
 
 _MISTYPED = 0.75  # a word so like a shipped name is taken for it, mistyped, before the hub is asked
 BACKBONE_MARKS = (
@@ -47,8 +45,8 @@ def locate(
     It holds one of the files ``one_of``; ``files`` are patterns of files to fetch. For names see
     ``load_backbone``; a revision may contain slashes.
     """
-    if name in SHIPPED:
-        return SHIPPED[name], None
+    if folder := SHIPPED.get(name) or SHIPPED_TABLES.get(name):
+        return folder, None
     if Path(name).is_dir():
         if not any((Path(name) / file).is_file() for file in one_of):
             raise NotFoundError(f"folder {name!r} has no {one_of[0]}: not a model folder")

@@ -194,8 +194,6 @@ def packed_rows(what: str, stored: Mapping[str, np.ndarray]) -> PackedRows:
     return PackedRows(halves, scales)
 
 
-_TABLE_TOKENS = "tokenizer.json"  # of a table; a shipped BERT has a list of words
-
 #: The name of a BERT's word embeddings among the tensors of its body, and in its file.
 TUNED_ROWS = "embeddings.word_embeddings.weight"
 _SHIPPED_ROWS = f"bert.{TUNED_ROWS}"
@@ -221,7 +219,7 @@ def open_table(name: str, tuned: np.ndarray | None) -> WordTable | None:
     """
     if words_only(name):
         return read_words(name)
-    if name in SHIPPED and not (SHIPPED[name] / _TABLE_TOKENS).is_file():
+    if name in SHIPPED:
         return _rows_of_shipped(name, tuned)
     folder, revision = locate(name, one_of=(*BACKBONE_MARKS, "tokenizer.json"))
     if tuned is not None or not is_table(folder):
@@ -272,7 +270,7 @@ def read_table(name: str, folder: Path, revision: str | None) -> WordTable:
         if distilled:
             longest = config.get("max_length", 512)
         tokenizer = TableTokenizer(
-            folder / _TABLE_TOKENS, count, unknown=not distilled, longest=longest
+            folder / "tokenizer.json", count, unknown=not distilled, longest=longest
         )
         if tokenizer.highest >= count:
             raise UsageError(

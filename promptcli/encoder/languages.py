@@ -196,6 +196,7 @@ LEARNED = (
 #: the same script.
 _CYRILLIC = re.compile("[Ѐ-ӿ]")
 _NOT_RUSSIAN = re.compile("[іїєґўјљњћџђѓќѕҐ-ӿ]", re.IGNORECASE)
+_LONGEST_WORD = 40  #: letters
 _LATIN = re.compile("[A-Za-zÀ-ÖØ-öø-ɏ]+")
 _KANA = re.compile("[぀-ヿ]")
 _HAN = re.compile("[㐀-鿿]")
@@ -221,8 +222,8 @@ def language_of_script(texts: Iterable[str]) -> str:
 
 
 def latin_words(text: str) -> list[str]:
-    """Return the words of a text in Latin letters."""
-    return _LATIN.findall(text)
+    """Return the words of a text in Latin letters, without those that no language has."""
+    return [word for word in _LATIN.findall(text) if len(word) <= _LONGEST_WORD]
 
 
 def common_words(language: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.locating import SHIPPED, SHIPPED_TABLES
 from promptcli.backbones.names import words_only
 from promptcli.data.hub_sets import FILE_OF_SET, TRAINING_FILES
 from promptcli.data.task_table import TASKS, TaskName
@@ -177,7 +177,8 @@ def is_hub_id(backbone: str) -> bool:
     after it or not.
     """
     name = backbone.partition("@")[0]
-    here = name in SHIPPED or name.startswith((".", "/", "~")) or Path(backbone).exists()
+    is_shipped = name in SHIPPED or name in SHIPPED_TABLES
+    here = is_shipped or name.startswith((".", "/", "~")) or Path(backbone).exists()
     return name.count("/") <= 1 and not here and not words_only(backbone)
 
 

@@ -27,7 +27,7 @@ from promptcli.backbones.checking import (
 )
 from promptcli.backbones.families import FAMILIES, family_of
 from promptcli.backbones.locating import SHIPPED as BACKBONES
-from promptcli.backbones.locating import locate
+from promptcli.backbones.locating import SHIPPED_TABLES, locate
 from promptcli.backbones.names import words_only
 from promptcli.backbones.published_backbones import PUBLISHED
 from promptcli.encoder.template import lower
@@ -181,7 +181,8 @@ def _promptcli(folder: _Folder) -> Entry:
 
 def _check_backbone(folder: _Folder, backbone: str) -> None:
     """Refuse a backbone elsewhere on this machine, which would be passed on with the model."""
-    if backbone in (str(folder.path), str(folder.path / BACKBONE), *BACKBONES):
+    shipped = *BACKBONES, *SHIPPED_TABLES
+    if backbone in (str(folder.path), str(folder.path / BACKBONE), *shipped):
         return
     if words_only(backbone) or os.path.exists(backbone):
         remedy = "load it by its name in the registry, or fetch a folder that holds its backbone"

@@ -30,7 +30,15 @@ def test_a_language_that_the_model_has_learned_is_told(sentence, language):
 
 
 @pytest.mark.parametrize(
-    "sentence", ["A dog sleeps.", "printer jam", "", "nginx-7f9 404 !?", "Собака спить у садку, її"]
+    "sentence",
+    [
+        "A dog sleeps.",
+        "printer jam",
+        "",
+        "nginx-7f9 404 !?",
+        "x" * 5000,
+        "Собака спить у садку, її",
+    ],
 )
 def test_english_no_words_and_other_languages_have_none(sentence):
     assert language_of([sentence]) == ""

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.locating import SHIPPED, SHIPPED_TABLES
 from promptcli.models.loading import open_model
 from promptcli.models.registry import Registry
 from promptcli.recipe import Recipe
@@ -15,7 +15,7 @@ def test_the_shipped_files_are_small():
     files = [path for path in MINI.parent.rglob("*") if path.is_file()]
     others = [path for path in files if path.parent.name != "mini-multi"]
     assert sum(path.stat().st_size for path in others) <= 40 * 10**6
-    (table,) = SHIPPED["mini-multi"].glob("*.safetensors")
+    (table,) = SHIPPED_TABLES["mini-multi"].glob("*.safetensors")
     assert table.stat().st_size <= 20 * 10**6
 
 
