@@ -1,4 +1,4 @@
-"""A training from top to bottom: the plan's inputs are read, the backbone is opened, the run trains
+"""A training from top to bottom: the plan's data are read, the backbone is opened, the run trains
 in its folder, and the model is saved.
 """
 
@@ -25,7 +25,6 @@ from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training.batches import steps_of
 from promptcli.training.finished import check_same, find_finished, note_done
-from promptcli.training.inputs import Inputs, read_inputs
 from promptcli.training.methods import find_method
 from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
 from promptcli.training.objectives import find_objective
@@ -33,6 +32,7 @@ from promptcli.training.plan import TrainingPlan
 from promptcli.training.processes import Processes, start_processes
 from promptcli.training.resuming import document_of, request_of
 from promptcli.training.run import TrainingRun
+from promptcli.training.run_data import RunData, read_run_data
 from promptcli.training.teacher import check_minable, check_negatives, named_vectors
 from promptcli.training.train_arguments import TrainArguments
 from promptcli.training.trained import Trained
@@ -50,7 +50,7 @@ def carry_out(
         registry.check_free(job.name, force=job.force or job.resume)
     elif job.resume:
         raise UsageError(f"which run should be resumed? give its {keyword('name')}")
-    inputs = read_inputs(plan)
+    data = read_run_data(plan)
     finished = None
     if job.resume and job.name is not None:
         finished = find_finished(registry, job.name)
@@ -61,8 +61,8 @@ def carry_out(
         stack.enter_context(_threads(job.where.threads))
         folder = stack.enter_context(_claimed_folder(job, registry, processes))
         stack.enter_context(silent(not processes.is_main))
-        backbone = _open_backbone(plan, inputs, processes)
-        run = _prepare(plan, inputs, backbone, processes)
+        backbone = _open_backbone(plan, data, processes)
+        run = _prepare(plan, data, backbone, processes)
         if finished is not None:
             check_same(finished, run.identity(backbone))
             note_done(finished)
@@ -119,24 +119,24 @@ def _claimed_folder(
         yield folder
 
 
-def _open_backbone(plan: TrainingPlan, inputs: Inputs, processes: Processes) -> Backbone:
+def _open_backbone(plan: TrainingPlan, data: RunData, processes: Processes) -> Backbone:
     """Open the backbone, after saying with which settings the run begins, and on what."""
-    is_told = _note_settings(plan, inputs)
+    is_told = _note_settings(plan, data)
     _note_defaults(plan)
-    inputs.note_learned_pairs()
+    data.note_learned_pairs()
     backbone = load_backbone(plan.backbone, device=processes.device, dtype=torch.float32)
     if not is_told:
-        _note_settings(plan, inputs)
+        _note_settings(plan, data)
     return backbone
 
 
-def _note_settings(plan: TrainingPlan, inputs: Inputs) -> bool:
+def _note_settings(plan: TrainingPlan, data: RunData) -> bool:
     """Say whose settings are in force.
 
     Return whether they are known by now: those of a backbone of the hub only once it is here.
     """
     try:
-        note(plan.settings(inputs.method).summary())
+        note(plan.settings(data.method).summary())
     except NotFoundError:
         return False
     return True
@@ -163,17 +163,17 @@ def _note_defaults(plan: TrainingPlan) -> None:
 
 
 def _prepare(
-    plan: TrainingPlan, inputs: Inputs, backbone: Backbone, processes: Processes
+    plan: TrainingPlan, data: RunData, backbone: Backbone, processes: Processes
 ) -> TrainingRun:
     """Return the run: the method, its settings on this backbone, and the examples it takes."""
-    source = inputs.source
+    source = data.source
     with used_extensions() as code:
-        method = find_method(plan.job.method, supervised=inputs.examples.supervised)
+        method = find_method(plan.job.method, supervised=data.examples.supervised)
         objective = find_objective(method)
     in_force = plan.settings(method)
     settings = in_force.settings
     method = plan.read_as_start(method, settings, backbone.provenance.family)
-    examples = objective.choose(inputs.examples, settings, backbone)
+    examples = objective.choose(data.examples, settings, backbone)
     named = _named_models(settings)
     if "mine" in named:
         check_minable(examples, source)
@@ -188,9 +188,9 @@ def _prepare(
         settings,
         examples,
         source,
-        inputs.development,
-        inputs.tests,
-        inputs.start,
+        data.development,
+        data.tests,
+        data.start,
         models,
         code=sorted(code),
         request={**in_force.record(), **request_of(plan)},

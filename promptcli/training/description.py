@@ -7,11 +7,11 @@ from typing import Any
 from promptcli.backbones.pretrained import shape_of
 from promptcli.data.sources import is_fetched, source_name, training_examples
 from promptcli.training.batches import check_sizes
-from promptcli.training.inputs import read_examples
 from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method, keeps_head
 from promptcli.training.objectives import find_objective
 from promptcli.training.plan import TrainingPlan
+from promptcli.training.run_data import read_examples
 
 
 def describe(plan: TrainingPlan) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from promptcli.settings import typed_settings
 from promptcli.storage.runs import RunFolder
 from promptcli.training.carry_out import carry_out, join_processes
 from promptcli.training.description import describe
-from promptcli.training.inputs import read_inputs
 from promptcli.training.plan import TrainingPlan
 from promptcli.training.processes import Processes
 from promptcli.training.resuming import document_of
+from promptcli.training.run_data import read_run_data
 from promptcli.training.train_arguments import Setting
 from promptcli.training.trained import Trained
 from promptcli.training.watching import Watcher
@@ -93,12 +93,12 @@ def run_trials(
 
 def records_of(plan: TrainingPlan, trials: Sequence[Mapping[str, Setting]]) -> list[dict[str, Any]]:
     """Return what the record of each run would say: method, settings and hashes of the data."""
-    inputs = read_inputs(plan)
-    data = {"data": inputs.examples.sha256, "development": inputs.development.sha256()}
+    data = read_run_data(plan)
+    hashes = {"data": data.examples.sha256, "development": data.development.sha256()}
     records = []
     for changes in trials:
-        settings = plan.with_changes(changes).settings(inputs.method).settings
-        records.append({"method": inputs.method.name, **dataclasses.asdict(settings), **data})
+        settings = plan.with_changes(changes).settings(data.method).settings
+        records.append({"method": data.method.name, **dataclasses.asdict(settings), **hashes})
     return records
 
 

@@ -60,7 +60,7 @@ def test_cotberts_loss_is_the_papers(temperature):
 def test_cotberts_views_are_its_templates_second_masks_less_their_blanks(family, tiny_folder):
     learner = learner_of("cotbert", tiny_folder(family), max_length=20).eval()
     backbone = learner.backbone
-    templates = learner.method.variant(family).views
+    templates = learner.method.variant(family).templates
     views = learner([SENTENCES[:3]])
     assert len(templates) == len(views) == 3
     assert len({template.count("[MASK]") for template in templates}) == 1
@@ -336,9 +336,9 @@ def test_a_run_reads_as_the_model_that_it_starts_from(form):
     if not keeps_head(form.small):
         assert started.recipe("x", "bert", form.small) == read.resolve()
     assert started.training_pooling in (None, form.training_pooling)
-    first, *others = form.variant("bert").views
+    first, *others = form.variant("bert").templates
     kept = [view for view in others if view != first]
-    assert started.variant("bert").views == (
+    assert started.variant("bert").templates == (
         ITS,
         *(view if view in kept else ITS for view in others),
     )
@@ -346,9 +346,12 @@ def test_a_run_reads_as_the_model_that_it_starts_from(form):
 
 def test_a_start_that_is_the_second_view_takes_the_firsts_place():
     method = find_method("promptbert", supervised=False)
-    first, second = method.variant("bert").views
+    first, second = method.variant("bert").templates
     read = Recipe("x", prompt=second, pooling="last/mask")
-    assert method.starting_as(read, method.small, "bert").variant("bert").views == (second, first)
+    assert method.starting_as(read, method.small, "bert").variant("bert").templates == (
+        second,
+        first,
+    )
 
 
 def test_a_template_that_is_given_wins_over_the_starts():

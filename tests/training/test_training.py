@@ -193,7 +193,7 @@ def test_the_views_differ_and_only_what_learns_moves(name, supervised, tiny_fold
 def test_denoised_views_are_h_less_h_hat(family, tiny_folder):
     learner = learner_of("promptbert", tiny_folder(family), dropout=0.0).eval()
     backbone = learner.backbone
-    first, second = learner.method.variant(family).views
+    first, second = learner.method.variant(family).templates
     for view, got in zip((first, second), learner([SENTENCES[:4]]), strict=True):
         recipe = Recipe(
             backbone.name, prompt=view, pooling="last/mask", denoise="hidden", period=False

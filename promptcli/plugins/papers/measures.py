@@ -324,13 +324,13 @@ def _settings(row: PublishedRow) -> dict[str, Any]:
         return {"head": KNOWN_HEADS[short_name(row.backbone)]}
     family = "roberta" if row.backbone.startswith("roberta") else "bert"
     method = find_method(row.argument, supervised=row.setting == "sup")
-    views = method.variant(family).views
+    templates = method.variant(family).templates
     settings = vars(method.paper[row.backbone])
     return {
         **settings,
         "masked_lm": settings.get("mlm_weight", 0) > 0,
-        "view-1": views[0],
-        "view-2": views[1],
+        "view-1": templates[0],
+        "view-2": templates[1],
     }
 
 

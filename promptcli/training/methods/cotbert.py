@@ -11,15 +11,15 @@ from promptcli.training.methods.training_settings import (
     DenoisingSettings,
     QuoteSettings,
     SelectionSettings,
+    Templates,
     TemplateSettings,
-    Views,
     setting,
 )
 
 _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 
 
-def _views(sentence: str) -> Views:
+def _templates(sentence: str) -> Templates:
     """Return the three templates around ``sentence``, [X] in quotes as a family's vocabulary has
     them.
     """
@@ -58,7 +58,10 @@ COTBERT = Method(
     ),
     pooling="last/mask:2",
     learns=("backbone",),
-    variants={"*": Variant(_views('"[X]"')), **dict.fromkeys(_ROBERTA, Variant(_views("' [X] '")))},
+    variants={
+        "*": Variant(_templates('"[X]"')),
+        **dict.fromkeys(_ROBERTA, Variant(_templates("' [X] '"))),
+    },
     objective="negative-view",
     program={"drop_last": True},
     counts_specials=False,

@@ -11,8 +11,8 @@ from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import (
     TeacherSettings,
     TemperatureSettings,
+    Templates,
     TemplateSettings,
-    Views,
     setting,
 )
 
@@ -52,8 +52,8 @@ class DistillSettings(TeacherSettings, TemplateSettings, TemperatureSettings):
         " the template.",
     )
 
-    def templates(self, views: Views) -> Views:
-        return self.template or views
+    def templates(self, own: Templates) -> Templates:
+        return self.template or own
 
     def pooling(self, own: str) -> str:
         """Return ``pool``, else the mask's state if the template that is given has a mask; else

@@ -12,8 +12,8 @@ from promptcli.training.methods.training_settings import (
     DenoisingSettings,
     MovedBiasSettings,
     SelectionSettings,
+    Templates,
     TrainingSettings,
-    Views,
 )
 
 _BASE = "bert-base-uncased"
@@ -28,7 +28,7 @@ def keeps_head(settings: TrainingSettings) -> bool:
 class Variant:
     """What a method does for one family of backbones."""
 
-    views: Views = (SLOT, SLOT)  #: templates of the views; the first is also the test's
+    templates: Templates = (SLOT, SLOT)  #: one for each view; the first is also the test's
     head: str | None = (
         "tanh"  #: projection while training (``tanh``, ``mlm``); None: the vectors themselves
     )
@@ -37,30 +37,30 @@ class Variant:
     denoising_place: str = "none"
     pooling: str | None = None  #: of the sentence vector, if it differs from the method's
 
-    def prompts(self, settings: TrainingSettings) -> Views:
-        return tuple(settings.prompt(template) for template in settings.templates(self.views))
+    def prompts(self, settings: TrainingSettings) -> Templates:
+        return tuple(settings.prompt(template) for template in settings.templates(self.templates))
 
-    def training_prompts(self, settings: TrainingSettings) -> Views:
+    def training_prompts(self, settings: TrainingSettings) -> Templates:
         """Return the views' prompts while training, which the published code may write in another
         way.
         """
         return tuple(
             settings.prompt(settings.in_training(template))
-            for template in settings.templates(self.views)
+            for template in settings.templates(self.templates)
         )
 
 
-def _with_first(views: Views, prompt: str) -> Views:
-    """Return views whose first template is ``prompt``; two that are different stay so."""
-    first, *others = views
+def _with_first(templates: Templates, prompt: str) -> Templates:
+    """Return templates whose first is ``prompt``; two that are different stay so."""
+    first, *others = templates
     changed = [prompt]
-    for view in others:
-        if view == first:
+    for template in others:
+        if template == first:
             changed.append(prompt)
-        elif view == prompt:
+        elif template == prompt:
             changed.append(first)
         else:
-            changed.append(view)
+            changed.append(template)
     return tuple(changed)
 
 
@@ -136,7 +136,9 @@ class Method:
         return replace(
             self,
             variants={
-                "*": replace(variant, views=_with_first(variant.views, read.prompt), pooling=None)
+                "*": replace(
+                    variant, templates=_with_first(variant.templates, read.prompt), pooling=None
+                )
             },
             pooling=read.pooling,
             training_pooling=self.training_pooling if read.pooling == own else None,
@@ -207,7 +209,7 @@ class Method:
         """Return the untrained encoder that a run is measured against: the same without anything
         learned.
         """
-        words = settings.templates(self.variant(family).views)[0]
+        words = settings.templates(self.variant(family).templates)[0]
         pooling = self.untrained_pooling or self.pooling_of(family, settings)
         return Recipe(
             backbone=backbone,

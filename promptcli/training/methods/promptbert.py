@@ -10,8 +10,8 @@ from promptcli.training.methods.training_settings import (
     MovedBiasSettings,
     QuoteSettings,
     SelectionSettings,
+    Templates,
     TemplateSettings,
-    Views,
     setting,
 )
 
@@ -37,8 +37,8 @@ class PromptBERTSettings(SupervisedPromptBERTSettings):
 
     two_templates: bool = setting(True, "one template for each view (table 8).")
 
-    def templates(self, views: Views) -> Views:
-        first, second, *_ = super().templates(views)
+    def templates(self, own: Templates) -> Templates:
+        first, second, *_ = super().templates(own)
         return first, second if self.two_templates else first
 
 

@@ -14,7 +14,7 @@ from promptcli.notes import keyword
 from promptcli.settings import check_bounds
 from promptcli.settings import setting as setting  # for the methods
 
-Views = tuple[str, ...]  #: templates or prompts, one for each view
+Templates = tuple[str, ...]  #: templates or prompts, one for each view
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,12 @@ class TrainingSettings:
             }
         )
 
-    def templates(self, views: Views) -> Views:
-        """Return the templates of the views, the method's own being ``views``.
+    def templates(self, own: Templates) -> Templates:
+        """Return the templates of the views; ``own`` are the method's.
 
         The first is also the test's.
         """
-        return views
+        return own
 
     def prompt(self, template: str) -> str:
         """Return the prompt of a template, as a recipe writes it."""
@@ -222,13 +222,13 @@ class TemplateSettings(TrainingSettings):
             )
         return super().replace(**changes)
 
-    def templates(self, views: Views) -> Views:
+    def templates(self, own: Templates) -> Templates:
         """Return the given templates, else the method's own.
 
         One alone is both views of a pair of positives.
         """
-        templates = self.template or views
-        return templates[0], templates[min(1, len(templates) - 1)], *(templates[2:] or views[2:])
+        templates = self.template or own
+        return templates[0], templates[min(1, len(templates) - 1)], *(templates[2:] or own[2:])
 
 
 @dataclass(frozen=True)

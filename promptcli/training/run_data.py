@@ -34,7 +34,7 @@ from promptcli.training.plan import TrainingPlan
 
 
 @dataclass(frozen=True)
-class Inputs:
+class RunData:
     """The examples that a run learns from, and the tasks that it is measured on."""
 
     method: Method  #: in the form that reads the examples
@@ -64,7 +64,7 @@ class Inputs:
                 )
 
 
-def read_inputs(plan: TrainingPlan) -> Inputs:
+def read_run_data(plan: TrainingPlan) -> RunData:
     """Read the examples, the tasks and the start of a plan, before anything is computed."""
     plan.check()
     start = None
@@ -81,7 +81,7 @@ def read_inputs(plan: TrainingPlan) -> Inputs:
         development = development_task(plan.development)
         tests = _read_tests(plan)
     check_tasks([task for task in tests if isinstance(task, TransferTask)], FULL)
-    return Inputs(method, source_name(plan.data), examples, development, tuple(tests), start)
+    return RunData(method, source_name(plan.data), examples, development, tuple(tests), start)
 
 
 def read_examples(plan: TrainingPlan, bad: BadRows | None = None) -> TrainingExamples:
