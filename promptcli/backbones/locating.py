@@ -154,9 +154,9 @@ def _snapshot(
 
 
 def weights_digest(folder: Path) -> str:
-    """Return the hash of a folder's configuration, which a table of words lacks, and weights."""
+    """Return the hash of a folder's configuration and weights."""
     digest = hashlib.sha256()
-    for path in [*folder.glob("config.json"), *sorted(folder.glob("*.safetensors"))]:
+    for path in [folder / "config.json", *sorted(folder.glob("*.safetensors"))]:
         if path.name != _NUMBERS:
             digest.update(sha256(path).encode())
     return digest.hexdigest()
