@@ -143,6 +143,6 @@ class TrainArguments:
         """
         if not self.report_to:
             return []
-        from promptcli.training.trackers import Trackers
+        from promptcli.plugins.tune.trackers import Trackers
 
         return [Trackers(self.report_to)]

@@ -10,8 +10,8 @@ import pytest
 
 from promptcli.errors import UsageError
 from promptcli.notes import without_network
-from promptcli.training import trackers
-from promptcli.training.trackers import Trackers
+from promptcli.plugins.tune import trackers
+from promptcli.plugins.tune.trackers import Trackers
 from promptcli.training.watching import DevScore, WatchedRun
 from tests.tiny import SENTENCES
 

@@ -1,0 +1,1 @@
+"""Trackers of experiments, which a training reports to."""
