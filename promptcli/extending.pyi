@@ -112,6 +112,11 @@ from promptcli.data.input_files import open_file as open_file
 from promptcli.data.input_files import open_text as open_text
 from promptcli.storage.tensors import disk_errors as disk_errors
 
+# a tracker, which a training reports to
+from promptcli.training.watching import DevScore as DevScore
+from promptcli.training.watching import WatchedRun as WatchedRun
+from promptcli.training.watching import Watcher as Watcher
+
 # a target of export
 from promptcli.models.exporting import ExportTarget as ExportTarget
 from promptcli.models.entries import Entry as Entry
@@ -151,6 +156,7 @@ from promptcli.errors import CheckFailedError as CheckFailedError
 from promptcli.errors import install_command as install_command
 from promptcli.notes import Advance as Advance
 from promptcli.notes import describe as describe
+from promptcli.notes import is_offline as is_offline
 from promptcli.notes import keyword as keyword
 from promptcli.notes import keywords_typed as keywords_typed
 from promptcli.notes import note as note

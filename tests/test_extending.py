@@ -90,7 +90,8 @@ assert scores[0].task == "BIOSSES" and scores[0].pairs == 4
 run(*COMPARED, "--task", "SentEval/BIOSSES/pairs.tsv")
 
 ours = ("--data", "text.txt", "--backbone", "ernie", "--set", "share=0.3", "--name", "mine")
-run("train", "meancse", *ours, *small)
+run("train", "meancse", *ours, *small, "--report-to", "scores")
+assert Path("scores.tsv").read_text().splitlines()[-1].startswith("mine\\t4\\t")
 assert pc.list_models()[-1].provenance["trained"]["share"] == 0.3
 run("train", "meancse", "--help")
 run("count", "text.txt", "--least", "4")

@@ -143,6 +143,6 @@ class TrainArguments:
         """
         if not self.report_to:
             return []
-        from promptcli.plugins.tune.trackers import Trackers
+        from promptcli.training.tracker_table import make_trackers
 
-        return [Trackers(self.report_to)]
+        return make_trackers(self.report_to)

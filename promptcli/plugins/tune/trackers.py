@@ -2,7 +2,7 @@
 score and settings.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,19 @@ from accelerate.tracking import (
     WandBTracker,
 )
 
-from promptcli.errors import UsageError, look_up, missing_libraries, one_line
-from promptcli.notes import is_offline, keyword, note, warn
-from promptcli.settings import home_folder
-from promptcli.training.watching import DevScore, WatchedRun, Watcher
+from promptcli.extending import (
+    DevScore,
+    UsageError,
+    WatchedRun,
+    Watcher,
+    home_folder,
+    is_offline,
+    keyword,
+    missing_libraries,
+    note,
+    one_line,
+    warn,
+)
 
 _PROJECT = "promptcli"  #: of trackers that put runs into projects
 
@@ -66,53 +75,48 @@ TRACKERS = {
 }
 
 
-def check_trackers(names: Sequence[str]) -> None:
-    """Refuse trackers that are unknown, not installed, or forbidden by ``offline``."""
-    for name in names:
-        kind = look_up("tracker", name, TRACKERS)
-        if missing_libraries(kind.package):
-            raise UsageError(
-                f"{keyword('report_to')} {name} needs {kind.package}, not installed here: pip"
-                f" install {kind.package}"
-            )
-        if is_offline() and not kind.only_files:
-            local = [row for row, of_row in TRACKERS.items() if of_row.only_files]
-            raise UsageError(
-                f"{keyword('report_to')} {name} uses the network, which {keyword('offline')}"
-                f" forbids; without it: {', '.join(local)}"
-            )
+def check_tracker(name: str) -> None:
+    """Refuse a tracker that is not installed, or forbidden by ``offline``."""
+    kind = TRACKERS[name]
+    if missing_libraries(kind.package):
+        raise UsageError(
+            f"{keyword('report_to')} {name} needs {kind.package}, not installed here: pip"
+            f" install {kind.package}"
+        )
+    if is_offline() and not kind.only_files:
+        local = [row for row, of_row in TRACKERS.items() if of_row.only_files]
+        raise UsageError(
+            f"{keyword('report_to')} {name} uses the network, which {keyword('offline')}"
+            f" forbids; without it: {', '.join(local)}"
+        )
 
 
-class Trackers(Watcher):
-    """Trackers at work on a run. One that fails is left out, with a warning: training goes on.
+class Tracker(Watcher):
+    """A tracker at work on a run. If it fails it is left out, with a warning: training goes on.
 
     Raises:
-        UsageError: See ``check_trackers``; and, when a run begins, one without credentials.
+        UsageError: See ``check_tracker``; and, when a run begins, one without credentials.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        check_trackers(names)
-        self._names = list(dict.fromkeys(names))
-        self._at_work: dict[str, GeneralTracker] = {}
+    def __init__(self, name: str) -> None:
+        check_tracker(name)
+        self._name = name
+        self._at_work: GeneralTracker | None = None
 
     def begin(self, run: WatchedRun, facts: Mapping[str, Any]) -> None:
-        for name in self._names:
-            self._start(name, run, facts)
-
-    def _start(self, name: str, run: WatchedRun, facts: Mapping[str, Any]) -> None:
-        kind = TRACKERS[name]
+        kind = TRACKERS[self._name]
         if not kind.only_files:
-            warn(f"reporting loss, scores and settings to {name}")
+            warn(f"reporting loss, scores and settings to {self._name}")
         tracker = kind.make(run)
         try:
             tracker.start()
-            self._at_work[name] = tracker
+            self._at_work = tracker
             tracker.store_init_configuration(_plain(facts))
         except Exception as error:  # each tracker raises its own classes
             reason = one_line(f"{type(error).__name__}: {error}", 200)
             raise UsageError(
-                f"{keyword('report_to')} {name} did not start: {reason}; log in to {name}, or leave"
-                " it out"
+                f"{keyword('report_to')} {self._name} did not start: {reason}; log in to"
+                f" {self._name}, or leave it out"
             ) from None
 
     def on_step(self, step: int, figures: Mapping[str, float]) -> None:
@@ -125,21 +129,21 @@ class Trackers(Watcher):
         self._log(values, score.step)
 
     def end(self) -> None:
-        for name in list(self._at_work):
-            self._call(name, lambda tracker: tracker.finish())
-        self._at_work.clear()
+        self._call(lambda tracker: tracker.finish())
+        self._at_work = None
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
-        for name in list(self._at_work):
-            self._call(name, lambda tracker: tracker.log(dict(values), step=step))
+        self._call(lambda tracker: tracker.log(dict(values), step=step))
 
-    def _call(self, name: str, action: Callable[[GeneralTracker], None]) -> None:
+    def _call(self, action: Callable[[GeneralTracker], None]) -> None:
+        if self._at_work is None:
+            return
         try:
-            action(self._at_work[name])
+            action(self._at_work)
         except Exception as error:  # each tracker raises its own classes
-            del self._at_work[name]
+            self._at_work = None
             reason = one_line(f"{type(error).__name__}: {error}", 200)
-            warn(f"{name} failed ({reason}); the training goes on without it")
+            warn(f"{self._name} failed ({reason}); the training goes on without it")
 
 
 def _plain(facts: Mapping[str, Any]) -> dict[str, bool | int | float | str]:

@@ -11,14 +11,16 @@ import pytest
 from promptcli.errors import UsageError
 from promptcli.notes import without_network
 from promptcli.plugins.tune import trackers
-from promptcli.plugins.tune.trackers import Trackers
+from promptcli.plugins.tune.trackers import Tracker
+from promptcli.training.tracker_table import TRACKERS, make_trackers
 from promptcli.training.watching import DevScore, WatchedRun
+from tests.plugins.absent import delete_plugin
 from tests.tiny import SENTENCES
 
 
 @contextlib.contextmanager
 def reporting_to(name, run, facts):
-    started = Trackers([name])
+    started = Tracker(name)
     started.begin(run, facts)
     yield started
     started.end()
@@ -159,7 +161,7 @@ def test_a_tracker_without_credentials_is_one_line_and_leaves_nothing(run, words
 
 def test_a_tracker_that_fails_does_not_end_the_training(tmp_path, wandb, caplog):
     with reporting_to("wandb", WatchedRun("mine", "mine"), {}) as started:
-        started._at_work["wandb"].run.log = lambda *_, **__: 1 / 0
+        started._at_work.run.log = lambda *_, **__: 1 / 0
         started.on_step(1, {"loss": 0.5})
         started.on_step(2, {"loss": 0.4})
     assert sum("goes on without it" in record.message for record in caplog.records) == 1
@@ -175,7 +177,7 @@ def test_a_tracker_that_fails_does_not_end_the_training(tmp_path, wandb, caplog)
 )
 def test_what_is_refused(given, offline, message, wandb):
     with without_network(offline), pytest.raises(UsageError) as caught:
-        Trackers(["tensorboard", given])
+        make_trackers(["tensorboard", given])
     assert message in str(caught.value)
 
 
@@ -185,3 +187,10 @@ def test_every_tracker_is_of_accelerate():
     run = WatchedRun("mine", "mine")
     for name, kind in trackers.TRACKERS.items():
         assert type(kind.make(run)) is LOGGER_TYPE_TO_CLASS[name]
+
+
+def test_without_the_folder_a_tracker_is_missing_in_one_line(run, words, monkeypatch):
+    delete_plugin("tune", monkeypatch, TRACKERS)
+    ran = run(*words, "--report-to", "tensorboard")
+    assert (ran.code, ran.out) == (2, "")
+    assert "tracker tensorboard is a plug-in that is not installed here" in ran.err
