@@ -104,8 +104,13 @@ class EncoderGraph(nn.Module):
         self.model = encoder.backbone.model  # registered, so that its weights are the graph's
         self.encoder = encoder.one_prompt()
         needs = encoder.pooling.needs
+        matrices = needs.matrices | needs.diagonals
+        layers = needs.layers
+        if matrices or needs.attended or needs.values:
+            # a pass that ends early would leave the exporter inside the layer where it ends
+            layers = layers or frozenset({encoder.backbone.n_layers})
         self.needs = replace(
-            needs, diagonals=frozenset(), matrices=needs.matrices | needs.diagonals, slot=None
+            needs, layers=layers, diagonals=frozenset(), matrices=matrices, slot=None
         )
         places = range(encoder.max_length - encoder.template.length + 1)
         with torch.no_grad():

@@ -79,6 +79,20 @@ def test_the_graph_is_the_encoder(family, recipe, tiny_backbone):
     assert lowest_cosine(encoder.encode(PARITY_PROBES), there.numpy()) > 0.999999
 
 
+@pytest.mark.parametrize("pooling", ["values:1-1/avg", "attention/avg", "static/ditto:1-3"])
+def test_a_pass_that_would_end_early_is_traced(pooling, tiny_backbone):
+    encoder = random_encoder(Recipe(pooling=pooling), tiny_backbone("bert"))
+    graph = EncoderGraph(encoder).eval()
+    ids, mask = padded(encoder, PARITY_PROBES[:2])
+    sizes = {0: torch.export.Dim("inputs"), 1: torch.export.Dim("tokens")}
+    with torch.no_grad():
+        traced = torch.export.export(
+            graph, (ids, mask), dynamic_shapes=(sizes, sizes), strict=False
+        )
+        ids, mask = padded(encoder, PARITY_PROBES)
+        assert torch.allclose(traced.module()(ids, mask), graph(ids, mask), atol=1e-6)
+
+
 def test_onnxruntime_computes_the_same(tiny_backbone, tmp_path):
     for library in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(library, reason=f"{library} is not installed")
