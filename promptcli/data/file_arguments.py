@@ -20,6 +20,9 @@ EXTENSIONS = {
     ".parquet": "parquet",
     ".xlsx": "xlsx",
 }
+#: Extensions of Markdown, and of texts that are prose whatever their first lines look like.
+MARKDOWN = (".md", ".markdown", ".mdx", ".rmd", ".qmd")
+PROSE = (*MARKDOWN, ".rst")
 
 
 _WORKBOOK = re.compile(r"(?s)(.*?\.xlsx):(.+)", re.IGNORECASE)
@@ -93,12 +96,22 @@ def split_text_column(words: Sequence[str], text_field: str | None) -> tuple[lis
     return files, next(iter(chosen), text_field)
 
 
-def format_of(name: str | Path) -> tuple[str, str]:
-    """Return the format of a file by its extension, and the ending of a compressed one."""
+def extension_of(name: str | Path) -> tuple[str, str]:
+    """Return the extension of a file in small letters, and the ending of a compressed one.
+
+    Example:
+        >>> extension_of("notes/Alps.TXT.gz")
+        ('.txt', '.gz')
+    """
     path = Path(name)
+    ending = ""
     if path.suffix.lower() in COMPRESSED:
         ending = path.suffix.lower()
-    else:
-        ending = ""
-    suffix = (Path(path.stem) if ending else path).suffix.lower()
-    return EXTENSIONS.get(suffix, "text"), ending
+        path = Path(path.stem)
+    return path.suffix.lower(), ending
+
+
+def format_of(name: str | Path) -> tuple[str, str]:
+    """Return the format of a file by its extension, and the ending of a compressed one."""
+    extension, ending = extension_of(name)
+    return EXTENSIONS.get(extension, "text"), ending

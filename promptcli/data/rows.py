@@ -27,6 +27,7 @@ from promptcli.data.file_arguments import format_of, split_columns
 from promptcli.data.input_files import (
     LONGEST_LINE,
     STANDARD,
+    Text,
     check_file,
     count_lines,
     has_quotes,
@@ -74,6 +75,7 @@ class Rows:
     total: Callable[[], int | None]
     #: what the cells of the other columns have shown, if these are read; whole after the last batch
     forms: ColumnForms = field(default_factory=ColumnForms)
+    is_text: bool = False  #: whether they are the lines of a text, rather than rows of a table
 
     def __iter__(self) -> Iterator[RecordBatch]:
         return self.batches
@@ -123,22 +125,25 @@ def open_rows(
     if path != str(STANDARD):
         stdin = None
     with open_from(path, fields, stdin, tell=tell, bad=bad) as rows:
-        batches = rows.batches
-        if skip_blank:
-            import pyarrow.compute as pc
+        yield numbered_rows(rows, skip_blank=skip_blank)
 
-            trimmed = (
-                (batch, pc.utf8_trim_whitespace(batch.column(TEXT))) for batch in rows.batches
-            )
-            batches = filter(
-                len, (batch.filter(pc.not_equal(texts, "")) for batch, texts in trimmed)
-            )
-        if TEXT in rows.columns:
-            batches = with_row_numbers(batches)
-        first = next(batches, None)
-        if first is None:
-            raise UsageError(f"{_display_name(path)} is empty; give a file with at least one row")
-        yield dataclasses.replace(rows, batches=itertools.chain([first], batches))
+
+def numbered_rows(rows: Rows, *, skip_blank: bool = False) -> Rows:
+    """Return rows whose first batch is read, with numbers if they have no ids; refuse an empty
+    file.
+    """
+    batches = rows.batches
+    if skip_blank:
+        import pyarrow.compute as pc
+
+        trimmed = ((batch, pc.utf8_trim_whitespace(batch.column(TEXT))) for batch in rows.batches)
+        batches = filter(len, (batch.filter(pc.not_equal(texts, "")) for batch, texts in trimmed))
+    if TEXT in rows.columns:
+        batches = with_row_numbers(batches)
+    first = next(batches, None)
+    if first is None:
+        raise UsageError(f"{_display_name(rows.name)} is empty; give a file with at least one row")
+    return dataclasses.replace(rows, batches=itertools.chain([first], batches))
 
 
 def windows(batches: Iterable[RecordBatch], rows: int, most_bytes: int) -> Iterator[RecordBatch]:
@@ -183,35 +188,56 @@ def open_from(
 
     ``tell`` gets what is guessed.
     """
-    name, (form, ending) = _display_name(path), format_of(path)
-    if form in ("parquet", "xlsx") and not is_remote(path):
-        check_file(Path(path), regular=True)
-    with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
-        if form == "xlsx":
-            yield _of_workbook(path, file, fields, start, tell, bad)
-            return
-        if form == "parquet":
-            with open_parquet(file, name, hint="give another file", error=UsageError) as parquet:
-                header = parquet.schema_arrow.names
-                count = parquet.metadata.num_rows
-                repeated = next((column for column in header if header.count(column) > 1), None)
-                if repeated is not None:
-                    raise UsageError(f"{name}: several columns are named {repeated!r}; rename them")
-                columns = fields.choose(header, name, tell=tell)
-                forms = ColumnForms()
-                others = None
-                if fields.cells:
-                    chosen = set(columns.values())
-                    others = [column for column in header if column not in chosen]
-                batches = _parquet(parquet, columns, others, name, start, bad, forms)
-                digest = functools.partial(file_sha256, path)
-                yield Rows(str(path), columns, batches, digest, lambda: count, forms)
-            return
-        text = open_text(file, name, ending, tell, bad)
+    with recognise(path, fields, stdin, tell=tell, bad=bad) as file, file.rows(start) as rows:
+        yield rows
+
+
+@dataclass(frozen=True)
+class RecognisedFile:
+    """An open file whose form is known, by its name and its head; its rows can be walked once."""
+
+    path: str | Path
+    fields: ColumnChoice
+    tell: Tell
+    bad: BadRows
+    form: str  #: by its name, see ``file_arguments.EXTENSIONS``
+    file: BinaryIO
+    text: Text | None  #: its lines; None if it is Parquet or a workbook
+    dialect: Dialect | None  #: None if it has no lines
+    is_stored: bool  #: whether it can be read again, as a pipe and a URL cannot
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        return _display_name(self.path)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text, of lines or passages, rather than a table."""
+        return self.dialect is not None and self.dialect.format == "text"
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """The lines of a text, with their ends."""
+        if self.text is None:
+            return iter(())
+        return self.text.lines
+
+    @contextlib.contextmanager
+    def rows(self, start: int = 0) -> Iterator[Rows]:
+        """Yield its rows from row ``start`` on, without ids if it has none."""
+        if self.text is not None and self.dialect is not None:
+            yield self._of_lines(self.text, self.dialect, start)
+        elif self.form == "xlsx":
+            yield _of_workbook(self.path, self.file, self.fields, start, self.tell, self.bad)
+        else:
+            with _of_parquet(self, start) as rows:
+                yield rows
+
+    def _of_lines(self, text: Text, dialect: Dialect, start: int) -> Rows:
+        name, fields, tell, bad = self.name, self.fields, self.tell, self.bad
         if not text.head:
-            yield Rows(str(path), {}, iter(()), text.sha256, lambda: 0)
-            return
-        dialect = dialect_of(path, text, fields, name, tell)
+            return Rows(str(self.path), {}, iter(()), text.sha256, lambda: 0)
         lines = itertools.islice(text.lines, dialect.skipped, None)
         header, rows = READERS[dialect.format](lines, dialect, name, tell, bad)
         if (
@@ -234,14 +260,61 @@ def open_from(
         batches = _batches(wanted, columns, fields.cells, name, bad, forms)
 
         def total() -> int | None:
-            # counting would empty a pipe
-            local = stdin is None and not is_remote(path) and Path(path).is_file()
-            if not local or not text.plain or dialect.format == "array":
+            if not self.is_stored or not text.plain or dialect.format == "array":
                 return None
             above = dialect.skipped + (dialect.format == "table" and not dialect.header)
-            return max(_count_rows(Path(path), dialect) - above, 0)
+            return max(_count_rows(Path(self.path), dialect) - above, 0)
 
-        yield Rows(str(path), columns, batches, text.sha256, total, forms)
+        is_text = self.is_text
+        return Rows(str(self.path), columns, batches, text.sha256, total, forms, is_text)
+
+
+@contextlib.contextmanager
+def recognise(
+    path: str | Path,
+    fields: ColumnChoice,
+    stdin: BinaryIO | None = None,
+    *,
+    tell: Tell = note,
+    bad: BadRows = REFUSED,
+) -> Iterator[RecognisedFile]:
+    """Open a file and tell its form by its name and its head: text or table, and in what dialect.
+
+    Whatever reads files of sentences asks here, so that a file is the same to all.
+    """
+    form, ending = format_of(path)
+    if form in ("parquet", "xlsx") and not is_remote(path):
+        check_file(Path(path), regular=True)
+    with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
+        is_stored = stdin is None and not is_remote(path) and Path(path).is_file()
+        text = None
+        dialect = None
+        if form not in ("parquet", "xlsx"):
+            name = _display_name(path)
+            text = open_text(file, name, ending, tell, bad)
+            dialect = dialect_of(path, text, fields, name, tell) if text.head else Dialect("text")
+        yield RecognisedFile(path, fields, tell, bad, form, file, text, dialect, is_stored)
+
+
+@contextlib.contextmanager
+def _of_parquet(file: RecognisedFile, start: int) -> Iterator[Rows]:
+    """Yield the rows of a Parquet file."""
+    name, fields = file.name, file.fields
+    with open_parquet(file.file, name, hint="give another file", error=UsageError) as parquet:
+        header = parquet.schema_arrow.names
+        count = parquet.metadata.num_rows
+        repeated = next((column for column in header if header.count(column) > 1), None)
+        if repeated is not None:
+            raise UsageError(f"{name}: several columns are named {repeated!r}; rename them")
+        columns = fields.choose(header, name, tell=file.tell)
+        forms = ColumnForms()
+        others = None
+        if fields.cells:
+            chosen = set(columns.values())
+            others = [column for column in header if column not in chosen]
+        batches = _parquet(parquet, columns, others, name, start, file.bad, forms)
+        digest = functools.partial(file_sha256, file.path)
+        yield Rows(str(file.path), columns, batches, digest, lambda: count, forms)
 
 
 def _of_workbook(

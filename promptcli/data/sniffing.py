@@ -11,7 +11,7 @@ from pathlib import Path
 from promptcli.data.column_choice import ColumnChoice, Tell
 from promptcli.data.column_forms import finite_number
 from promptcli.data.dialect import DELIMITERS, QUOTED, Dialect, is_doubled, is_figure, is_number
-from promptcli.data.file_arguments import format_of
+from promptcli.data.file_arguments import PROSE, extension_of, format_of
 from promptcli.data.input_files import STANDARD, Text
 from promptcli.data.layouts import KNOWN_NAMES, SENTENCES, columns_of_layout, name_key
 from promptcli.errors import UsageError
@@ -36,6 +36,8 @@ def dialect_of(
 
     ``tell`` gets what is not plain.
     """
+    if extension_of(path)[0] in PROSE:
+        return Dialect("text")
     form = format_of(path)[0]
     start = text.head.lstrip()
     if str(path) == str(STANDARD) and (
@@ -82,6 +84,8 @@ def _table_dialect(
     if form == "text":
         plain = not best.skipped and not best.has_column(named) and best.delimiter != "\t"
         if plain or best.width < 2 or not even or len(best.rows) < 2:
+            return None
+        if not any(row[0].strip() for row in best.rows):  # lines that are indented
             return None
     elif even and not best.has_column(named) and sum(table.evenness == 1 for table in tables) > 1:
         signs = [DELIMITERS[table.delimiter] for table in tables if table.evenness == 1]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from semantic_text_splitter import TextSplitter
 
-from promptcli.data.file_arguments import format_of
+from promptcli.data.file_arguments import MARKDOWN, PROSE, extension_of
 from promptcli.embedding.markdown import Heading, outline, read_front_matter
 from promptcli.embedding.splitting import Splitter
 
@@ -36,9 +36,6 @@ _LONGEST_TITLE = 1000
 _BLOCK = 8192
 #: Lines by which a text is judged.
 _HEAD = 2000
-#: Extensions of Markdown, and of texts that are paragraphs even if no line is blank.
-_MARKDOWN = (".md", ".markdown", ".mdx", ".rmd", ".qmd")
-_PARAGRAPHS = (*_MARKDOWN, ".rst")
 
 #: A line of one sign, which makes the line above it a heading.
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
@@ -112,7 +109,7 @@ def has_passages(head: Sequence[str], name: str | Path, way: str) -> bool:
         way: One of ``WAYS``.
     """
     if way == AUTO:
-        return _extension(name) in _PARAGRAPHS or not look_listed(_without_end(head))
+        return extension_of(name)[0] in PROSE or not look_listed(_without_end(head))
     return way == PASSAGES
 
 
@@ -129,7 +126,7 @@ def passages_of(
         name: See ``has_passages``.
         encoder: The one that will encode them.
     """
-    markdown = _extension(name) in _MARKDOWN
+    markdown = extension_of(name)[0] in MARKDOWN
     wrapped = markdown or look_wrapped(_without_end(head))
     return _Reader(encoder, markdown=markdown, wrapped=wrapped).passages(lines)
 
@@ -140,12 +137,6 @@ def _without_end(head: Sequence[str]) -> Sequence[str]:
     while end and not head[end - 1].strip():
         end -= 1
     return head[:end]
-
-
-def _extension(name: str | Path) -> str:
-    path = Path(name)
-    compressed = format_of(path)[1]
-    return Path(path.stem if compressed else path).suffix.lower()
 
 
 @dataclass

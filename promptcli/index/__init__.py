@@ -38,7 +38,8 @@ class BuildIndexJob(Job["IndexManifest"]):
 
     A text becomes passages, with their headings and the ids FILE:LINES; one with a sentence a line
     becomes its lines, with numbers. Rows with a blank text are left out. The other columns of a
-    table are kept, for searches with ``where``.
+    table, and the place of a passage (file, line, end_line, heading) with its front matter, are
+    kept for searches with ``where``.
 
     Raises:
         UsageError: A file that cannot be read, vectors of another or an unknown encoder, or an
@@ -363,9 +364,9 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
     )
     where: str | None = option(
         None,
-        "Condition on the other columns of the indexed table, e.g. 'year > 2020 and lang ="
-        ' "en"\'; also on id and text. It is SQL: =, !=, <, <=, >, >=, between, in (...), like'
-        ' "%part%", is null; and, or, not, parentheses.',
+        "Condition on the other columns of the indexed table, or on the place of a passage, e.g."
+        " 'year > 2020 and lang = \"en\"'; also on id and text. It is SQL: =, !=, <, <=,"
+        ' >, >=, between, in (...), like "%part%", is null; and, or, not, parentheses.',
     )
     text_field: str | None = option(None, "Column of the sentence in the file.")
 

@@ -2,8 +2,8 @@
 tables.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,10 +11,10 @@ import pyarrow as pa
 from promptcli.data.bad_lines import REFUSED, BadRows
 from promptcli.data.cells import Cells, cells_array, converted_cells
 from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.file_arguments import format_of, split_columns
+from promptcli.data.file_arguments import extension_of, split_columns
 from promptcli.data.input_files import open_file, open_text
 from promptcli.data.layouts import CELLS, ID, TEXT
-from promptcli.data.rows import open_rows
+from promptcli.data.rows import Rows, numbered_rows, recognise
 from promptcli.data.vectors import escape_name
 from promptcli.embedding.passages import WAYS, Passage, has_passages, passages_of
 from promptcli.errors import NotFoundError, UsageError, one_line, unknown
@@ -75,16 +75,8 @@ class Reader:
 
         With ``found``, a file that cannot be read is noted there and has None; else it is an error.
         """
-        path, named = split_columns(file)
-        form, ending = format_of(path)
         try:
-            if form != "text" or named:
-                return self._table(file)
-            with open_file(file) as stream:
-                text = open_text(stream, file, ending, note, self._bad)
-                if found is not None and "\0" in text.head:
-                    raise UsageError(f"{file}: not text")  # whatever its single lines are
-                return self._text(file, [line.rstrip("\r\n") for line in text.lines])
+            return self._read(file, in_folder=found is not None)
         except (UsageError, NotFoundError, OSError) as error:
             if found is None:
                 raise
@@ -93,9 +85,38 @@ class Reader:
             found.unreadable[file] = error
             return None
 
-    def _table(self, file: str) -> FileRows:
-        with open_rows(file, self._fields, bad=self._bad) as source:
-            table = pa.Table.from_batches(source)
+    def _read(self, file: str, *, in_folder: bool) -> FileRows:
+        """Return the rows of a file, of the form that it has for every command.
+
+        In a folder, a text that looks like a table and cannot be read as one is read by its lines.
+        """
+        path, named = split_columns(file)
+        fields = replace(self._fields, named=named) if named else self._fields
+        guesses = list[str]()
+        with recognise(path, fields, tell=guesses.append, bad=self._bad) as opened:
+            is_text = opened.form == "text"
+            if in_folder and is_text and opened.text is not None and "\0" in opened.text.head:
+                raise UsageError(f"{file}: not text")  # whatever its single lines are
+            if opened.is_text and not named:
+                read = self._text(file, _without_ends(opened.lines))
+            else:
+                try:
+                    with opened.rows() as rows:
+                        read = self._table(numbered_rows(rows))
+                except UsageError:
+                    if not (in_folder and is_text):
+                        raise
+                    read = None
+        if read is None:
+            with open_file(file) as stream:
+                text = open_text(stream, file, extension_of(file)[1], note, self._bad)
+                return self._text(file, _without_ends(text.lines))
+        for guess in guesses:
+            note(guess)
+        return read
+
+    def _table(self, source: Rows) -> FileRows:
+        table = pa.Table.from_batches(source)
         self.tables += 1
         self._kinds.add("row")
         texts = table.column(TEXT).to_pylist()
@@ -122,6 +143,10 @@ class Reader:
         if not self._fields.cells:
             return FileRows(lines, rows)
         return FileRows(lines, rows, cells_array(cells))
+
+
+def _without_ends(lines: Iterable[str]) -> list[str]:
+    return [line.rstrip("\r\n") for line in lines]
 
 
 def _single(number: int, text: str) -> Passage:

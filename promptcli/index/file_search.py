@@ -106,8 +106,8 @@ class SearchFilesJob(Job[list[Line]]):
     )
     where: str | None = option(
         None,
-        "Condition on the other columns of tables, e.g. 'year > 2020 and lang = \"en\"'; see"
-        " `promptcli index search`.",
+        "Condition on the other columns of tables, or on file, line, end_line, heading and front"
+        " matter of texts, e.g. 'year > 2020 and lang = \"en\"'; see `promptcli index search`.",
     )
     bad_lines: str | Path | None = bad_lines_option()
     verbose: bool = option(False, "Name every file that is left out, with the reason.")

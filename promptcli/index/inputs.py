@@ -129,7 +129,7 @@ class RowFiles:
                 documents = encoder.in_role("document", report=True)
             batches = iter(source)
             total = source.total() if bars_shown() else None
-            if source.columns == {TEXT: ""}:  # a text, not a table
+            if source.is_text:
                 batches = self._of_text(source, documents)
                 total = None
             elif self.split:
