@@ -248,6 +248,7 @@ from promptcli.data.layouts import LABELLED_PAIRS as LABELLED_PAIRS
 from promptcli.data.layouts import PAIRS as PAIRS
 from promptcli.data.layouts import SENTENCES as SENTENCES
 from promptcli.data.layouts import TRIPLETS as TRIPLETS
+from promptcli.data.preparation import Preparation as Preparation
 from promptcli.data.rows import open_rows as open_rows
 from promptcli.data.senteval import senteval_folder as senteval_folder
 from promptcli.data.senteval import tasks_from as tasks_from
@@ -322,25 +323,5 @@ from promptcli.storage.runs import truncate_log as truncate_log
 from promptcli.storage.tensors import load_tensors as load_tensors
 from promptcli.storage.typed_documents import shorten as shorten
 from promptcli.threads import COMPUTING as COMPUTING
-
-# measures and pictures of the plug-in analyze
-from promptcli.plugins.analyze.geometry import Preparation as Preparation
-from promptcli.plugins.analyze.geometry import check_enough as check_enough
-from promptcli.plugins.analyze.geometry import measure_uniformity as measure_uniformity
-from promptcli.plugins.analyze.geometry import sentence_anisotropy as sentence_anisotropy
-from promptcli.plugins.analyze.geometry import token_anisotropy as token_anisotropy
-from promptcli.plugins.analyze.mask_tokens import predict_mask_tokens as predict_mask_tokens
-from promptcli.plugins.analyze.pictures import ALL_STS_B as ALL_STS_B
-from promptcli.plugins.analyze.pictures import EMBEDDINGS as EMBEDDINGS
-from promptcli.plugins.analyze.pictures import SENTENCE as SENTENCE
-from promptcli.plugins.analyze.pictures import draw_attention as draw_attention
-from promptcli.plugins.analyze.pictures import draw_impact as draw_impact
-from promptcli.plugins.analyze.pictures import draw_token_bias as draw_token_bias
-from promptcli.plugins.analyze.pictures import draw_uniformity as draw_uniformity
-from promptcli.plugins.analyze.sentence import attention as attention
-from promptcli.plugins.analyze.sentence import check_mask as check_mask
-from promptcli.plugins.analyze.sentence import compare_with_tfidf as compare_with_tfidf
-from promptcli.plugins.analyze.sentence import impact as impact
-from promptcli.plugins.analyze.token_bias import token_bias as token_bias
 
 __all__: list[str]

@@ -49,15 +49,16 @@ def imported_modules(path):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_plugin_imports_public_names_and_its_own_folder(name):
     public = {"promptcli", "promptcli.extending", *(f"promptcli.{each}" for each in dir(pc))}
-    for path in (PLUGINS / name).rglob("*.py"):
+    for path in [*(PLUGINS / name).rglob("*.py"), *(PLUGINS / name).rglob("*.pyi")]:
         for module in imported_modules(path):
             own = f"{module}.".startswith(f"promptcli.plugins.{name}.")
             assert own or module in public, f"{path} imports {module}"
 
 
 def test_the_core_imports_no_plugin():
-    for path in PACKAGE.rglob("*.py"):
-        if PLUGINS not in path.parents:
+    own_functions = PACKAGE / "__init__.pyi"  # a plug-in's function is a name of promptcli
+    for path in [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")]:
+        if PLUGINS not in path.parents and path != own_functions:
             for module in imported_modules(path):
                 assert not module.startswith("promptcli.plugins"), f"{path} imports {module}"
 

@@ -404,9 +404,9 @@ def _fields(*names: str, **renamed: str) -> Callable[[Any], dict[str, Any]]:
     return lambda result: {key: getattr(result, name) for key, name in keys.items()}
 
 
-def _drawing(paint: Callable[[Path, Any, str], None]) -> Callable[[Path, Shown], None]:
-    """Return what draws the result of the first model, under the model's name."""
-    return lambda path, shown: paint(path, shown.only, shown.model)
+def _draw(path: Path, shown: Shown) -> None:
+    """Draw the result of the first model, under the model's name."""
+    shown.only.draw(path, shown.model)
 
 
 _anisotropy_row = _fields("vectors", "truncated", anisotropy="value")
@@ -424,7 +424,7 @@ DISPLAYS: dict[str, Display] = {
         ),
         _ROWS,
     ),
-    "token-bias": Display(_token_bias_row, _token_bias, _drawing(pictures.draw_token_bias)),
+    "token-bias": Display(_token_bias_row, _token_bias, _draw),
     "map": Display(
         _fields("method", "trustworthiness", "truncated", "sentences", "values", "points"),
         _map,
@@ -436,14 +436,14 @@ DISPLAYS: dict[str, Display] = {
     "impact": Display(
         _fields("tokens", "matrix", "means"),
         _impact,
-        _drawing(pictures.draw_impact),
+        _draw,
         token_map=True,
     ),
-    "impact-tfidf": Display(_impact_study_row, _impact_study, _drawing(pictures.draw_impact_study)),
+    "impact-tfidf": Display(_impact_study_row, _impact_study, _draw),
     "attention": Display(
         _fields("head", "tokens", "diagonal", "matrix"),
         _attention,
-        _drawing(pictures.draw_attention),
+        _draw,
         token_map=True,
     ),
 }

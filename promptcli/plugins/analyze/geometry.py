@@ -7,54 +7,26 @@ f(y)|^2 over pairs that mean the same, uniformity = log E exp(-2 |f(x) - f(y)|^2
 distinct sentences; lower is better for both.
 """
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from promptcli import UsageError
-from promptcli.extending import Backbone, STSTask, TorchEncoder, encode_together, stage
+from promptcli.extending import (
+    Backbone,
+    Preparation,
+    STSTask,
+    TorchEncoder,
+    encode_together,
+    stage,
+)
 
 #: Sentences, or rows of a matrix, whose vectors are held at a time.
 _WINDOW = 8192
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """Choice and treatment of the lines; the defaults are those of PromptBERT's code."""
-
-    first: int = 100_000  #: number of lines to take from the start
-    sample: int = 0  #: number of lines to take at random instead (the papers' text), if not 0
-    seed: int = 0  #: of the sample
-    lower: bool = True  #: lower-case every line, for cased models too
-    words: int = 32  #: cut a line to this number of words, separated by white space, if not 0
-
-    def apply(self, lines: Iterable[str]) -> list[str]:
-        """Return the prepared sentences; empty lines are not counted."""
-        full = (line for line in lines if line.strip())
-        if self.sample:
-            taken = _draw(full, self.sample, self.seed)
-        else:
-            taken = list(itertools.islice(full, self.first))
-        prepared = []
-        for line in taken:
-            text = " ".join(line.split()[: self.words or None])
-            prepared.append(text.lower() if self.lower else text)
-        return prepared
-
-
-def _draw(lines: Iterator[str], count: int, seed: int) -> list[str]:
-    """Return ``count`` random lines of a stream (reservoir sampling); all if there are fewer."""
-    generator = np.random.default_rng(seed)
-    reservoir = list(itertools.islice(lines, count))
-    for number, line in enumerate(lines, count):
-        place = int(generator.integers(0, number + 1))
-        if place < count:
-            reservoir[place] = line
-    return reservoir
 
 
 class MeanCosine:
@@ -159,6 +131,13 @@ class Uniformity:
     uniformity: float  #: logarithm of the mean Gaussian potential of all sentences
     positives: int  #: pairs of ``alignment``
     sentences: int  #: of ``uniformity``: both sides of every pair, repeated ones included
+
+    @staticmethod
+    def draw(path: Path, results: "Mapping[str, Uniformity]", title: str) -> None:
+        """Draw the figures of several encoders, by their names, into a picture."""
+        from promptcli.plugins.analyze.pictures import draw_uniformity
+
+        draw_uniformity(path, results, title)
 
 
 def measure_uniformity(

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -69,6 +70,12 @@ class Attention:
         """a_ii, (t,): the weights of Ditto pooling."""
         return np.diagonal(self.matrix)
 
+    def draw(self, path: Path, backbone: str) -> None:
+        """Draw the matrix and its diagonal into a picture, under the backbone's name."""
+        from promptcli.plugins.analyze.pictures import draw_attention
+
+        draw_attention(path, self, backbone)
+
 
 def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Attention:
     """Return one head's attention on one sentence.
@@ -112,6 +119,12 @@ class Impact:
         means: NDArray[np.float64] = self.matrix.mean(0)
         return means
 
+    def draw(self, path: Path, backbone: str) -> None:
+        """Draw the matrix into a picture, under the backbone's name."""
+        from promptcli.plugins.analyze.pictures import draw_impact
+
+        draw_impact(path, self, backbone)
+
 
 @dataclass(frozen=True)
 class ImpactStudy:
@@ -125,6 +138,12 @@ class ImpactStudy:
     weights: NDArray[np.float64]  #: (tokens,) TF-IDF
     sentences: int  #: number of sentences used
     left_out: int  #: number of the others: empty, or longer than the longest input
+
+    def draw(self, path: Path, backbone: str) -> None:
+        """Draw impacts against TF-IDF weights into a picture, under the backbone's name."""
+        from promptcli.plugins.analyze.pictures import draw_impact_study
+
+        draw_impact_study(path, self, backbone)
 
 
 def impact(backbone: Backbone, sentence: str) -> Impact:

@@ -8,6 +8,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,12 @@ class TokenBias:
     counts: NDArray[np.int64]  #: (k,) occurrences of each token in the corpus
     subword: NDArray[np.bool_]  #: (k,) whether it continues a word
     capital: NDArray[np.bool_]  #: (k,) whether it has a capital letter
+
+    def draw(self, path: Path, title: str) -> None:
+        """Draw the tokens in the plane into a picture."""
+        from promptcli.plugins.analyze.pictures import draw_token_bias
+
+        draw_token_bias(path, self, title)
 
 
 def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "static") -> TokenBias:

@@ -6,29 +6,23 @@ from typing import Any
 
 from promptcli import RECIPES, NotFoundError
 from promptcli.extending import (
-    ALL_STS_B,
     BLUE,
-    EMBEDDINGS,
     RED,
-    SENTENCE,
-    attention,
-    draw_attention,
-    draw_impact,
-    draw_token_bias,
-    draw_uniformity,
     drawing,
     figure_title,
-    impact,
     make_encoder,
-    measure_uniformity,
     missing_libraries,
-    token_bias,
 )
+from promptcli.plugins.papers.analyses import analyze_backbone, analyze_each
 from promptcli.plugins.papers.contexts import Draw, MeasurementContext
 from promptcli.plugins.papers.measures import COLUMNS
 from promptcli.plugins.papers.report import backbone_stem, file_stem, heads, published_value
 from promptcli.plugins.papers.systems import with_head
 
+#: The sentence of figures of one sentence.
+_SENTENCE = "A baker opens her shop before sunrise and lights the oven."
+#: All pairs of STS-B, on which alignment and uniformity are compared.
+_ALL_STS_B = ["STS-B:train", "STS-B:dev", "STS-B"]
 #: Recipes of Ditto's figure 4, those that need no training.
 _COMPARED = (
     "last-avg",
@@ -57,35 +51,34 @@ def painter(folder: Path, plot: Path | None = None) -> Draw | None:
 
 
 def _impact(path: Path, context: MeasurementContext) -> None:
-    found = impact(context.backbone, SENTENCE)
-    draw_impact(path, found, context.backbone_facts["name"])
+    found = analyze_backbone("impact", context, _SENTENCE)
+    found.draw(path, context.backbone_facts["name"])
 
 
 def _attention(path: Path, context: MeasurementContext) -> None:
-    found = attention(context.backbone, SENTENCE, head=context.head or "")
-    draw_attention(path, found, context.backbone_facts["name"])
+    found = analyze_backbone("attention", context, _SENTENCE, head=context.head or "")
+    found.draw(path, context.backbone_facts["name"])
 
 
-def _token_bias(states: str) -> Callable[[Path, MeasurementContext], None]:
+def _token_bias(states: str, embeddings: str) -> Callable[[Path, MeasurementContext], None]:
     def draw(path: Path, context: MeasurementContext) -> None:
-        bias = token_bias(context.backbone, context.sentences, states=states)
-        title = f"{context.backbone_facts['name']}, {EMBEDDINGS[states]}"
-        draw_token_bias(path, bias, title)
+        bias = analyze_backbone("token-bias", context, context.sentences, states=states)
+        bias.draw(path, f"{context.backbone_facts['name']}, {embeddings}")
 
     return draw
 
 
 def _uniformity(path: Path, context: MeasurementContext) -> None:
-    splits = context.tasks(ALL_STS_B)
+    splits = context.tasks(_ALL_STS_B)
     if splits.missing:
         raise NotFoundError(f"no data: {', '.join(splits.missing)}")
     encoders = []
     for name in _COMPARED:
         recipe = with_head(RECIPES[name], context).replace(backbone=context.backbone.name)
         encoders.append(make_encoder(recipe, context.backbone, {}))
-    found = measure_uniformity(encoders, splits.content)
-    title = f"{context.backbone_facts['name']}, {' + '.join(ALL_STS_B)}"
-    draw_uniformity(path, dict(zip(_COMPARED, found, strict=True)), title)
+    found = analyze_each("uniformity", encoders, _ALL_STS_B, data_dir=context.data_dir)
+    title = f"{context.backbone_facts['name']}, {' + '.join(_ALL_STS_B)}"
+    found[0].draw(path, dict(zip(_COMPARED, found, strict=True)), title)
 
 
 #: By the names that rows of figures have in the published tables.
@@ -93,8 +86,8 @@ _FIGURES: dict[str, Callable[[Path, MeasurementContext], None]] = {
     "impact": _impact,
     "attention": _attention,
     "uniformity": _uniformity,
-    "token-bias": _token_bias("static"),
-    "token-bias-output": _token_bias("mlm-head"),
+    "token-bias": _token_bias("static", "word embeddings"),
+    "token-bias-output": _token_bias("mlm-head", "output embeddings"),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli import RECIPES, PromptcliError
+from promptcli import RECIPES, PromptcliError, UsageError
 from promptcli.extending import (
     DECAYS,
     FULL,
@@ -24,25 +24,20 @@ from promptcli.extending import (
     TorchEncoder,
     TransferTask,
     average_intervals,
-    check_enough,
-    check_mask,
     check_tasks,
-    compare_with_tfidf,
     embed_tasks,
     find_method,
     interval,
     keyword,
     load_transfer,
     make_encoder,
-    predict_mask_tokens,
     resampled_averages,
     resampled_mean_of_means,
     score_vectors,
-    sentence_anisotropy,
     spearman,
-    token_anisotropy,
 )
 from promptcli.extending import average as mean_score
+from promptcli.plugins.papers.analyses import analyze_backbone, analyze_each, check_analyze
 from promptcli.plugins.papers.contexts import MeasureData, MeasurementContext
 from promptcli.plugins.papers.published import PublishedRow, Value, short_name
 from promptcli.plugins.papers.systems import Systems, hash_of, identity_of, ranked_heads
@@ -244,7 +239,7 @@ def measure_vocabulary(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
     """Yield the mean cosine of all rows of the word-embedding matrix (PromptBERT, table 2)."""
-    value = token_anisotropy(context.backbone).value
+    value = analyze_backbone("vocabulary", context).value
     for _ in systems:
         yield {"vocabulary": rounded_cell(value)}
 
@@ -270,7 +265,12 @@ def measure_diagonals(
 
 def impact_data(context: MeasurementContext) -> MeasureData:
     """Return the corpus: impacts are of its first sentences, idf is counted on all."""
-    check_mask(context.backbone)
+    check_analyze(context)
+    if context.backbone.tokenizer.mask is None:
+        raise UsageError(
+            f"backbone {context.backbone.name!r} has no mask token, so perturbed masking has"
+            " nothing to mask with"
+        )
     sentences = [sentence for sentence in context.sentences if sentence.strip()][:_FIRST]
     setting = (
         f"impact matrices of {len(sentences):,} sentences from the start, idf of all; the paper's:"
@@ -288,7 +288,8 @@ def measure_impact(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
     """Yield the correlation of tokens' impacts with their TF-IDF, x 100 (Ditto, table 3)."""
-    study = compare_with_tfidf(context.backbone, data.content, context.sentences).correlation
+    settings = {"corpus": context.sentences, "first": _FIRST}
+    study = analyze_backbone("impact-tfidf", context, data.content, **settings).correlation
     for _ in systems:
         yield _correlations("impact", study.pearson, study.spearman, _CORPUS)
 
@@ -299,8 +300,10 @@ def measure_tokens(
     """Yield the five likeliest tokens at each mask, plain and denoised (PromptBERT, table 7)."""
     recipe = systems[0].recipe
     assert recipe is not None
+    encoder = make_encoder(recipe, context.backbone, {})
     sentences = [system.row.argument for system in systems]
-    for guesses in predict_mask_tokens(context.backbone, recipe, sentences):
+    [guesses_of_all] = analyze_each("mask-tokens", [encoder], sentences)
+    for guesses in guesses_of_all:
         yield {
             "tokens": cell([guess.token for guess in guesses.plain]),
             "tokens-denoised": cell([guess.token for guess in guesses.denoised]),
@@ -370,8 +373,13 @@ def _mean_cosines(
     """Return a measure of sentences' mean cosine (PromptBERT, table 1; Ditto, table 5)."""
 
     def load(context: MeasurementContext) -> MeasureData:
+        check_analyze(context)
         sentences = preparation.apply(context.sentences)
-        check_enough(len(sentences))
+        if len(sentences) < 2:
+            raise UsageError(
+                "anisotropy is a mean over pairs of sentences, and there are"
+                f" {len(sentences)}; give at least 2"
+            )
         setting = (
             f"mean cosine over all pairs of {len(sentences):,} sentences {described} of Wikipedia"
         )
@@ -380,7 +388,8 @@ def _mean_cosines(
 
     def run(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Cells]:
         encoders = [system.encoder for system in systems]
-        for result in sentence_anisotropy(encoders, data.content):
+        as_they_are = {"first": len(data.content), "lower": False, "words": 0}
+        for result in analyze_each("anisotropy", encoders, data.content, **as_they_are):
             yield {column: rounded_cell(result.value, _CORPUS)}
 
     return Measure({column: Column(head, decimals, is_score=False)}, "corpus", run, load)
@@ -445,7 +454,7 @@ MEASURES: dict[str, Measure] = {
         "mean-cosine", "cosine", 3, Preparation(sample=1000, lower=False, words=0), _AT_RANDOM
     ),
     "vocabulary": Measure(
-        {"vocabulary": Column("cosine", 4, is_score=False)}, "", measure_vocabulary
+        {"vocabulary": Column("cosine", 4, is_score=False)}, "", measure_vocabulary, check_analyze
     ),
     "diagonals": Measure(
         {"diagonal-pearson": Column("Pearson"), "diagonal-spearman": Column("Spearman")},
@@ -466,6 +475,7 @@ MEASURES: dict[str, Measure] = {
         },
         "",
         measure_tokens,
+        check_analyze,
     ),
     "settings": Measure(
         {name: Column(head, None, is_score=False) for name, head in _SETTINGS.items()},
@@ -474,7 +484,11 @@ MEASURES: dict[str, Measure] = {
         cached=False,
     ),
     "picture": Measure(
-        {"picture": Column("picture", None, is_score=False)}, "", measure_pictures, cached=False
+        {"picture": Column("picture", None, is_score=False)},
+        "",
+        measure_pictures,
+        check_analyze,
+        cached=False,
     ),
     "list": Measure({"list": Column("list", None, is_score=False)}),
 }

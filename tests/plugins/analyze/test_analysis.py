@@ -14,6 +14,7 @@ from scipy import stats
 import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.states import Needs
+from promptcli.data.preparation import Preparation
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import build_encoder
@@ -23,7 +24,6 @@ from promptcli.plugins.analyze import geometry, token_bias
 from promptcli.plugins.analyze import sentence as per_token
 from promptcli.plugins.analyze.geometry import (
     MeanCosine,
-    Preparation,
     sentence_anisotropy,
     token_anisotropy,
 )
