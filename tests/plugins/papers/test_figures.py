@@ -1,6 +1,7 @@
 """``reproduce`` of a figure: drawn into the folder of results, beside published values."""
 
 import contextlib
+import importlib.util
 import json
 
 import pytest
@@ -8,6 +9,9 @@ import pytest
 from promptcli.plugins.papers import figures
 from promptcli.plugins.papers.figures import draw_numbers
 
+needs_analyze = pytest.mark.skipif(
+    importlib.util.find_spec("promptcli.plugins.analyze") is None, reason="analyze is not here"
+)
 ROW = {"method": "length 1", "figures": {}, "published": {"figures": {}, "backbone": "bert-base"}}
 DOCUMENT = {
     "table": "dcpcse/figure-2",
@@ -67,6 +71,7 @@ def test_tables_and_pictures_have_no_such_figure(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@needs_analyze
 def test_a_figure_without_numbers_is_drawn_and_stands_on_the_page(run, tiny_folder, tmp_path):
     folder = tmp_path / "results"
     model = ("--backbone", tiny_folder("bert"), "--offline", "-o", folder)

@@ -1,6 +1,7 @@
 """``reproduce``: published figures, measured ones next to them, result files and refusals."""
 
 import dataclasses
+import importlib.util
 import itertools
 import json
 import re
@@ -17,7 +18,6 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import average, evaluate
-from promptcli.extending import compare_with_tfidf, sentence_anisotropy, token_anisotropy
 from promptcli.models.entries import Entry
 from promptcli.plugins.papers import measures, report, systems
 from promptcli.plugins.papers.contexts import MeasurementContext, head_of
@@ -46,6 +46,12 @@ ROOT = Path(__file__).parents[3]
 DEMO = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
 THERE = ["STS12", "STS13", "STS14", "STS-B", "SICK-R"]
 NOT_THERE = ["MR", "CR", "SUBJ", "MPQA", "MRPC"]  # of the transfer tasks
+
+
+#: Tables that analyses fill are tried beside the plug-in ``analyze``.
+needs_analyze = pytest.mark.skipif(
+    importlib.util.find_spec("promptcli.plugins.analyze") is None, reason="analyze is not here"
+)
 
 
 @pytest.fixture(scope="module")
@@ -386,6 +392,7 @@ def test_fitted_rows_name_what_they_were_fitted_on(context):
     assert len(sbert) == 2 and not any(row["figures"] for row in sbert)
 
 
+@needs_analyze
 def test_tokens_and_settings(context):
     document = measure_table(table("promptbert/7"), context())
     assert all(len(row["figures"]["tokens"]["value"]) == 5 for row in document["rows"])
@@ -453,23 +460,24 @@ def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_bac
     assert difference == pytest.approx(first["figures"]["transfer"]["value"] - 88.6, abs=1e-4)
 
 
+@needs_analyze
 def test_anisotropy_is_that_of_the_corpus_and_of_token_rows(context, tiny_backbone):
     document = measure_table(table("promptbert/1"), context())
     encoder = build_encoder(RECIPES["last-avg"], backbone=tiny_backbone("bert"))
     figure = row_of(document, "last avg")["figures"]["anisotropy"]
     prepared = [" ".join(line.split()[:32]).lower() for line in DEMO[:40]]
-    assert figure["value"] == pytest.approx(
-        sentence_anisotropy([encoder], prepared)[0].value, abs=1e-4
-    )
+    found = pc.analyze("anisotropy", encoder, prepared, lower=False, words=0)
+    assert figure["value"] == pytest.approx(found.value, abs=1e-4)
     assert figure["on"] == ["corpus"] and document["corpus"]["name"] == "few.txt"
     assert "measured on few.txt, 40 sentences" in "\n".join(caption(document))
     value = row_of(measure_table(table("ditto/5"), context()), "last avg")["figures"][
         "mean-cosine"
     ]["value"]
-    assert value == pytest.approx(sentence_anisotropy([encoder], DEMO[:40])[0].value, abs=1e-4)
+    found = pc.analyze("anisotropy", encoder, DEMO[:40], lower=False, words=0)
+    assert value == pytest.approx(found.value, abs=1e-4)
     row = row_of(measure_table(table("promptbert/2"), context()), "word-embedding rows")
     assert row["figures"]["vocabulary"]["value"] == pytest.approx(
-        token_anisotropy(encoder.backbone).value, abs=1e-4
+        pc.analyze("vocabulary", encoder).value, abs=1e-4
     )
 
 
@@ -783,10 +791,26 @@ def test_trained_rows_need_fitting_examples_and_data(context, examples, tmp_path
     assert reason.count("STS12") == reason.count("SICK-R") == 1
 
 
+def test_without_analyze_the_tables_that_need_it_say_so_and_the_others_are_measured(
+    context, monkeypatch
+):
+    monkeypatch.delitem(vars(pc), "analyze", raising=False)
+    monkeypatch.setitem(pc._MODULES, "analyze", "promptcli.plugins.gone.job")
+    row = row_of(measure_table(table("promptbert/1"), context()), "last avg")
+    assert "Avg" in row["figures"] and "anisotropy" not in row["figures"]
+    assert "promptcli.analyze is a plug-in" in row["not_measured"]["anisotropy"]
+    for name in ("promptbert/2", "promptbert/7", "ditto/3"):
+        document = measure_table(table(name), context())
+        assert not any(each["figures"] for each in document["rows"])
+        assert "promptcli.analyze is a plug-in" in str(document["rows"])
+
+
+@needs_analyze
 def test_impact_is_compared_over_the_corpus(context, tiny_backbone, tmp_path):
     (tmp_path / "ten.txt").write_text("\n".join(DEMO[:10]) + "\n")
     document = measure_table(table("ditto/3"), context(corpus=tmp_path / "ten.txt"))
-    found = compare_with_tfidf(tiny_backbone("bert"), DEMO[:10], DEMO[:10]).correlation
+    encoder = build_encoder(RECIPES["last-avg"], backbone=tiny_backbone("bert"))
+    found = pc.analyze("impact-tfidf", encoder, DEMO[:10], corpus=DEMO[:10]).correlation
     for name in ("pearson", "spearman"):
         figure = document["rows"][0]["figures"][f"impact-{name}"]
         assert (figure["value"], figure["on"]) == (
@@ -827,18 +851,19 @@ def test_a_table_is_drawn_into_a_file_by_its_suffix(run, senteval, tiny_folder, 
     assert again.code == 2 and "one table" in again.err
 
 
+@needs_analyze
 def test_the_head_that_is_given_is_in_dittos_figure(context, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     from promptcli.plugins.papers import figures
 
     read = []
 
-    def measured(encoders, tasks):
+    def measured(name, encoders, on, **settings):
         read.extend(encoder.recipe.pooling for encoder in encoders)
         raise NotFoundError("enough")
 
-    monkeypatch.setattr(figures, "measure_uniformity", measured)
-    monkeypatch.setattr(figures, "ALL_STS_B", ("STS-B:dev",))
+    monkeypatch.setattr(figures, "analyze_each", measured)
+    monkeypatch.setattr(figures, "_ALL_STS_B", ("STS-B:dev",))
     with pytest.raises(NotFoundError, match="enough"):
         figures._uniformity(tmp_path / "figure.png", context(head="2-3"))
     assert {pooling for pooling in read if "ditto" in pooling} == {
