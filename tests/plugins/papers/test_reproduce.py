@@ -799,7 +799,7 @@ def test_without_analyze_the_tables_that_need_it_say_so_and_the_others_are_measu
     row = row_of(measure_table(table("promptbert/1"), context()), "last avg")
     assert "Avg" in row["figures"] and "anisotropy" not in row["figures"]
     assert "promptcli.analyze is a plug-in" in row["not_measured"]["anisotropy"]
-    for name in ("promptbert/2", "promptbert/7", "ditto/3"):
+    for name in ("promptbert/2", "promptbert/7"):
         document = measure_table(table(name), context())
         assert not any(each["figures"] for each in document["rows"])
         assert "promptcli.analyze is a plug-in" in str(document["rows"])
