@@ -22,7 +22,7 @@ from promptcli.backbones.devices import choose_device
 from promptcli.data.sources import examples_of
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
-from promptcli.evaluation.classifier import FAST, ClassifierSetting, cross_validated
+from promptcli.evaluation.classifier import FAST, ClassifierSetting, cross_validation
 from promptcli.plugins.pretrain import trainer as pretraining
 from promptcli.plugins.pretrain.batches import predict_words, steps
 from promptcli.plugins.pretrain.plan import Plan
@@ -311,7 +311,7 @@ def test_the_transfer_classifier_is_the_processors(cuda):
     features = (draws.normal(size=(90, 8)) + labels[:, None]).astype(np.float32)
     splits = {"train": (features[:60], labels[:60]), "test": (features[60:], labels[60:])}
     cpu, gpu = (
-        cross_validated(splits, ClassifierSetting(FAST, 2, device=device))
+        cross_validation(splits, ClassifierSetting(FAST, 2, device=device))
         for device in ("cpu", "cuda")
     )
     assert (cpu.test, cpu.dev, cpu.decays) == (gpu.test, gpu.dev, gpu.decays)

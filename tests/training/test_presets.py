@@ -107,7 +107,7 @@ def test_a_method_that_nothing_is_published_for_has_its_own_settings(backbone):
     own = in_force(distill, backbone(), {})
     assert own.preset.source == own.sources["learning_rate"] == OWN
     assert own.sources["seed"] == DEFAULT
-    assert OWN in own.summary() and "mini-bert" not in own.said()
+    assert OWN in own.summary() and "mini-bert" not in own.summary()
 
 
 def test_the_line_of_a_run_names_whose_settings_they_are_and_which_were_given():
