@@ -77,6 +77,25 @@ def score_text(score: float) -> str:
     return f"{score:.4f}"
 
 
+def way_record(hit: Any) -> dict[str, Any]:
+    """Return what found a hit, its BM25 and its ranks by cosine and by words; nothing if one way
+    ranked.
+    """
+    if hit.found_by is None:
+        return {}
+    return {
+        "found_by": hit.found_by,
+        "bm25": round(hit.bm25, 6),
+        "cosine_rank": hit.cosine_rank,
+        "bm25_rank": hit.bm25_rank,
+    }
+
+
+def way_text(hit: Any) -> str:
+    """Return what found a hit, to stand behind its score."""
+    return "" if hit.found_by is None else f"  {hit.found_by:<7}"
+
+
 def print_hit(label: str, text: str, columns: Mapping[str, Any]) -> None:
     """Print a hit: where it was found, its text, and columns."""
     result_folded(label, f"{text}{beside(columns)}")

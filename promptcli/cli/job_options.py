@@ -143,7 +143,8 @@ class JobOptions:
         about = item.metadata
         if about.get("is_argument"):
             return str(about.get("metavar") or item.name.upper())
-        if item.default is True and "names" not in about:
+        is_pair = item.default is True or self.hints[item.name] == bool | None
+        if is_pair and "names" not in about:
             return ""  # --name and --no-name
         names = str(about.get("names", written_name(item.name))).split()
         return " ".join(f"-{name}" if len(name) == 1 else f"--{name}" for name in names)

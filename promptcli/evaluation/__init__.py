@@ -4,14 +4,15 @@ It imports nothing heavy, since the command line reads it: its functions import 
 """
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from promptcli.data.given import check_arguments
 from promptcli.data.senteval import tasks_from
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import PromptcliError, UsageError, look_up
 from promptcli.jobs import Job, argument, function_of, option
 from promptcli.notes import keyword
 
@@ -75,6 +76,11 @@ class EvaluateJob(Job["Evaluation"]):
         typed=list[str],
     )
     _: KW_ONLY
+    by: Literal["both", "meaning", "words"] = option(
+        "meaning",
+        "How the documents of `retrieval:FILE` are ranked, as in `promptcli search`: meaning (by"
+        " the model's cosines), both (by cosines and words) or words.",
+    )
     data_dir: str | Path | None = option(
         None,
         "SentEval's `downstream` folder; without it STS tasks are fetched from the hub.",
@@ -136,7 +142,9 @@ class EvaluateJob(Job["Evaluation"]):
 
         with tasks_from(self.data_dir):
             loaded = candidates.load_named_tasks(
-                self.tasks, protocol=self.protocol, skip_missing=self.skip_missing
+                _ranked_by(self.by, self.tasks),
+                protocol=self.protocol,
+                skip_missing=self.skip_missing,
             )
             settings = self.settings()
             named = as_list(self.models)
@@ -206,6 +214,21 @@ class EvaluateJob(Job["Evaluation"]):
 
 
 evaluate = function_of(EvaluateJob, "evaluate")
+#: Ways to rank documents -> the family of retrieval tasks that are ranked so.
+_FAMILY_OF_WAY = {"meaning": "retrieval", "both": "hybrid", "words": "lexical"}
+
+
+def _ranked_by(by: str, tasks: Tasks) -> Tasks:
+    """Return tasks with those of retrieval ranked in one way."""
+    family = look_up("by", by, _FAMILY_OF_WAY)
+    if family == "retrieval":
+        return tasks
+    names = [str(task) for task in ([tasks] if isinstance(tasks, str | Path) else tasks)]
+    if not any(name.startswith("retrieval:") for name in names):
+        raise UsageError(
+            f"{keyword('by')} is for retrieval, and no task is; name one: retrieval:FILE"
+        )
+    return [re.sub("^retrieval:", f"{family}:", name) for name in names]
 
 
 @check_arguments

@@ -36,7 +36,7 @@ from promptcli.evaluation.classifier import (
     SENTEVAL_SEED,
     ClassifierTraining,
 )
-from promptcli.evaluation.lexical import Lexical, Ranking, join_rankings
+from promptcli.evaluation.lexical import Lexical, join_rankings
 from promptcli.evaluation.mteb_tasks import MtebEncoder, mteb_score
 from promptcli.evaluation.scores import (
     AccuracyScore,
@@ -412,12 +412,11 @@ def _rank_documents(
     each: TaskVectors, task: RetrievalTask, rows: RowOfSentence, depth: int
 ) -> NDArray[np.int64]:
     """Return the positions of the best documents for each query, best first; -1: no further one."""
-    rankings: list[Ranking] = []
     if task.ranking != "retrieval":
         words = Lexical.build(task.documents, np.arange(len(task.documents)))
-        rankings = [words.rank(query, depth, None) for query in task.queries]
     if task.ranking == "lexical":
-        return _numbers_of(rankings, depth)
+        found = [words.rank(query, depth, None)[0] for query in task.queries]
+        return _as_array(found, depth)
     queries = _in_role(each, "query", task.queries, rows)
     documents = _in_role(each, "document", task.documents, rows)
     nearest = statistics.nearest(queries, documents, depth)
@@ -426,10 +425,18 @@ def _rank_documents(
     unit_queries = unit(queries)
     unit_documents = unit(documents)
     both = []
-    for number, by_words in enumerate(rankings):
-        cosines = unit_documents[nearest[number]] @ unit_queries[number]
-        both.append(join_rankings((nearest[number], cosines), by_words, depth))
-    return _numbers_of(both, depth)
+    for text, query, close in zip(task.queries, unit_queries, nearest, strict=True):
+        bm25 = words.scores(text)
+        joined = join_rankings(
+            (close, unit_documents[close] @ query),
+            words.best(bm25, depth, None),
+            depth,
+            words.rarity(text),
+            lambda rows, query=query: unit_documents[rows] @ query,  # type: ignore[misc]
+            lambda rows, bm25=bm25: bm25[rows],  # type: ignore[misc]
+        )
+        both.append(joined.rows)
+    return _as_array(both, depth)
 
 
 def _in_role(each: TaskVectors, role: str, texts: list[str], rows: RowOfSentence) -> NDArray[Any]:
@@ -440,10 +447,10 @@ def _in_role(each: TaskVectors, role: str, texts: list[str], rows: RowOfSentence
         return each.encoder.in_role(role, report=True).encode(texts, progress=advance)
 
 
-def _numbers_of(rankings: Sequence[Ranking], depth: int) -> NDArray[np.int64]:
-    """Return the positions in rankings as an array (n, depth), -1 where a ranking is shorter."""
+def _as_array(rankings: Sequence[NDArray[np.int64]], depth: int) -> NDArray[np.int64]:
+    """Return rankings as one array (n, depth), -1 where a ranking is shorter."""
     ranked = np.full((len(rankings), depth), -1)
-    for row, (numbers, _) in enumerate(rankings):
+    for row, numbers in enumerate(rankings):
         ranked[row, : len(numbers)] = numbers
     return ranked
 

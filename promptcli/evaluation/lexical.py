@@ -1,15 +1,15 @@
-"""BM25 over texts, by bm25s (extra ``lexical``): it finds the names and codes that vectors miss."""
+"""BM25 over texts: it finds the names and codes that vectors miss; and its joining with cosines."""
 
-import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import Floats
-from promptcli.errors import CheckFailedError, one_line, require
+from promptcli.errors import CheckFailedError, one_line
+from promptcli.evaluation.words import words
 
 Numbers = NDArray[np.int64]
 Ranking = tuple[Numbers, Floats]  #: rows and their scores, best first
@@ -24,14 +24,27 @@ LEXICAL_FILES = {
 }
 #: The version of the rule that parts texts into words: an index keeps it beside its BM25.
 WORD_RULE = 2
-#: The weight of words in a joined score; that of the cosine is the rest.
-WEIGHT = 0.4
+#: The weight of words in a joined ranking, if every row has the query's words, and what it gains
+#: if one row alone has them; that of the cosine is the rest.
+LEAST_WEIGHT, GAINED_WEIGHT = 0.45, 0.3
 #: Rows of each ranking that are joined, at least.
 DEPTH = 100
+#: Of BM25: how soon a repeated word stops counting more, and how much long texts count less.
+K1, B = 1.5, 0.75
+
+
+class Joined(NamedTuple):
+    """k rows that were ranked by cosine and by BM25 together, best first; all of shape (k,)."""
+
+    rows: Numbers
+    cosines: Floats
+    bm25: Floats
+    cosine_ranks: Numbers  #: among the rows that vectors found, from 1; 0: not one of them
+    bm25_ranks: Numbers  #: among the rows that words found, from 1; 0: not one of them
 
 
 class Lexical:
-    """BM25 (Lucene's, k1 1.5, b 0.75) of m texts."""
+    """BM25 (Lucene's, with ``K1`` and ``B``) of m texts, by bm25s."""
 
     def __init__(self, model: Any, rows: Numbers) -> None:
         self._model = model
@@ -40,10 +53,8 @@ class Lexical:
     @classmethod
     def build(cls, texts: Sequence[str], rows: Numbers) -> "Lexical":
         """Count the words of texts, (m,), whose numbers are ``rows``, ascending."""
-        # the library that it takes is not wanted by a search of vectors
-        from promptcli.evaluation.words import words
+        import bm25s  # which takes 0.15 s
 
-        bm25s = load_library()
         # bm25s would number words in no certain order
         vocabulary: dict[str, int] = {}
         ids: list[list[int]] = []
@@ -52,7 +63,7 @@ class Lexical:
             for word in words(text) or [""]:
                 ids_of_text.append(vocabulary.setdefault(word, len(vocabulary)))
             ids.append(ids_of_text)
-        model = bm25s.BM25()
+        model = bm25s.BM25(k1=K1, b=B)
         model.index((ids, vocabulary), show_progress=False)
         return cls(model, rows)
 
@@ -62,7 +73,8 @@ class Lexical:
     @classmethod
     def read(cls, folder: Path, rows: Numbers) -> "Lexical":
         """Open its files, memory-mapped."""
-        bm25s = load_library()
+        import bm25s  # which takes 0.15 s
+
         try:
             model = bm25s.BM25.load(
                 folder, mmap=True, show_progress=False, verbosity=0, **LEXICAL_FILES
@@ -75,26 +87,114 @@ class Lexical:
 
     def rank(self, query: str, k: int, allowed: NDArray[np.bool_] | None) -> Ranking:
         """Return the k rows with the highest scores, above 0, best first; equal scores by row."""
-        # the library that it takes is not wanted by a search of vectors
-        from promptcli.evaluation.words import words
+        return self.best(self.scores(query), k, allowed)
 
+    def scores(self, query: str) -> Floats:
+        """Return the score of each of the m texts."""
         ids = self._model.vocab_dict
         known = [ids[word] for word in words(query, query=True) if word in ids]
         if not known:
-            return np.empty(0, np.int64), np.empty(0, np.float32)
+            return np.zeros(len(self._rows), np.float32)
         try:
-            scores = self._model.get_scores_from_ids(known)
+            scores: Floats = self._model.get_scores_from_ids(known)
         except (LookupError, ValueError, TypeError, ArithmeticError) as error:
             raise _damage_error(error, "this index") from None
+        return scores
+
+    def rarity(self, query: str) -> float:
+        """Return how rare the query's words are, see ``mean_rarity``."""
+        ids = self._model.vocab_dict
+        starts = self._model.scores["indptr"]
+        known = [ids[word] for word in words(query, query=True) if word in ids]
+        texts_with = [int(starts[word + 1] - starts[word]) for word in known]
+        return mean_rarity(np.array(texts_with), len(self._rows))
+
+    def best(self, scores: Floats, k: int, allowed: NDArray[np.bool_] | None) -> Ranking:
+        """Return the rows of the k highest of the m scores; see ``rank``."""
         if allowed is not None:
-            scores[~allowed[self._rows]] = 0
-        places = np.flatnonzero(scores > 0)
-        if len(places) > k:
-            kth_highest = np.partition(scores[places], -k)[-k]
-            places = places[scores[places] >= kth_highest]
-        order = np.lexsort((places, -scores[places]))
-        best = places[order][:k]
-        return self._rows[best], scores[best]
+            scores = np.where(allowed[self._rows], scores, 0)
+        places = best_places(scores, k)
+        return self._rows[places], scores[places]
+
+    def scores_of(self, scores: Floats, rows: Numbers) -> Floats:
+        """Return those of the m scores that belong to these rows."""
+        chosen: Floats = scores[np.searchsorted(self._rows, rows)]
+        return chosen
+
+
+class QueryWords:
+    """BM25 for one query of texts that are read once: only the query's words are counted.
+
+    It needs no library, and no memory for the words of the texts.
+    """
+
+    def __init__(self, query: str) -> None:
+        self._asked = words(query, query=True)
+        self._columns = {word: place for place, word in enumerate(dict.fromkeys(self._asked))}
+        self._texts_with = np.zeros(len(self._columns))
+        self._texts = 0
+        self._length = 0
+
+    def count(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return how often each of the query's w words is in each of m texts, (m, w), and the
+        number of words of each text, (m,).
+        """
+        counts = np.zeros((len(texts), len(self._columns)), np.int32)
+        lengths = np.zeros(len(texts), np.int32)
+        columns = self._columns
+        for row, text in enumerate(texts):
+            found = words(text)
+            lengths[row] = len(found) or 1
+            for word in found:
+                if word in columns:
+                    counts[row, columns[word]] += 1
+        self._texts_with += (counts > 0).sum(axis=0)
+        self._texts += len(texts)
+        self._length += int(lengths.sum())
+        return counts, lengths
+
+    def scores(self, counts: NDArray[np.int32], lengths: NDArray[np.int32]) -> Floats:
+        """Return BM25 of m texts, beside all texts that were counted."""
+        times = np.array([self._asked.count(word) for word in self._columns])
+        rarity = _idf(self._texts_with, self._texts)
+        norm = K1 * (1 - B + B * lengths * self._texts / max(self._length, 1))
+        gains = counts / (counts + norm[:, None])
+        scores: Floats = (gains @ (rarity * times)).astype(np.float32)
+        return scores
+
+    def rarity(self) -> float:
+        """Return how rare the query's words are, see ``mean_rarity``."""
+        texts_with = self._texts_with[[self._columns[word] for word in self._asked]]
+        return mean_rarity(texts_with[texts_with > 0], self._texts)
+
+
+def mean_rarity(texts_with: NDArray[Any], texts: int) -> float:
+    """Return how rare words are, from 0 to 1: that of a word of one text.
+
+    It is the mean of their inverse document frequencies, as BM25 has them, in units of the highest
+    one; 0 without words.
+
+    Args:
+        texts_with: For each word, the number of texts that have it, at least 1.
+        texts: Number of all texts.
+    """
+    if not len(texts_with):
+        return 0.0
+    return float(_idf(texts_with, texts).mean() / _idf(np.ones(1), texts)[0])
+
+
+def _idf(texts_with: NDArray[Any], texts: int) -> NDArray[np.float64]:
+    rarity: NDArray[np.float64] = np.log1p((texts - texts_with + 0.5) / (texts_with + 0.5))
+    return rarity
+
+
+def best_places(scores: Floats, k: int) -> Numbers:
+    """Return the places of the k highest scores above 0, best first; equal scores by place."""
+    places = np.flatnonzero(scores > 0)
+    if len(places) > k:
+        kth_highest = np.partition(scores[places], -k)[-k]
+        places = places[scores[places] >= kth_highest]
+    return places[np.lexsort((places, -scores[places]))][:k]
 
 
 def _damage_error(error: Exception, name: str) -> CheckFailedError:
@@ -104,25 +204,79 @@ def _damage_error(error: Exception, name: str) -> CheckFailedError:
     )
 
 
-def load_library() -> Any:
-    """Return bm25s; refuse to work without it."""
-    require("bm25s", extra="lexical")
-    return importlib.import_module("bm25s")
+def join_rankings(
+    by_vectors: Ranking,
+    by_words: Ranking,
+    k: int,
+    rarity: float,
+    cosines_of: Callable[[Numbers], Floats],
+    bm25_of: Callable[[Numbers], Floats],
+) -> Joined:
+    """Return the k best of the rows that vectors or words found, best first; equal ones by row.
 
+    Each row has its cosine and its BM25, whichever found it. The lowest and highest cosine of
+    these rows become 0 and 1, and BM25 is divided by the highest; the joined score is their
+    weighted mean (a convex combination: Bruch et al., 2023, "An Analysis of Fusion Functions for
+    Hybrid Retrieval"). Words have the weight ``LEAST_WEIGHT + GAINED_WEIGHT * rarity``. So the
+    scale of a model's cosines does not matter.
 
-def join_rankings(by_vectors: Ranking, by_words: Ranking, k: int) -> Ranking:
-    """Return the k rows with the highest sum of 0.6 cosine and 0.4 BM25, best first.
-
-    Equal rows are in ascending order. BM25 is divided by the query's best. A row that only words
-    found has the lowest cosine of those that vectors found.
+    Args:
+        by_vectors: Rows and cosines, best first.
+        by_words: Rows and BM25, best first.
+        k: Most rows to return.
+        rarity: How rare the query's words are, see ``mean_rarity``.
+        cosines_of: Returns the cosines of rows that only words found.
+        bm25_of: Returns BM25 of rows that only vectors found.
     """
-    vector_rows, found_cosines = by_vectors
-    word_rows, found_bm25 = by_words
-    rows = np.unique(np.concatenate([vector_rows, word_rows]))
-    cosines = np.full(len(rows), found_cosines.min(initial=1), np.float64)
-    cosines[np.searchsorted(rows, vector_rows)] = found_cosines
-    shares = np.zeros(len(rows))
-    shares[np.searchsorted(rows, word_rows)] = found_bm25 / found_bm25.max(initial=0)
-    scores = ((1 - WEIGHT) * cosines + WEIGHT * shares).astype(np.float32)
-    order = np.lexsort((rows, -scores))[:k]
-    return rows[order], scores[order]
+    rows = np.union1d(by_vectors[0], by_words[0])
+    cosines, cosine_ranks = _filled(rows, by_vectors, cosines_of)
+    bm25, bm25_ranks = _filled(rows, by_words, bm25_of)
+    weight = LEAST_WEIGHT + GAINED_WEIGHT * rarity
+    scores = (1 - weight) * _scaled(cosines)
+    if bm25.any():
+        scores += weight * bm25 / bm25.max()
+    best = np.lexsort((rows, -scores.astype(np.float32)))[:k]
+    return Joined(
+        rows[best],
+        cosines[best].astype(np.float32),
+        bm25[best].astype(np.float32),
+        cosine_ranks[best],
+        bm25_ranks[best],
+    )
+
+
+def ways_of(answer: Joined) -> Iterator[tuple[str, float, int | None, int | None]]:
+    """Yield for each row of an answer what found it, its BM25, and its ranks by cosine and by BM25.
+
+    What found it is the one way that has it among its first k, for an answer of k rows: ``meaning``
+    or ``words``; else ``both``.
+    """
+    k = len(answer.rows)
+    columns = answer.bm25, answer.cosine_ranks, answer.bm25_ranks
+    for bm25, *ranks in zip(*(column.tolist() for column in columns), strict=True):
+        by_meaning, by_words = (0 < rank <= k for rank in ranks)
+        found_by = "both"
+        if by_meaning != by_words:
+            found_by = "meaning" if by_meaning else "words"
+        yield found_by, bm25, ranks[0] or None, ranks[1] or None
+
+
+def _filled(
+    rows: Numbers, ranking: Ranking, others: Callable[[Numbers], Floats]
+) -> tuple[NDArray[np.float64], Numbers]:
+    """Return the scores of rows, those that a ranking lacks by ``others``, and their ranks."""
+    ranks = np.zeros(len(rows), np.int64)
+    ranks[np.searchsorted(rows, ranking[0])] = np.arange(1, 1 + len(ranking[0]))
+    scores = np.empty(len(rows))
+    scores[np.searchsorted(rows, ranking[0])] = ranking[1]
+    lacking = ranks == 0
+    if lacking.any():
+        scores[lacking] = others(rows[lacking])
+    return scores, ranks
+
+
+def _scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return scores on a scale from 0, the lowest, to 1, the highest."""
+    if not len(scores) or scores.max() == scores.min():
+        return np.zeros(len(scores))
+    return (scores - scores.min()) / (scores.max() - scores.min())

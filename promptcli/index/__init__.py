@@ -15,7 +15,9 @@ from promptcli.data.file_arguments import names_file
 from promptcli.errors import UsageError, counted
 from promptcli.index.basics import (
     TARGET,
+    Way,
     bad_lines_option,
+    chosen_way,
     folder_argument,
     memory_option,
     reaches,
@@ -89,13 +91,16 @@ class BuildIndexJob(Job["IndexManifest"]):
         "Split lines, and rows of tables, that are longer than the model's window at paragraph"
         " and sentence ends; results show the best part.",
     )
-    lexical: bool = option(False, "Also count words (BM25), for hybrid and lexical searches.")
+    lexical: bool | None = option(
+        None,
+        "Also count words (BM25), by which a search finds names and codes. Default: if the rows"
+        " have texts.",
+    )
     force: bool = option(False, "Replace an existing index.")
     bad_lines: str | Path | None = bad_lines_option()
 
     def run(self) -> "IndexManifest":
         from promptcli.data.bad_lines import bad_rows
-        from promptcli.evaluation.lexical import load_library
         from promptcli.index import inputs, stored
         from promptcli.index.vector_index import VectorIndex
         from promptcli.models.entries import utc_now
@@ -121,8 +126,6 @@ class BuildIndexJob(Job["IndexManifest"]):
                     f"{keyword(field)} is for sentences, and {self.file} holds vectors; give it to"
                     " `embed`"
                 )
-        if self.lexical:
-            load_library()
         stored.check_target(folder, force=self.force)
         with bad_rows(self.bad_lines) as bad:
             vectors, origin, reading = inputs.rows_to_build(
@@ -136,7 +139,7 @@ class BuildIndexJob(Job["IndexManifest"]):
                 memory=room,
                 store=writer.segment,
                 split=self.split,
-                lexical=self.lexical,
+                lexical=vectors.has_texts if self.lexical is None else self.lexical,
             )
             return writer.finish(stored.StoredIndex(index, origin, utc_now(), reading=reading))
 
@@ -184,14 +187,11 @@ class AddToIndexJob(Job["IndexManifest"]):
 
     def run(self) -> "IndexManifest":
         from promptcli.data.bad_lines import bad_rows
-        from promptcli.evaluation.lexical import load_library
         from promptcli.index import inputs, stored
         from promptcli.index.repeats import Repeats
 
         folder = Path(self.folder)
         origin = stored.read_manifest(folder)
-        if origin.lexical:
-            load_library()
         read = origin.reading
         fields = ColumnChoice(
             self.text_field, self.id_field, text_before=read.text_field, id_before=read.id_field
@@ -199,7 +199,7 @@ class AddToIndexJob(Job["IndexManifest"]):
         files = inputs.RowFiles(self.file, fields, folder, origin.split, read.rows)
         repeats = None
         if not self.allow_duplicates:
-            repeats = Repeats(stored.load(folder).index)
+            repeats = Repeats(stored.load(folder, words=False).index)
         rows: IndexRows
         if files.are_vectors and self.bad_lines is not None:
             raise UsageError(
@@ -286,11 +286,16 @@ class CompactIndexJob(Job["IndexManifest"]):
     folder: str | Path = folder_argument()
     _: KW_ONLY
     memory: str | int = memory_option()
+    lexical: bool | None = option(
+        None, "Count words (BM25), or keep none. Default: as in the index."
+    )
 
     def run(self) -> "IndexManifest":
         from promptcli.index import stored
 
         with stored.change(Path(self.folder), memory=size_of(self.memory)) as stored_index:
+            if self.lexical is not None:
+                stored_index.index.set_lexical(self.lexical)
             stored_index.index.compact()
         return stored.read_manifest(Path(self.folder))
 
@@ -326,12 +331,12 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
     """Yield each query with the k rows of an index that are nearest to it, best first, with their
     cosine.
 
-    With ``lexical`` the score is that of BM25; with ``hybrid`` 0.6 cosine + 0.4 BM25 / the query's
-    best BM25.
+    By both, cosine and words (BM25) rank together, see ``join_rankings``; the score is the cosine
+    all the same. By words alone it is BM25.
 
     Raises:
         NotFoundError: No such index or file.
-        UsageError: An index without BM25, a condition that does not fit its columns, or an empty
+        UsageError: An index without words, a condition that does not fit its columns, or an empty
             query.
     """
 
@@ -352,15 +357,17 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
         typed=str,
         kind="named model",
     )
-    hybrid: bool = option(
-        False,
-        "Rank by cosine and by words (BM25), joined: for exact names and codes. The index must"
-        " count words, see `promptcli index build`.",
+    by: Way | None = option(
+        None,
+        "How rows are ranked: both (by cosine and by words, BM25, together), meaning (by cosine) or"
+        " words (without a model). Default: both; meaning for an index without words.",
     )
-    lexical: bool = option(False, "Rank by words alone, without a model.")
+    hybrid: bool = option(False, "The same as `by` both.")
+    lexical: bool = option(False, "The same as `by` words.")
     min_score: float | None = option(
         None,
-        "Leave out answers below this score, as it is printed: 1 finds exact copies of the query.",
+        "Leave out answers below this score, as it is printed: the cosine, or by words BM25. 1"
+        " finds exact copies of the query.",
     )
     where: str | None = option(
         None,
@@ -375,15 +382,13 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
         from promptcli.encoder.unknown_letters import note_unknown_letters
         from promptcli.index import inputs, stored
 
-        if self.hybrid and self.lexical:
-            raise UsageError(
-                f"{keyword('hybrid')} and {keyword('lexical')} are two rankings; give one"
-            )
+        by = chosen_way(self.by, hybrid=self.hybrid, lexical=self.lexical)
         query = self.query
         stored.check_searched(Path(self.folder), query)
-        stored_index = stored.load(Path(self.folder))
-        with_words = self.hybrid or self.lexical
-        if with_words:
+        stored_index = stored.load(Path(self.folder), words=by != "meaning")
+        if by is None:
+            by = stored.best_way(stored_index, self.folder)
+        if by != "meaning":
             _ = stored_index.index.words  # refused before anything is encoded
         among = stored.allowed_rows(stored_index, self.where)  # this, too
         if isinstance(query, str) and not is_query_file(query):
@@ -391,7 +396,7 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
             query = [query]
         with inputs.open_queries(query, self.text_field) as batches:
             encoder = None
-            if not self.lexical:
+            if by != "words":
                 encoder = inputs.encoder_of(stored_index.origin, self.model).in_role(
                     "query", report=True
                 )
@@ -401,7 +406,7 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
                     if number == 0:
                         note_unknown_letters(encoder, texts)
                     vectors = encoder.encode(texts)
-                if with_words:
+                if by != "meaning":
                     words = texts
                 answers = stored_index.index.search(vectors, self.k, words=words, among=among)
                 for text, hits in zip(texts, answers, strict=True):
@@ -437,7 +442,7 @@ class FindDupsJob(Job["tuple[list[DuplicateGroup], int]"]):
     def run(self) -> "tuple[list[DuplicateGroup], int]":
         from promptcli.index import neighbours, stored
 
-        stored_index = stored.load(Path(self.folder))
+        stored_index = stored.load(Path(self.folder), words=False)
         if stored_index.origin.prompt is not None:
             note(f"documents begin with the model's prompt {stored_index.origin.text}")
         return neighbours.dups(

@@ -18,8 +18,10 @@ RowMask = NDArray[np.bool_]
 
 
 class Hit(NamedTuple):
-    """One answer: rank from 1, the row's id and text (None in an index without texts), cosine, and
-    other columns.
+    """One answer: rank from 1, the row's id and text (None in an index without texts), its score,
+    and other columns.
+
+    The score is the cosine, or by words alone BM25. What follows is known if both ranked.
     """
 
     rank: int
@@ -28,6 +30,11 @@ class Hit(NamedTuple):
     score: float
     #: None in an index without further columns
     columns: dict[str, str | float | bool] | None = None
+    #: ``meaning``, ``words`` or ``both``: which of the two rankings has it among its first k
+    found_by: str | None = None
+    bm25: float | None = None
+    cosine_rank: int | None = None  #: by cosine alone; None beyond those that were compared
+    bm25_rank: int | None = None  #: by words alone
 
 
 @dataclass(frozen=True)

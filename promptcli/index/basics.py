@@ -1,9 +1,9 @@
 """What is known of an index without a library: its options, and how its folder is recognised."""
 
 import re
-from typing import Any
+from typing import Any, Literal
 
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, unknown
 from promptcli.jobs import argument, option
 from promptcli.notes import keyword
 
@@ -12,12 +12,39 @@ TARGET = 0.95  #: recall@10 that an approximate index is tuned for
 #: Scores are compared as they are printed, to six decimals: the product of a unit vector with
 #: itself may be 0.9999999. Those of vectors that an index keeps rounded are compared to four.
 ROUNDING, ROUGHLY = 5e-7, 5e-5
+#: Ways to rank rows -> what ranks them.
+WAYS = {
+    "both": "cosines and words together",
+    "meaning": "cosines",
+    "words": "words alone (BM25)",
+}
+Way = Literal["both", "meaning", "words"]
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def reaches(score: float, least: float, rounding: float = ROUNDING) -> bool:
     """Return whether a score is at least ``least``, as far as it is known."""
     return score >= least - rounding
+
+
+def chosen_way(by: Way | None, *, hybrid: bool, lexical: bool) -> Way | None:
+    """Return the way to rank that is asked for; None: none is.
+
+    ``hybrid`` is another name of both, ``lexical`` of words.
+    """
+    given: list[Way] = []
+    if by is not None:
+        if by not in WAYS:
+            raise unknown("by", by, WAYS)
+        given.append(by)
+    if hybrid:
+        given.append("both")
+    if lexical:
+        given.append("words")
+    if len(set(given)) > 1:
+        names = f"{keyword('by')}, {keyword('hybrid')} and {keyword('lexical')}"
+        raise UsageError(f"{names} name two rankings ({', '.join(given)}); give one")
+    return given[0] if given else None
 
 
 def size_of(text: str | int) -> int:

@@ -9,22 +9,32 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from promptcli.data.bad_lines import bad_rows
 from promptcli.data.cells import Cells
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.file_arguments import split_columns
 from promptcli.data.layouts import CELLS, TEXT
+from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding.passages import Passage
 from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import UsageError, counted
-from promptcli.index.basics import bad_lines_option, reaches
+from promptcli.evaluation.lexical import (
+    DEPTH,
+    Joined,
+    QueryWords,
+    best_places,
+    join_rankings,
+    ways_of,
+)
+from promptcli.index.basics import Way, bad_lines_option, chosen_way, reaches
 from promptcli.index.file_rows import FileRows, Reader
 from promptcli.index.found_files import FoundFiles, find_files, list_of_names
 from promptcli.jobs import Job, argument, function_of, option
@@ -36,6 +46,9 @@ if TYPE_CHECKING:
 
 _FAST = "mini-static"  # the model for English if none is named
 _WINDOW = 16_384  # rows that are encoded together
+#: Times the rows that words find are held while files are read: how rare a word is, is only known
+#: at the end.
+_SPARE = 10
 
 
 @dataclass(frozen=True)
@@ -45,12 +58,17 @@ class Line:
     file: str
     line: int  #: number of its first line, from 1; in a table the number of its row
     end_line: int  #: number of its last line
-    score: float  #: cosine to the query
+    score: float  #: cosine to the query; by words alone BM25
     heading: str  #: headings above a passage, joined by `` > ``
     text: str  #: the passage or the line, or its best part
     before: tuple[str, ...]  #: lines above
     after: tuple[str, ...]  #: lines below
     columns: dict[str, str] | None = None  #: of a table's row, those that were asked for
+    #: ``meaning``, ``words`` or ``both``: what found it, see ``Hit``; None if one way ranked
+    found_by: str | None = None
+    bm25: float | None = None
+    cosine_rank: int | None = None  #: by cosine alone; None beyond those that were compared
+    bm25_rank: int | None = None  #: by words alone
 
 
 class _Candidate(NamedTuple):
@@ -90,9 +108,17 @@ class SearchFilesJob(Job[list[Line]]):
         kind="named model",
     )
     context: int = option(0, "Neighbouring lines to return on each side.", min=0)
+    by: Way | None = option(
+        None,
+        "How lines are ranked: both (by cosine and by words, BM25, together), meaning (by cosine)"
+        " or words. Default: both.",
+    )
+    hybrid: bool = option(False, "The same as `by` both.")
+    lexical: bool = option(False, "The same as `by` words.")
     min_score: float | None = option(
         None,
-        "Leave out answers below this cosine, as it is printed: 1 finds exact copies of the query.",
+        "Leave out answers below this score, as it is printed: the cosine, or by words BM25. 1"
+        " finds exact copies of the query.",
     )
     rows: Literal["auto", "passages", "lines"] = option(
         "auto",
@@ -119,6 +145,7 @@ class SearchFilesJob(Job[list[Line]]):
 
         if not self.query.strip():
             raise UsageError("the query is empty; give a few words, or a sentence")
+        way = chosen_way(self.by, hybrid=self.hybrid, lexical=self.lexical) or "both"
         names = list_of_names(self.files)
         _check_order(self.query, names)
         found = find_files(names)
@@ -134,7 +161,7 @@ class SearchFilesJob(Job[list[Line]]):
         splitter = None
         if self.split:
             splitter = Splitter(documents)
-        best = list[Line]()
+        found_rows = _Found(self.query, self.k, way)
         count = 0
         fields = ColumnChoice(remedy="", cells=condition is not None or bool(self.columns))
         with bad_rows(self.bad_lines) as bad, stage("search", None) as advance:
@@ -147,20 +174,10 @@ class SearchFilesJob(Job[list[Line]]):
                     _, texts, places = splitter.rows(places, texts)
                 if not count:
                     note_unknown_letters(documents, [self.query, *texts])
-                scores = unit(documents.encode(texts, progress=advance)) @ asked
-                nearest = dict[int, int]()  # number of a row in the window -> its best text
-                for place in np.argsort(-scores, kind="stable").tolist():
-                    nearest.setdefault(places[place], place)
-                    if len(nearest) == self.k:
-                        break
-                for number, place in nearest.items():
-                    candidate = window[number]
-                    part = texts[place]
-                    whole = splitter is None or part == candidate.row.text
-                    text = candidate.row.body if whole else part
-                    line = _line(candidate, text, float(scores[place]), self.context)
-                    best.append(replace(line, columns=_chosen_columns(candidate, self.columns)))
-                best = sorted(best, key=lambda line: -line.score)[: self.k]
+                cosines = np.zeros(len(texts), np.float32)
+                if way != "words":
+                    cosines = unit(documents.encode(texts, progress=advance)) @ asked
+                found_rows.add(window, texts, places, cosines)
                 count += len(window)
         if condition is not None:
             condition.check()
@@ -173,11 +190,107 @@ class SearchFilesJob(Job[list[Line]]):
         read = counted(len(found.files) - len(found.unreadable), "file")
         note(f"searched {counted(count, reader.unit)} of {read}{by}{skipped}")
         return [
-            line for line in best if self.min_score is None or reaches(line.score, self.min_score)
+            replace(line, columns=_chosen_columns(candidate, self.columns))
+            for candidate, line in found_rows.best(self.context)
+            if self.min_score is None or reaches(line.score, self.min_score)
         ]
 
 
 search = function_of(SearchFilesJob, "search")
+
+
+class _Found:
+    """The rows that may be among the k best, while files are read."""
+
+    def __init__(self, query: str, k: int, by: Way) -> None:
+        self._by = by
+        self._k = k
+        self._depth = k if by == "meaning" else max(k, DEPTH)
+        self._words = QueryWords(query)
+        self._candidates = list[_Candidate]()
+        self._texts = list[str]()  # what was compared: the text of a row, or a part of it
+        self._numbers = np.empty(0, np.int64)  # of the rows, as they were read
+        self._cosines = np.empty(0, np.float32)
+        self._counts, self._lengths = self._words.count([])
+        self._read = 0
+
+    def add(
+        self,
+        window: Sequence[_Candidate],
+        texts: Sequence[str],
+        places: Sequence[int],
+        cosines: Floats,
+    ) -> None:
+        """Compare further rows, and forget those that cannot be among the best.
+
+        ``places`` are those of the rows in the window, one for each text.
+        """
+        counted_texts = texts if self._by != "meaning" else [""] * len(texts)
+        counts, lengths = self._words.count(counted_texts)
+        self._candidates += [window[place] for place in places]
+        self._texts += texts
+        self._numbers = np.concatenate([self._numbers, self._read + np.array(places, np.int64)])
+        self._cosines = np.concatenate([self._cosines, cosines])
+        self._counts = np.concatenate([self._counts, counts])
+        self._lengths = np.concatenate([self._lengths, lengths])
+        self._read += len(window)
+        self._forget()
+
+    def best(self, context: int) -> Iterator[tuple[_Candidate, Line]]:
+        """Yield the best rows, each with its line, best first."""
+        ways: Iterable[tuple[Any, ...]] = repeat(())
+        nearest = self._nearest(self._depth)
+        bm25 = self._words.scores(self._counts, self._lengths)
+        scores = self._cosines
+        if self._by == "meaning":
+            chosen = nearest
+        elif self._by == "words":
+            chosen = self._wordiest(bm25, self._depth)
+            scores = bm25
+        else:
+            worded = self._wordiest(bm25, self._depth)
+            joined = join_rankings(
+                (nearest, self._cosines[nearest]),
+                (worded, bm25[worded]),
+                len(nearest) + len(worded),
+                self._words.rarity(),
+                self._cosines.__getitem__,
+                bm25.__getitem__,
+            )
+            firsts = self._first_texts(joined.rows)[: self._k]
+            joined = Joined(*(column[firsts] for column in joined))
+            chosen = joined.rows
+            ways = ways_of(joined)
+        for place, way in zip(chosen[: self._k].tolist(), ways, strict=False):
+            candidate = self._candidates[place]
+            line = _line(candidate, self._texts[place], float(scores[place]), context)
+            named = dict(zip(("found_by", "bm25", "cosine_rank", "bm25_rank"), way, strict=False))
+            yield candidate, replace(line, **named)
+
+    def _nearest(self, most: int) -> NDArray[np.int64]:
+        order = np.argsort(-self._cosines, kind="stable")
+        return order[self._first_texts(order)][:most]
+
+    def _wordiest(self, bm25: Floats, most: int) -> NDArray[np.int64]:
+        order = best_places(bm25, len(bm25))
+        return order[self._first_texts(order)][:most]
+
+    def _first_texts(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return, of places in an order, those where a row is the first time."""
+        return np.sort(np.unique(self._numbers[order], return_index=True)[1])
+
+    def _forget(self) -> None:
+        kept = self._nearest(self._depth)
+        if self._by != "meaning":
+            bm25 = self._words.scores(self._counts, self._lengths)
+            kept = np.union1d(kept, self._wordiest(bm25, _SPARE * self._depth))
+        kept = np.sort(kept)
+        self._candidates = [self._candidates[place] for place in kept.tolist()]
+        self._texts = [self._texts[place] for place in kept.tolist()]
+        self._numbers = self._numbers[kept]
+        self._cosines = self._cosines[kept]
+        self._counts = self._counts[kept]
+        self._lengths = self._lengths[kept]
 
 
 def _check_order(query: str, files: Sequence[str]) -> None:
@@ -193,7 +306,10 @@ def _check_order(query: str, files: Sequence[str]) -> None:
 
 
 def _line(candidate: _Candidate, text: str, score: float, context: int) -> Line:
+    """Return a row as a line; ``text`` is what of it was compared."""
     row = candidate.row
+    if text == row.text:
+        text = row.body
     lines = candidate.lines
     before = lines[max(0, row.line - 1 - context) : row.line - 1]
     after = lines[row.end_line : row.end_line + context]

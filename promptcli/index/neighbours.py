@@ -296,7 +296,7 @@ def _groups(
         units = unit(index.vectors(group))
         cosines = np.minimum(units @ units[0], 1)
         lowest = _lowest_cosine(index, rows[np.unique(first_of[group])])
-        found.append(DuplicateGroup(index.hits(group, cosines), lowest))
+        found.append(DuplicateGroup(index.hits((group, cosines)), lowest))
     return found
 
 

@@ -7,6 +7,7 @@ it into place.
 """
 
 import contextlib
+import functools
 import itertools
 import os
 import re
@@ -22,9 +23,9 @@ from promptcli.data.given import is_unicode
 from promptcli.data.vectors import holds_vectors
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, one_line
-from promptcli.evaluation.lexical import WORD_RULE, Lexical, load_library
+from promptcli.evaluation.lexical import WORD_RULE, Lexical
 from promptcli.index.array_rows import RowMask
-from promptcli.index.basics import INDEX_MANIFEST
+from promptcli.index.basics import INDEX_MANIFEST, Way
 from promptcli.index.column_types import cell_columns, odd_columns
 from promptcli.index.factory import Effort, Recall, faiss, make_index
 from promptcli.index.segment import SUFFIXES, Segment, write_faiss
@@ -233,6 +234,18 @@ def allowed_rows(stored: StoredIndex, where: str | None) -> RowMask | None:
     return allowed
 
 
+def best_way(stored: StoredIndex, folder: str | Path) -> Way:
+    """Return how an index is ranked if nobody says it: by both, if its words were counted."""
+    if stored.index.lexical:
+        return "both"
+    if stored.index.has_texts:
+        note(
+            f"{folder} has no words, so it is searched by meaning alone: `promptcli index compact"
+            f" {folder} --lexical` counts them"
+        )
+    return "meaning"
+
+
 def check_target(folder: Path, *, force: bool) -> None:
     """Refuse a folder in which no index may be built, before any work is done."""
     check_name(_real_path(folder))
@@ -303,14 +316,12 @@ def change(
     read_manifest(folder)
     _check_ours(folder)
     with hold(folder / _LOCK):
-        stored = load(folder)
+        stored = load(folder, words=False)
         if expected and (stored.synced, stored.origin.fingerprint) != (
             expected.synced,
             expected.fingerprint,
         ):
             raise _changed_error(folder)
-        if stored.index.lexical:
-            load_library()
         with write_folder(folder) as new:
             writer = Writer(new, folder)
             stored.index.store = writer.segment
@@ -320,13 +331,16 @@ def change(
             _keep_lock(folder, new)
 
 
-def load(folder: Path) -> StoredIndex:
-    """Open an index; its segments are memory-mapped."""
-    stored = read_folder(_real_path(folder), _load)
+def load(folder: Path, *, words: bool = True) -> StoredIndex:
+    """Open an index; its segments are memory-mapped.
+
+    Without ``words``, those that are stored are not opened: they are counted again if need be.
+    """
+    stored = read_folder(_real_path(folder), functools.partial(_load, words=words))
     return replace(stored, folder=Path(folder).absolute())  # a link may lead to another index later
 
 
-def _load(folder: Path) -> StoredIndex:
+def _load(folder: Path, *, words: bool) -> StoredIndex:
     stamp = stamp_of(folder)
     manifest = read_manifest(folder)
     try:
@@ -351,9 +365,8 @@ def _load(folder: Path) -> StoredIndex:
     index.known_kinds = manifest.kinds
     if manifest.lexical and manifest.word_rule != WORD_RULE:
         raise CheckFailedError(f"{folder} has the words of another version; {_HINT}")
-    if manifest.lexical and index.rows:
-        with contextlib.suppress(UsageError):  # without bm25s its vectors are searched
-            index.counted = Lexical.read(folder, index.live())
+    if manifest.lexical and words and index.rows:
+        index.counted = Lexical.read(folder, index.live())
     origin = Origin(**{name: getattr(manifest, name) for name in Origin.__dataclass_fields__})
     return StoredIndex(
         index,

@@ -27,7 +27,6 @@ from promptcli.data.vectors import escape_name
 from promptcli.embedding.passages import AUTO
 from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError, counted
-from promptcli.evaluation.lexical import load_library
 from promptcli.index import stored
 from promptcli.index.array_rows import ArrayRows
 from promptcli.index.basics import INDEX_MANIFEST, bad_lines_option, memory_option, size_of
@@ -122,9 +121,10 @@ class SyncIndexJob(Job[Synced]):
         "Split lines, and rows of tables, that are longer than the model's window, see"
         " `promptcli index build`; an index of parts stays one.",
     )
-    lexical: bool = option(
-        False,
-        "Also count words (BM25), see `promptcli index build`; an index that has them keeps them.",
+    lexical: bool | None = option(
+        None,
+        "Also count words (BM25), see `promptcli index build`. Default: as in the index; a new one"
+        " has them.",
     )
     memory: str | int = memory_option()
     yes: bool = option(False, "Remove rows even if they are more than half of the index.")
@@ -219,7 +219,7 @@ class _Difference:
         bad: BadRows,
         *,
         split: bool,
-        lexical: bool,
+        lexical: bool | None,
     ) -> None:
         self.model: Model
         if model is None:
@@ -239,11 +239,10 @@ class _Difference:
         else:
             before = self.manifest.reading
             split = split or self.manifest.split
-            lexical = lexical or self.manifest.lexical
-        if lexical:
-            load_library()
+            if lexical is None:
+                lexical = self.manifest.lexical
         self.split = split
-        self.lexical = lexical
+        self.lexical = lexical is not False
         self.reading = Reading(
             rows or before.rows,
             text_field or before.text_field,
@@ -253,7 +252,7 @@ class _Difference:
         if self.manifest is None:
             self.before = {}
         else:
-            self.before = _live(stored.load(folder).index)
+            self.before = _live(stored.load(folder, words=False).index)
         self._found = find_files(list_of_names(files))
         self._read_files = list[str]()
         self._file_of = dict[str, str]()

@@ -9,7 +9,7 @@ rewritten.
 
 import contextlib
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,16 @@ from promptcli.data.layouts import CELLS
 from promptcli.data.vectors.formats import BLOCK, Floats
 from promptcli.embedding.splitting import PART
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.evaluation.lexical import DEPTH, Lexical, join_rankings
+from promptcli.evaluation.lexical import (
+    DEPTH,
+    Joined,
+    Lexical,
+    Ranking,
+    join_rankings,
+    ways_of,
+)
 from promptcli.index.array_rows import Hit, IndexRows, RowMask, RowNumbers, list_some, unit_rows
-from promptcli.index.basics import ROUGHLY, ROUNDING, TARGET
+from promptcli.index.basics import ROUGHLY, ROUNDING, TARGET, Way, chosen_way
 from promptcli.index.column_types import column_kinds
 from promptcli.index.factory import (
     Effort,
@@ -59,8 +66,8 @@ _GROWTH = 3
 #: Parts that are ranked for each row that is asked for, first.
 _PARTS = 4
 
-#: Rows and their scores, best first.
-Answer = tuple[RowNumbers, Floats]
+#: Rows and their scores, best first; or rows that were ranked by vectors and words together.
+Answer = Ranking | Joined
 Store = Callable[[Segment], Segment]
 
 
@@ -168,10 +175,7 @@ class VectorIndex:
         if not 0 < target <= 1:
             raise UsageError(f"target recall is {target}; give a number above 0 and at most 1")
         if lexical and not rows.has_texts:
-            raise UsageError(
-                "BM25 is over texts, and these rows have none; embed to .parquet or .jsonl, which"
-                " hold texts"
-            )
+            raise _no_texts_error()
         chosen, why = (factory, "") if factory is not None else choose_factory(*rows.shape, target)
         index = cls([], _train(chosen, rows), chosen, split=split, lexical=lexical)
         index.store = store
@@ -238,13 +242,25 @@ class VectorIndex:
         """Whether ids are texts; if some are, row numbers are shown as texts, too."""
         return bool(self.labels.schema.field("id").type == pa.large_string())
 
+    def way(self, by: Way | None, *, hybrid: bool = False, lexical: bool = False) -> Way:
+        """Return how rows are ranked, see ``chosen_way``: by both, if words were counted and nobody
+        says it.
+        """
+        chosen = chosen_way(by, hybrid=hybrid, lexical=lexical)
+        return chosen or ("both" if self.lexical else "meaning")
+
+    def set_lexical(self, lexical: bool) -> None:
+        """Count words from now on, or keep none."""
+        if lexical and not self.has_texts:
+            raise _no_texts_error()
+        self.lexical = lexical
+
     @property
     def words(self) -> Lexical:
         """BM25 over the rows that are not deleted."""
         if not self.lexical:
             raise UsageError(
-                "the index has no BM25; add it: `promptcli index build FILE -o DIR --lexical"
-                " --force`, or `promptcli index sync DIR FILE --lexical`"
+                "the index has no BM25: `promptcli index compact DIR --lexical` counts its words"
             )
         if self.counted is None:
             live = self.live()
@@ -348,8 +364,8 @@ class VectorIndex:
         Args:
             queries: (q, d); scaled to length 1 here. None: ranked by words alone.
             k: At least 1.
-            words: q texts to rank by BM25, too; the score is then 0.6 cosine + 0.4 BM25 / the
-                query's best BM25.
+            words: q texts to rank by BM25, too, see ``join_rankings``; the score of a hit is its
+                cosine. Without ``queries`` it is BM25.
             where: Condition that answers fulfil, such as ``year > 2020 and lang = "en"``; see
                 ``where.Condition``.
             among: What ``allowed`` returned for it, if it is known.
@@ -358,7 +374,7 @@ class VectorIndex:
             allowed = self.allowed_rows(where)
         else:
             allowed = among
-        return [list(self.hits(*answer)) for answer in self.search_rows(queries, k, words, allowed)]
+        return [list(self.hits(answer)) for answer in self.search_rows(queries, k, words, allowed)]
 
     def search_rows(
         self,
@@ -379,40 +395,61 @@ class VectorIndex:
             units = unit_rows(queries, "queries")
 
         def rank(count: int) -> list[Answer]:
-            if units is None or words is None:
-                depth = count
-            else:
-                depth = max(count, DEPTH)
-            nearest = None
-            if units is not None:
-                nearest = self.nearest(units, depth, allowed)
-            lexical = None
-            if words is not None:
-                lexical = [self.words.rank(text, depth, allowed) for text in words]
-            if nearest is not None and lexical is not None:
-                return [
-                    join_rankings(*rankings, count)
-                    for rankings in zip(nearest, lexical, strict=True)
-                ]
-            return nearest or lexical or []
+            if units is None:
+                return [self.words.rank(text, count, allowed) for text in words or ()]
+            if words is None:
+                return list[Answer](self.nearest(units, count, allowed))
+            nearest = self.nearest(units, max(count, DEPTH), allowed)
+            return [
+                self._join(*asked, count, allowed)
+                for asked in zip(units, nearest, words, strict=True)
+            ]
 
         if self.split:
             return self._best_parts(rank, k)
         return rank(k)
 
+    def _join(
+        self, query: Floats, nearest: Ranking, text: str, count: int, allowed: RowMask | None
+    ) -> Joined:
+        """Return the best rows by vectors and words together, see ``join_rankings``."""
+        bm25 = self.words.scores(text)
+        found = self.words.best(bm25, max(count, DEPTH), allowed)
+
+        def cosines_of(rows: RowNumbers) -> Floats:
+            try:
+                cosines: Floats = self.vectors(rows) @ query
+            except UsageError:  # FAISS gives none back
+                return np.full(len(rows), nearest[1].min(initial=0))
+            return cosines
+
+        return join_rankings(
+            nearest,
+            found,
+            count,
+            self.words.rarity(text),
+            cosines_of,
+            lambda rows: self.words.scores_of(bm25, rows),
+        )
+
     def _best_parts(self, rank: Callable[[int], list[Answer]], k: int) -> list[Answer]:
         count = min(_PARTS * k, self.rows)
         answers = rank(count)
-        while count < self.rows and any(len(set(self._rows_of(parts))) < k for parts, _ in answers):
+        while count < self.rows and any(
+            len(set(self._rows_of(answer[0]))) < k for answer in answers
+        ):
             count = min(_PARTS * count, self.rows)
             answers = rank(count)
-        best = []
-        for parts, scores in answers:
+        best = list[Answer]()
+        for answer in answers:
             first = dict[str, int]()
-            for place, name in enumerate(self._rows_of(parts)):
+            for place, name in enumerate(self._rows_of(answer[0])):
                 first.setdefault(name, place)
             places = list(first.values())[:k]
-            best.append((parts[places], scores[places]))
+            if isinstance(answer, Joined):
+                best.append(Joined(*(column[places] for column in answer)))
+            else:
+                best.append((answer[0][places], answer[1][places]))
         return best
 
     def _rows_of(self, parts: RowNumbers) -> list[str]:
@@ -499,22 +536,27 @@ class VectorIndex:
             merged.append((rows[order], scores[order]))
         return merged
 
-    def hits(self, rows: RowNumbers, scores: Floats) -> Iterator[Hit]:
-        """Yield rows and their scores, best first, as hits."""
+    def hits(self, answer: Answer) -> Iterator[Hit]:
+        """Yield the rows of an answer as hits; the score is the cosine, or by words alone BM25."""
+        rows, scores = answer[:2]
+        ways: Iterable[tuple[Any, ...]] = [()] * len(rows)
+        if isinstance(answer, Joined):
+            ways = ways_of(answer)
         ids = self.labels.column("id")
         texts = self.labels.column("text") if self.has_texts else None
         cells = None
         if CELLS in self.labels.column_names:
             cells = self.labels.column(CELLS)
         # cell by cell: Table.take takes 50 ms for ten of nine million rows
-        for rank, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), 1):
+        found = zip(rows.tolist(), scores.tolist(), ways, strict=True)
+        for rank, (row, score, way) in enumerate(found, 1):
             text = None
             if texts is not None:
                 text = texts[row].as_py()
             columns = None
             if cells is not None:
                 columns = shown_cells(cells[row].as_py() or (), self.kinds)
-            yield Hit(rank, ids[row].as_py(), text, score, columns)
+            yield Hit(rank, ids[row].as_py(), text, score, columns, *way)
 
     def vectors(self, rows: RowNumbers) -> Floats:
         """Return the unit vectors (m, d) of m rows, in the precision that the index keeps."""
@@ -697,6 +739,13 @@ class VectorIndex:
         )
         condition.check()
         return allowed
+
+
+def _no_texts_error() -> UsageError:
+    return UsageError(
+        "BM25 is over texts, and these rows have none; embed to .parquet or .jsonl, which hold"
+        " texts"
+    )
 
 
 def _train(factory: str, rows: IndexRows) -> Any:

@@ -9,6 +9,8 @@ from rich.console import Console
 
 from promptcli.cli import console
 
+#: What a hit says of the two rankings.
+WAYS = ["found_by", "bm25", "cosine_rank", "bm25_rank"]
 TABLE = """text,year,lang
 A cat sleeps on the sofa while it rains outside and nobody is at home,2020,en
 "A dog barks, twice.",2021,de
@@ -44,7 +46,10 @@ def test_a_narrow_terminal_breaks_no_word(width, capsys, monkeypatch):
 
 def test_hits_of_files_as_csv_and_with_columns(run, table):
     found = rows(run("search", "a cat", "t.csv", "notes.md", "--format", "csv").out)
-    assert list(found[0]) == ["file", "line", "end_line", "score", "heading", "text"]
+    place = ["file", "line", "end_line", "score", "heading", "text"]
+    assert list(found[0]) == [*place, *WAYS]
+    by_meaning = run("search", "a cat", "t.csv", "--format", "csv", "--by", "meaning").out
+    assert list(rows(by_meaning)[0]) == place
     assert {row["text"] for row in found} >= {"A dog barks, twice.", "A kitten is asleep."}
     shown = run("search", "a dog", ".", "--show", "year, lang", "--format", "csv")
     (dog,) = [row for row in rows(shown.out) if "dog" in row["text"]]
@@ -72,7 +77,8 @@ def test_hits_and_groups_of_an_index_as_csv_and_with_columns(run, table):
     run("index", "build", "t.csv", "-o", "i", "-m", "mini-static")
     ran = run("index", "search", "i", "a dog", "--format", "csv", "--show", "lang,year", "-k", 3)
     found = rows(ran.out)
-    assert list(found[0]) == ["query", "rank", "id", "text", "score", "lang", "year"]
+    assert list(found[0]) == ["query", "rank", "id", "text", "score", *WAYS, "lang", "year"]
+    assert {row["found_by"] for row in found} <= {"both", "meaning", "words"}
     assert {row["lang"] for row in found} >= {"de", "fr"} and len(found) == 3
     assert "[lang: de]" in run("index", "search", "i", "a dog", "--show", "lang").out
     groups = rows(run("index", "dups", "i", "--threshold", 1, "--format", "csv").out)

@@ -79,14 +79,18 @@ def test_search_for_a_sentence_and_for_the_lines_of_a_file(
     run, search, built, text, tmp_path, monkeypatch
 ):
     found = search(built, SENTENCES[2], "-k", 3)
-    assert all(list(hit) == ["query", "rank", "id", "text", "score"] for hit in found)
+    names = ["query", "rank", "id", "text", "score"]
+    ways = ["found_by", "bm25", "cosine_rank", "bm25_rank"]
+    assert all(list(hit) == [*names, *ways] for hit in found)
+    by_meaning = search(built, SENTENCES[2], "--by", "meaning")
+    assert all(list(hit) == names for hit in by_meaning)
     assert [(hit["query"], hit["rank"]) for hit in found] == [
         (SENTENCES[2], rank) for rank in (1, 2, 3)
     ]
     assert [hit["text"] for hit in found] == [SENTENCES[hit["id"]] for hit in found]
     ran = run("index", "search", built, SENTENCES[2], "-k", 2)
     assert (
-        ran.out.splitlines()[0].split(maxsplit=3) == ["1", "1.0000", "2", SENTENCES[2]]
+        ran.out.splitlines()[0].split(maxsplit=4) == ["1", "1.0000", "both", "2", SENTENCES[2]]
         and ran.err == ""
     )
 

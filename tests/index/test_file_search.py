@@ -10,6 +10,7 @@ import promptcli as pc
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.index import file_search
 from promptcli.notes import stages_shown
+from tests.index.test_lexical import random_texts
 from tests.index.test_sync import LINES
 
 
@@ -37,7 +38,8 @@ def test_the_nearest_lines_are_those_of_all_cosines(window, folder, monkeypatch)
     )
     cosines = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
     expected = sorted(zip(cosines, texts, texts.values(), strict=True), reverse=True)[:4]
-    lines = pc.search("A sleeping cat", [folder], k=4, model=encoder, rows="lines")
+    options = {"model": encoder, "rows": "lines", "by": "meaning"}
+    lines = pc.search("A sleeping cat", [folder], k=4, **options)
     assert [(line.file.rpartition("/")[2], line.line) for line in lines] == [
         place for _, place, _ in expected
     ]
@@ -45,12 +47,44 @@ def test_the_nearest_lines_are_those_of_all_cosines(window, folder, monkeypatch)
     assert [line.score for line in lines] == pytest.approx(
         [cosine for cosine, *_ in expected], abs=1e-5
     )
-    assert (
-        pc.search(
-            "A sleeping cat", [folder], model=encoder, min_score=expected[1][0] - 1e-6, rows="lines"
-        )
-        == lines[:2]
+    least = expected[1][0] - 1e-6
+    assert pc.search("A sleeping cat", [folder], min_score=least, **options) == lines[:2]
+
+
+@pytest.mark.parametrize("window", [30, 10_000])
+def test_lines_are_ranked_as_by_an_index(window, tmp_path, monkeypatch):
+    monkeypatch.setattr(file_search, "_WINDOW", window)
+    encoder = pc.load("static-avg")
+    texts = list(dict.fromkeys(f"{text}." for text in random_texts(400)))
+    file = tmp_path / "a.txt"
+    file.write_text("\n".join(texts), encoding="utf-8")
+    pc.build_index(file, tmp_path / "idx", encoder, rows="lines")
+    for query in ("x-200 cat naps", "größe 7", "absent", "the"):
+        for by in ("both", "words", "meaning"):
+            [(_, hits)] = pc.search_index(tmp_path / "idx", [query], model=encoder, by=by)
+            lines = pc.search(query, [file], model=encoder, by=by, rows="lines")
+            assert [line.line for line in lines] == [hit.id + 1 for hit in hits]
+            for line, hit in zip(lines, hits, strict=True):
+                assert line.score == pytest.approx(hit.score, abs=1e-5)
+                assert (line.found_by, line.cosine_rank) == (hit.found_by, hit.cosine_rank)
+                assert line.bm25_rank == hit.bm25_rank
+                assert line.bm25 == (hit.bm25 and pytest.approx(hit.bm25, abs=1e-5))
+    assert pc.search("cat", [file], model=encoder) == pc.search(
+        "cat", [file], model=encoder, hybrid=True
     )
+    assert pc.search("absent", [file], model=encoder, lexical=True) == []
+    with pytest.raises(UsageError, match="give one"):
+        pc.search("cat", [file], model=encoder, by="words", hybrid=True)
+
+
+def test_the_parts_of_a_long_row_are_one_answer(tmp_path):
+    encoder = pc.load("static-avg")
+    long = " ".join(f"Sentence number {number} names a cat." for number in range(400))
+    (tmp_path / "t.csv").write_text(f"text\nA dog barks.\n{long}\nA cat naps.\n")
+    for by in ("both", "words", "meaning"):
+        lines = pc.search("a cat", [tmp_path / "t.csv"], model=encoder, split=True, by=by)
+        assert sorted(line.line for line in lines) == [1, 2, 3]
+        assert len(next(line.text for line in lines if line.line == 2)) < len(long)
 
 
 def test_progress_counts_the_lines_as_they_are_encoded(folder, monkeypatch):

@@ -11,14 +11,21 @@ import pytest
 
 import promptcli as pc
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.evaluation.lexical import LEXICAL_FILES, Lexical, join_rankings
+from promptcli.evaluation.lexical import (
+    LEXICAL_FILES,
+    Joined,
+    Lexical,
+    QueryWords,
+    join_rankings,
+    ways_of,
+)
+from promptcli.index import compact_index
 from promptcli.index.array_rows import ArrayRows
 from promptcli.index.stored import StoredIndex, change, load, save
 from promptcli.index.vector_index import VectorIndex
 from tests.index.test_changes import ORIGIN
 from tests.index.test_index import vectors
 
-pytest.importorskip("bm25s")
 WORDS = "cat dog X-200 ß Größe naps 7 don't cat,cat Dog. mat a the".split()
 
 
@@ -65,35 +72,87 @@ def test_scores_are_those_of_bm25(query):
     )
 
 
-def plainly_joined(by_vectors, by_words):
-    """Rows -> score, from rows -> cosine and rows -> BM25."""
-    lowest, best = min(by_vectors.values(), default=1), max(by_words.values(), default=1)
+@pytest.mark.parametrize("query", ["x-200", "a cat on the mat", "größe 7 7", "nothing", "!"])
+def test_texts_that_are_read_once_score_as_those_of_an_index(query):
+    texts = random_texts(60)
+    kept = Lexical.build(texts, np.arange(60))
+    read = QueryWords(query)
+    parts = [read.count(texts[:25]), read.count([]), read.count(texts[25:])]
+    counts, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
+    assert read.scores(counts, lengths) == pytest.approx(bm25(texts, query), abs=1e-5)
+    assert read.scores(counts, lengths) == pytest.approx(kept.scores(query), abs=1e-5)
+    assert read.rarity() == pytest.approx(kept.rarity(query))
+
+
+def test_a_word_of_one_text_is_rarest():
+    kept = Lexical.build(["one two", "two three", "two three"], np.arange(3))
+    assert kept.rarity("one") == 1 > kept.rarity("three") > kept.rarity("two") > 0
+    assert kept.rarity("one two") == pytest.approx((1 + kept.rarity("two")) / 2)
+    assert kept.rarity("one absent") == 1
+    assert kept.rarity("absent") == kept.rarity("") == 0
+
+
+def plainly_joined(cosines, bm25, rarity):
+    """Rows -> joined score, from rows -> cosine and rows -> BM25."""
+    weight, low, high = 0.45 + 0.3 * rarity, min(cosines.values()), max(cosines.values())
+    best = max(bm25.values())
     return {
-        row: 0.6 * by_vectors.get(row, lowest) + 0.4 * by_words.get(row, 0) / best
-        for row in {*by_vectors, *by_words}
+        row: (1 - weight) * ((cosine - low) / (high - low) if high > low else 0)
+        + weight * (bm25[row] / best if best else 0)
+        for row, cosine in cosines.items()
     }
 
 
+@pytest.mark.parametrize("rarity", [0, 0.4, 1])
 @pytest.mark.parametrize(
     ("by_vectors", "by_words"),
     [
         ({5: 0.9, 3: 0.5, 9: -0.25}, {9: 4.0, 1: 2.0}),
         ({2: 0.5, 1: 0.5, 4: 0.5}, {8: 3.0, 7: 3.0}),  # equal scores: by row
+        ({2: 0.5, 1: 0.5}, {2: 3.0, 1: 3.0}),
         ({5: 0.9, 3: 0.5}, {}),  # no word is known: by cosine
-        ({}, {3: 2.0, 5: 1.0}),
-        ({}, {}),
+        ({3: 0.1}, {3: 2.0}),
     ],
 )
-def test_joined_scores_are_weighted_sums(by_vectors, by_words):
+def test_joined_scores_are_weighted_sums(by_vectors, by_words, rarity):
     rankings = [
         (np.array([*each], np.int64), np.array([*each.values()], np.float32))
         for each in (by_vectors, by_words)
     ]
-    sums = plainly_joined(by_vectors, by_words)
-    for k in (1, 3, 9):
-        rows, scores = join_rankings(*rankings, k)
-        assert rows.tolist() == sorted(sums, key=lambda row: (-round(sums[row], 6), row))[:k]
-        assert scores == pytest.approx([sums[row] for row in rows])
+    rows = sorted({*by_vectors, *by_words})
+    cosines = {row: by_vectors.get(row, -0.5 + row / 100) for row in rows}
+    bm25 = {row: by_words.get(row, row / 100 if by_words else 0) for row in rows}
+    others = (
+        lambda asked, given=given: np.array([given[row] for row in asked.tolist()])
+        for given in (cosines, bm25)
+    )
+    sums = plainly_joined(cosines, bm25, rarity)
+    answers = join_rankings(*rankings, 9, rarity, *others)
+    expected = sorted(sums, key=lambda row: (-round(sums[row], 6), row))
+    assert answers.rows.tolist() == expected
+    assert answers.cosines == pytest.approx([cosines[row] for row in expected])
+    assert answers.bm25 == pytest.approx([bm25[row] for row in expected])
+    for ranks, given in ((answers.cosine_ranks, by_vectors), (answers.bm25_ranks, by_words)):
+        places = {row: place for place, row in enumerate(given, 1)}
+        assert ranks.tolist() == [places.get(row, 0) for row in expected]
+
+
+def test_rankings_without_rows_join_to_none():
+    none = np.empty(0, np.int64), np.empty(0, np.float32)
+    assert [len(column) for column in join_rankings(none, none, 3, 0, len, len)] == 5 * [0]
+
+
+def test_what_found_a_row_is_the_one_way_that_has_it_among_as_many():
+    ranks = np.array([1, 2, 9, 0, 7, 0]), np.array([1, 8, 2, 3, 7, 0])
+    ways = ways_of(Joined(np.arange(6), np.zeros(6, np.float32), np.ones(6, np.float32), *ranks))
+    assert list(ways) == [
+        ("both", 1, 1, 1),
+        ("meaning", 1, 2, 8),
+        ("words", 1, 9, 2),
+        ("words", 1, None, 3),
+        ("both", 1, 7, 7),
+        ("both", 1, None, None),
+    ]
 
 
 def build(texts, seed=0):
@@ -103,23 +162,49 @@ def build(texts, seed=0):
     return VectorIndex.build(rows, lexical=True)
 
 
-def test_hybrid_joins_both_rankings_and_obeys_filters():
+def test_both_rankings_are_joined_and_obey_filters():
     texts, query = random_texts(300), vectors(1, seed=5)
     index = build(texts)
     for options in ({}, {"where": "not id in ('r3', 'r7')"}, {"where": "id like 'r%0'"}):
         for words in ("X-200 cat", "absent"):
-            both = [
-                index.search(query, 100, **options)[0],
-                index.search(None, 100, words=[words], **options)[0],
-            ]
-            sums = plainly_joined(*({hit.id: hit.score for hit in hits} for hits in both))
+            [by_vectors] = index.search(query, 300, **options)
+            [by_words] = index.search(None, 300, words=[words], **options)
+            compared = {hit.id: hit for hit in (*by_vectors[:100], *by_words[:100])}
+            cosines = {hit.id: hit.score for hit in by_vectors if hit.id in compared}
+            scores = {hit.id: hit.score for hit in by_words}
+            sums = plainly_joined(
+                cosines,
+                {name: scores.get(name, 0) for name in cosines},
+                index.words.rarity(words),
+            )
             hits, other = index.search(
                 np.concatenate([query, -query]), 10, words=[words, "dog"], **options
             )
             expected = sorted(sums, key=lambda name: (-np.float32(sums[name]), int(name[1:])))[:10]
             assert [hit.id for hit in hits] == expected and hits != other
-            assert [hit.score for hit in hits] == pytest.approx([sums[name] for name in expected])
+            for hit in hits:
+                assert hit.score == pytest.approx(cosines[hit.id], abs=1e-6)
+                assert hit.bm25 == pytest.approx(scores.get(hit.id, 0), abs=1e-6)
             assert index.search(query, 10, words=[words], **options) == [hits]
+
+
+@pytest.mark.parametrize("factory", ["HNSW8", "IVF4,SQ8", "IVF4,PQ4x4fs,Refine(SQfp16)"])
+def test_rows_that_words_alone_find_have_their_cosine_in_every_kind_of_index(factory):
+    texts = [*random_texts(700), "a zebra"]
+    rows = ArrayRows(vectors(701), range(701), texts)
+    index = VectorIndex.build(rows, factory, lexical=True)
+    units = rows.vectors / np.linalg.norm(rows.vectors, axis=1, keepdims=True)
+    [[hit]] = index.search(-units[-1:], 1, words=["zebra"])
+    assert (hit.id, hit.found_by, hit.cosine_rank) == (700, "words", None)
+    assert hit.score == pytest.approx(-1, abs=2e-2)
+
+
+def test_a_row_with_the_one_rare_word_of_a_query_comes_first():
+    texts = [*random_texts(400), "KX-4831 is here, among many other words that nobody asked for"]
+    index = build(texts)
+    farthest = -index.vectors(np.array([400]))
+    [[hit, *_]] = index.search(farthest, 10, words=["kx 4831"])
+    assert (hit.id, hit.found_by, hit.bm25_rank) == ("r400", "words", 1)
 
 
 def test_a_changed_index_has_the_words_of_its_rows(tmp_path):
@@ -217,36 +302,76 @@ def test_an_index_whose_words_another_version_counted_is_refused(tmp_path):
         load(folder)
 
 
-def test_stored_searched_and_refused(tmp_path, monkeypatch):
-    file, encoder = tmp_path / "a.txt", pc.load("static-avg")
+@pytest.fixture
+def file(tmp_path):
+    file = tmp_path / "a.txt"
     file.write_text("Model X-200 is loud.\nThe engine makes a lot of noise.\nA cat sleeps.\n")
-    pc.build_index(file, tmp_path / "plain", encoder)
-    for options in ({"hybrid": True}, {"lexical": True}):
+    return file
+
+
+def test_words_are_counted_unless_told_not_to(file, tmp_path, caplog):
+    caplog.set_level("INFO", "promptcli")
+    encoder = pc.load("static-avg")
+    assert pc.build_index(file, tmp_path / "built", encoder).lexical
+    assert not pc.build_index(file, tmp_path / "plain", encoder, lexical=False).lexical
+    assert pc.sync_index(tmp_path / "synced", [file], encoder).lexical
+    assert not pc.sync_index(tmp_path / "plainly", [file], encoder, lexical=False).lexical
+    assert not pc.sync_index(tmp_path / "plainly", [file]).lexical  # as it is
+    assert pc.sync_index(tmp_path / "plainly", [file], lexical=True).lexical
+    for folder in ("built", "synced", "plainly"):
+        for by in ({"by": "words"}, {"lexical": True}):
+            [(_, hits)] = pc.search_index(tmp_path / folder, "x-200", **by)
+            assert [hit.text for hit in hits] == ["Model X-200 is loud."]
+        for by in ({}, {"by": "both"}, {"hybrid": True}):
+            [(_, hits)] = pc.search_index(tmp_path / folder, ["x-200 noise"], model=encoder, **by)
+            assert len(hits) == 3 and hits[-1].text == "A cat sleeps." and hits[0].found_by
+    embedded = pc.embed(file, tmp_path / "v.npy", model=encoder)
+    assert embedded and not pc.build_index(tmp_path / "v.npy", tmp_path / "bare").lexical
+    with pytest.raises(UsageError, match="have none"):
+        pc.build_index(tmp_path / "v.npy", tmp_path / "worded", lexical=True)
+    caplog.clear()
+    [(_, hits)] = pc.search_index(tmp_path / "bare", ["x"], model=encoder)
+    assert hits[0].found_by is None and "no words" not in caplog.text
+
+
+def test_an_index_without_words_is_searched_by_meaning_and_says_what_to_type(
+    file, tmp_path, caplog
+):
+    caplog.set_level("INFO", "promptcli")
+    encoder, folder = pc.load("static-avg"), tmp_path / "plain"
+    pc.build_index(file, folder, encoder, lexical=False)
+    by_meaning = list(pc.search_index(folder, ["loud", "cat"], model=encoder))
+    assert caplog.text.count(f"`promptcli index compact {folder} --lexical`") == 1
+    caplog.clear()
+    assert list(pc.search_index(folder, ["loud", "cat"], model=encoder, by="meaning")) == by_meaning
+    assert "--lexical" not in caplog.text
+    for options in ({"hybrid": True}, {"lexical": True}, {"by": "both"}):
         with pytest.raises(UsageError, match=r"no BM25.*--lexical"):
-            list(pc.search_index(tmp_path / "plain", ["x"], **options))
-    pc.build_index(file, tmp_path / "idx", encoder, lexical=True)
-    pc.sync_index(tmp_path / "synced", [file], encoder)
-    assert pc.sync_index(tmp_path / "synced", [file], encoder, lexical=True).lexical
-    for folder in ("idx", "synced"):
-        [(_, hits)] = pc.search_index(tmp_path / folder, "x-200", lexical=True)
-        assert [hit.text for hit in hits] == ["Model X-200 is loud."]
-        [(_, hits)] = pc.search_index(
-            tmp_path / folder, ["x-200 noise"], model=encoder, hybrid=True
-        )
-        assert len(hits) == 3 and hits[-1].text == "A cat sleeps."
-    with pytest.raises(UsageError, match="give one"):
-        list(pc.search_index(tmp_path / "idx", ["x"], hybrid=True, lexical=True))
-    monkeypatch.setitem(__import__("sys").modules, "bm25s", None)
-    for call in (
-        lambda: pc.build_index(file, tmp_path / "new", encoder, lexical=True),
-        lambda: list(pc.search_index(tmp_path / "idx", ["x"], lexical=True)),
-        lambda: pc.add_to_index(tmp_path / "idx", file),
-    ):
-        with pytest.raises(UsageError, match=r"\[lexical\]"):
-            call()
-    # vectors need no bm25s
-    [(_, [hit])] = pc.search_index(tmp_path / "idx", ["loud"], k=1, model=encoder)
-    assert hit.text == "Model X-200 is loud."
+            list(pc.search_index(folder, ["x"], **options))
+    assert compact_index(folder, lexical=True).lexical
+    [(_, [hit])] = pc.search_index(folder, ["x-200"], k=1, model=encoder)
+    assert hit.text == "Model X-200 is loud." and hit.bm25 > 0
+    assert compact_index(folder).lexical and not compact_index(folder, lexical=False).lexical
+
+
+def test_one_way_to_rank_is_given(file, tmp_path):
+    pc.build_index(file, tmp_path / "idx", pc.load("static-avg"))
+    for options in ({"hybrid": True, "lexical": True}, {"by": "meaning", "lexical": True}):
+        with pytest.raises(UsageError, match="give one"):
+            list(pc.search_index(tmp_path / "idx", ["x"], **options))
+    with pytest.raises(UsageError, match="unknown by 'word'; valid: both, meaning, words"):
+        list(pc.search_index(tmp_path / "idx", ["x"], by="word"))
+
+
+def test_the_least_score_is_a_cosine_unless_words_alone_rank(file, tmp_path):
+    encoder = pc.load("static-avg")
+    pc.build_index(file, tmp_path / "idx", encoder)
+    [(_, hits)] = pc.search_index(tmp_path / "idx", ["A cat sleeps."], model=encoder, min_score=1)
+    assert [hit.text for hit in hits] == ["A cat sleeps."]
+    [(_, [hit])] = pc.search_index(tmp_path / "idx", ["x-200"], by="words")
+    for least, found in ((hit.score, [hit]), (hit.score + 1, [])):
+        [(_, hits)] = pc.search_index(tmp_path / "idx", ["x-200"], by="words", min_score=least)
+        assert hits == found
 
 
 def test_eval_ranks_documents_as_an_index_does(tmp_path):
@@ -269,6 +394,9 @@ def test_eval_ranks_documents_as_an_index_does(tmp_path):
     queried = encoder.encode(list(queries))
     for ranking, units in (("hybrid", queried), ("lexical", None)):
         [score] = pc.evaluate(encoder, [f"{ranking}:{tmp_path / 'r.parquet'}"])
+        by = {"hybrid": "both", "lexical": "words"}[ranking]
+        [same] = pc.evaluate(encoder, [f"retrieval:{tmp_path / 'r.parquet'}"], by=by)
+        assert (same.task, same.value) == (score.task, score.value)
         found = index.search(units, 10, words=list(queries))
         places = [
             next((place for place, hit in enumerate(hits, 2) if hit.id == wanted), math.inf)
@@ -276,3 +404,5 @@ def test_eval_ranks_documents_as_an_index_does(tmp_path):
         ]
         assert score.by_example == pytest.approx([1 / np.log2(place) for place in places])
         assert 0 < score.value < 100
+    with pytest.raises(UsageError, match="retrieval:FILE"):
+        pc.evaluate(encoder, ["demo:dev"], by="both")

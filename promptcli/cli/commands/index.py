@@ -11,7 +11,15 @@ import typer
 from promptcli.cli import console
 from promptcli.cli.commands.models import method_line
 from promptcli.cli.commands.search_files import nothing_found, one_line
-from promptcli.cli.hits import HitOptions, HitTable, choose_columns, print_hit, score_text
+from promptcli.cli.hits import (
+    HitOptions,
+    HitTable,
+    choose_columns,
+    print_hit,
+    score_text,
+    way_record,
+    way_text,
+)
 from promptcli.cli.options import RUNTIME, Json
 from promptcli.errors import UsageError, counted, unknown
 from promptcli.index import (
@@ -142,6 +150,7 @@ def _json(hit: "Hit") -> dict[str, object]:
         "id": hit.id,
         "text": hit.text,
         "score": round(hit.score, 6),
+        **way_record(hit),
     }
     if hit.columns is not None:
         document["columns"] = hit.columns
@@ -179,7 +188,8 @@ def _print_found(
             table.row({**about, **record}, shown)
         else:
             row_id = one_line(str(hit.id))
-            label = f"{hit.rank:>4}  {score_text(hit.score):>7}  {row_id:<{width}}  "
+            score = f"{score_text(hit.score):>7}{way_text(hit)}"
+            label = f"{hit.rank:>4}  {score}  {row_id:<{width}}  "
             print_hit(label, one_line(_with_heading(hit)), shown)
 
 

@@ -8,7 +8,15 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from promptcli.cli import console
-from promptcli.cli.hits import HitOptions, HitTable, choose_columns, print_hit, score_text
+from promptcli.cli.hits import (
+    HitOptions,
+    HitTable,
+    choose_columns,
+    print_hit,
+    score_text,
+    way_record,
+    way_text,
+)
 from promptcli.cli.options import Json
 from promptcli.index.file_search import Line, SearchFilesJob
 
@@ -41,6 +49,9 @@ def search_files(job: SearchFilesJob, hits: HitOptions, json: Json = False) -> N
 
 def _record(line: Line, *, with_columns: bool) -> dict[str, Any]:
     record = {**asdict(line), "score": round(line.score, 6)}
+    for name in ("found_by", "bm25", "cosine_rank", "bm25_rank"):
+        del record[name]
+    record |= way_record(line)
     if not with_columns:
         del record["columns"]
     return record
@@ -60,7 +71,7 @@ def _print_line(line: Line, columns: dict[str, Any]) -> None:
     if line.end_line != line.line:
         place += f"-{line.end_line}"
     text = f"{line.heading}: {line.text}" if line.heading else line.text
-    print_hit(f"{score_text(line.score)}  {place}: ", one_line(text), columns)
+    print_hit(f"{score_text(line.score)}{way_text(line)}  {place}: ", one_line(text), columns)
     for number, text in enumerate(line.after, line.end_line + 1):
         console.result_folded(f"        {line.file}-{number}- ", one_line(text))
 

@@ -8,7 +8,7 @@ import contextvars
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from mcp.server.mcpserver import MCPServer
@@ -57,12 +57,15 @@ Condition = Annotated[
         ' = "en". SQL: =, !=, <, <=, >, >=, in (...), like "%part%", is null; and, or, not.'
     ),
 ]
-Hybrid = Annotated[
-    bool,
+By = Annotated[
+    Literal["both", "meaning", "words"] | None,
     Field(
-        description="Rank by words too, for exact names and codes; the index must allow it"
-        " (hybrid in the answer of indexes)."
+        description="Rank by meaning (cosine), by words (BM25) or by both. Default: both, if the"
+        " index has its words (hybrid in the answer of indexes)."
     ),
+]
+Hybrid = Annotated[
+    bool | None, Field(description="true: the same as by both; false: as by meaning.")
 ]
 Text = Annotated[str, Field(min_length=1, max_length=_MOST_CHARACTERS, description="A sentence.")]
 _SENTENCE = f"a text of 1 to {_MOST_CHARACTERS:,} characters"
@@ -74,13 +77,14 @@ _ALLOWED = {
     "index": "a name that the tool indexes lists",
     "k": f"a whole number from 1 to {_MOST_HITS}",
     "where": "a text such as year > 2020",
+    "by": "both, meaning or words",
     "hybrid": "true or false",
 }
 
 
 @dataclass(frozen=True)
 class FoundRow:
-    """A row that was found: rank from 1, score (cosine, or with hybrid joined with BM25)."""
+    """A row that was found: rank from 1, score (cosine; by words alone BM25)."""
 
     rank: int
     score: float
@@ -88,6 +92,11 @@ class FoundRow:
     text: str | None
     #: of a passage also the file and the lines that it is in
     columns: dict[str, str | float | bool] | None
+    #: by both: meaning, words or both, and the score and ranks of the two rankings
+    found_by: str | None
+    bm25: float | None
+    cosine_rank: int | None
+    bm25_rank: int | None
 
 
 @dataclass(frozen=True)
@@ -123,17 +132,23 @@ class Tools:
         index: IndexName = None,
         k: HitCount = 10,
         where: Condition = None,
-        hybrid: Hybrid = False,
+        by: By = None,
+        hybrid: Hybrid = None,
     ) -> list[FoundRow]:
-        """Find the rows of an index whose meaning is nearest to a query, best first."""
+        """Find the rows of an index that answer a query by meaning and by words, best first."""
 
         def found(go_on: Callable[[], None]) -> list[FoundRow]:
             texts = _given(query)
             searched = self._newest(index)
             allowed = searched.vectors.allowed_rows(where, go_on)
-            vectors = searched.queries.encode(texts)
+            by_meaning = by is None and hybrid is False
+            way = searched.vectors.way("meaning" if by_meaning else by, hybrid=bool(hybrid))
+            vectors = words = None
+            if way != "words":
+                vectors = searched.queries.encode(texts)
+            if way != "meaning":
+                words = texts
             go_on()
-            words = texts if hybrid else None
             [hits] = searched.vectors.search(vectors, k, words=words, among=allowed)
             return [FoundRow(**hit._asdict()) for hit in hits]
 

@@ -98,8 +98,9 @@ class SearchRequest(msgspec.Struct, forbid_unknown_fields=True):
     k: int = 10
     min_score: float | None = None
     where: str | None = None  #: a condition on columns, as of ``index search``
-    hybrid: bool = False  #: rank by cosine and by words
-    lexical: bool = False  #: rank by words alone
+    by: Literal["both", "meaning", "words"] | None = None  #: None: both, if words were counted
+    hybrid: bool = False  #: the same as both
+    lexical: bool = False  #: the same as words
 
 
 class SimilarityRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -202,13 +203,13 @@ async def search(service: Service, request: Request) -> Response:
     queries = service.texts(body.query, "query")
     if not 1 <= body.k <= _MOST_HITS:
         raise RequestError(400, f"k {body.k} is not allowed; give 1 to {_MOST_HITS:,}", param="k")
-    if body.hybrid and body.lexical:
-        raise RequestError(400, "hybrid and lexical are two rankings; give one", param="hybrid")
     index = await service.index(request, body.index)
-    encoded = None
-    if not body.lexical:
+    by = index.vectors.way(body.by, hybrid=body.hybrid, lexical=body.lexical)
+    encoded = vectors = None
+    if by != "words":
         encoded = await service.encode(request, index.queries, queries)
-    asked = _Asked(index.vectors, body, queries, None if encoded is None else encoded.vectors)
+        vectors = encoded.vectors
+    asked = _Asked(index.vectors, body, queries, vectors, by != "meaning")
     results = list[msgspec.Raw]()
     size = 0
     for start in range(0, len(queries), _QUERIES):
@@ -234,6 +235,7 @@ class _Asked:
     body: SearchRequest
     queries: list[str]
     vectors: Floats | None  #: of the queries; None: they are ranked by words alone
+    with_words: bool  #: whether words rank
     #: rows that fulfil the condition; None: it has not been read, or there is none
     allowed: RowMask | None = None
 
@@ -248,13 +250,13 @@ class _Asked:
         vectors = None
         if self.vectors is not None:
             vectors = self.vectors[some]
-        words = queries if self.body.hybrid or self.body.lexical else None
+        words = queries if self.with_words else None
         results = []
         for query, nearest in zip(
             queries, self.index.search_rows(vectors, self.body.k, words, self.allowed), strict=True
         ):
             hits = list[msgspec.Raw]()
-            for hit in self.index.hits(*nearest):
+            for hit in self.index.hits(nearest):
                 least = self.body.min_score
                 if least is not None and not reaches(hit.score, least, self.index.rounding):
                     continue
@@ -266,6 +268,13 @@ class _Asked:
                 }
                 if hit.columns is not None:
                     shown["columns"] = hit.columns
+                if hit.found_by is not None:
+                    shown |= {
+                        "found_by": hit.found_by,
+                        "bm25": hit.bm25,
+                        "cosine_rank": hit.cosine_rank,
+                        "bm25_rank": hit.bm25_rank,
+                    }
                 hits.append(msgspec.Raw(msgspec.json.encode(shown)))
                 room -= len(hits[-1])
                 if room < 0:

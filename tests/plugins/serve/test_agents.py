@@ -99,6 +99,8 @@ def test_all_tools_only_read_and_describe_what_they_take(index, encoder):
         ({"query": "x", "k": 1000}, "k takes a whole number from 1 to 100, not 1000"),
         ({"query": "x", "k": "many"}, "k takes a whole number from 1 to 100, not 'many'"),
         ({"query": "x", "hybrid": "perhaps"}, "hybrid takes true or false, not 'perhaps'"),
+        ({"query": "x", "by": "words"}, "has no BM25"),
+        ({"query": "x", "by": "word"}, "by takes both, meaning or words, not 'word'"),
         ({"query": "x", "index": 3}, "index takes a name that the tool indexes lists, not 3"),
         ({"query": "x", "where": ["a"]}, "where takes a text such as year > 2020, not ['a']"),
         ({}, "query is missing; give a text of 1 to 100,000 characters"),
@@ -142,16 +144,14 @@ def test_the_command_serves_a_client_over_stdin_and_stdout(run, tmp_path):
         "sentence\tyear\n" + "".join(f"{text}\t{2000 + n}\n" for n, text in enumerate(SENTENCES))
     )
     folder = tmp_path / "notes"
-    built = run(
-        "index", "build", tmp_path / "rows.tsv", "-o", folder, "--lexical", "-m", "mini-static"
-    )
+    built = run("index", "build", tmp_path / "rows.tsv", "-o", folder, "-m", "mini-static")
     assert built.code == 0, built.err
     program = StdioServerParameters(
         command=sys.executable,
         args=["-m", "promptcli", "mcp", "--index", str(folder), "--offline"],
         env=dict(os.environ),
     )
-    query = {"query": SENTENCES[5], "where": "year >= 2003", "hybrid": True, "k": 2}
+    query = {"query": SENTENCES[5], "where": "year >= 2003", "k": 2}
     about, hits = call(program, ("indexes", {}), ("search", query))
     [notes] = found(about)
     assert notes == {
@@ -162,6 +162,7 @@ def test_the_command_serves_a_client_over_stdin_and_stdout(run, tmp_path):
     }
     assert found(hits)[0]["text"] == SENTENCES[5]
     assert found(hits)[0]["columns"] == {"year": 2005}
+    assert (found(hits)[0]["found_by"], found(hits)[0]["bm25_rank"]) == ("both", 1)
     assert all(hit["columns"]["year"] >= 2003 for hit in found(hits))
 
 
@@ -188,8 +189,16 @@ def test_what_cannot_be_served_is_one_line(run, tmp_path, encoder, monkeypatch):
 @pytest.mark.parametrize(
     ("tool", "given", "says"),
     [
-        ("search", {"query": "x", "limit": 1}, "'limit'; valid: query, index, k, where, hybrid"),
-        ("search", {"query": "x", "K": 1}, "'K'; valid: query, index, k, where, hybrid; did you"),
+        (
+            "search",
+            {"query": "x", "limit": 1},
+            "'limit'; valid: query, index, k, where, by, hybrid",
+        ),
+        (
+            "search",
+            {"query": "x", "K": 1},
+            "'K'; valid: query, index, k, where, by, hybrid; did you",
+        ),
         ("search", {"query": "x", "filter": "id > 4"}, "unknown argument 'filter'"),
         ("similar", {"a": "x", "b": "y", "model": "z"}, "unknown argument 'model'; valid: a, b"),
         ("indexes", {"name": "notes"}, "unknown argument 'name'; it takes none"),

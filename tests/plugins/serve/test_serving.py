@@ -208,7 +208,6 @@ def test_search_is_that_of_the_index(client, encoder, index, texts):
 
 
 def test_search_by_words_and_conditions_is_that_of_the_index(encoder):
-    pytest.importorskip("bm25s")
     cells = cells_array([(("number", str(row)),) for row in range(len(SENTENCES))])
     rows = ArrayRows(encoder.encode(SENTENCES), range(len(SENTENCES)), SENTENCES, cells)
     index = SentenceIndex(
@@ -216,16 +215,25 @@ def test_search_by_words_and_conditions_is_that_of_the_index(encoder):
     )
     query, condition = SENTENCES[3], "number > 2 and number != 5"
     with opened(Service({"tiny": encoder}, {"first": index})) as client:
-        for ranking in ("hybrid", "lexical", None):
-            options = {} if ranking is None else {ranking: True}
+        for options, by in (
+            ({}, "both"),
+            ({"hybrid": True}, "both"),
+            ({"by": "words"}, "words"),
+            ({"lexical": True}, "words"),
+            ({"by": "meaning"}, "meaning"),
+        ):
             answer = client.post(
                 "/search", json={"query": query, "where": condition, "k": 4, **options}
             ).json()
-            vectors = None if ranking == "lexical" else encoder.encode([query])
-            words = None if ranking is None else [query]
+            vectors = None if by == "words" else encoder.encode([query])
+            words = None if by == "meaning" else [query]
             [wanted] = index.vectors.search(vectors, 4, words=words, where=condition)
             served = [(hit["id"], hit["columns"]) for hit in answer["results"][0]["hits"]]
             assert served == [(hit.id, {"number": hit.id}) for hit in wanted]
+            for hit, same in zip(answer["results"][0]["hits"], wanted, strict=True):
+                assert hit["score"] == pytest.approx(same.score, abs=1e-6)
+                assert hit.get("found_by") == same.found_by
+                assert hit.get("bm25_rank") == same.bm25_rank
 
 
 def test_similarity_is_the_cosine(client, other):
