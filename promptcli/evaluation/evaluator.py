@@ -427,11 +427,15 @@ def _rank_documents(
     both = []
     for text, query, close in zip(task.queries, unit_queries, nearest, strict=True):
         bm25 = words.scores(text)
+        found_words = words.best(bm25, depth, None)
+        covered = 0.0
+        if len(found_words[0]):
+            covered = words.coverage(text, found_words[0][0])
         joined = join_rankings(
             (close, unit_documents[close] @ query),
-            words.best(bm25, depth, None),
+            found_words,
             depth,
-            words.rarity(text),
+            covered,
             lambda rows, query=query: unit_documents[rows] @ query,  # type: ignore[misc]
             lambda rows, bm25=bm25: bm25[rows],  # type: ignore[misc]
         )

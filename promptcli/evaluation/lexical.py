@@ -24,9 +24,9 @@ LEXICAL_FILES = {
 }
 #: The version of the rule that parts texts into words: an index keeps it beside its BM25.
 WORD_RULE = 2
-#: The weight of words in a joined ranking, if every row has the query's words, and what it gains
-#: if one row alone has them; that of the cosine is the rest.
-LEAST_WEIGHT, GAINED_WEIGHT = 0.45, 0.3
+#: The weight of words in a joined ranking, if no row has a word of the query, and what it gains if
+#: one row has all of them; that of the cosine is the rest.
+LEAST_WEIGHT, GAINED_WEIGHT = 0.2, 0.6
 #: Rows of each ranking that are joined, at least.
 DEPTH = 100
 #: Of BM25: how soon a repeated word stops counting more, and how much long texts count less.
@@ -101,13 +101,20 @@ class Lexical:
             raise _damage_error(error, "this index") from None
         return scores
 
-    def rarity(self, query: str) -> float:
-        """Return how rare the query's words are, see ``mean_rarity``."""
+    def coverage(self, query: str, row: int) -> float:
+        """Return how much of the query's words a row has, see ``coverage``."""
         ids = self._model.vocab_dict
         starts = self._model.scores["indptr"]
-        known = [ids[word] for word in words(query, query=True) if word in ids]
-        texts_with = [int(starts[word + 1] - starts[word]) for word in known]
-        return mean_rarity(np.array(texts_with), len(self._rows))
+        asked = dict.fromkeys(words(query, query=True))
+        texts_with = np.zeros(len(asked))
+        has = np.zeros(len(asked), bool)
+        place = np.searchsorted(self._rows, row)
+        for column, word in enumerate(asked):
+            if word in ids:
+                first, last = starts[ids[word] : ids[word] + 2]
+                texts_with[column] = last - first
+                has[column] = place in self._model.scores["indices"][first:last]
+        return coverage(texts_with, has, len(self._rows))
 
     def best(self, scores: Floats, k: int, allowed: NDArray[np.bool_] | None) -> Ranking:
         """Return the rows of the k highest of the m scores; see ``rank``."""
@@ -156,34 +163,33 @@ class QueryWords:
     def scores(self, counts: NDArray[np.int32], lengths: NDArray[np.int32]) -> Floats:
         """Return BM25 of m texts, beside all texts that were counted."""
         times = np.array([self._asked.count(word) for word in self._columns])
-        rarity = _idf(self._texts_with, self._texts)
+        rarity = idf(self._texts_with, self._texts)
         norm = K1 * (1 - B + B * lengths * self._texts / max(self._length, 1))
         gains = counts / (counts + norm[:, None])
         scores: Floats = (gains @ (rarity * times)).astype(np.float32)
         return scores
 
-    def rarity(self) -> float:
-        """Return how rare the query's words are, see ``mean_rarity``."""
-        texts_with = self._texts_with[[self._columns[word] for word in self._asked]]
-        return mean_rarity(texts_with[texts_with > 0], self._texts)
+    def coverage(self, counts: NDArray[np.int32]) -> float:
+        """Return how much of the query's words a text with these counts, (w,), has."""
+        return coverage(self._texts_with, counts > 0, self._texts)
 
 
-def mean_rarity(texts_with: NDArray[Any], texts: int) -> float:
-    """Return how rare words are, from 0 to 1: that of a word of one text.
-
-    It is the mean of their inverse document frequencies, as BM25 has them, in units of the highest
-    one; 0 without words.
+def coverage(texts_with: NDArray[Any], has: NDArray[np.bool_], texts: int) -> float:
+    """Return how much of a query's words a text has, from 0 to 1: the share of their ``idf``.
 
     Args:
-        texts_with: For each word, the number of texts that have it, at least 1.
+        texts_with: For each of w words, the number of texts that have it.
+        has: Whether the text has the word, (w,).
         texts: Number of all texts.
     """
-    if not len(texts_with):
+    if not has.any():
         return 0.0
-    return float(_idf(texts_with, texts).mean() / _idf(np.ones(1), texts)[0])
+    rarity = idf(texts_with, texts)
+    return float(rarity[has].sum() / rarity.sum())
 
 
-def _idf(texts_with: NDArray[Any], texts: int) -> NDArray[np.float64]:
+def idf(texts_with: NDArray[Any], texts: int) -> NDArray[np.float64]:
+    """Return the inverse document frequency of words as BM25 has it: how rare they are."""
     rarity: NDArray[np.float64] = np.log1p((texts - texts_with + 0.5) / (texts_with + 0.5))
     return rarity
 
@@ -208,7 +214,7 @@ def join_rankings(
     by_vectors: Ranking,
     by_words: Ranking,
     k: int,
-    rarity: float,
+    covered: float,
     cosines_of: Callable[[Numbers], Floats],
     bm25_of: Callable[[Numbers], Floats],
 ) -> Joined:
@@ -217,21 +223,22 @@ def join_rankings(
     Each row has its cosine and its BM25, whichever found it. The lowest and highest cosine of
     these rows become 0 and 1, and BM25 is divided by the highest; the joined score is their
     weighted mean (a convex combination: Bruch et al., 2023, "An Analysis of Fusion Functions for
-    Hybrid Retrieval"). Words have the weight ``LEAST_WEIGHT + GAINED_WEIGHT * rarity``. So the
-    scale of a model's cosines does not matter.
+    Hybrid Retrieval"). Words have the weight ``LEAST_WEIGHT + GAINED_WEIGHT * covered``: a row
+    with all words of a query answers it, one with the only common word may not. The scale of a
+    model's cosines does not matter.
 
     Args:
         by_vectors: Rows and cosines, best first.
         by_words: Rows and BM25, best first.
         k: Most rows to return.
-        rarity: How rare the query's words are, see ``mean_rarity``.
+        covered: How much of the query's words the best row by BM25 has, see ``coverage``.
         cosines_of: Returns the cosines of rows that only words found.
         bm25_of: Returns BM25 of rows that only vectors found.
     """
     rows = np.union1d(by_vectors[0], by_words[0])
     cosines, cosine_ranks = _filled(rows, by_vectors, cosines_of)
     bm25, bm25_ranks = _filled(rows, by_words, bm25_of)
-    weight = LEAST_WEIGHT + GAINED_WEIGHT * rarity
+    weight = LEAST_WEIGHT + GAINED_WEIGHT * covered
     scores = (1 - weight) * _scaled(cosines)
     if bm25.any():
         scores += weight * bm25 / bm25.max()
@@ -279,4 +286,6 @@ def _scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return scores on a scale from 0, the lowest, to 1, the highest."""
     if not len(scores) or scores.max() == scores.min():
         return np.zeros(len(scores))
-    return (scores - scores.min()) / (scores.max() - scores.min())
+    low = scores.min()
+    scaled: NDArray[np.float64] = (scores - low) / (scores.max() - low)
+    return scaled

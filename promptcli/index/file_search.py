@@ -249,11 +249,14 @@ class _Found:
             scores = bm25
         else:
             worded = self._wordiest(bm25, self._depth)
+            covered = 0.0
+            if len(worded):
+                covered = self._words.coverage(self._counts[worded[0]])
             joined = join_rankings(
                 (nearest, self._cosines[nearest]),
                 (worded, bm25[worded]),
                 len(nearest) + len(worded),
-                self._words.rarity(),
+                covered,
                 self._cosines.__getitem__,
                 bm25.__getitem__,
             )

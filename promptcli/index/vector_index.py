@@ -415,6 +415,9 @@ class VectorIndex:
         """Return the best rows by vectors and words together, see ``join_rankings``."""
         bm25 = self.words.scores(text)
         found = self.words.best(bm25, max(count, DEPTH), allowed)
+        covered = 0.0
+        if len(found[0]):
+            covered = self.words.coverage(text, found[0][0])
 
         def cosines_of(rows: RowNumbers) -> Floats:
             try:
@@ -427,7 +430,7 @@ class VectorIndex:
             nearest,
             found,
             count,
-            self.words.rarity(text),
+            covered,
             cosines_of,
             lambda rows: self.words.scores_of(bm25, rows),
         )

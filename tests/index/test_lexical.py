@@ -81,20 +81,27 @@ def test_texts_that_are_read_once_score_as_those_of_an_index(query):
     counts, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
     assert read.scores(counts, lengths) == pytest.approx(bm25(texts, query), abs=1e-5)
     assert read.scores(counts, lengths) == pytest.approx(kept.scores(query), abs=1e-5)
-    assert read.rarity() == pytest.approx(kept.rarity(query))
+    for row in (0, 7):
+        expected = kept.coverage(query, row)
+        assert read.coverage(counts[row]) == pytest.approx(expected)
+        assert 0 <= expected <= 1
 
 
-def test_a_word_of_one_text_is_rarest():
+def test_a_text_covers_the_share_of_the_querys_rarity_that_it_has():
     kept = Lexical.build(["one two", "two three", "two three"], np.arange(3))
-    assert kept.rarity("one") == 1 > kept.rarity("three") > kept.rarity("two") > 0
-    assert kept.rarity("one two") == pytest.approx((1 + kept.rarity("two")) / 2)
-    assert kept.rarity("one absent") == 1
-    assert kept.rarity("absent") == kept.rarity("") == 0
+    rarity = {word: math.log(1 + (3 - n + 0.5) / (n + 0.5)) for word, n in COUNTED.items()}
+    assert kept.coverage("one TWO two", 0) == kept.coverage("two three", 2) == 1
+    whole = rarity["two"] + rarity["three"] + rarity["absent"]
+    assert kept.coverage("two three absent", 0) == pytest.approx(rarity["two"] / whole)
+    assert kept.coverage("absent", 0) == kept.coverage("", 0) == 0
 
 
-def plainly_joined(cosines, bm25, rarity):
+COUNTED = {"one": 1, "two": 3, "three": 2, "absent": 0}
+
+
+def plainly_joined(cosines, bm25, covered):
     """Rows -> joined score, from rows -> cosine and rows -> BM25."""
-    weight, low, high = 0.45 + 0.3 * rarity, min(cosines.values()), max(cosines.values())
+    weight, low, high = 0.2 + 0.6 * covered, min(cosines.values()), max(cosines.values())
     best = max(bm25.values())
     return {
         row: (1 - weight) * ((cosine - low) / (high - low) if high > low else 0)
@@ -103,7 +110,7 @@ def plainly_joined(cosines, bm25, rarity):
     }
 
 
-@pytest.mark.parametrize("rarity", [0, 0.4, 1])
+@pytest.mark.parametrize("covered", [0, 0.4, 1])
 @pytest.mark.parametrize(
     ("by_vectors", "by_words"),
     [
@@ -114,7 +121,7 @@ def plainly_joined(cosines, bm25, rarity):
         ({3: 0.1}, {3: 2.0}),
     ],
 )
-def test_joined_scores_are_weighted_sums(by_vectors, by_words, rarity):
+def test_joined_scores_are_weighted_sums(by_vectors, by_words, covered):
     rankings = [
         (np.array([*each], np.int64), np.array([*each.values()], np.float32))
         for each in (by_vectors, by_words)
@@ -126,8 +133,8 @@ def test_joined_scores_are_weighted_sums(by_vectors, by_words, rarity):
         lambda asked, given=given: np.array([given[row] for row in asked.tolist()])
         for given in (cosines, bm25)
     )
-    sums = plainly_joined(cosines, bm25, rarity)
-    answers = join_rankings(*rankings, 9, rarity, *others)
+    sums = plainly_joined(cosines, bm25, covered)
+    answers = join_rankings(*rankings, 9, covered, *others)
     expected = sorted(sums, key=lambda row: (-round(sums[row], 6), row))
     assert answers.rows.tolist() == expected
     assert answers.cosines == pytest.approx([cosines[row] for row in expected])
@@ -175,7 +182,7 @@ def test_both_rankings_are_joined_and_obey_filters():
             sums = plainly_joined(
                 cosines,
                 {name: scores.get(name, 0) for name in cosines},
-                index.words.rarity(words),
+                index.words.coverage(words, int(by_words[0].id[1:])) if by_words else 0,
             )
             hits, other = index.search(
                 np.concatenate([query, -query]), 10, words=[words, "dog"], **options
