@@ -112,7 +112,8 @@ def test_an_index_of_the_library_equals_sentence_transformers(folder, tmp_path):
 
 
 def test_a_search_of_files(folder, text):
-    lines = pc.search("A cat.", [text], k=99, model=pc.load(folder, device="cpu", dtype="float32"))
+    encoder = pc.load(folder, device="cpu", dtype="float32")
+    lines = pc.search("A cat.", [text], k=99, model=encoder, by="meaning")
     expected = cosines(wanted(folder, "two dogs : ", ["A cat."]), wanted(folder, "flowers : "))[0]
     assert [line.score for line in lines] == pytest.approx(sorted(expected, reverse=True), abs=1e-4)
 

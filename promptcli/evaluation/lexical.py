@@ -42,6 +42,16 @@ class Joined(NamedTuple):
     cosine_ranks: Numbers  #: among the rows that vectors found, from 1; 0: not one of them
     bm25_ranks: Numbers  #: among the rows that words found, from 1; 0: not one of them
 
+    def take(self, places: Numbers) -> "Joined":
+        """Return the rows at some places of the ranking."""
+        return Joined(
+            self.rows[places],
+            self.cosines[places],
+            self.bm25[places],
+            self.cosine_ranks[places],
+            self.bm25_ranks[places],
+        )
+
 
 class Lexical:
     """BM25 (Lucene's, with ``K1`` and ``B``) of m texts, by bm25s."""

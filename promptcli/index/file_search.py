@@ -28,7 +28,6 @@ from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import UsageError, counted
 from promptcli.evaluation.lexical import (
     DEPTH,
-    Joined,
     QueryWords,
     best_places,
     join_rankings,
@@ -261,7 +260,7 @@ class _Found:
                 bm25.__getitem__,
             )
             firsts = self._first_texts(joined.rows)[: self._k]
-            joined = Joined(*(column[firsts] for column in joined))
+            joined = joined.take(firsts)
             chosen = joined.rows
             ways = ways_of(joined)
         for place, way in zip(chosen[: self._k].tolist(), ways, strict=False):

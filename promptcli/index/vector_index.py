@@ -450,7 +450,7 @@ class VectorIndex:
                 first.setdefault(name, place)
             places = list(first.values())[:k]
             if isinstance(answer, Joined):
-                best.append(Joined(*(column[places] for column in answer)))
+                best.append(answer.take(np.array(places, np.int64)))
             else:
                 best.append((answer[0][places], answer[1][places]))
         return best
@@ -485,7 +485,7 @@ class VectorIndex:
 
     def nearest(
         self, units: Floats, k: int, allowed: RowMask | None = None, effort: Effort | None = None
-    ) -> list[Answer]:
+    ) -> list[Ranking]:
         """Return rows and scores of the k nearest of each unit vector, best first, among the
         allowed (or live) rows.
 
@@ -517,7 +517,7 @@ class VectorIndex:
 
     def _search_segments(
         self, units: Floats, k: int, allowed: RowMask | None, effort: Effort
-    ) -> list[Answer]:
+    ) -> list[Ranking]:
         """Return what a search of that effort finds in all segments, k rows of each query at
         most.
         """

@@ -149,7 +149,7 @@ def test_a_very_long_text_is_printed_in_part_and_complete_in_json(run, fake, sea
     found = run("search", "x", tmp_path / "page.txt", "--rows", "lines")
     shown = [run("index", "search", tmp_path / "i", "x").out, found.out]
     assert all(
-        len(out) < 1000 + len(f"0.0000  {tmp_path}/page.txt:1: ") + 10 and "…" in out
+        len(out) < 1000 + len(f"0.0000  meaning  {tmp_path}/page.txt:1: ") + 10 and "…" in out
         for out in shown
     )
     assert len(search(tmp_path / "i", "x")[0]["text"]) > 9000
@@ -324,7 +324,7 @@ def test_a_copy_of_the_query_reaches_one(run, fake, search, tmp_path):
         assert [hit["text"] for hit in search(tmp_path / "i", text, "--min-score", 1)] == [text]
         ran = run("index", "search", tmp_path / "i", text)
         assert [line.split()[1] == "1.0000" for line in ran.out.splitlines()] == [
-            line.split(maxsplit=3)[3] == text for line in ran.out.splitlines()
+            line.split(maxsplit=4)[4] == text for line in ran.out.splitlines()
         ]
 
 
@@ -419,22 +419,26 @@ def test_hits_show_file_lines_and_heading(run, search, tmp_path, monkeypatch):
     text = "Boats\nThe ferry leaves at six."
     assert run("index", "build", "notes.md", "-o", "idx", "-m", "static-avg").code == 0
     assert run("index", "search", "idx", text, "-k", 1).out == (
-        "   1   1.0000  notes.md:3-4  Boats: The ferry leaves at six.\n"
+        "   1   1.0000  both     notes.md:3-4  Boats: The ferry leaves at six.\n"
     )
     [hit] = search("idx", text, "-k", 1)
     place = {"file": "notes.md", "line": 3, "end_line": 4, "heading": "Boats"}
     assert (hit["id"], hit["text"], hit["columns"]) == ("notes.md:3-4", text, place)
     in_files = ("search", text, "notes.md", "-k", 1, "-m", "static-avg")
-    assert run(*in_files).out == "1.0000  notes.md:3-4: Boats: The ferry leaves at six.\n"
+    assert run(*in_files).out == "1.0000  both     notes.md:3-4: Boats: The ferry leaves at six.\n"
     [line] = lines(run(*in_files, "--json"))
+    assert line.pop("bm25") > 0
     assert line == place | {
         "score": 1.0,
         "text": "The ferry leaves at six.",
         "before": [],
         "after": [],
+        "found_by": "both",
+        "cosine_rank": 1,
+        "bm25_rank": 1,
     }
     ran = run("search", "It is dear.", "notes.md", "-k", 1, "--rows", "lines", "--context", 1)
-    assert ran.out == "        notes.md-7-\n1.0000  notes.md:8: It is dear.\n\n"
+    assert ran.out == "        notes.md-7-\n1.0000  both     notes.md:8: It is dear.\n\n"
     refused(run("search", text, "notes.md", "--rows", "pages"), 2, "pages", "passages")
 
 

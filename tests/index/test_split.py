@@ -61,13 +61,15 @@ def test_an_index_of_parts_answers_with_the_best_part_of_each_row(rows, encoder,
         best.setdefault(name.partition("#")[0], (cosine, name))
     pc.build_index(rows, tmp_path / "idx", encoder, split=True)
     for k in (1, 2, 3):
-        [(_, hits)] = pc.search_index(tmp_path / "idx", ["dogs in a park"], k, model=encoder)
+        [(_, hits)] = pc.search_index(
+            tmp_path / "idx", ["dogs in a park"], k, model=encoder, by="meaning"
+        )
         assert [hit.id for hit in hits] == [name for _, name in list(best.values())[:k]]
         assert [hit.score for hit in hits] == pytest.approx(
             [cosine for cosine, _ in list(best.values())[:k]], abs=1e-5
         )
         assert [hit.text for hit in hits] == [texts[hit.id] for hit in hits]
-    lines = pc.search("dogs in a park", [rows], 3, model=encoder, split=True)
+    lines = pc.search("dogs in a park", [rows], 3, model=encoder, split=True, by="meaning")
     assert [(line.line, line.text) for line in lines] == [
         ("abc".index(row) + 1, texts[name]) for row, (_, name) in best.items()
     ]
