@@ -16,11 +16,11 @@ import torch
 
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.dropout import install_fast_dropout
-from promptcli.backbones.vocabulary import SPECIALS
 from promptcli.plugins.pretrain.batches import Step, chunks_of_phase, mask
 from promptcli.plugins.pretrain.corpus import Corpus
 from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.pretrain.trainer import Pretrainer
+from promptcli.plugins.pretrain.vocabulary import SPECIALS
 
 DROPOUT = 0.1
 

@@ -64,13 +64,9 @@ from promptcli.jobs import option as option
 # tables and pictures that a command shows
 from promptcli.cli.grids import Grid as Grid
 from promptcli.cli.grids import best_cells as best_cells
-from promptcli.cli.pictures import BLUE as BLUE
 from promptcli.cli.pictures import COLOURS as COLOURS
-from promptcli.cli.pictures import GREY as GREY
 from promptcli.cli.pictures import MARKERS as MARKERS
-from promptcli.cli.pictures import ORANGE as ORANGE
 from promptcli.cli.pictures import PictureOptions as PictureOptions
-from promptcli.cli.pictures import RED as RED
 from promptcli.cli.pictures import drawing as drawing
 from promptcli.cli.pictures import figure_title as figure_title
 from promptcli.cli.pictures import text_bar as text_bar
@@ -140,8 +136,6 @@ from promptcli.children import python_command as python_command
 
 # errors and notes
 from promptcli.errors import OutOfMemoryError as OutOfMemoryError
-from promptcli.errors import PromptcliError as PromptcliError
-from promptcli.errors import UsageError as UsageError
 from promptcli.errors import counted as counted
 from promptcli.errors import did_you_mean as did_you_mean
 from promptcli.errors import if_stopped as if_stopped
@@ -215,16 +209,6 @@ from promptcli.backbones.published_backbones import published_name as published_
 from promptcli.backbones.states import Batch as Batch
 from promptcli.backbones.states import Needs as Needs
 from promptcli.backbones.tokenizer import PieceTokenizer as PieceTokenizer
-from promptcli.backbones.vocabulary import CLS as CLS
-from promptcli.backbones.vocabulary import MASK as MASK
-from promptcli.backbones.vocabulary import PAD as PAD
-from promptcli.backbones.vocabulary import SEP as SEP
-from promptcli.backbones.vocabulary import SPECIALS as SPECIALS
-from promptcli.backbones.vocabulary import UNK as UNK
-from promptcli.backbones.vocabulary import Vocabulary as Vocabulary
-from promptcli.backbones.vocabulary import save_own_tokenizer as save_own_tokenizer
-from promptcli.backbones.vocabulary import token_dtype as token_dtype
-from promptcli.backbones.vocabulary import train_vocabulary as train_vocabulary
 
 # indexes
 from promptcli.index.array_rows import RowMask as RowMask

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.text import Text
 
@@ -132,12 +132,24 @@ def text_bar(share: float, width: int = 30) -> str:
 
 # --- plots ---
 
-BLUE = "#0072B2"
-ORANGE = "#E69F00"
-GREEN = "#009E73"
-RED = "#D55E00"
-GREY = "#BBBBBB"
-COLOURS = (BLUE, ORANGE, GREEN, RED, "#CC79A7", "#56B4E9", "#000000")
+
+class Colours(NamedTuple):
+    """Colours of a plot, in the order in which they are taken; ``grey`` is of lines behind."""
+
+    blue: str = "#0072B2"
+    orange: str = "#E69F00"
+    green: str = "#009E73"
+    red: str = "#D55E00"
+    pink: str = "#CC79A7"
+    sky: str = "#56B4E9"
+    black: str = "#000000"
+
+    @property
+    def grey(self) -> str:
+        return "#BBBBBB"
+
+
+COLOURS = Colours()
 MARKERS = "osD^vPX*"
 #: Kinds of picture, by file extension, each with the metadata that would make two runs differ.
 PICTURES: dict[str, dict[str, None]] = {
@@ -281,7 +293,9 @@ def draw_dots(panel: Any, dots: Sequence[Dot]) -> None:
     for place, dot in enumerate(dots):
         if dot.value is None:
             continue
-        colour, mark, size = (ORANGE, "D", 7) if dot.value == best else (BLUE, "o", 5)
+        colour, mark, size = (
+            (COLOURS.orange, "D", 7) if dot.value == best else (COLOURS.blue, "o", 5)
+        )
         if dot.interval is not None:
             panel.plot(dot.interval, [place, place], color=colour, linewidth=2, zorder=2)
         panel.plot(
@@ -332,7 +346,7 @@ def _draw_ranking(path: Path, search: "Search", shown: "Sequence[Ranked]", what:
         styles = itertools.cycle(("--", ":", "-."))
         for item, style in zip(search.baseline.values(), styles, strict=False):
             label = f"{item.choice}: {item.value:.1f}"
-            panel.axvline(item.value, color=RED, linestyle=style, label=label)
+            panel.axvline(item.value, color=COLOURS.red, linestyle=style, label=label)
         panel.set_xlabel("Spearman x 100")
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
         says = f"Bars: 95% intervals. Orange diamond: the best {what}."
@@ -385,11 +399,11 @@ def _draw_head_map(
             text.set(ha="center", va="center")
     layer, head = divmod(scores.index(best), heads)
     patches = importlib.import_module("matplotlib.patches")
-    frame = {"fill": False, "edgecolor": RED, "linewidth": 2.5}
+    frame = {"fill": False, "edgecolor": COLOURS.red, "linewidth": 2.5}
     panel.add_patch(patches.Rectangle((head - 0.5, layer - 0.5), 1, 1, **frame))
     bar = figure.colorbar(image, ax=panel, label="Spearman x 100").ax
     bar.axhline(plain, color="white", linewidth=6)
-    bar.axhline(plain, color=RED, linewidth=3)
+    bar.axhline(plain, color=COLOURS.red, linewidth=3)
 
 
 def figure_title(figure: Any, *lines: str) -> None:

@@ -43,7 +43,7 @@ def completed(monkeypatch, capsys):
         ("promptcli eval mini --task STS1", ["STS12", "STS13", "STS14", "STS15", "STS16"]),
         ("promptcli embed --prompt manual-r", ["manual-roberta", "manual-roberta-the"]),
         ("promptcli templates also", ["also-called"]),
-        ("promptcli models show mini-", ["mini-static"]),
+        ("promptcli models show mini-", ["mini-static", "mini-multi"]),
         ("promptcli embed --mod", ["--model"]),
         ("promptcli export mini-st", ["mini-static"]),
     ],

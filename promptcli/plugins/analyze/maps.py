@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.extending import (
-    BLUE,
     COLOURS,
-    GREY,
     MARKERS,
     drawing,
     keyword,
@@ -59,7 +57,7 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
     classes, one of a single point.
     """
     if values is None:
-        return [Group("", list(range(count)), BLUE, 0)]
+        return [Group("", list(range(count)), COLOURS.blue, 0)]
     rows_of: dict[str, list[int]] = {}
     for row, value in enumerate(values):
         rows_of.setdefault(value.strip(), []).append(row)
@@ -77,7 +75,7 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
     if rows_of:
         rest = [row for rows in rows_of.values() for row in rows]
         kind = "others" if coloured else "values"
-        groups.append(Group(f"{len(rows_of):,} {kind} ({len(rest):,})", rest, GREY, 0))
+        groups.append(Group(f"{len(rows_of):,} {kind} ({len(rest):,})", rest, COLOURS.grey, 0))
     if missing:
         groups.append(_group_without_value(missing))
     return groups
@@ -92,7 +90,7 @@ def _coloured_classes(counts: Mapping[str, int]) -> list[str]:
 
 
 def _group_without_value(rows: list[int]) -> Group:
-    return Group(f"{_NONE} ({len(rows):,})", rows, GREY, len(MARKERS) - 1)
+    return Group(f"{_NONE} ({len(rows):,})", rows, COLOURS.grey, len(MARKERS) - 1)
 
 
 def _scale(
@@ -211,7 +209,7 @@ def map_page(maps: "Mapping[str, SentenceMap]", column: str | None) -> str:
 
 def _is_coloured(group: Group) -> bool:
     """Return whether a group is drawn above the grey ones."""
-    return group.colour != GREY
+    return group.colour != COLOURS.grey
 
 
 def _trace(plane: "SentenceMap", group: Group, column: str | None) -> dict[str, Any]:

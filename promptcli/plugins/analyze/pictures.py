@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.extending import BLUE, COLOURS, GREY, MARKERS, ORANGE, RED, drawing, figure_title
+from promptcli.extending import COLOURS, MARKERS, drawing, figure_title
 
 if TYPE_CHECKING:
     from promptcli.plugins.analyze.geometry import Uniformity
@@ -25,7 +25,7 @@ def draw_bars(path: Path, values: Mapping[str, float], axis: str, title: str) ->
     lengths = list(values.values())
     with drawing(path, 6.4, 1.3 + 0.34 * len(names)) as figure:
         panel = figure.subplots()
-        bars = panel.barh(names, lengths, color=BLUE)
+        bars = panel.barh(names, lengths, color=COLOURS.blue)
         panel.bar_label(bars, [f"{length:.4f}" for length in lengths], padding=3)
         panel.invert_yaxis()
         panel.set(xlabel=axis)
@@ -55,12 +55,12 @@ def draw_attention(path: Path, attention: "Attention", backbone: str) -> None:
         matrix.set(xlabel="token attended to", ylabel="token that attends", aspect="auto")
         matrix.set_title("attention", fontsize="medium")
         _colour_bar(figure, matrix, drawn, "attention")
-        bars.barh(range(count), attention.diagonal, color=RED)
+        bars.barh(range(count), attention.diagonal, color=COLOURS.red)
         bars.set(xlabel="attention to itself", ylim=matrix.get_ylim())
         bars.set_yticks(range(count), attention.tokens)
         bars.set_title("diagonal: Ditto's weights", fontsize="medium")
         bars.set_axisbelow(True)
-        bars.grid(axis="x", color=GREY, alpha=0.5)
+        bars.grid(axis="x", color=COLOURS.grey, alpha=0.5)
         figure_title(figure, f"{backbone}, head {attention.head}")
 
 
@@ -80,7 +80,13 @@ def draw_impact_study(path: Path, study: "ImpactStudy", backbone: str) -> None:
     with drawing(path, 6.4, 4.6) as figure:
         panel = figure.subplots()
         panel.scatter(
-            study.weights, study.means, s=4, linewidths=0, alpha=0.4, color=BLUE, rasterized=True
+            study.weights,
+            study.means,
+            s=4,
+            linewidths=0,
+            alpha=0.4,
+            color=COLOURS.blue,
+            rasterized=True,
         )
         found = study.correlation
         title = (
@@ -104,8 +110,8 @@ def draw_token_bias(path: Path, bias: "TokenBias", title: str) -> None:
         figure.get_layout_engine().set(wspace=0.08)
         _draw_frequency(figure, panels[0], bias)
         for panel, (with_it, without, flag) in zip(panels[1:], flags, strict=True):
-            panel.scatter(*bias.points[~flag].T, color=BLUE, label=without, **_DOTS)
-            panel.scatter(*bias.points[flag].T, color=ORANGE, label=with_it, **_DOTS)
+            panel.scatter(*bias.points[~flag].T, color=COLOURS.blue, label=without, **_DOTS)
+            panel.scatter(*bias.points[flag].T, color=COLOURS.orange, label=with_it, **_DOTS)
             panel.legend(
                 loc="lower center",  # above the panel
                 bbox_to_anchor=(0.5, 1),

@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from promptcli import PromptcliError, UsageError
 from promptcli.extending import (
     PartJob,
-    PromptcliError,
-    UsageError,
     environment,
     keyword,
     one_line,

@@ -14,11 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from promptcli.extending import (
-    UsageError,
-    shorten,
-    unknown,
-)
+from promptcli import UsageError
+from promptcli.extending import shorten, unknown
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from promptcli import UsageError
 from promptcli.extending import (
     Provenance,
-    UsageError,
     WordTable,
     WordTokenizer,
     keyword,

@@ -13,14 +13,13 @@ import numpy as np
 import torch
 
 import promptcli
-from promptcli import Recipe
+from promptcli import Recipe, UsageError
 from promptcli.extending import (
     PARITY_PROBES,
     CheckFailedError,
     Graph,
     PromptEncoder,
     TorchEncoder,
-    UsageError,
     build_encoder,
     choose_device,
     choose_dtype,

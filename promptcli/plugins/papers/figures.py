@@ -6,8 +6,7 @@ from typing import Any
 
 from promptcli import RECIPES, NotFoundError
 from promptcli.extending import (
-    BLUE,
-    RED,
+    COLOURS,
     drawing,
     figure_title,
     make_encoder,
@@ -144,11 +143,11 @@ def _draw_row(
     measured = row["figures"].get(column)
     if measured is not None:
         if measured["ci95"]:
-            panel.plot(measured["ci95"], [place, place], color=BLUE, linewidth=2)
+            panel.plot(measured["ci95"], [place, place], color=COLOURS.blue, linewidth=2)
         label = f"measured, {backbone['name']}" if backbone else "measured"
-        panel.plot(measured["value"], place, "o", color=BLUE, linestyle="", label=label)
+        panel.plot(measured["value"], place, "o", color=COLOURS.blue, linestyle="", label=label)
     published = published_value(row["published"], column)
     if published is not None:
         label = f"published, {row['published']['backbone']}"
-        style = {"color": RED, "linestyle": "", "markerfacecolor": "none"}
+        style = {"color": COLOURS.red, "linestyle": "", "markerfacecolor": "none"}
         panel.plot(published, place, "D", label=label, **style)

@@ -16,18 +16,10 @@ import numpy as np
 import torch
 
 from promptcli import UsageError
-from promptcli.extending import (
-    CLS,
-    MASK,
-    PAD,
-    SEP,
-    SPECIALS,
-    Vocabulary,
-    templates_folder,
-    to_device,
-)
+from promptcli.extending import templates_folder, to_device
 from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, Template
 from promptcli.plugins.pretrain.plan import BAGS, Plan
+from promptcli.plugins.pretrain.vocabulary import CLS, MASK, PAD, SEP, SPECIALS, Vocabulary
 
 LONGEST_LINE = 62  # tokens of a line in a template; the rest is cut
 # of the tokens to predict (BERT); the others stay

@@ -14,15 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from promptcli import UsageError
-from promptcli.extending import (
+from promptcli.extending import ColumnChoice, atomic_path, one_line, open_rows, stage
+from promptcli.plugins.pretrain.vocabulary import (
     SPECIALS,
     UNK,
-    ColumnChoice,
     Vocabulary,
-    atomic_path,
-    one_line,
-    open_rows,
-    stage,
     token_dtype,
     train_vocabulary,
 )

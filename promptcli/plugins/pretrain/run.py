@@ -21,7 +21,6 @@ from promptcli.extending import (
     if_stopped,
     keyword,
     note,
-    save_own_tokenizer,
     stage,
     write_text,
 )
@@ -30,6 +29,7 @@ from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, make_corpus, m
 from promptcli.plugins.pretrain.plan import BAGS, Plan
 from promptcli.plugins.pretrain.start import Start, make_start
 from promptcli.plugins.pretrain.trainer import Pretrainer
+from promptcli.plugins.pretrain.vocabulary import save_own_tokenizer
 
 _CARD = "README.md"  # written last
 _MUCH_UNKNOWN = 0.05  # of the tokens; a vocabulary of the same text leaves less

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from promptcli import UsageError
 from promptcli.extending import (
-    SPECIALS,
     atomic_path,
     keyword,
     load_tensors,
@@ -32,6 +31,7 @@ from promptcli.extending import (
 )
 from promptcli.plugins.pretrain.corpus import Corpus, damage_named
 from promptcli.plugins.pretrain.plan import Plan
+from promptcli.plugins.pretrain.vocabulary import SPECIALS
 
 _WINDOW = 5  # tokens to each side; a pair d apart counts 1/d
 # of context counts, so that rare contexts do not rule (Levy, Goldberg and Dagan 2015)

@@ -14,9 +14,9 @@ from accelerate.tracking import (
     WandBTracker,
 )
 
+from promptcli import UsageError
 from promptcli.extending import (
     DevScore,
-    UsageError,
     WatchedRun,
     Watcher,
     home_folder,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.cli.pictures import GREY
+from promptcli.cli.pictures import COLOURS
 from promptcli.encoder.encoder import make_encoder
 from promptcli.errors import UsageError
 from promptcli.plugins.analyze import maps, sentence_map
@@ -91,14 +91,14 @@ def test_few_classes_have_a_colour_and_a_mark_each():
         ("no value (1)", [2]),
     ]
     looks = {(group.colour, group.mark) for group in groups}
-    assert len(looks) == 3 and groups[2].colour == GREY
+    assert len(looks) == 3 and groups[2].colour == COLOURS.grey
 
 
 def test_of_300_classes_the_most_frequent_have_a_colour():
     values = [f"class {number % 300}" for number in range(1000)]
     groups = groups_of(values, 1000)
     assert len(groups) == MOST_CLASSES + 1
-    assert [group.colour == GREY for group in groups] == [*[False] * MOST_CLASSES, True]
+    assert [group.colour == COLOURS.grey for group in groups] == [*[False] * MOST_CLASSES, True]
     assert groups[-1].name.startswith("293 others (")
     assert sorted(row for group in groups for row in group.rows) == list(range(1000))
     assert len({(group.colour, group.mark) for group in groups}) == MOST_CLASSES + 1
@@ -110,7 +110,7 @@ def test_among_many_classes_one_of_a_single_point_has_no_colour(frequent):
     *coloured, others = groups_of(values, len(values))
     assert [group.name for group in coloured] == ["a (3)", "b (2)"][: len(frequent)]
     kind = "others" if frequent else "values"
-    assert (others.name, others.colour) == (f"398 {kind} (398)", GREY)
+    assert (others.name, others.colour) == (f"398 {kind} (398)", COLOURS.grey)
 
 
 def test_many_numbers_are_a_scale_and_few_are_classes():

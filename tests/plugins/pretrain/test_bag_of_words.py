@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from promptcli.backbones.vocabulary import MASK, SPECIALS, Vocabulary
 from promptcli.errors import UsageError
 from promptcli.named_templates import named_templates
 from promptcli.plugins.pretrain import corpus as corpus_file
@@ -23,6 +22,7 @@ from promptcli.plugins.pretrain.batches import (
 from promptcli.plugins.pretrain.corpus import Corpus
 from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.pretrain.trainer import Pretrainer
+from promptcli.plugins.pretrain.vocabulary import MASK, SPECIALS, Vocabulary
 from tests.plugins.pretrain.test_pretraining import tiny_model
 from tests.plugins.pretrain.test_pretraining_steps import take_step
 from tests.reference.losses import bag_of_words

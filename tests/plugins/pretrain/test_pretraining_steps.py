@@ -14,7 +14,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.backbones.vocabulary import (
+from promptcli.errors import OutOfMemoryError, UsageError
+from promptcli.plugins.pretrain.batches import mask, steps
+from promptcli.plugins.pretrain.corpus import Corpus, make_corpus
+from promptcli.plugins.pretrain.plan import LONG, SHORT, Plan
+from promptcli.plugins.pretrain.start import make_start, ppmi_svd
+from promptcli.plugins.pretrain.trainer import Pretrainer
+from promptcli.plugins.pretrain.vocabulary import (
     CLS,
     MASK,
     PAD,
@@ -23,12 +29,6 @@ from promptcli.backbones.vocabulary import (
     token_dtype,
     train_vocabulary,
 )
-from promptcli.errors import OutOfMemoryError, UsageError
-from promptcli.plugins.pretrain.batches import mask, steps
-from promptcli.plugins.pretrain.corpus import Corpus, make_corpus
-from promptcli.plugins.pretrain.plan import LONG, SHORT, Plan
-from promptcli.plugins.pretrain.start import make_start, ppmi_svd
-from promptcli.plugins.pretrain.trainer import Pretrainer
 
 
 def random_corpus(seed=0, lines=300, unrelated=60):

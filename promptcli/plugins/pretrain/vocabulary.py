@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from tokenizers import BertWordPieceTokenizer
 
-from promptcli.errors import UsageError, one_line
-from promptcli.notes import keyword
+from promptcli import UsageError
+from promptcli.extending import keyword, one_line
 
 #: the special tokens, in the order of their ids
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
