@@ -162,9 +162,8 @@ class QueryWords:
         for row, text in enumerate(texts):
             found = words(text)
             lengths[row] = len(found) or 1
-            for word in found:
-                if word in columns:
-                    counts[row, columns[word]] += 1
+            for word in columns.keys() & found:
+                counts[row, columns[word]] = found.count(word)
         self._texts_with += (counts > 0).sum(axis=0)
         self._texts += len(texts)
         self._length += int(lengths.sum())
