@@ -28,6 +28,11 @@ from promptcli.training.objectives.objective import Objective as Objective
 from promptcli.data.task_table import TaskRow as TaskRow
 from promptcli.data.task_table import read_graded_pairs as read_graded_pairs
 
+# an input format
+from promptcli.data.dialect import Dialect as Dialect
+from promptcli.data.input_formats import BinaryFormat as BinaryFormat
+from promptcli.data.input_formats import LineFormat as LineFormat
+
 # a vector file format
 from promptcli.data.vectors.formats import VectorFormat as VectorFormat
 

@@ -107,6 +107,10 @@ class Table(MutableMapping[str, Row], Generic[Row]):
             return
         rows[point.name] = row
 
+    def scan(self) -> Iterator[tuple[str, Row]]:
+        """Yield names and rows, which are looked through and not counted as used."""
+        yield from self._rows().items()
+
     def absent(self) -> set[str]:
         """Return the names of the rows whose plug-in, one of promptcli's own, was deleted."""
         self._rows()

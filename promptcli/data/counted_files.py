@@ -11,7 +11,8 @@ from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.input_files import state_of
 from promptcli.data.layouts import ID, TEXT
 from promptcli.data.parquet_files import RecordBatch
-from promptcli.data.rows import file_sha256, open_from, with_row_numbers
+from promptcli.data.row_batches import file_sha256
+from promptcli.data.rows import open_from, with_row_numbers
 from promptcli.errors import UsageError, counted
 
 

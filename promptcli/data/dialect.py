@@ -13,8 +13,7 @@ from promptcli.data.layouts import name_key
 class Dialect:
     """How the rows of a file are written."""
 
-    #: ``text``, ``jsonl``, ``array`` (one of JSON), ``table``: ``line_readers`` reads each
-    format: str
+    format: str  #: a row of ``input_formats.INPUT_FORMATS``
     delimiter: str = ","
     quoted: bool = True  #: whether cells may be in double quotes
     skipped: int = 0  #: lines before the table

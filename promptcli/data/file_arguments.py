@@ -1,4 +1,4 @@
-"""How a user names a file: ``FILE``, ``FILE:COLUMN,...``; its extension says its format."""
+"""How a user names a file: ``FILE``, ``FILE:COLUMN,...``; and its extension."""
 
 import os
 import re
@@ -9,17 +9,6 @@ from promptcli.data.input_files import COMPRESSED, check_file, is_remote
 from promptcli.errors import UsageError
 from promptcli.notes import keyword
 
-#: Extension -> format; any other extension is plain text. An ending of ``COMPRESSED`` may follow
-#: all but ``.parquet`` and ``.xlsx``.
-EXTENSIONS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".xlsx": "xlsx",
-}
 #: Extensions of Markdown, and of texts that are prose whatever their first lines look like.
 MARKDOWN = (".md", ".markdown", ".mdx", ".rmd", ".qmd")
 PROSE = (*MARKDOWN, ".rst")
@@ -109,9 +98,3 @@ def extension_of(name: str | Path) -> tuple[str, str]:
         ending = path.suffix.lower()
         path = Path(path.stem)
     return path.suffix.lower(), ending
-
-
-def format_of(name: str | Path) -> tuple[str, str]:
-    """Return the format of a file by its extension, and the ending of a compressed one."""
-    extension, ending = extension_of(name)
-    return EXTENSIONS.get(extension, "text"), ending

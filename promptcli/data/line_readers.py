@@ -270,12 +270,3 @@ def with_title(row: dict[str, Any]) -> Any:
     if not isinstance(title, str) or not isinstance(text, str):
         return text
     return " ".join(part for part in (title, text) if part)
-
-
-#: Format of a dialect -> how its rows are read.
-READERS = {
-    "text": read_text,
-    "table": read_table,
-    "jsonl": read_json_lines,
-    "array": read_array,
-}

@@ -1,19 +1,17 @@
-"""The dialect of a file, guessed by its extension and its beginning."""
+"""The dialect of a file, guessed by its beginning, for each format of text."""
 
 import contextlib
 import csv
 import json
 import re
 from collections.abc import Callable, Sequence, Set
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from promptcli.data.column_choice import ColumnChoice, Tell
 from promptcli.data.column_forms import finite_number
 from promptcli.data.dialect import DELIMITERS, QUOTED, Dialect, is_doubled, is_figure, is_number
-from promptcli.data.file_arguments import PROSE, extension_of, format_of
-from promptcli.data.input_files import STANDARD, Text
-from promptcli.data.layouts import KNOWN_NAMES, SENTENCES, columns_of_layout, name_key
+from promptcli.data.input_files import Text
+from promptcli.data.layouts import KNOWN_NAMES, columns_of_layout, name_key
 from promptcli.errors import UsageError
 
 _LABELS = ("entailment", "neutral", "contradiction", "-")
@@ -29,32 +27,43 @@ HEADLESS: dict[tuple[str, ...], Callable[[list[str]], bool]] = {
 }
 
 
-def dialect_of(
-    path: str | Path, text: Text, fields: ColumnChoice, name: str, tell: Tell
-) -> Dialect:
-    """Return the dialect of a file by its extension and its beginning.
+@dataclass(frozen=True)
+class Look:
+    """What a format is recognised by."""
 
-    ``tell`` gets what is not plain.
-    """
-    if extension_of(path)[0] in PROSE:
-        return Dialect("text")
-    form = format_of(path)[0]
-    start = text.head.lstrip()
-    if str(path) == str(STANDARD) and (
-        fields.text or fields.id or fields.named or fields.layouts != (SENTENCES,)
-    ):
-        form = "jsonl" if start[:1] in ("{", "[") else "csv"
-    if form == "jsonl" and start.startswith("["):
-        tell(f"{name}: read as one JSON array")
-        return Dialect("array")
-    if form == "text" and start.startswith("{"):
+    text: Text
+    fields: ColumnChoice
+    name: str
+    tell: Tell  #: gets what is not plain
+    extension: str
+    by_name: bool  #: whether the extension is one of the format's own
+
+
+def recognise_array(look: Look) -> Dialect | None:
+    """Return the dialect of one JSON array, which only a name can tell from a text."""
+    if not look.by_name or not look.text.head.lstrip().startswith("["):
+        return None
+    look.tell(f"{look.name}: read as one JSON array")
+    return Dialect("array")
+
+
+def recognise_json_lines(look: Look) -> Dialect | None:
+    """Return the dialect of JSON lines: by the name, or if the first one is an object."""
+    if look.by_name:
+        return Dialect("jsonl")
+    start = look.text.head.lstrip()
+    if start.startswith("{"):
         with contextlib.suppress(ValueError, RecursionError):
             if json.loads(start.partition("\n")[0]):
-                tell(f"{name}: read as JSON lines")
-                form = "jsonl"
-    if form == "jsonl":
-        return Dialect(form)
-    return _table_dialect(text, form, fields, name, tell) or Dialect("text")
+                look.tell(f"{look.name}: read as JSON lines")
+                return Dialect("jsonl")
+    return None
+
+
+def recognise_table(look: Look) -> Dialect | None:
+    """Return how a table is written; None for a text that is none."""
+    form = look.extension.removeprefix(".") if look.by_name else "text"
+    return _table_dialect(look.text, form, look.fields, look.name, look.tell)
 
 
 def _table_dialect(

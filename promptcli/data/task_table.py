@@ -15,10 +15,11 @@ from typing import Any
 from promptcli.data import senteval
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.demo import TEXT, read_demo
-from promptcli.data.file_arguments import EXTENSIONS, split_columns
+from promptcli.data.file_arguments import split_columns
 from promptcli.data.given import column_numbers
 from promptcli.data.hub_sets import HubSet
 from promptcli.data.input_files import COMPRESSED
+from promptcli.data.input_formats import extensions
 from promptcli.data.layouts import GRADED_PAIRS, Columns
 from promptcli.data.retrieval import is_retrieval_folder, read_retrieval_folder
 from promptcli.data.rows import open_rows
@@ -41,7 +42,7 @@ def is_pair_file(word: str) -> bool:
     Refuse the name of a missing file.
     """
     path = Path(split_columns(word)[0])
-    written = len(path.parts) > 1 or path.suffix.lower() in (*EXTENSIONS, *COMPRESSED)
+    written = len(path.parts) > 1 or path.suffix.lower() in (*extensions(), *COMPRESSED)
     if written and not path.exists():
         raise NotFoundError(
             f"no task and no file {str(path)!r}; give a task, or graded pairs: FILE or"

@@ -1,12 +1,18 @@
 """Sheets of Excel's workbooks (.xlsx) as tables: the types of their cells are those of the file."""
 
+import contextlib
 import datetime
+import functools
+import itertools
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
+from promptcli.data.column_forms import ColumnForms
 from promptcli.data.input_files import check_unpacked
+from promptcli.data.layouts import unique_names
+from promptcli.data.row_batches import OpenFile, Rows, batches_of, file_sha256
 from promptcli.errors import UsageError, did_you_mean, one_line, require
 
 #: Bytes that a workbook may unpack to, and cells of a sheet, empty ones between others included,
@@ -56,6 +62,37 @@ class Workbook:
         except (CalamineError, ValueError) as error:
             why = one_line(error, 100)
             raise UsageError(f"{self._name}: a sheet cannot be read ({why}); {_AS_CSV}") from None
+
+
+@contextlib.contextmanager
+def open_workbook_rows(file: OpenFile, start: int) -> Iterator[Rows]:
+    """Yield the rows of a sheet, whose first row that is not empty is its header."""
+    name = file.name
+    workbook = Workbook(file.file, name)
+    sheet, fields = file.fields.of_sheet(workbook.sheets)
+    rows = workbook.rows(sheet)
+    first = next((row for row in rows if any(cell is not None for cell in row)), None)
+    digest = functools.partial(file_sha256, file.path)
+    if first is None:
+        yield Rows(name, {}, iter(()), digest, lambda: 0)
+        return
+    header = [
+        str(number) if cell is None else str(cell).strip() for number, cell in enumerate(first, 1)
+    ]
+    names = unique_names(header)
+    columns = fields.choose(header, name, tell=file.tell)
+    numbered = enumerate(map(functools.partial(_object, names), rows), 1)
+    forms = ColumnForms()
+    wanted = itertools.islice(numbered, start, None)
+    batches = batches_of(wanted, columns, fields.cells, name, file.bad, forms)
+    yield Rows(name, columns, batches, digest, lambda: None, forms)
+
+
+def _object(names: Sequence[str], cells: Sequence[Any]) -> dict[str, Any] | None:
+    """Return the cells of a row by their columns; None if all are empty."""
+    if all(cell is None for cell in cells):
+        return None
+    return dict(zip(names, cells, strict=False))
 
 
 def _check_size(file: BinaryIO, name: str) -> None:

@@ -19,7 +19,7 @@ from promptcli.notes import Advance, is_offline, keyword, note, stage
 if TYPE_CHECKING:
     from promptcli.data.column_choice import ColumnChoice
     from promptcli.data.counted_files import InputFile
-    from promptcli.data.rows import Rows
+    from promptcli.data.row_batches import Rows
     from promptcli.data.vectors import EmbedReport, EmbedSettings
     from promptcli.data.vectors.part_folder import PartsManifest
     from promptcli.embedding.parts import PartJob

@@ -12,7 +12,7 @@ import pyarrow.dataset
 from promptcli.data.cells import column_texts
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.layouts import TEXT
-from promptcli.data.rows import windows
+from promptcli.data.row_batches import windows
 from promptcli.embedding.parts import wanted_device, with_absolute_backbone
 from promptcli.embedding.writing import WINDOW, WINDOW_CHARACTERS
 from promptcli.encoder.encoder import TorchEncoder

@@ -14,7 +14,8 @@ from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.file_arguments import extension_of, split_columns
 from promptcli.data.input_files import open_file, open_text
 from promptcli.data.layouts import CELLS, ID, TEXT
-from promptcli.data.rows import Rows, numbered_rows, recognise
+from promptcli.data.row_batches import Rows
+from promptcli.data.rows import numbered_rows, recognise
 from promptcli.data.vectors import escape_name
 from promptcli.embedding.passages import WAYS, Passage, has_passages, passages_of
 from promptcli.errors import NotFoundError, UsageError, one_line, unknown
@@ -94,17 +95,18 @@ class Reader:
         fields = replace(self._fields, named=named) if named else self._fields
         guesses = list[str]()
         with recognise(path, fields, tell=guesses.append, bad=self._bad) as opened:
-            is_text = opened.form == "text"
-            if in_folder and is_text and opened.text is not None and "\0" in opened.text.head:
+            is_unnamed = opened.is_told_by_head
+            head = "" if opened.text is None else opened.text.head
+            if in_folder and (is_unnamed or opened.is_text) and "\0" in head:
                 raise UsageError(f"{file}: not text")  # whatever its single lines are
-            if opened.is_text and not named:
-                read = self._text(file, _without_ends(opened.lines))
+            if opened.text is not None and opened.is_text and not named:
+                read = self._text(file, _without_ends(opened.text.lines))
             else:
                 try:
                     with opened.rows() as rows:
                         read = self._table(numbered_rows(rows))
                 except UsageError:
-                    if not (in_folder and is_text):
+                    if not (in_folder and is_unnamed):
                         raise
                     read = None
         if read is None:

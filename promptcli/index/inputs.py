@@ -24,8 +24,9 @@ from promptcli.data.given import check_encodable
 from promptcli.data.input_files import STANDARD
 from promptcli.data.layouts import CELLS, ID, TEXT
 from promptcli.data.parquet_files import RecordBatch
-from promptcli.data.rows import BATCH, open_rows, windows
-from promptcli.data.rows import Rows as FileOfRows
+from promptcli.data.row_batches import BATCH, windows
+from promptcli.data.row_batches import Rows as FileOfRows
+from promptcli.data.rows import open_rows
 from promptcli.data.vectors import (
     Manifest,
     VectorManifest,

@@ -22,7 +22,7 @@ from promptcli.data.given import is_unicode
 from promptcli.data.input_files import state_of
 from promptcli.data.layouts import CELLS, ID, NONE, TEXT
 from promptcli.data.parquet_files import RecordBatch
-from promptcli.data.rows import BATCH
+from promptcli.data.row_batches import BATCH
 from promptcli.data.vectors import escape_name
 from promptcli.embedding.passages import AUTO
 from promptcli.embedding.splitting import PART, Splitter

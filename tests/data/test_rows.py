@@ -9,7 +9,8 @@ import pytest
 from promptcli.data import input_files, line_readers
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.input_files import STANDARD
-from promptcli.data.rows import open_rows, windows
+from promptcli.data.row_batches import windows
+from promptcli.data.rows import open_rows
 from promptcli.errors import NotFoundError, PromptcliError
 from tests.reading import fails, parquet, read, texts, write
 
