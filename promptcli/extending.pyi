@@ -232,11 +232,7 @@ from promptcli.data.column_forms import scale_value as scale_value
 from promptcli.data.given import are_sentences as are_sentences
 from promptcli.data.given import check_encodable as check_encodable
 from promptcli.data.given import check_texts as check_texts
-from promptcli.data.layouts import DEFINITIONS as DEFINITIONS
-from promptcli.data.layouts import LABELLED_PAIRS as LABELLED_PAIRS
-from promptcli.data.layouts import PAIRS as PAIRS
-from promptcli.data.layouts import SENTENCES as SENTENCES
-from promptcli.data.layouts import TRIPLETS as TRIPLETS
+from promptcli.data.layouts import LAYOUTS as LAYOUTS
 from promptcli.data.preparation import Preparation as Preparation
 from promptcli.data.rows import open_rows as open_rows
 from promptcli.data.senteval import senteval_folder as senteval_folder
@@ -259,10 +255,7 @@ from promptcli.data.vectors.precision import unit as unit
 # training and evaluation
 from promptcli.evaluation.candidates import candidates_of as candidates_of
 from promptcli.evaluation.candidates import open_candidates as open_candidates
-from promptcli.evaluation.classifier import DECAYS as DECAYS
 from promptcli.evaluation.classifier import FULL as FULL
-from promptcli.evaluation.classifier import HELD_OUT as HELD_OUT
-from promptcli.evaluation.classifier import SENTEVAL_SEED as SENTEVAL_SEED
 from promptcli.evaluation.evaluator import average as average
 from promptcli.evaluation.evaluator import check_tasks as check_tasks
 from promptcli.evaluation.evaluator import embed_tasks as embed_tasks

@@ -25,6 +25,14 @@ TRIPLETS = (*PAIRS, OPTIONAL)
 LABELLED_PAIRS = ("premise", "hypothesis", "label")
 GRADED_PAIRS = ("sentence1", "sentence2", "score")
 DEFINITIONS = ("definition", "word")
+#: Layouts of training data without scores, by their names.
+LAYOUTS = {
+    "sentences": SENTENCES,
+    "pairs": PAIRS,
+    "triplets": TRIPLETS,
+    "labelled": LABELLED_PAIRS,
+    "definitions": DEFINITIONS,
+}
 
 #: Column of a batch -> names of it in files, best first; case, spaces, ``_`` and ``-`` do not
 #: count.

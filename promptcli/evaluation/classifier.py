@@ -11,7 +11,8 @@ SentEval's; of equally good weight decays the first is taken.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,7 +47,16 @@ class ClassifierTraining:
     tenacity: int
     max_passes: int = 200  #: training ends after the first look beyond this many passes
 
-    def caption(self, seed: int) -> str:
+    def facts(self) -> dict[str, Any]:
+        """Return all that an accuracy depends on beside the data, JSON-ready."""
+        return {
+            **asdict(self),
+            "weight_decays": list(DECAYS),
+            "held_out": HELD_OUT,
+            "seed": SENTEVAL_SEED,
+        }
+
+    def caption(self, seed: int = SENTEVAL_SEED) -> str:
         """Return the line that tables print about the classifier and its seed."""
         return (
             f"SentEval's linear classifier, {self.folds} folds, {self.optimizer}, seed {seed};"

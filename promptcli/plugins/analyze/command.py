@@ -419,7 +419,7 @@ DISPLAYS: dict[str, Display] = {
     "uniformity": Display(
         _fields("alignment", "uniformity", "positives", "sentences"),
         _uniformity,
-        lambda path, shown: pictures.draw_uniformity(
+        lambda path, shown: shown.only.draw(
             path, shown.named, f"{shown.models}: alignment and uniformity on {' + '.join(shown.on)}"
         ),
         _ROWS,

@@ -17,13 +17,18 @@ from numpy.typing import NDArray
 
 from promptcli import UsageError
 from promptcli.extending import (
+    COLOURS,
+    MARKERS,
     Backbone,
     Preparation,
     STSTask,
     TorchEncoder,
+    drawing,
     encode_together,
+    figure_title,
     stage,
 )
+from promptcli.plugins.analyze.pictures import name_points
 
 #: Sentences, or rows of a matrix, whose vectors are held at a time.
 _WINDOW = 8192
@@ -135,9 +140,24 @@ class Uniformity:
     @staticmethod
     def draw(path: Path, results: "Mapping[str, Uniformity]", title: str) -> None:
         """Draw the figures of several encoders, by their names, into a picture."""
-        from promptcli.plugins.analyze.pictures import draw_uniformity
-
-        draw_uniformity(path, results, title)
+        colours: dict[str, str] = {}
+        markers: dict[str, str] = {}
+        points: dict[str, tuple[float, float]] = {}
+        with drawing(path, 7.0, 5.0) as figure:
+            panel = figure.subplots()
+            for name, result in results.items():
+                states, _, method = name.rpartition("-")
+                colour = colours.setdefault(method, COLOURS[len(colours) % len(COLOURS)])
+                marker = markers.setdefault(states, MARKERS[len(markers) % len(MARKERS)])
+                point = (result.uniformity, result.alignment)
+                points[name] = point
+                panel.plot(*point, marker, color=colour, linestyle="", markersize=9)
+            panel.set(xlabel="uniformity (lower is better)", ylabel="alignment (lower is better)")
+            panel.margins(0.2, 0.12)
+            panel.grid(alpha=0.3)
+            figure_title(figure, title)
+            figure.draw_without_rendering()  # the place of every point is known from here
+            name_points(panel, points)
 
 
 def measure_uniformity(

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from promptcli import Recipe, UsageError
 from promptcli.extending import (
+    COLOURS,
     TOKEN_BUDGET,
     Advance,
     Backbone,
@@ -27,12 +28,15 @@ from promptcli.extending import (
     TorchEncoder,
     corpus_idf,
     correlate,
+    drawing,
+    figure_title,
     make_batch,
     make_encoder,
     note,
     stage,
     tfidf_weights,
 )
+from promptcli.plugins.analyze.pictures import colour_bar, draw_token_map
 
 
 def plain_encoder(backbone: Backbone) -> TorchEncoder:
@@ -72,9 +76,21 @@ class Attention:
 
     def draw(self, path: Path, backbone: str) -> None:
         """Draw the matrix and its diagonal into a picture, under the backbone's name."""
-        from promptcli.plugins.analyze.pictures import draw_attention
-
-        draw_attention(path, self, backbone)
+        count = len(self.tokens)
+        side = 0.3 * max(count, 10)
+        with drawing(path, 1.6 * side + 3.2, side + 1.8) as figure:
+            matrix, bars = figure.subplots(1, 2, width_ratios=(1, 0.6))
+            drawn = draw_token_map(matrix, self.tokens, self.matrix.tolist())
+            matrix.set(xlabel="token attended to", ylabel="token that attends", aspect="auto")
+            matrix.set_title("attention", fontsize="medium")
+            colour_bar(figure, matrix, drawn, "attention")
+            bars.barh(range(count), self.diagonal, color=COLOURS.red)
+            bars.set(xlabel="attention to itself", ylim=matrix.get_ylim())
+            bars.set_yticks(range(count), self.tokens)
+            bars.set_title("diagonal: Ditto's weights", fontsize="medium")
+            bars.set_axisbelow(True)
+            bars.grid(axis="x", color=COLOURS.grey, alpha=0.5)
+            figure_title(figure, f"{backbone}, head {self.head}")
 
 
 def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Attention:
@@ -121,9 +137,13 @@ class Impact:
 
     def draw(self, path: Path, backbone: str) -> None:
         """Draw the matrix into a picture, under the backbone's name."""
-        from promptcli.plugins.analyze.pictures import draw_impact
-
-        draw_impact(path, self, backbone)
+        side = 1.6 + 0.26 * len(self.tokens)
+        with drawing(path, max(side + 1.0, 5.0), max(side, 4.2)) as figure:
+            panel = figure.subplots()
+            image = draw_token_map(panel, self.tokens, self.matrix.tolist())
+            panel.set(xlabel="second masked token", ylabel="masked token whose state moves")
+            figure_title(figure, f"Impact, {backbone}")
+            colour_bar(figure, panel, image, "Euclidean distance")
 
 
 @dataclass(frozen=True)
@@ -141,9 +161,24 @@ class ImpactStudy:
 
     def draw(self, path: Path, backbone: str) -> None:
         """Draw impacts against TF-IDF weights into a picture, under the backbone's name."""
-        from promptcli.plugins.analyze.pictures import draw_impact_study
-
-        draw_impact_study(path, self, backbone)
+        with drawing(path, 6.4, 4.6) as figure:
+            panel = figure.subplots()
+            panel.scatter(
+                self.weights,
+                self.means,
+                s=4,
+                linewidths=0,
+                alpha=0.4,
+                color=COLOURS.blue,
+                rasterized=True,
+            )
+            found = self.correlation
+            title = (
+                f"{backbone}: Pearson {found.pearson:.2f}, Spearman {found.spearman:.2f} over"
+                f" {len(self.means):,} tokens"
+            )
+            figure_title(figure, title)
+            panel.set(xlabel="TF-IDF", ylabel="mean impact of the token")
 
 
 def impact(backbone: Backbone, sentence: str) -> Impact:

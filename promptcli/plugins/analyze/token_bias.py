@@ -9,12 +9,22 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from promptcli import UsageError
-from promptcli.extending import Backbone, PieceTokenizer, stage, unknown
+from promptcli.extending import (
+    COLOURS,
+    Backbone,
+    PieceTokenizer,
+    drawing,
+    figure_title,
+    stage,
+    unknown,
+)
+from promptcli.plugins.analyze.pictures import colour_bar
 from promptcli.plugins.analyze.sentence import plain_encoder
 
 #: The input embeddings (figure 1), or the masked-LM head's output embeddings (figure 2 and table
@@ -51,9 +61,58 @@ class TokenBias:
 
     def draw(self, path: Path, title: str) -> None:
         """Draw the tokens in the plane into a picture."""
-        from promptcli.plugins.analyze.pictures import draw_token_bias
+        flags = [("continues a word", "starts a word", self.subword)]
+        if self.capital.any():
+            flags.append(("with a capital", "no capital", self.capital))
+        with drawing(path, 4.2 * (1 + len(flags)) + 0.6, 4.2, dpi=100) as figure:
+            panels = figure.subplots(1, 1 + len(flags), sharex=True, sharey=True)
+            figure.get_layout_engine().set(wspace=0.08)
+            _draw_frequency(figure, panels[0], self)
+            for panel, (with_it, without, flag) in zip(panels[1:], flags, strict=True):
+                panel.scatter(*self.points[~flag].T, color=COLOURS.blue, label=without, **_DOTS)
+                panel.scatter(*self.points[flag].T, color=COLOURS.orange, label=with_it, **_DOTS)
+                panel.legend(
+                    loc="lower center",  # above the panel
+                    bbox_to_anchor=(0.5, 1),
+                    ncols=2,
+                    markerscale=3,
+                    frameon=False,
+                    borderaxespad=0,
+                    handletextpad=0,
+                    columnspacing=1,
+                )
+            for panel in panels:
+                panel.set_xlabel(f"first component ({100 * self.variance[0]:.1f}% of the variance)")
+                panel.set_ylabel(f"second component ({100 * self.variance[1]:.1f}%)")
+                panel.tick_params(labelleft=True)
+            figure_title(figure, title)
 
-        draw_token_bias(path, self, title)
+
+#: How a token is drawn among many.
+_DOTS: dict[str, Any] = {"s": 3, "linewidths": 0, "rasterized": True, "antialiased": False}
+#: How a token without a value is drawn among them.
+_RINGS: dict[str, Any] = {
+    "s": 12,
+    "linewidths": 0.5,
+    "facecolor": "white",
+    "edgecolor": "black",
+    "rasterized": True,
+}
+
+
+def _draw_frequency(figure: Any, panel: Any, bias: "TokenBias") -> None:
+    """Draw tokens coloured by their number of occurrences, the most frequent on top.
+
+    Those that never occur are white rings, which no number of the scale is, in grey either.
+    """
+    seen = bias.counts > 0
+    panel.scatter(*bias.points[~seen].T, **_RINGS)
+    order = bias.counts[seen].argsort(kind="stable")
+    counts = bias.counts[seen][order]
+    points = bias.points[seen][order]
+    image = panel.scatter(*points.T, c=counts, norm="log", cmap="cividis_r", **_DOTS)
+    colour_bar(figure, panel, image, "occurrences (○: none)", "{x:,.0f}")
+    panel.set_title("frequency", fontsize="medium")
 
 
 def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "static") -> TokenBias:

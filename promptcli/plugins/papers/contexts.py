@@ -9,12 +9,8 @@ from typing import Any
 
 from promptcli import NotFoundError, PromptcliError, UsageError
 from promptcli.extending import (
-    DEFINITIONS,
-    LABELLED_PAIRS,
-    PAIRS,
-    SENTENCES,
+    LAYOUTS,
     TF32,
-    TRIPLETS,
     Backbone,
     Cache,
     Choice,
@@ -46,10 +42,13 @@ PROTOCOL = "senteval"  #: the papers' pairs and text
 
 #: Training data by their option: the layouts allowed, and the columns in words.
 EXAMPLES: dict[str, tuple[tuple[tuple[str, ...], ...], str]] = {
-    "corpus": ((SENTENCES,), "sentences alone"),
-    "triplets": ((TRIPLETS, PAIRS), "columns sent0, sent1 and perhaps hard_neg"),
-    "labelled": ((LABELLED_PAIRS,), "columns premise, hypothesis, label"),
-    "definitions": ((DEFINITIONS,), "columns word, definition"),
+    "corpus": ((LAYOUTS["sentences"],), "sentences alone"),
+    "triplets": (
+        (LAYOUTS["triplets"], LAYOUTS["pairs"]),
+        "columns sent0, sent1 and perhaps hard_neg",
+    ),
+    "labelled": ((LAYOUTS["labelled"],), "columns premise, hypothesis, label"),
+    "definitions": ((LAYOUTS["definitions"],), "columns word, definition"),
 }
 
 
@@ -151,7 +150,7 @@ class MeasurementContext:
                 known += [layout for layout in others if layout not in known]
             self._examples[kind] = training_examples(source, layouts=tuple(known))
         examples = self._examples[kind]
-        if (examples.layout or SENTENCES) not in layouts:
+        if (examples.layout or LAYOUTS["sentences"]) not in layouts:
             raise UsageError(f"{needed}; {Path(source).name} is not such a file")
         return examples
 

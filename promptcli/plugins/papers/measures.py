@@ -1,6 +1,5 @@
 """How columns are measured, each kind by an entry of ``MEASURES``."""
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -11,11 +10,8 @@ from numpy.typing import NDArray
 
 from promptcli import RECIPES, PromptcliError, UsageError
 from promptcli.extending import (
-    DECAYS,
     FULL,
-    HELD_OUT,
     KNOWN_HEADS,
-    SENTEVAL_SEED,
     TEST_TASKS,
     TRANSFER_TASKS,
     Label,
@@ -187,13 +183,8 @@ def _transfer_facts(task: TransferTask) -> dict[str, Any]:
         "examples": examples,
         "unexpected": unexpected,
         "sha256": hash_of(splits),
-        "setting": FULL.caption(SENTEVAL_SEED),
-        "training": {
-            **dataclasses.asdict(FULL),
-            "weight_decays": list(DECAYS),
-            "held_out": HELD_OUT,
-            "seed": SENTEVAL_SEED,
-        },
+        "setting": FULL.caption(),
+        "training": FULL.facts(),
     }
 
 

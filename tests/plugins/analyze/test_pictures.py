@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 import pytest
 
-from promptcli.plugins.analyze import pictures
+from promptcli.plugins.analyze import token_bias
 from promptcli.plugins.analyze.token_bias import TokenBias
 
 
@@ -13,7 +13,7 @@ from promptcli.plugins.analyze.token_bias import TokenBias
 def seen(monkeypatch):
     """The figures that are drawn, as matplotlib has them."""
     kept = []
-    drawing = pictures.drawing
+    drawing = token_bias.drawing
 
     @contextlib.contextmanager
     def kept_drawing(*given, **options):
@@ -21,7 +21,7 @@ def seen(monkeypatch):
             yield figure
             kept.append(figure)
 
-    monkeypatch.setattr(pictures, "drawing", kept_drawing)
+    monkeypatch.setattr(token_bias, "drawing", kept_drawing)
     return kept
 
 
@@ -30,7 +30,7 @@ def test_tokens_that_never_occur_have_no_colour_of_the_scale(tmp_path, seen):
     counts = np.array([0, 1, 10, 1000])
     flags = np.array([True, False, True, False])
     bias = TokenBias((0.2, 0.1), {}, [], points, counts, flags, flags)
-    pictures.draw_token_bias(tmp_path / "bias.png", bias, "tiny")
+    bias.draw(tmp_path / "bias.png", "tiny")
     panel = seen[0].axes[0]
     never, scale = panel.collections
     assert never.get_offsets().tolist() == [[0.0, 0.0]]
