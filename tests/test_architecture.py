@@ -54,7 +54,7 @@ LOWEST = {
 HOMES = {
     "transformers": ("backbones",),
     "huggingface_hub": ("backbones", "data", "models"),
-    "tokenizers": ("backbones",),
+    "tokenizers": ("backbones", "plugins"),
     "peft": ("backbones",),
     "gguf": ("plugins",),
     "faiss": ("index",),
