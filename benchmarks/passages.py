@@ -37,7 +37,7 @@ QUESTIONS = [
         "Folders that change",
     ),
     ("only return rows from after 2020 in English", "search.md", "Conditions on columns"),
-    ("find product codes and surnames exactly", "search.md", "Names and codes"),
+    ("find product codes and surnames exactly", "search.md", "How rows are ranked"),
     (
         "remove rows from an index and free the disk space",
         "search.md",
@@ -95,6 +95,9 @@ def main() -> None:
         "--model", action="append", help="repeatable; default: mini and mini-static"
     )
     arguments.add_argument(
+        "--by", choices=("both", "meaning", "words"), default="both", help="how rows are ranked"
+    )
+    arguments.add_argument(
         "--misses", action="store_true", help="print the questions without a right answer"
     )
     given = arguments.parse_args()
@@ -107,7 +110,9 @@ def main() -> None:
                 index = Path(folder, f"{Path(model).name}-{rows}")
                 count = pc.sync_index(index, [guides], model, rows=rows).rows
                 answers = list(
-                    pc.search_index(index, [question for question, *_ in QUESTIONS], max(FOUND))
+                    pc.search_index(
+                        index, [question for question, *_ in QUESTIONS], max(FOUND), by=given.by
+                    )
                 )
                 figures = list[str]()
                 for headings in (True, False):
@@ -136,10 +141,12 @@ def main() -> None:
 def write_guides(folder: Path) -> None:
     """Write the guides, wrapped, into a folder."""
     for guide in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        if guide.name not in GENERATED:
-            (folder / guide.name).write_text(
-                wrapped(guide.read_text(encoding="utf-8")), encoding="utf-8"
-            )
+        if guide.name in GENERATED:
+            continue
+        within = guide.relative_to(ROOT / "docs" if guide.parent != ROOT else ROOT)
+        written = folder / within
+        written.parent.mkdir(exist_ok=True)
+        written.write_text(wrapped(guide.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def wrapped(markdown: str) -> str:
