@@ -27,7 +27,7 @@ def encoder():
 def test_every_name_loads():
     assert dir(pc) == sorted([*pc.__all__, "__version__"])
     assert all(getattr(pc, name) is not None for name in pc.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'embedd'; it has: .*, embed, "):
+    with pytest.raises(AttributeError, match=r"no attribute 'embedd'; it has: .*, embed, "):
         pc.embedd  # noqa: B018
 
 
@@ -73,7 +73,8 @@ def test_load_takes_an_entry_a_recipe_and_a_folder(tiny_folder, tmp_path):
     assert all(np.array_equal(one, vectors[0]) for one in vectors)
     assert pc.load(folder).recipe.pooling == "first-last/avg"
     assert pc.load("cls").recipe.pooling == "last/cls"
-    assert [model.name for model in pc.list_models()] == ["mini", "mini-static", "mini-multi", "mine"]
+    names = [model.name for model in pc.list_models()]
+    assert names == ["mini", "mini-static", "mini-multi", "mine"]
     with pytest.raises(pc.PromptcliError, match="'mine' exists"):
         pc.load(recipe).register("mine")
     pc.load(recipe).register("mine", force=True)
@@ -95,9 +96,8 @@ def test_keywords_of_sentence_transformers_may_be_none(tiny_folder):
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(
-        pc.NotFoundError, match=r"'minni'; did you mean mini\?.*mini, mini-static, mini-multi, static"
-    ):
+    listed = "mini, mini-static, mini-multi, static"
+    with pytest.raises(pc.NotFoundError, match=rf"'minni'; did you mean mini\?.*{listed}"):
         pc.load("minni", offline=True)
     with pytest.raises(pc.NotFoundError, match="nowhere"):
         pc.load("./nowhere", offline=True)
