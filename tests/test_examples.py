@@ -2,7 +2,9 @@
 find.
 """
 
+import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -63,3 +65,18 @@ def test_paper_table(example):
     _, *rows = example("paper_table.py")
     figures = {recipe: float(measured) for recipe, measured, *_ in map(str.split, rows)}
     assert len(figures) == 6 and figures["last-ditto"] > figures["static-avg"]
+
+
+def test_the_package_of_a_plugin_is_installed_and_passes_its_tests(tmp_path):
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    built = EXAMPLES / "plugin"
+    subprocess.run([*pip, "--no-index", "--target", tmp_path, built], check=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    ran = subprocess.run(
+        [*command, built / "test_example.py"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0 and "3 passed" in ran.stdout, ran.stdout[-3000:]
