@@ -12,7 +12,7 @@ import operator
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -73,8 +73,14 @@ class Table(MutableMapping[str, Row], Generic[Row]):
     own whose folder was deleted is skipped in silence.
     """
 
-    def __init__(self, name: str, rows: Mapping[str, Row]) -> None:
+    def __init__(
+        self,
+        name: str,
+        rows: Mapping[str, Row],
+        check: Callable[[str, Row], None] = lambda name, row: None,
+    ) -> None:
         self.name = name
+        self._check = check  #: raises an error that says what is wrong with a plug-in's row
         self.own = dict(rows)
         self._all: dict[str, Row] | None = None
         self._extensions: dict[str, Extension] = {}
@@ -96,6 +102,7 @@ class Table(MutableMapping[str, Row], Generic[Row]):
             return
         try:
             row = point.load()
+            self._check(point.name, row)
             if not point.is_own:
                 # now, so that it is the source of the code that was loaded
                 self._extensions[point.name] = _installed_extension(self.name, point, row)

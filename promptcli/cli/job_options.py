@@ -126,7 +126,10 @@ class JobOptions:
     def _group(self, item: Any) -> SettingOptions | None:
         """Return the options that stand for a field in its place."""
         about = item.metadata
-        group = FIELD_READERS.get(about.get("kind", ""))
+        kind = about.get("kind")
+        if kind is not None and kind not in FIELD_READERS:
+            raise TypeError(f"field {item.name}: no kind {kind!r}; {', '.join(FIELD_READERS)}")
+        group = FIELD_READERS.get(kind or "")
         if isinstance(group, SettingOptions):
             return group
         if "settings_of" in about:
