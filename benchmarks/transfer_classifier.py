@@ -32,7 +32,7 @@ from promptcli.evaluation.classifier import (
     DECAYS,
     FULL,
     ClassifierSetting,
-    cross_validated,
+    cross_validation,
     stratified_folds,
 )
 from promptcli.evaluation.evaluator import embed_tasks, features, row_of_sentences
@@ -97,7 +97,7 @@ def main() -> None:
         )
 
     start = time.process_time()
-    found = cross_validated(splits, ClassifierSetting(FULL, classes, SEED))
+    found = cross_validation(splits, ClassifierSetting(FULL, classes, SEED))
     told("side by side", start, test=found.test, dev=found.dev, decay=found.decays[0])
     if given.plain:
         start = time.process_time()
