@@ -33,7 +33,7 @@ DEPTH = 100
 K1, B = 1.5, 0.75
 
 
-class Joined(NamedTuple):
+class JoinedRanking(NamedTuple):
     """k rows that were ranked by cosine and by BM25 together, best first; all of shape (k,)."""
 
     rows: Numbers
@@ -42,9 +42,9 @@ class Joined(NamedTuple):
     cosine_ranks: Numbers  #: among the rows that vectors found, from 1; 0: not one of them
     bm25_ranks: Numbers  #: among the rows that words found, from 1; 0: not one of them
 
-    def take(self, places: Numbers) -> "Joined":
+    def take(self, places: Numbers) -> "JoinedRanking":
         """Return the rows at some places of the ranking."""
-        return Joined(
+        return JoinedRanking(
             self.rows[places],
             self.cosines[places],
             self.bm25[places],
@@ -226,7 +226,7 @@ def join_rankings(
     covered: float,
     cosines_of: Callable[[Numbers], Floats],
     bm25_of: Callable[[Numbers], Floats],
-) -> Joined:
+) -> JoinedRanking:
     """Return the k best of the rows that vectors or words found, best first; equal ones by row.
 
     Each row has its cosine and its BM25, whichever found it. The lowest and highest cosine of
@@ -252,7 +252,7 @@ def join_rankings(
     if bm25.any():
         scores += weight * bm25 / bm25.max()
     best = np.lexsort((rows, -scores.astype(np.float32)))[:k]
-    return Joined(
+    return JoinedRanking(
         rows[best],
         cosines[best].astype(np.float32),
         bm25[best].astype(np.float32),
@@ -261,7 +261,7 @@ def join_rankings(
     )
 
 
-def ways_of(answer: Joined) -> Iterator[tuple[str, float, int | None, int | None]]:
+def ways_of(answer: JoinedRanking) -> Iterator[tuple[str, float, int | None, int | None]]:
     """Yield for each row of an answer what found it, its BM25, and its ranks by cosine and by BM25.
 
     What found it is the one way that has it among its first k, for an answer of k rows: ``meaning``

@@ -22,7 +22,7 @@ from promptcli.embedding.splitting import PART
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation.lexical import (
     DEPTH,
-    Joined,
+    JoinedRanking,
     Lexical,
     Ranking,
     join_rankings,
@@ -67,7 +67,7 @@ _GROWTH = 3
 _PARTS = 4
 
 #: Rows and their scores, best first; or rows that were ranked by vectors and words together.
-Answer = Ranking | Joined
+Answer = Ranking | JoinedRanking
 Store = Callable[[Segment], Segment]
 
 
@@ -411,7 +411,7 @@ class VectorIndex:
 
     def _join(
         self, query: Floats, nearest: Ranking, text: str, count: int, allowed: RowMask | None
-    ) -> Joined:
+    ) -> JoinedRanking:
         """Return the best rows by vectors and words together, see ``join_rankings``."""
         bm25 = self.words.scores(text)
         found = self.words.best(bm25, max(count, DEPTH), allowed)
@@ -449,7 +449,7 @@ class VectorIndex:
             for place, name in enumerate(self._rows_of(answer[0])):
                 first.setdefault(name, place)
             places = list(first.values())[:k]
-            if isinstance(answer, Joined):
+            if isinstance(answer, JoinedRanking):
                 best.append(answer.take(np.array(places, np.int64)))
             else:
                 best.append((answer[0][places], answer[1][places]))
@@ -543,7 +543,7 @@ class VectorIndex:
         """Yield the rows of an answer as hits; the score is the cosine, or by words alone BM25."""
         rows, scores = answer[:2]
         ways: Iterable[tuple[Any, ...]] = [()] * len(rows)
-        if isinstance(answer, Joined):
+        if isinstance(answer, JoinedRanking):
             ways = ways_of(answer)
         ids = self.labels.column("id")
         texts = self.labels.column("text") if self.has_texts else None

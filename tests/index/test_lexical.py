@@ -13,7 +13,7 @@ import promptcli as pc
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.evaluation.lexical import (
     LEXICAL_FILES,
-    Joined,
+    JoinedRanking,
     Lexical,
     QueryWords,
     join_rankings,
@@ -151,7 +151,9 @@ def test_rankings_without_rows_join_to_none():
 
 def test_what_found_a_row_is_the_one_way_that_has_it_among_as_many():
     ranks = np.array([1, 2, 9, 0, 7, 0]), np.array([1, 8, 2, 3, 7, 0])
-    ways = ways_of(Joined(np.arange(6), np.zeros(6, np.float32), np.ones(6, np.float32), *ranks))
+    ways = ways_of(
+        JoinedRanking(np.arange(6), np.zeros(6, np.float32), np.ones(6, np.float32), *ranks)
+    )
     assert list(ways) == [
         ("both", 1, 1, 1),
         ("meaning", 1, 2, 8),
