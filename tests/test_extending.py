@@ -94,7 +94,7 @@ run("train", "meancse", *ours, *small, "--report-to", "scores")
 assert Path("scores.tsv").read_text().splitlines()[-1].startswith("mine\\t4\\t")
 assert pc.list_models()[-1].provenance["trained"]["share"] == 0.3
 run("train", "meancse", "--help")
-run("count", "text.txt", "--least", "4")
+run("count", "text.txt", "--least", "4", "--json")
 run("embed", "text.txt", "-o", "parts", "--shards", "3", "--engine", "in-turn", *median)
 assert len(list(Path("parts").glob("*.parquet"))) == 3
 frame = pc.embed_dataset(pd.DataFrame({"text": sentences}), encoder, column="vector")
@@ -177,7 +177,8 @@ def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
     ):
         assert err.count(f"the row {left_out}") == 1, err
     shown = " ".join(re.sub(r"[│╭╮╰╯─]", " ", out).split())
-    for word in ("meancse", "share", "Plug-ins count Count the long lines of a file."):
+    listed = "Plug-ins count Count the long lines of a file."
+    for word in ("meancse", "share", listed, '{"lines": 8}'):
         assert word in shown, word
 
 

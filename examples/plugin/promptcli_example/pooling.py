@@ -13,7 +13,7 @@ class Middle(Weights):
 
     def __init__(self, context):
         super().__init__(context)
-        self.content = ContentTokens(context.template, context.backbone.tokenizer)
+        self.content = ContentTokens(context.own_template(), context.backbone.tokenizer)
 
     def pool(self, states, batch, hidden):  # (n, t, d) -> (n, d)
         own = self.content.mask(batch)

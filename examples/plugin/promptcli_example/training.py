@@ -12,7 +12,7 @@ from promptcli.extending import ContrastiveSettings, InfoNCE, Method, Variant, s
 class SpreadSettings(ContrastiveSettings):
     """The settings of SimCSE's loss, and the weight of the penalty."""
 
-    spread: float = setting(0.1, "weight of the mean cosine of different sentences.", min=0)
+    spread: float = setting(0.1, "Weight of the mean cosine of different sentences.", min=0)
 
 
 class Spread(InfoNCE[SpreadSettings]):
