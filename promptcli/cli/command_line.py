@@ -391,7 +391,7 @@ _FIRST = (
             ".index:build",
             "Index sentences, or stored vectors, for search by cosine.",
             example="sentences.txt -o my-index",
-            usual="output model text-field id-field rows lexical factory memory bad-lines force",
+            usual="output model text-field id-field rows factory memory bad-lines force",
         ),
         Command(
             "add",
@@ -404,7 +404,7 @@ _FIRST = (
             ".index:sync",
             "Make an index equal to files and folders: only what changed is encoded.",
             example="my-index notes/",
-            usual="model rows text-field id-field lexical split dry-run verbose yes",
+            usual="model rows text-field id-field split dry-run verbose yes",
         ),
         Command("delete", ".index:delete", "Delete rows by their ids.", example="my-index 3 5"),
         Command(

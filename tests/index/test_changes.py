@@ -130,7 +130,7 @@ def test_sentences_wait_on_the_disk_and_not_in_memory(named, tmp_path, small_blo
     ]
     stdin = io.BytesIO("".join(f"{json.dumps(record)}\n" for record in records).encode())
     files = RowFiles(stdin, ColumnChoice("text", "id" if named else None), tmp_path / "index")
-    stored, *_ = files.encode(lambda: encoder)
+    stored, *_ = files.encode(lambda head: (encoder, None))
     assert not list(tmp_path.iterdir()), "the file has no name"
     assert stored.shape == (150, 8)
     expected, blocks = FakeEncoder().encode(texts), list(stored.blocks())
