@@ -297,7 +297,8 @@ def _more(path: str, folded: Sequence[Any]) -> Iterator[tuple[str, ...]]:
     """Yield the names of options by their panels, and how all are described."""
     by_panel: dict[str, list[str]] = {}
     for option in folded:
-        by_panel.setdefault(option.rich_help_panel or "Options", []).append(spelling(option))
+        names = by_panel.setdefault(option.rich_help_panel or "Options", [])
+        names += [spelling(option), *option.secondary_opts]
     for panel, names in by_panel.items():
         yield panel, " ".join(names)
     yield "", f"promptcli {path} --help-all describes them."
