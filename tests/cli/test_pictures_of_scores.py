@@ -1,12 +1,11 @@
 """``--plot`` of ``eval``, ``search-layers``, ``search-templates``: what is drawn."""
 
-import contextlib
-
 import pytest
 from matplotlib.figure import Figure
 
 from promptcli.cli import pictures
 from promptcli.cli.pictures import Dot, draw_dots
+from tests.drawn import keep_figures
 from tests.embed_running import refused
 from tests.tiny import SENTENCES
 
@@ -16,17 +15,7 @@ KINDS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 @pytest.fixture
 def figures(monkeypatch):
     """The figures that are drawn; their files are written, too."""
-    seen = []
-    draw = pictures.drawing
-
-    @contextlib.contextmanager
-    def drawing(*given, **options):
-        with draw(*given, **options) as figure:
-            yield figure
-            seen.append(figure)
-
-    monkeypatch.setattr(pictures, "drawing", drawing)
-    return seen
+    return keep_figures(monkeypatch, pictures)
 
 
 @pytest.fixture

@@ -1,28 +1,17 @@
 """The pictures of analyses."""
 
-import contextlib
-
 import numpy as np
 import pytest
 
 from promptcli.plugins.analyze import token_bias
 from promptcli.plugins.analyze.token_bias import TokenBias
+from tests.drawn import keep_figures
 
 
 @pytest.fixture
 def seen(monkeypatch):
     """The figures that are drawn, as matplotlib has them."""
-    kept = []
-    drawing = token_bias.drawing
-
-    @contextlib.contextmanager
-    def kept_drawing(*given, **options):
-        with drawing(*given, **options) as figure:
-            yield figure
-            kept.append(figure)
-
-    monkeypatch.setattr(token_bias, "drawing", kept_drawing)
-    return kept
+    return keep_figures(monkeypatch, token_bias)
 
 
 def test_tokens_that_never_occur_have_no_colour_of_the_scale(tmp_path, seen):

@@ -1,6 +1,5 @@
 """``reproduce`` of a figure: drawn into the folder of results, beside published values."""
 
-import contextlib
 import importlib.util
 import json
 
@@ -8,6 +7,7 @@ import pytest
 
 from promptcli.plugins.papers import figures
 from promptcli.plugins.papers.figures import draw_numbers
+from tests.drawn import keep_figures
 
 needs_analyze = pytest.mark.skipif(
     importlib.util.find_spec("promptcli.plugins.analyze") is None, reason="analyze is not here"
@@ -33,17 +33,7 @@ DOCUMENT = {
 @pytest.fixture
 def seen(monkeypatch):
     """The figures that are drawn, as matplotlib has them."""
-    kept = []
-    drawing = figures.drawing
-
-    @contextlib.contextmanager
-    def kept_drawing(*given, **options):
-        with drawing(*given, **options) as figure:
-            yield figure
-            kept.append(figure)
-
-    monkeypatch.setattr(figures, "drawing", kept_drawing)
-    return kept
+    return keep_figures(monkeypatch, figures)
 
 
 def test_measured_and_published_numbers_are_drawn(tmp_path, seen):
