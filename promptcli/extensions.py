@@ -123,6 +123,10 @@ class Table(MutableMapping[str, Row], Generic[Row]):
         self._rows()
         return self._absent
 
+    def knows(self, name: str) -> bool:
+        """Return whether there is a row of that name, or was before its plug-in was deleted."""
+        return name in self or name in self.absent()
+
     def find(self, kind: str, name: str) -> Row:
         """Return a row that a user names; ``kind`` is what the rows are called.
 

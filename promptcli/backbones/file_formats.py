@@ -22,6 +22,6 @@ def folder_of_file(name: str) -> Path | None:
         UsageError: The format is one of a plug-in that was deleted.
     """
     ending = Path(name).suffix
-    if ending in MODEL_FILES or ending in MODEL_FILES.absent():
+    if MODEL_FILES.knows(ending):
         return MODEL_FILES.find("model file", ending)(name)
     return None

@@ -10,7 +10,7 @@ def words_only(name: str) -> bool:
     language model.
     """
     prefix, colon, _ = name.partition(":")
-    return bool(colon) and (prefix in WORD_FILES or prefix in WORD_FILES.absent())
+    return bool(colon) and WORD_FILES.knows(prefix)
 
 
 def portable_name(name: str) -> str:

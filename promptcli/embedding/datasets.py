@@ -38,7 +38,7 @@ class VectorColumn:
         """The device that the user chose, or ``auto``."""
         return wanted_device(self.model)
 
-    def opened(self) -> "OpenColumn":
+    def open(self) -> "OpenColumn":
         """Return the column with its encoder."""
         return OpenColumn(loading.open_model(self.model), self.text, self.name)
 
@@ -105,7 +105,7 @@ def embed_dataset(
 ) -> Any:
     """Return a data set with a column of vectors; see ``promptcli.embed_dataset``."""
     library = type(dataset).__module__.partition(".")[0]
-    if library not in DATA_SETS and library not in DATA_SETS.absent():
+    if not DATA_SETS.knows(library):
         kinds = "a ray.data.Dataset, a datasets.Dataset or IterableDataset, a pyarrow.Table"
         raise UsageError(
             f"{type(dataset).__name__} is not a data set that is known here; give {kinds} or"
@@ -140,7 +140,7 @@ class ArrowData:
         return list(dataset.schema.names)
 
     def add(self, dataset: Any, column: VectorColumn) -> Any:
-        opened = column.opened()
+        opened = column.open()
         if isinstance(dataset, pa.Table):
             reader = dataset.to_reader()
         elif isinstance(dataset, pa.RecordBatchReader):
@@ -170,7 +170,7 @@ class HuggingFaceData:
         return list(names)
 
     def add(self, dataset: Any, column: VectorColumn) -> Any:
-        opened = column.opened()
+        opened = column.open()
 
         def vectors(batch: Any) -> dict[str, Any]:
             return {column.name: opened.encode(list(batch[column.text]))}
