@@ -26,13 +26,7 @@ def model_for(model: Model | None, texts: Iterable[str], default: str = DEFAULT_
 
     Else return the model as it is given, or the default for None. The choice is noted.
     """
-    named = model is not None and not (
-        isinstance(model, Choice)
-        and (model.model, model.dim, model.backend) == (None, None, "torch")
-        and not model.changes
-    )
-    if named:
-        assert model is not None
+    if model is not None and not _names_nothing(model):
         return model
     language = language_of(texts)
     name = MULTILINGUAL if language else default
@@ -42,6 +36,13 @@ def model_for(model: Model | None, texts: Iterable[str], default: str = DEFAULT_
     elif isinstance(model, Choice) and default == DEFAULT_MODEL:
         return model
     return dataclasses.replace(model, model=name) if isinstance(model, Choice) else name
+
+
+def _names_nothing(model: Model) -> bool:
+    """Return whether a choice leaves the model open, and all that would not suit each model."""
+    if not isinstance(model, Choice) or model.changes:
+        return False
+    return (model.model, model.dim, model.backend) == (None, None, "torch")
 
 
 def language_of(texts: Iterable[str]) -> str:
