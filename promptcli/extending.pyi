@@ -218,6 +218,7 @@ from promptcli.backbones.tokenizer import PieceTokenizer as PieceTokenizer
 # indexes
 from promptcli.index.array_rows import RowMask as RowMask
 from promptcli.index.basics import reaches as reaches
+from promptcli.index.basics import way_record as way_record
 from promptcli.index.column_types import cell_columns as cell_columns
 from promptcli.index.factory import set_search_threads as set_search_threads
 from promptcli.index.inputs import is_named as is_named

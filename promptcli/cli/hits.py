@@ -9,7 +9,7 @@ from typing import Any
 
 from promptcli.cli.console import result_document, result_folded
 from promptcli.errors import UsageError, look_up
-from promptcli.index.basics import reaches
+from promptcli.index.basics import reaches, way_record
 from promptcli.settings import setting
 
 _FORMATS = {"table": "lines", "csv": "a row for each hit", "json": "a document for each hit"}
@@ -77,18 +77,12 @@ def score_text(score: float) -> str:
     return f"{score:.4f}"
 
 
-def way_record(hit: Any) -> dict[str, Any]:
-    """Return what found a hit, its BM25 and its ranks by cosine and by words; nothing if one way
-    ranked.
-    """
-    if hit.found_by is None:
-        return {}
-    return {
-        "found_by": hit.found_by,
-        "bm25": round(hit.bm25, 6),
-        "cosine_rank": hit.cosine_rank,
-        "bm25_rank": hit.bm25_rank,
-    }
+def rounded_way(hit: Any) -> dict[str, Any]:
+    """Return what found a hit, with BM25 as it is printed; nothing if one way ranked."""
+    record = way_record(hit)
+    if record:
+        record["bm25"] = round(record["bm25"], 6)
+    return record
 
 
 def way_text(hit: Any) -> str:

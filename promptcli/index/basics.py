@@ -19,12 +19,21 @@ WAYS = {
     "words": "words alone (BM25)",
 }
 Way = Literal["both", "meaning", "words"]
+#: Of a hit that both ways ranked: what found it, its BM25, and its ranks by cosine and by words.
+WAY_FIELDS = ("found_by", "bm25", "cosine_rank", "bm25_rank")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def reaches(score: float, least: float, rounding: float = ROUNDING) -> bool:
     """Return whether a score is at least ``least``, as far as it is known."""
     return score >= least - rounding
+
+
+def way_record(hit: Any) -> dict[str, Any]:
+    """Return the ``WAY_FIELDS`` of a hit; nothing if one way ranked."""
+    if hit.found_by is None:
+        return {}
+    return {name: getattr(hit, name) for name in WAY_FIELDS}
 
 
 def chosen_way(by: Way | None, *, hybrid: bool, lexical: bool) -> Way | None:

@@ -33,7 +33,7 @@ from promptcli.evaluation.lexical import (
     join_rankings,
     ways_of,
 )
-from promptcli.index.basics import Way, bad_lines_option, chosen_way, reaches
+from promptcli.index.basics import WAY_FIELDS, Way, bad_lines_option, chosen_way, reaches
 from promptcli.index.file_rows import FileRows, Reader
 from promptcli.index.found_files import FoundFiles, find_files, list_of_names
 from promptcli.jobs import Job, argument, function_of, option
@@ -266,7 +266,7 @@ class _Found:
         for place, way in zip(chosen[: self._k].tolist(), ways, strict=False):
             candidate = self._candidates[place]
             line = _line(candidate, self._texts[place], float(scores[place]), context)
-            named = dict(zip(("found_by", "bm25", "cosine_rank", "bm25_rank"), way, strict=False))
+            named = dict(zip(WAY_FIELDS, way, strict=False))
             yield candidate, replace(line, **named)
 
     def _nearest(self, most: int) -> NDArray[np.int64]:

@@ -16,8 +16,8 @@ from promptcli.cli.hits import (
     HitTable,
     choose_columns,
     print_hit,
+    rounded_way,
     score_text,
-    way_record,
     way_text,
 )
 from promptcli.cli.options import RUNTIME, Json
@@ -150,7 +150,7 @@ def _json(hit: "Hit") -> dict[str, object]:
         "id": hit.id,
         "text": hit.text,
         "score": round(hit.score, 6),
-        **way_record(hit),
+        **rounded_way(hit),
     }
     if hit.columns is not None:
         document["columns"] = hit.columns

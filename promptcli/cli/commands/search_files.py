@@ -13,11 +13,12 @@ from promptcli.cli.hits import (
     HitTable,
     choose_columns,
     print_hit,
+    rounded_way,
     score_text,
-    way_record,
     way_text,
 )
 from promptcli.cli.options import Json
+from promptcli.index.basics import WAY_FIELDS
 from promptcli.index.file_search import Line, SearchFilesJob
 
 #: Breaks of lines and pages, and tabs.
@@ -49,9 +50,9 @@ def search_files(job: SearchFilesJob, hits: HitOptions, json: Json = False) -> N
 
 def _record(line: Line, *, with_columns: bool) -> dict[str, Any]:
     record = {**asdict(line), "score": round(line.score, 6)}
-    for name in ("found_by", "bm25", "cosine_rank", "bm25_rank"):
+    for name in WAY_FIELDS:
         del record[name]
-    record |= way_record(line)
+    record |= rounded_way(line)
     if not with_columns:
         del record["columns"]
     return record

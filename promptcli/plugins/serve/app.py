@@ -38,6 +38,7 @@ from promptcli.extending import (
     short_line,
     unit,
     warn,
+    way_record,
 )
 from promptcli.plugins.serve.service import HELD, RequestError, Service
 
@@ -268,13 +269,7 @@ class _Asked:
                 }
                 if hit.columns is not None:
                     shown["columns"] = hit.columns
-                if hit.found_by is not None:
-                    shown |= {
-                        "found_by": hit.found_by,
-                        "bm25": hit.bm25,
-                        "cosine_rank": hit.cosine_rank,
-                        "bm25_rank": hit.bm25_rank,
-                    }
+                shown |= way_record(hit)
                 hits.append(msgspec.Raw(msgspec.json.encode(shown)))
                 room -= len(hits[-1])
                 if room < 0:
