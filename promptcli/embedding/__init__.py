@@ -140,7 +140,8 @@ class EmbedJob(Job[Embedded]):
             open_rows(path, fields, stdin=stdin, bad=bad) as source,
         ):
             _check_target(target, force=self.force or before is not None)
-            source = _note_wrapping(source)
+            source, head = source.peek()
+            _note_wrapping(source, head)
             from promptcli.models import loading
             from promptcli.models.language_choice import model_for
 
@@ -148,7 +149,6 @@ class EmbedJob(Job[Embedded]):
             texts: Iterable[str] = ()
             if path.is_file():
                 texts = _texts(path, fields)
-            source, head = source.peek()
             model = model_for(self.model, head)
             encoder = loading.open_encoder(model, dtype="auto", rows=rows, calibration=texts)
             if before is not None and target is not None:
@@ -238,20 +238,17 @@ def _check_target(target: "Path | None", *, force: bool) -> None:
         check_output(target, force=force)
 
 
-def _note_wrapping(source: "Rows") -> "Rows":
-    """Return the rows of a file; a note says that lines which look wrapped are a row each."""
+def _note_wrapping(source: "Rows", head: list[str]) -> None:
+    """Say of a text whose first lines look wrapped that each of them is a row."""
     from promptcli.data.layouts import TEXT
     from promptcli.embedding.passages import look_wrapped
 
-    if source.columns != {TEXT: ""}:  # a table
-        return source
-    first = next(source.batches)
-    if look_wrapped(first.column(TEXT).to_pylist()):
+    is_table = source.columns != {TEXT: ""}
+    if not is_table and look_wrapped(head):
         note(
             f"{source.name} looks wrapped: each line is a row; `index build` and `search` read its"
             " passages"
         )
-    return replace(source, batches=itertools.chain([first], source.batches))
 
 
 def _texts(path: Path, fields: "ColumnChoice") -> Iterator[str]:

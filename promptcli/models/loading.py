@@ -44,7 +44,6 @@ LANGUAGES = {DEFAULT_MODEL: "English", "mini-static": "English", MULTILINGUAL: "
 #: likeness (difflib) from which a word is a known name, mistyped; the hub is not asked
 _MISTYPED = 0.75
 _NAMED = 5  #: models that a message names
-#: a head as a recipe: ``ditto:1-9``, ``last/ditto:1-9``
 #: Fields that fitted tensors depend on. If no model is chosen, a change of these starts from the
 #: plain recipe.
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
