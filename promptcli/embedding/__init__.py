@@ -3,7 +3,6 @@
 The input is checked before torch loads.
 """
 
-import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
