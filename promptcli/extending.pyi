@@ -49,17 +49,7 @@ from promptcli.cli.console import result_table as result_table
 from promptcli.cli.console import show as show
 from promptcli.cli.console import terminal_width as terminal_width
 from promptcli.cli.options import Json as Json
-from promptcli.cli.options import RUNTIME as RUNTIME
-from promptcli.cli.options import RecipeGiven as RecipeGiven
-from promptcli.cli.options import Section as Section
-from promptcli.cli.options import choice_of as choice_of
-from promptcli.cli.options import default_backbone as default_backbone
-from promptcli.cli.options import field_of as field_of
-from promptcli.cli.options import field_option as field_option
-from promptcli.cli.options import kinds_of as kinds_of
-from promptcli.cli.options import parse_pairs as parse_pairs
-from promptcli.cli.options import set_help as set_help
-from promptcli.cli.options import words_of as words_of
+from promptcli.cli import options as options
 from promptcli.jobs import Job as Job
 from promptcli.jobs import REQUIRED as REQUIRED
 from promptcli.jobs import argument as argument
@@ -69,13 +59,7 @@ from promptcli.jobs import option as option
 # tables and pictures that a command shows
 from promptcli.cli.grids import Grid as Grid
 from promptcli.cli.grids import best_cells as best_cells
-from promptcli.cli.pictures import COLOURS as COLOURS
-from promptcli.cli.pictures import MARKERS as MARKERS
-from promptcli.cli.pictures import PictureOptions as PictureOptions
-from promptcli.cli.pictures import drawing as drawing
-from promptcli.cli.pictures import figure_title as figure_title
-from promptcli.cli.pictures import text_bar as text_bar
-from promptcli.cli.pictures import token_map as token_map
+from promptcli.cli import pictures as pictures
 from promptcli.cli.result_files import FormatOptions as FormatOptions
 from promptcli.cli.result_files import Part as Part
 from promptcli.cli.result_files import Report as Report
@@ -102,11 +86,7 @@ from promptcli.encoder.streams import Graph as Graph
 from promptcli.encoder.streams import stream_count as stream_count
 
 # a format of files that are backbones
-from promptcli.backbones.checking import check_finite as check_finite
-from promptcli.backbones.checking import check_tensors as check_tensors
-from promptcli.backbones.checking import check_vocabulary as check_vocabulary
-from promptcli.backbones.checking import load_tokenizer as load_tokenizer
-from promptcli.backbones.checking import transformers as transformers
+from promptcli.backbones import checking as checking
 from promptcli.backbones.word_tables import WordTable as WordTable
 from promptcli.backbones.word_tables import WordTokenizer as WordTokenizer
 from promptcli.data.input_files import open_file as open_file
@@ -136,38 +116,16 @@ from promptcli.backbones.backbone_files import file_inputs as file_inputs
 from promptcli.backbones.backbone_files import save_tokenizer as save_tokenizer
 
 # other processes
-from promptcli.children import environment as environment
-from promptcli.children import python_command as python_command
+from promptcli import children as children
 
 # errors and notes
-from promptcli.errors import OutOfMemoryError as OutOfMemoryError
-from promptcli.errors import counted as counted
-from promptcli.errors import did_you_mean as did_you_mean
-from promptcli.errors import if_stopped as if_stopped
-from promptcli.errors import is_out_of_memory as is_out_of_memory
-from promptcli.errors import look_up as look_up
-from promptcli.errors import missing_libraries as missing_libraries
-from promptcli.errors import one_line as one_line
-from promptcli.errors import require as require
-from promptcli.errors import short_line as short_line
-from promptcli.errors import unknown as unknown
-from promptcli.errors import CheckFailedError as CheckFailedError
-from promptcli.errors import install_command as install_command
-from promptcli.notes import Advance as Advance
-from promptcli.notes import describe as describe
-from promptcli.notes import is_offline as is_offline
+from promptcli import errors as errors
+from promptcli import notes as notes
 from promptcli.notes import keyword as keyword
-from promptcli.notes import keywords_typed as keywords_typed
 from promptcli.notes import note as note
-from promptcli.notes import stage as stage
-from promptcli.notes import warn as warn
-from promptcli.notes import without_network as without_network
 
 # models and encoders
-from promptcli.encoder.batching import LateFigures as LateFigures
-from promptcli.encoder.batching import TOKEN_BUDGET as TOKEN_BUDGET
-from promptcli.encoder.batching import make_batch as make_batch
-from promptcli.encoder.batching import to_device as to_device
+from promptcli.encoder import batching as batching
 from promptcli.encoder.encoded import Encoded as Encoded
 from promptcli.encoder.encoder import TorchEncoder as TorchEncoder
 from promptcli.encoder.encoder import make_encoder as make_encoder
@@ -194,19 +152,10 @@ from promptcli.values import with_fields as with_fields
 # backbones and vocabularies
 from promptcli.backbones.backbone import Backbone as Backbone
 from promptcli.backbones.by_name import load_backbone as load_backbone
-from promptcli.backbones.checking import read_config as read_config
-from promptcli.backbones.checking import opening as opening
-from promptcli.backbones.devices import TF32 as TF32
-from promptcli.backbones.devices import choose_device as choose_device
-from promptcli.backbones.devices import choose_dtype as choose_dtype
-from promptcli.backbones.devices import weights_dtype as weights_dtype
-from promptcli.backbones.devices import computes as computes
+from promptcli.backbones import devices as devices
 from promptcli.backbones.head import MLMHead as MLMHead
 from promptcli.backbones.language_models import MaskedLM as MaskedLM
-from promptcli.backbones.locating import known_digest as known_digest
-from promptcli.backbones.locating import locate as locate
-from promptcli.backbones.locating import weight_files as weight_files
-from promptcli.backbones.locating import weights_digest as weights_digest
+from promptcli.backbones import locating as locating
 from promptcli.backbones.names import words_only as words_only
 from promptcli.backbones.provenance import Provenance as Provenance
 from promptcli.backbones.published_backbones import Shape as Shape
@@ -257,31 +206,16 @@ from promptcli.data.vectors.precision import unit as unit
 from promptcli.evaluation.candidates import candidates_of as candidates_of
 from promptcli.evaluation.candidates import open_candidates as open_candidates
 from promptcli.evaluation.classifier import FULL as FULL
-from promptcli.evaluation.evaluator import average as average
-from promptcli.evaluation.evaluator import check_tasks as check_tasks
-from promptcli.evaluation.evaluator import embed_tasks as embed_tasks
-from promptcli.evaluation.evaluator import keep_random_states as keep_random_states
-from promptcli.evaluation.evaluator import score_vectors as score_vectors
+from promptcli.evaluation import evaluator as evaluator
 from promptcli.evaluation.scores import Label as Label
-from promptcli.evaluation.statistics import BOOTSTRAP_SEED as BOOTSTRAP_SEED
-from promptcli.evaluation.statistics import RESAMPLES as RESAMPLES
-from promptcli.evaluation.statistics import average_intervals as average_intervals
-from promptcli.evaluation.statistics import interval as interval
-from promptcli.evaluation.statistics import resampled_averages as resampled_averages
-from promptcli.evaluation.statistics import resampled_mean_of_means as resampled_mean_of_means
-from promptcli.evaluation.statistics import spearman as spearman
-from promptcli.searching.tfidf_correlation import Correlation as Correlation
-from promptcli.searching.tfidf_correlation import corpus_idf as corpus_idf
-from promptcli.searching.tfidf_correlation import correlate as correlate
-from promptcli.searching.tfidf_correlation import tfidf_weights as tfidf_weights
+from promptcli.evaluation import statistics as statistics
+from promptcli.searching import tfidf_correlation as tfidf_correlation
 from promptcli.training.batches import steps_of as steps_of
 from promptcli.training.fits import fit_recipe as fit_recipe
 from promptcli.training.methods import find_method as find_method
 from promptcli.training.objectives import find_objective as find_objective
 from promptcli.training.optimizers import CLIP as CLIP
-from promptcli.training.presets import MethodPreset as MethodPreset
-from promptcli.training.presets import differences_from_paper as differences_from_paper
-from promptcli.training.presets import preset_for as preset_for
+from promptcli.training import presets as presets
 from promptcli.training.processes import start_processes as start_processes
 from promptcli.training.run import TrainingRun as TrainingRun
 
@@ -298,11 +232,7 @@ from promptcli.storage.files import atomic_path as atomic_path
 from promptcli.storage.files import real_path as real_path
 from promptcli.storage.files import sha256 as sha256
 from promptcli.storage.files import write_text as write_text
-from promptcli.storage.runs import Position as Position
-from promptcli.storage.runs import RunFolder as RunFolder
-from promptcli.storage.runs import load_state as load_state
-from promptcli.storage.runs import save_state as save_state
-from promptcli.storage.runs import truncate_log as truncate_log
+from promptcli.storage import runs as runs
 from promptcli.storage.tensors import load_tensors as load_tensors
 from promptcli.storage.typed_documents import shorten as shorten
 from promptcli.threads import COMPUTING as COMPUTING

@@ -32,4 +32,6 @@ def load_name(name: str, home: str, modules: Mapping[str, str]) -> Any:
         if is_absent_plugin(error):
             raise absent_plugin(f"{home}.{name}") from None
         raise
+    if not hasattr(module, name):
+        return importlib.import_module(f"{modules[name]}.{name}")  # a module is the name
     return getattr(module, name)

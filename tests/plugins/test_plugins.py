@@ -63,12 +63,20 @@ def test_the_core_imports_no_plugin():
                 assert not module.startswith("promptcli.plugins"), f"{path} imports {module}"
 
 
+def assert_documented(name, value):
+    if inspect.isclass(value) or inspect.isfunction(value) or inspect.ismodule(value):
+        assert value.__doc__, name
+
+
 def test_public_names_for_plugins_load_and_are_documented():
     assert dir(extending) == sorted(extending.__all__)
     for name in extending.__all__:
         value = getattr(extending, name)
-        if inspect.isclass(value) or inspect.isfunction(value):
-            assert value.__doc__, name
+        assert_documented(name, value)
+        if inspect.ismodule(value):
+            for inner, own in vars(value).items():
+                if not inner.startswith("_") and getattr(own, "__module__", None) == value.__name__:
+                    assert_documented(f"{name}.{inner}", own)
     with pytest.raises(AttributeError, match="Weights"):
         extending.Weightz  # noqa: B018
 

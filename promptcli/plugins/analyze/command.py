@@ -13,29 +13,19 @@ from promptcli.extending import (
     BARE,
     Choice,
     Json,
-    PictureOptions,
-    RecipeGiven,
-    Section,
-    choice_of,
-    counted,
-    field_of,
-    field_option,
-    kinds_of,
-    look_up,
+    errors,
     note,
-    parse_pairs,
+    options,
+    pictures,
     result_json,
     result_styled,
     result_table,
     terminal_width,
-    text_bar,
-    token_map,
     typed_value,
-    words_of,
 )
-from promptcli.plugins.analyze import maps, pictures
+from promptcli.plugins.analyze import maps, plots
 from promptcli.plugins.analyze.job import ANALYSES, AnalyzeJob
-from promptcli.plugins.analyze.pictures import draw_bars
+from promptcli.plugins.analyze.plots import draw_bars
 
 if TYPE_CHECKING:
     from promptcli.extending import Label
@@ -95,7 +85,7 @@ class Shown:
         """The first model, with its token embeddings if the analysis is about them."""
         model = next(iter(self.results)).end
         return (
-            f"{model}, {pictures.EMBEDDINGS[self.settings['states']]}"
+            f"{model}, {plots.EMBEDDINGS[self.settings['states']]}"
             if "states" in self.settings
             else model
         )
@@ -130,26 +120,32 @@ def analyze(
             rich_help_panel="Picture",
         ),
     ] = None,
-    force: Annotated[bool, field_option(PictureOptions, "force", "--force")] = False,
+    force: Annotated[
+        bool, options.field_option(pictures.PictureOptions, "force", "--force")
+    ] = False,
     *,
-    recipe: RecipeGiven,
+    recipe: options.RecipeGiven,
 ) -> None:
-    picture = PictureOptions(plot, force)
+    picture = pictures.PictureOptions(plot, force)
     name = job.name
-    display = look_up("analysis", name, DISPLAYS)
+    display = errors.look_up("analysis", name, DISPLAYS)
     picture.check(page=display.page)
     known = ANALYSES[name].settings
     if plot is not None and display.draw is None:
         raise UsageError(f"{name} has no picture; leave out --plot")
     kinds = {key: type(default) for key, default in known.items()}
-    parse_pairs(kinds | kinds_of(recipe.group.described), recipe.pairs)  # a refusal names all
-    settings = parse_pairs(kinds, [pair for pair in recipe.pairs if field_of(pair) in known])
+    options.parse_pairs(
+        kinds | options.kinds_of(recipe.group.described), recipe.pairs
+    )  # a refusal names all
+    settings = options.parse_pairs(
+        kinds, [pair for pair in recipe.pairs if options.field_of(pair) in known]
+    )
     content: str | list[str] | None
     if job.on:
-        content = _input(name, words_of(job.on))
+        content = _input(name, options.words_of(job.on))
     else:
         content = _usual_input(name, job.data_dir)
-    words = words_of(job.model or ())
+    words = options.words_of(job.model or ())
     results: Any = dataclasses.replace(
         job,
         model=_models(display, words, recipe.changes(but=known)),
@@ -167,7 +163,9 @@ def analyze(
     said, heads, cells = display.table(shown)
     note(said)
     if display.token_map:
-        for line in token_map(shown.only.tokens, shown.only.matrix.tolist(), terminal_width()):
+        for line in pictures.token_map(
+            shown.only.tokens, shown.only.matrix.tolist(), terminal_width()
+        ):
             result_styled(line)
     result_table(heads, list(cells))
 
@@ -175,14 +173,14 @@ def analyze(
 def _models(display: "Display", names: Sequence[str], changes: dict[str, Any]) -> list[Choice]:
     """Return the models to analyse: those named, or the analysis's own with the changes."""
     if names:
-        return [choice_of(name, changes) for name in names]
+        return [options.choice_of(name, changes) for name in names]
     if not changes.keys() <= {"backbone"} and len(display.models) > 1:
-        return [choice_of(None, changes)]
+        return [options.choice_of(None, changes)]
     choices = []
     for usual in display.models:
         if usual is None and changes.keys() <= {"backbone"}:
             usual = "first-last-avg"
-        choices.append(choice_of(usual, changes))
+        choices.append(options.choice_of(usual, changes))
     return choices
 
 
@@ -224,18 +222,18 @@ def _usual_input(name: str, folder: str | Path | None) -> str | list[str] | None
     if takes == "texts":
         raise UsageError(f"{name} takes sentences; give some, in quotes")
     usual: dict[str, tuple[str, str | list[str]]] = {
-        "sentence": (f"the sentence {pictures.SENTENCE!r}", pictures.SENTENCE),
+        "sentence": (f"the sentence {plots.SENTENCE!r}", plots.SENTENCE),
         "sentences": ("the shipped demo sentences", BARE.corpus),
         "pairs": ("the shipped demo pairs", ["demo:dev", "demo"]),
     }
     if folder is not None:
-        usual["pairs"] = ("STS-B", pictures.ALL_STS_B)
+        usual["pairs"] = ("STS-B", plots.ALL_STS_B)
     what, content = usual[takes]
     note(f"using {what}; give others after the name of the analysis")
     return content
 
 
-def help_text(_: Sequence[str]) -> Section:
+def help_text(_: Sequence[str]) -> options.Section:
     """Return the table of analyses, for the end of the help page."""
     rows = []
     for name, analysis in ANALYSES.items():
@@ -249,9 +247,9 @@ def help_text(_: Sequence[str]) -> Section:
 
 def _anisotropy(shown: Shown) -> Shape:
     if cut := max(result.truncated for result in shown.results.values()):
-        note(f"{counted(cut, 'sentence')} longer than the model's input: the ends were cut")
+        note(f"{errors.counted(cut, 'sentence')} longer than the model's input: the ends were cut")
     rows = [
-        (name, f"{result.value:.4f}", text_bar(result.value))
+        (name, f"{result.value:.4f}", pictures.text_bar(result.value))
         for name, result in shown.named.items()
     ]
     return (
@@ -329,7 +327,7 @@ def _token_bias_row(bias: "TokenBias") -> dict[str, Any]:
 def _map(shown: Shown) -> Shape:
     plane: SentenceMap = shown.only
     if plane.truncated:
-        note(f"{counted(plane.truncated, 'sentence')} longer than the model's input: cut")
+        note(f"{errors.counted(plane.truncated, 'sentence')} longer than the model's input: cut")
     if plane.values is not None:
         maps.note_others(str(shown.color), plane.values)
     rows = [
@@ -393,7 +391,7 @@ def _attention(shown: Shown) -> Shape:
     weights = attention.diagonal
     rows = enumerate(zip(attention.tokens, weights, strict=True), 1)
     cells = [
-        (str(row), token, f"{weight:.4f}", text_bar(weight / weights.max()))
+        (str(row), token, f"{weight:.4f}", pictures.text_bar(weight / weights.max()))
         for row, (token, weight) in rows
     ]
     return said, ("", "token", "to itself", ""), cells

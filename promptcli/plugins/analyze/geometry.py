@@ -17,18 +17,15 @@ from numpy.typing import NDArray
 
 from promptcli import UsageError
 from promptcli.extending import (
-    COLOURS,
-    MARKERS,
     Backbone,
     Preparation,
     STSTask,
     TorchEncoder,
-    drawing,
     encode_together,
-    figure_title,
-    stage,
+    notes,
+    pictures,
 )
-from promptcli.plugins.analyze.pictures import name_points
+from promptcli.plugins.analyze.plots import name_points
 
 #: Sentences, or rows of a matrix, whose vectors are held at a time.
 _WINDOW = 8192
@@ -88,7 +85,7 @@ def sentence_anisotropy(
     check_enough(len(sentences))
     means = [MeanCosine() for _ in encoders]
     cut = [0] * len(encoders)
-    with stage("anisotropy", len(sentences)) as advance:
+    with notes.stage("anisotropy", len(sentences)) as advance:
         for start in range(0, len(sentences), _WINDOW):
             window = sentences[start : start + _WINDOW]
             for number, encoded in enumerate(encode_together(encoders, window, progress=advance)):
@@ -143,19 +140,23 @@ class Uniformity:
         colours: dict[str, str] = {}
         markers: dict[str, str] = {}
         points: dict[str, tuple[float, float]] = {}
-        with drawing(path, 7.0, 5.0) as figure:
+        with pictures.drawing(path, 7.0, 5.0) as figure:
             panel = figure.subplots()
             for name, result in results.items():
                 states, _, method = name.rpartition("-")
-                colour = colours.setdefault(method, COLOURS[len(colours) % len(COLOURS)])
-                marker = markers.setdefault(states, MARKERS[len(markers) % len(MARKERS)])
+                colour = colours.setdefault(
+                    method, pictures.COLOURS[len(colours) % len(pictures.COLOURS)]
+                )
+                marker = markers.setdefault(
+                    states, pictures.MARKERS[len(markers) % len(pictures.MARKERS)]
+                )
                 point = (result.uniformity, result.alignment)
                 points[name] = point
                 panel.plot(*point, marker, color=colour, linestyle="", markersize=9)
             panel.set(xlabel="uniformity (lower is better)", ylabel="alignment (lower is better)")
             panel.margins(0.2, 0.12)
             panel.grid(alpha=0.3)
-            figure_title(figure, title)
+            pictures.figure_title(figure, title)
             figure.draw_without_rendering()  # the place of every point is known from here
             name_points(panel, points)
 
@@ -178,7 +179,7 @@ def measure_uniformity(
             f"no pair of {', '.join(task.label for task in tasks)} is graded above {POSITIVE:g}, so"
             " alignment is undefined; give pairs graded from 0 to 5"
         )
-    with stage("uniformity", 2 * len(first)) as advance:
+    with notes.stage("uniformity", 2 * len(first)) as advance:
         encoded = encode_together(encoders, [*first, *second], progress=advance)
     results = []
     for of_encoder in encoded:

@@ -15,13 +15,12 @@ from promptcli.extending import (
     BARE,
     Job,
     argument,
+    errors,
     function_of,
     keyword,
-    look_up,
     option,
     senteval_folder,
     tasks_from,
-    unknown,
 )
 
 if TYPE_CHECKING:
@@ -217,10 +216,10 @@ class AnalyzeJob(Job["Found | dict[Label, Found]"]):
         )
 
         with tasks_from(self.data_dir):
-            analysis = look_up("analysis", self.name, ANALYSES)
+            analysis = errors.look_up("analysis", self.name, ANALYSES)
             for setting in self.settings:
                 if setting not in analysis.settings:
-                    raise unknown(f"setting of {self.name}", setting, analysis.settings)
+                    raise errors.unknown(f"setting of {self.name}", setting, analysis.settings)
             on = BARE.corpus if self.on is None else self.on
             values: dict[str, Any] = {**analysis.settings, **self.settings}
             if self.color is None:

@@ -8,21 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.extending import (
-    COLOURS,
-    MARKERS,
-    drawing,
-    keyword,
-    note,
-    scale_value,
-    write_text,
-)
+from promptcli.extending import keyword, note, pictures, scale_value, write_text
 
 if TYPE_CHECKING:
     from promptcli.plugins.analyze.sentence_map import SentenceMap
 
 #: Classes with a colour and a mark of their own; more could not be told apart.
-MOST_CLASSES = len(COLOURS)
+MOST_CLASSES = len(pictures.COLOURS)
 #: Name of the sentences without a value.
 _NONE = "no value"
 #: Longer names of classes are cut.
@@ -57,7 +49,7 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
     classes, one of a single point.
     """
     if values is None:
-        return [Group("", list(range(count)), COLOURS.blue, 0)]
+        return [Group("", list(range(count)), pictures.COLOURS.blue, 0)]
     rows_of: dict[str, list[int]] = {}
     for row, value in enumerate(values):
         rows_of.setdefault(value.strip(), []).append(row)
@@ -70,12 +62,14 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
     for number, value in enumerate(coloured):
         rows = rows_of[value]
         name = textwrap.shorten(value, _CLASS, placeholder="…") or value[:_CLASS]
-        groups.append(Group(f"{name} ({len(rows):,})", rows, COLOURS[number], number))
+        groups.append(Group(f"{name} ({len(rows):,})", rows, pictures.COLOURS[number], number))
         del rows_of[value]
     if rows_of:
         rest = [row for rows in rows_of.values() for row in rows]
         kind = "others" if coloured else "values"
-        groups.append(Group(f"{len(rows_of):,} {kind} ({len(rest):,})", rest, COLOURS.grey, 0))
+        groups.append(
+            Group(f"{len(rows_of):,} {kind} ({len(rest):,})", rest, pictures.COLOURS.grey, 0)
+        )
     if missing:
         groups.append(_group_without_value(missing))
     return groups
@@ -90,7 +84,7 @@ def _coloured_classes(counts: Mapping[str, int]) -> list[str]:
 
 
 def _group_without_value(rows: list[int]) -> Group:
-    return Group(f"{_NONE} ({len(rows):,})", rows, COLOURS.grey, len(MARKERS) - 1)
+    return Group(f"{_NONE} ({len(rows):,})", rows, pictures.COLOURS.grey, len(pictures.MARKERS) - 1)
 
 
 def _scale(
@@ -143,7 +137,7 @@ def describe(name: str, plane: "SentenceMap") -> str:
 
 
 def _draw_picture(path: Path, maps: "Mapping[str, SentenceMap]", column: str | None) -> None:
-    with drawing(path, 5.4 * len(maps) + 1.8, 5.2) as figure:
+    with pictures.drawing(path, 5.4 * len(maps) + 1.8, 5.2) as figure:
         panels = figure.subplots(1, len(maps), squeeze=False)[0]
         scale = None
         for panel, (name, plane) in zip(panels, maps.items(), strict=True):
@@ -151,7 +145,7 @@ def _draw_picture(path: Path, maps: "Mapping[str, SentenceMap]", column: str | N
             for group in groups_of(plane.values, len(plane.points)):
                 x, y = plane.points[group.rows].T
                 style: dict[str, Any] = {"s": size, "linewidths": 0, "alpha": 0.75}
-                style |= {"rasterized": True, "marker": MARKERS[group.mark]}
+                style |= {"rasterized": True, "marker": pictures.MARKERS[group.mark]}
                 style["zorder"] = 2 if _is_coloured(group) else 1
                 if group.numbers is None:
                     panel.scatter(x, y, color=group.colour, label=group.name, **style)
@@ -209,7 +203,7 @@ def map_page(maps: "Mapping[str, SentenceMap]", column: str | None) -> str:
 
 def _is_coloured(group: Group) -> bool:
     """Return whether a group is drawn above the grey ones."""
-    return group.colour != COLOURS.grey
+    return group.colour != pictures.COLOURS.grey
 
 
 def _trace(plane: "SentenceMap", group: Group, column: str | None) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from promptcli.extending import (
     MLMHead,
     TorchEncoder,
     encode_together,
+    errors,
     make_encoder,
-    unknown,
     with_fields,
 )
 
@@ -68,7 +68,7 @@ def predict_mask_tokens(
     """
     denoising = recipe.parts.denoise
     if denoising.place not in PLACES:
-        raise unknown("denoise", recipe.denoise, PLACES)
+        raise errors.unknown("denoise", recipe.denoise, PLACES)
     if not 1 <= count <= len(backbone.token_rows):
         raise UsageError(
             f"{count} tokens are not allowed; the vocabulary gives 1 to {len(backbone.token_rows)}"

@@ -18,25 +18,18 @@ from torch import Tensor
 
 from promptcli import Recipe, UsageError
 from promptcli.extending import (
-    COLOURS,
-    TOKEN_BUDGET,
-    Advance,
     Backbone,
     Batch,
-    Correlation,
     Needs,
     TorchEncoder,
-    corpus_idf,
-    correlate,
-    drawing,
-    figure_title,
-    make_batch,
+    batching,
     make_encoder,
     note,
-    stage,
-    tfidf_weights,
+    notes,
+    pictures,
+    tfidf_correlation,
 )
-from promptcli.plugins.analyze.pictures import colour_bar, draw_token_map
+from promptcli.plugins.analyze.plots import colour_bar, draw_token_map
 
 
 def plain_encoder(backbone: Backbone) -> TorchEncoder:
@@ -78,19 +71,19 @@ class Attention:
         """Draw the matrix and its diagonal into a picture, under the backbone's name."""
         count = len(self.tokens)
         side = 0.3 * max(count, 10)
-        with drawing(path, 1.6 * side + 3.2, side + 1.8) as figure:
+        with pictures.drawing(path, 1.6 * side + 3.2, side + 1.8) as figure:
             matrix, bars = figure.subplots(1, 2, width_ratios=(1, 0.6))
             drawn = draw_token_map(matrix, self.tokens, self.matrix.tolist())
             matrix.set(xlabel="token attended to", ylabel="token that attends", aspect="auto")
             matrix.set_title("attention", fontsize="medium")
             colour_bar(figure, matrix, drawn, "attention")
-            bars.barh(range(count), self.diagonal, color=COLOURS.red)
+            bars.barh(range(count), self.diagonal, color=pictures.COLOURS.red)
             bars.set(xlabel="attention to itself", ylim=matrix.get_ylim())
             bars.set_yticks(range(count), self.tokens)
             bars.set_title("diagonal: Ditto's weights", fontsize="medium")
             bars.set_axisbelow(True)
-            bars.grid(axis="x", color=COLOURS.grey, alpha=0.5)
-            figure_title(figure, f"{backbone}, head {self.head}")
+            bars.grid(axis="x", color=pictures.COLOURS.grey, alpha=0.5)
+            pictures.figure_title(figure, f"{backbone}, head {self.head}")
 
 
 def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Attention:
@@ -108,7 +101,7 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
     layer = read.layer - 1
     number = read.head - 1
     ids = tokenize(encoder, sentence)
-    batch = make_batch([ids], None, backbone.tokenizer.pad, backbone.device, len(ids))
+    batch = batching.make_batch([ids], None, backbone.tokenizer.pad, backbone.device, len(ids))
     with torch.inference_mode():
         states = backbone.run(batch, Needs(matrices=frozenset({layer})))
     matrix = states.matrices[layer][0, number]
@@ -138,11 +131,11 @@ class Impact:
     def draw(self, path: Path, backbone: str) -> None:
         """Draw the matrix into a picture, under the backbone's name."""
         side = 1.6 + 0.26 * len(self.tokens)
-        with drawing(path, max(side + 1.0, 5.0), max(side, 4.2)) as figure:
+        with pictures.drawing(path, max(side + 1.0, 5.0), max(side, 4.2)) as figure:
             panel = figure.subplots()
             image = draw_token_map(panel, self.tokens, self.matrix.tolist())
             panel.set(xlabel="second masked token", ylabel="masked token whose state moves")
-            figure_title(figure, f"Impact, {backbone}")
+            pictures.figure_title(figure, f"Impact, {backbone}")
             colour_bar(figure, panel, image, "Euclidean distance")
 
 
@@ -152,8 +145,12 @@ class ImpactStudy:
     table 3).
     """
 
-    correlation: Correlation  #: over the tokens of all sentences together; 0 if undefined
-    by_sentence: Correlation  #: mean of the correlations inside each sentence of two tokens or more
+    correlation: (
+        tfidf_correlation.Correlation
+    )  #: over the tokens of all sentences together; 0 if undefined
+    by_sentence: (
+        tfidf_correlation.Correlation
+    )  #: mean of the correlations inside each sentence of two tokens or more
     means: NDArray[np.float64]  #: (tokens,) impacts, sentence after sentence
     weights: NDArray[np.float64]  #: (tokens,) TF-IDF
     sentences: int  #: number of sentences used
@@ -161,7 +158,7 @@ class ImpactStudy:
 
     def draw(self, path: Path, backbone: str) -> None:
         """Draw impacts against TF-IDF weights into a picture, under the backbone's name."""
-        with drawing(path, 6.4, 4.6) as figure:
+        with pictures.drawing(path, 6.4, 4.6) as figure:
             panel = figure.subplots()
             panel.scatter(
                 self.weights,
@@ -169,7 +166,7 @@ class ImpactStudy:
                 s=4,
                 linewidths=0,
                 alpha=0.4,
-                color=COLOURS.blue,
+                color=pictures.COLOURS.blue,
                 rasterized=True,
             )
             found = self.correlation
@@ -177,7 +174,7 @@ class ImpactStudy:
                 f"{backbone}: Pearson {found.pearson:.2f}, Spearman {found.spearman:.2f} over"
                 f" {len(self.means):,} tokens"
             )
-            figure_title(figure, title)
+            pictures.figure_title(figure, title)
             panel.set(xlabel="TF-IDF", ylabel="mean impact of the token")
 
 
@@ -188,7 +185,7 @@ def impact(backbone: Backbone, sentence: str) -> Impact:
     """
     check_mask(backbone)
     ids = tokenize(plain_encoder(backbone), sentence)
-    with stage("impact", None) as advance:
+    with notes.stage("impact", None) as advance:
         matrix = _impact(backbone, torch.tensor(ids, device=backbone.device), advance)
     return Impact([backbone.tokenizer.text(token) for token in ids[1:-1]], matrix.cpu().numpy())
 
@@ -203,7 +200,7 @@ def check_mask(backbone: Backbone) -> int:
     return backbone.tokenizer.mask
 
 
-def _impact(backbone: Backbone, row: Tensor, advance: Advance) -> Tensor:
+def _impact(backbone: Backbone, row: Tensor, advance: notes.Advance) -> Tensor:
     """Return the impact matrix (N, N) of token ids (N + 2,) without waiting for the device."""
     mask = check_mask(backbone)
     count = len(row) - 2  # N
@@ -215,7 +212,7 @@ def _impact(backbone: Backbone, row: Tensor, advance: Advance) -> Tensor:
     done = 0
     needs = Needs(layers=frozenset({backbone.n_layers}))
     with torch.inference_mode():
-        for chunk in torch.split(pairs, max(1, TOKEN_BUDGET // len(row))):
+        for chunk in torch.split(pairs, max(1, batching.TOKEN_BUDGET // len(row))):
             i, j = chunk.T
             lines = torch.arange(len(chunk), device=backbone.device)
             ids = row.repeat(len(chunk), 1)
@@ -246,7 +243,7 @@ def compare_with_tfidf(
     check_mask(backbone)
     sentences = sentences[:first]
     encoder = plain_encoder(backbone)
-    idf = corpus_idf(encoder, corpus)
+    idf = tfidf_correlation.corpus_idf(encoder, corpus)
     rows: list[list[int]] = []
     for sentence in sentences:
         with contextlib.suppress(UsageError):  # empty or too long
@@ -259,27 +256,32 @@ def compare_with_tfidf(
     lengths = [len(row) for row in rows]
     ids = torch.tensor(list(itertools.chain.from_iterable(rows)), device=backbone.device)
     columns = []
-    with stage("impact", len(rows)) as advance:
+    with notes.stage("impact", len(rows)) as advance:
         for row in torch.split(ids, lengths):
             columns.append(_impact(backbone, row, lambda done: None).mean(0))
             advance(1)
     by_row = [column.cpu().numpy() for column in columns]
-    weights_by_row = [tfidf_weights(tokens, idf)[1:-1] for tokens in rows]
+    weights_by_row = [tfidf_correlation.tfidf_weights(tokens, idf)[1:-1] for tokens in rows]
     inside = []
     for row_means, row_weights in zip(by_row, weights_by_row, strict=True):
         if len(row_means) > 1:
-            inside.append(correlate(row_means, row_weights))
+            inside.append(tfidf_correlation.correlate(row_means, row_weights))
     means = np.concatenate(by_row)
     weights = np.concatenate(weights_by_row)
     return ImpactStudy(
-        correlate(means, weights), _mean(inside), means, weights, len(rows), left_out
+        tfidf_correlation.correlate(means, weights),
+        _mean(inside),
+        means,
+        weights,
+        len(rows),
+        left_out,
     )
 
 
-def _mean(correlations: Sequence[Correlation]) -> Correlation:
+def _mean(correlations: Sequence[tfidf_correlation.Correlation]) -> tfidf_correlation.Correlation:
     """Return the mean of some correlations; 0 of none."""
     if not correlations:
-        return Correlation(0.0, 0.0)
+        return tfidf_correlation.Correlation(0.0, 0.0)
     pearson = float(np.mean([each.pearson for each in correlations]))
     spearman = float(np.mean([each.spearman for each in correlations]))
-    return Correlation(pearson, spearman)
+    return tfidf_correlation.Correlation(pearson, spearman)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli import UsageError
-from promptcli.extending import TorchEncoder, encode_together, look_up, require, stage
+from promptcli.extending import TorchEncoder, encode_together, errors, notes
 
 #: Most sentences whose trustworthiness is measured: it takes all distances among them.
 _MOST_TRUSTED = 2000
@@ -47,8 +47,8 @@ def map_sentences(
 
     ``values`` are those of a column, one a sentence.
     """
-    way = look_up("method", method, METHODS)
-    require(*way.needs, extra="map")
+    way = errors.look_up("method", method, METHODS)
+    errors.require(*way.needs, extra="map")
     rows = [row for row, sentence in enumerate(sentences) if sentence.strip()][:first]
     kept = [sentences[row] for row in rows]
     if len(kept) < 3:
@@ -57,7 +57,7 @@ def map_sentences(
     if values is not None:
         kept_values = [values[row] for row in rows]
     maps = []
-    with stage("map", len(encoders) * len(kept)) as advance:
+    with notes.stage("map", len(encoders) * len(kept)) as advance:
         for encoded in encode_together(encoders, kept, progress=advance):
             directions = _directions(encoded.vectors)
             points = way.place(directions, seed).astype(np.float64)

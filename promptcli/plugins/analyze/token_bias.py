@@ -15,16 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli import UsageError
-from promptcli.extending import (
-    COLOURS,
-    Backbone,
-    PieceTokenizer,
-    drawing,
-    figure_title,
-    stage,
-    unknown,
-)
-from promptcli.plugins.analyze.pictures import colour_bar
+from promptcli.extending import Backbone, PieceTokenizer, errors, notes, pictures
+from promptcli.plugins.analyze.plots import colour_bar
 from promptcli.plugins.analyze.sentence import plain_encoder
 
 #: The input embeddings (figure 1), or the masked-LM head's output embeddings (figure 2 and table
@@ -64,13 +56,17 @@ class TokenBias:
         flags = [("continues a word", "starts a word", self.subword)]
         if self.capital.any():
             flags.append(("with a capital", "no capital", self.capital))
-        with drawing(path, 4.2 * (1 + len(flags)) + 0.6, 4.2, dpi=100) as figure:
+        with pictures.drawing(path, 4.2 * (1 + len(flags)) + 0.6, 4.2, dpi=100) as figure:
             panels = figure.subplots(1, 1 + len(flags), sharex=True, sharey=True)
             figure.get_layout_engine().set(wspace=0.08)
             _draw_frequency(figure, panels[0], self)
             for panel, (with_it, without, flag) in zip(panels[1:], flags, strict=True):
-                panel.scatter(*self.points[~flag].T, color=COLOURS.blue, label=without, **_DOTS)
-                panel.scatter(*self.points[flag].T, color=COLOURS.orange, label=with_it, **_DOTS)
+                panel.scatter(
+                    *self.points[~flag].T, color=pictures.COLOURS.blue, label=without, **_DOTS
+                )
+                panel.scatter(
+                    *self.points[flag].T, color=pictures.COLOURS.orange, label=with_it, **_DOTS
+                )
                 panel.legend(
                     loc="lower center",  # above the panel
                     bbox_to_anchor=(0.5, 1),
@@ -85,7 +81,7 @@ class TokenBias:
                 panel.set_xlabel(f"first component ({100 * self.variance[0]:.1f}% of the variance)")
                 panel.set_ylabel(f"second component ({100 * self.variance[1]:.1f}%)")
                 panel.tick_params(labelleft=True)
-            figure_title(figure, title)
+            pictures.figure_title(figure, title)
 
 
 #: How a token is drawn among many.
@@ -121,7 +117,7 @@ def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "stat
     They are counted in ``corpus``.
     """
     if states not in STATES:
-        raise unknown("states", states, STATES)
+        raise errors.unknown("states", states, STATES)
     rows = backbone.token_rows if states == "static" else backbone.head.rows
     specials = set(backbone.tokenizer.specials)
     texts = {}
@@ -191,7 +187,7 @@ def _count(backbone: Backbone, corpus: Sequence[str]) -> NDArray[np.int64]:
         )
     encoder = plain_encoder(backbone)
     counts = np.zeros(len(backbone.token_rows), np.int64)
-    with stage("token-bias", len(sentences)) as advance:
+    with notes.stage("token-bias", len(sentences)) as advance:
         for start in range(0, len(sentences), _WINDOW):
             window = encoder.inputs(sentences[start : start + _WINDOW]).rows
             counts += np.bincount(np.concatenate(window), minlength=len(counts))

@@ -17,14 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli import PromptcliError, UsageError
-from promptcli.extending import (
-    PartJob,
-    environment,
-    keyword,
-    one_line,
-    python_command,
-    remove_leftovers,
-)
+from promptcli.extending import PartJob, children, errors, keyword, remove_leftovers
 from promptcli.plugins.cluster import ray_worker
 
 #: Seconds in which a cluster must answer. Ray itself asks an address without one for ever.
@@ -136,7 +129,7 @@ def _error_of_task(error: Exception) -> BaseException:
     cause = getattr(error, "cause", None)
     if isinstance(cause, Exception):
         return cause
-    problem = one_line(error, 160)
+    problem = errors.one_line(error, 160)
     return PromptcliError(
         f"Ray gave up ({type(error).__name__}: {problem}); complete parts stay; run the same"
         " command again"
@@ -162,15 +155,15 @@ def connected(address: str | None) -> Iterator[None]:
                 "_node_ip_address": "127.0.0.1",
                 "_temp_dir": str(ended.enter_context(_private_folder())),
             }
-        ended.enter_context(environment(**_SETTINGS))
+        ended.enter_context(children.environment(**_SETTINGS))
         ended.callback(ray.shutdown)
         try:
             with _own_answer_to_sigterm():
                 ray.init(address, job_config=_job_config(), **options)
         except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+            reason = errors.one_line(error, 160)
             raise PromptcliError(
-                f"Ray ({address}) does not start ({one_line(error, 160)}); try {keyword('engine')}"
-                " local"
+                f"Ray ({address}) does not start ({reason}); try {keyword('engine')} local"
             ) from None
         yield
 
@@ -249,9 +242,9 @@ def check_address(address: str | None) -> None:
     hint = "give the HOST:PORT that `ray start` printed, or auto on a node of the cluster"
     if "://" in address:
         raise UsageError(f"{keyword('address')} {address!r} is of another kind; {hint}")
-    check = python_command("ray.scripts.scripts", "health-check")
+    check = children.python_command("ray.scripts.scripts", "health-check")
     try:
-        with environment(RAY_ADDRESS=address):
+        with children.environment(RAY_ADDRESS=address):
             asked = subprocess.run(check, capture_output=True, timeout=_PATIENCE, text=True)
     except subprocess.TimeoutExpired:
         raise UsageError(

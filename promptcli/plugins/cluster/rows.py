@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from promptcli.extending import PartJob, VectorColumn, require
+from promptcli.extending import PartJob, VectorColumn, errors
 
 
 class RayEngine:
@@ -11,7 +11,7 @@ class RayEngine:
 
     def check(self, address: str | None) -> None:
         """Refuse an address where no cluster answers."""
-        require("ray", extra="ray")
+        errors.require("ray", extra="ray")
         from promptcli.plugins.cluster.ray_engine import check_address
 
         check_address(address)

@@ -16,18 +16,13 @@ from typing import Any
 from promptcli import NotFoundError, UsageError
 from promptcli.extending import (
     PieceTokenizer,
-    check_finite,
-    check_tensors,
-    check_vocabulary,
+    checking,
     disk_errors,
+    errors,
     home_folder,
-    load_tokenizer,
     note,
-    opening,
-    require,
     sha256,
     shorten,
-    transformers,
     write_folder,
 )
 from promptcli.plugins.formats.gguf_header import (
@@ -60,7 +55,7 @@ def folder_of(name: str) -> Path:
     file = Path(name)
     if not file.is_file():
         raise NotFoundError(f"no GGUF file {name!r}; give the path of one")
-    require("gguf", extra="gguf")
+    errors.require("gguf", extra="gguf")
     status = file.stat()
     return _converted_folder(file.resolve(), status.st_size, status.st_mtime_ns)
 
@@ -75,7 +70,7 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
     folder = kept / f"{sha256(file)[:32]}-whole"
     if not (folder / _MARK).is_file():
         what = f"the GGUF file {file.name}"
-        with opening(what):
+        with checking.opening(what):
             header = read_header(file)
             [(weights, _)] = header.types.most_common(1)
             dtype = _PLAIN.get(weights, "float16")
@@ -85,9 +80,9 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
         kept.mkdir(parents=True, exist_ok=True)
         with write_folder(folder) as temporary:
             _write(temporary, model, definition, _specials(header))
-            with opening(what):
-                tokenizer = PieceTokenizer(load_tokenizer(temporary), what, causal=True)
-                check_vocabulary(what, temporary, tokenizer, len(header.tokens))
+            with checking.opening(what):
+                tokenizer = PieceTokenizer(checking.load_tokenizer(temporary), what, causal=True)
+                checking.check_vocabulary(what, temporary, tokenizer, len(header.tokens))
             (temporary / _MARK).write_text(json.dumps(config, indent=2), encoding="utf-8")
         size = sum(path.stat().st_size for path in folder.iterdir())
         done = "are kept as" if weights in _PLAIN else "are dequantised to"
@@ -100,7 +95,7 @@ def _read(file: Path, header: Header, dtype: str) -> tuple[Any, dict[str, Any]]:
 
     Transformers also reads what lies beside the file, so it is read where it lies alone.
     """
-    library = transformers()
+    library = checking.transformers()
     with tempfile.TemporaryDirectory(prefix="promptcli-") as alone:
         link = Path(alone, f"model{SUFFIX}")
         try:
@@ -114,8 +109,10 @@ def _read(file: Path, header: Header, dtype: str) -> tuple[Any, dict[str, Any]]:
             )
             tokenizer = library.AutoTokenizer.from_pretrained(alone, **given)
     what = f"the GGUF file {header.name}"
-    check_tensors(what, missing=report["missing_keys"], mismatched=report["mismatched_keys"])
-    check_finite(what, model)
+    checking.check_tensors(
+        what, missing=report["missing_keys"], mismatched=report["mismatched_keys"]
+    )
+    checking.check_finite(what, model)
     model.hf_quantizer = None  # its weights are plain now, which transformers does not notice
     model.config.quantization_config = None
     definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli import UsageError
-from promptcli.extending import shorten, unknown
+from promptcli.extending import errors, shorten
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -331,7 +331,7 @@ def _check_values(header: Header) -> None:
     if architecture is None:
         raise UsageError(f"{what} names no architecture: it holds no model")
     if architecture not in _LAYERS:
-        raise unknown(f"architecture of {header.name}", str(architecture), sorted(_LAYERS))
+        raise errors.unknown(f"architecture of {header.name}", str(architecture), sorted(_LAYERS))
     for name in _SIZES:
         value = header.value(name)
         if not isinstance(value, int) or value < 1:

@@ -16,19 +16,16 @@ import promptcli
 from promptcli import Recipe, UsageError
 from promptcli.extending import (
     PARITY_PROBES,
-    CheckFailedError,
     Graph,
     PromptEncoder,
     TorchEncoder,
     build_encoder,
-    choose_device,
-    choose_dtype,
-    computes,
-    install_command,
+    checking,
+    devices,
+    errors,
     keyword,
     make_encoder,
     note,
-    opening,
     row_cosines,
     write_folder,
 )
@@ -60,15 +57,15 @@ def choose_backend(
     if not bfloat16:
         return "torch", "without bfloat16 arithmetic no graph is faster in float32"
     if "openvino" not in installed:
-        return "torch", f"OpenVINO is not installed: {install_command('openvino')}"
+        return "torch", f"OpenVINO is not installed: {errors.install_command('openvino')}"
     return "openvino", f"{known}, a CPU with bfloat16 arithmetic"
 
 
 def why_auto(device: str, installed: Collection[str], rows: int | None) -> tuple[str, str]:
     """Return the backend that ``auto`` means on a device, and the reason."""
-    if choose_device(device) != "cpu":
+    if devices.choose_device(device) != "cpu":
         return "torch", "graphs run on CPUs, not on a GPU"
-    return choose_backend(installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows)
+    return choose_backend(installed, bfloat16=devices.computes(torch.bfloat16, "cpu"), rows=rows)
 
 
 def build_as_graph(
@@ -112,7 +109,7 @@ def build_as_graph(
 def _dtypes(backend: GraphLibrary, wanted: str) -> tuple[str, ...]:
     has = backend.dtypes
     if wanted == "auto":
-        preferred = str(choose_dtype("auto", "cpu")).removeprefix("torch.")
+        preferred = str(devices.choose_dtype("auto", "cpu")).removeprefix("torch.")
         if preferred in has and preferred != has[0]:
             return (preferred, has[0])
         return has[:1]
@@ -146,12 +143,12 @@ def _graph_of(
     if not graph.is_dir():
         note(f"making a graph for {backend.name}, kept in {folder}")
         folder.mkdir(parents=True, exist_ok=True)
-        with write_folder(graph) as temporary, opening(f"the graph for {backend.name}"):
+        with write_folder(graph) as temporary, checking.opening(f"the graph for {backend.name}"):
             backend.write(encoder, temporary, calibration)
     wanted = encoder.encode(PARITY_PROBES)
     batch = batch_of(encoder.inputs(PARITY_PROBES).rows, encoder)
     for dtype in dtypes:
-        with opening(f"{graph}, a graph that may be deleted,"):
+        with checking.opening(f"{graph}, a graph that may be deleted,"):
             run = backend.load(graph, dtype)
             fault = _fault(dtype, wanted, run(batch), lowest_mean)
         if fault is None:
@@ -159,7 +156,7 @@ def _graph_of(
         if dtype != dtypes[-1]:
             note(f"backend {backend.name}: {fault}; taking {dtypes[-1]}")
     remedy = "int8 to use them all the same" if dtype == "int8" else "float32"
-    raise CheckFailedError(
+    raise errors.CheckFailedError(
         f"backend {backend.name}: {fault}; leave out {keyword('backend')}, or give"
         f" {keyword('dtype')} {remedy}"
     )

@@ -31,13 +31,13 @@ from promptcli.extending import (
     KVEmbedding,
     TorchEncoder,
     WordTfIdf,
+    batching,
     changes_ends,
     check_parity,
+    checking,
+    errors,
     file_inputs,
-    make_batch,
     note,
-    opening,
-    require,
     row_cosines,
     save_tokenizer,
     stream_count,
@@ -157,7 +157,7 @@ def export_onnx(encoder: TorchEncoder, folder: Path, *, int8: bool = False) -> E
     """Fill a folder with ``model.onnx`` and the tokenizer; with ``int8`` also a quantised model,
     its loss as a note.
     """
-    require("onnx", "onnxscript", "onnxruntime", extra="onnx")
+    errors.require("onnx", "onnxscript", "onnxruntime", extra="onnx")
     notes = write_graph(encoder, folder)
     cosine = _compare(encoder, folder, load_onnx(folder), "onnxruntime")
     if int8:
@@ -169,9 +169,9 @@ def export_onnx(encoder: TorchEncoder, folder: Path, *, int8: bool = False) -> E
 
 def export_openvino(encoder: TorchEncoder, folder: Path) -> Exported:
     """Fill a folder with OpenVINO's model of the ONNX graph, in float32, and the tokenizer."""
-    require("onnx", "onnxscript", "openvino", extra="openvino")
+    errors.require("onnx", "onnxscript", "openvino", extra="openvino")
     notes = write_openvino(encoder, folder)
-    with opening("the exported graph"):
+    with checking.opening("the exported graph"):
         cosine = _compare(encoder, folder, load_openvino(folder), "openvino")
     return Exported(
         f'openvino.Core().compile_model("FOLDER/{OPENVINO}", "CPU")',
@@ -231,7 +231,7 @@ def write_openvino(
     """
     openvino = import_openvino()
     notes = write_graph(encoder, folder)
-    with opening("the exported graph"):
+    with checking.opening("the exported graph"):
         model = openvino.convert_model(folder / ONNX_FILE)
         if encoder.backbone.reentrant:  # BERT: every token attends to at least one
             _leave_out_nan_checks(model)
@@ -339,7 +339,7 @@ def encode_with(
 
 def batch_of(rows: Sequence[Sequence[int]], encoder: TorchEncoder) -> Batch:
     """Return rows of ids as a batch on the CPU."""
-    return make_batch(
+    return batching.make_batch(
         rows, None, encoder.backbone.tokenizer.pad, torch.device("cpu"), encoder.max_length
     )
 

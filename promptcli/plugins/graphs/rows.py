@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.extending import missing_libraries, note, require
+from promptcli.extending import errors, note
 from promptcli.plugins.graphs.graph_library import GraphLibrary
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class GraphBackend(GraphLibrary):
         **options: Any,
     ) -> "TorchEncoder":
         """Return the encoder of a recipe, computed by graphs that are kept in a folder."""
-        require(*self.libraries, extra=self.name.partition("-")[0])
+        errors.require(*self.libraries, extra=self.name.partition("-")[0])
         from promptcli.plugins.graphs.backends import build_as_graph
 
         return build_as_graph(self, recipe, folder=folder, calibration=calibration, **options)
@@ -110,7 +110,7 @@ class AutoBackend:
         from promptcli.plugins.graphs.backends import why_auto
 
         graphs = (OPENVINO, OPENVINO_INT8, ONNX, ONNX_INT8)
-        installed = [row.name for row in graphs if not missing_libraries(*row.libraries)]
+        installed = [row.name for row in graphs if not errors.missing_libraries(*row.libraries)]
         backend, why = why_auto(options.get("device", "auto"), installed, rows)
         note(f"backend {backend}: {why}")
         if backend == "torch":

@@ -15,20 +15,17 @@ from promptcli.extending import (
     Grid,
     Json,
     Part,
-    PictureOptions,
     Report,
     best_cells,
-    counted,
-    default_backbone,
-    field_option,
-    if_stopped,
+    errors,
     note,
+    options,
+    pictures,
     print_report,
     result,
     result_json,
     show,
     tasks_from,
-    words_of,
 )
 from promptcli.plugins.papers import job as library
 from promptcli.plugins.papers.job import ReproduceJob
@@ -42,7 +39,7 @@ def reproduce(
     job: ReproduceJob,
     formats: FormatOptions,
     page: Annotated[Path, typer.Option(help="The page of all results.")] = Path("docs/results.md"),
-    plot: Annotated[Path | None, field_option(PictureOptions, "plot")] = None,
+    plot: Annotated[Path | None, options.field_option(pictures.PictureOptions, "plot")] = None,
     json: Json = False,
 ) -> None:
     """Measure the papers' tables again: measured, published, difference, 95% interval, into
@@ -50,7 +47,7 @@ def reproduce(
 
     What cannot be measured is listed with the reason. The same command resumes a killed run.
     """
-    tables = words_of(job.tables)
+    tables = options.words_of(job.tables)
     format = formats.name(json=json)
     folder = Path(job.output)
     _check_plot(plot, tables, force=job.force)
@@ -59,13 +56,13 @@ def reproduce(
             from promptcli.plugins.papers.report import write_page
 
             count = write_page(folder, page)
-            note(f"{page} was made from {counted(count, 'result')}")
+            note(f"{page} was made from {errors.counted(count, 'result')}")
         elif tables == ["list"]:
             from promptcli.plugins.papers.figures import painter
 
             as_json = formats.lines_or_json("the list of tables", json=json)
             assert isinstance(job.backbone, Choice)
-            name = job.backbone.model or default_backbone(paper=job.paper)
+            name = job.backbone.model or options.default_backbone(paper=job.paper)
             overviews = library.overviews(
                 dataclasses.replace(job.backbone, model=name),
                 texts=job.texts,
@@ -78,7 +75,7 @@ def reproduce(
         else:
             from promptcli.plugins.papers.figures import painter
 
-            with if_stopped("finished rows are kept; run the same command to continue"):
+            with errors.if_stopped("finished rows are kept; run the same command to continue"):
                 measured = dataclasses.replace(job, tables=tables, draw=painter(folder, plot)).run()
                 _measure(measured, format, plot, intervals=formats.intervals)
 
@@ -91,7 +88,7 @@ def _check_plot(plot: Path | None, tables: Sequence[str], *, force: bool) -> Non
     """Refuse a picture that could not be drawn: it is of one table."""
     if plot is None:
         return
-    PictureOptions(plot, force).check()
+    pictures.PictureOptions(plot, force).check()
     if tables in (["page"], ["list"]) or len(find_tables(tables)) > 1:
         raise UsageError(f"--plot {plot} is of one table; give one, e.g. ditto/figure-2")
 
@@ -179,5 +176,5 @@ def _overview(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[Ren
         parts.append(f"{row['table']:<24} {row['now']:>4} of {row['figures']:<4} {row['title']}")
         parts.append(f"    {'; '.join(needs)}")
         for why, count in row["lacks"].items():
-            parts.append(f"    {counted(count, 'figure')} cannot be measured now: {why}")
+            parts.append(f"    {errors.counted(count, 'figure')} cannot be measured now: {why}")
     return parts

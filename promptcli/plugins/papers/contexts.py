@@ -10,21 +10,19 @@ from typing import Any
 from promptcli import NotFoundError, PromptcliError, UsageError
 from promptcli.extending import (
     LAYOUTS,
-    TF32,
     Backbone,
     Cache,
     Choice,
     Provenance,
     STSTask,
     TrainingExamples,
-    choose_device,
+    devices,
     fitting_sentences,
     home_folder,
     keyword,
-    known_digest,
     load_backbone,
     load_tasks,
-    locate,
+    locating,
     open_registry,
     parse_ditto,
     published_name,
@@ -32,8 +30,6 @@ from promptcli.extending import (
     task_names,
     tasks_from,
     training_examples,
-    weights_digest,
-    weights_dtype,
     words_only,
 )
 from promptcli.plugins.papers.published import Texts, short_name
@@ -233,12 +229,12 @@ def open_context(
     name = choice.model or choice.backbone
 
     def open_backbone() -> Backbone:
-        device = choose_device(choice.device)
+        device = devices.choose_device(choice.device)
         dtype = choice.dtype or "stored"
         backbone = load_backbone(
-            name, allow_word_vectors=True, device=device, dtype=weights_dtype(dtype, device)
+            name, allow_word_vectors=True, device=device, dtype=devices.weights_dtype(dtype, device)
         )
-        backbone.tf32 = dtype == TF32
+        backbone.tf32 = dtype == devices.TF32
         return backbone
 
     return MeasurementContext(
@@ -293,7 +289,7 @@ def _weights(backbone: str) -> str | None:
     if words_only(backbone):
         return None
     try:
-        folder, _ = locate(backbone)
+        folder, _ = locating.locate(backbone)
     except NotFoundError:
         return None
-    return known_digest(folder, weights_digest(folder))
+    return locating.known_digest(folder, locating.weights_digest(folder))

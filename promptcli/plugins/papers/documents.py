@@ -8,7 +8,7 @@ import numpy as np
 
 import promptcli
 from promptcli import NotFoundError, PromptcliError
-from promptcli.extending import BOOTSTRAP_SEED, RESAMPLES, keyword, library_versions, words_only
+from promptcli.extending import keyword, library_versions, statistics, words_only
 from promptcli.plugins.papers.contexts import PROTOCOL, MeasurementContext
 from promptcli.plugins.papers.measures import (
     COLUMNS,
@@ -200,7 +200,7 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
     trains = bool(context.seeds)
     on_backbone = any(row.kind.on_backbone(train=trains) for row in rows)
     trained = [row for row in rows if row.kind.trains and row.cells]
-    seeds: dict[str, Any] = {"bootstrap": BOOTSTRAP_SEED}
+    seeds: dict[str, Any] = {"bootstrap": statistics.BOOTSTRAP_SEED}
     if trained:
         seeds["training"] = list(context.seeds)
     tasks_of_means = _tasks_of_means(table, data)
@@ -213,7 +213,7 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
         "backbone": context.backbone_facts if on_backbone else None,
         "protocol": PROTOCOL,
         "seeds": seeds,
-        "resamples": RESAMPLES,
+        "resamples": statistics.RESAMPLES,
         "data": data,
         "missing": list(missing),
         **_texts(rows, trained, context),

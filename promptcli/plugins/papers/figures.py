@@ -5,13 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli import RECIPES, NotFoundError
-from promptcli.extending import (
-    COLOURS,
-    drawing,
-    figure_title,
-    make_encoder,
-    missing_libraries,
-)
+from promptcli.extending import errors, make_encoder, pictures
 from promptcli.plugins.papers.analyses import analyze_backbone, analyze_each
 from promptcli.plugins.papers.contexts import Draw, MeasurementContext
 from promptcli.plugins.papers.measures import COLUMNS
@@ -35,7 +29,7 @@ _COMPARED = (
 
 def painter(folder: Path, plot: Path | None = None) -> Draw | None:
     """Return what draws a figure into a folder, and into ``plot``; None without matplotlib."""
-    if missing_libraries("matplotlib"):
+    if errors.missing_libraries("matplotlib"):
         return None
 
     def draw(what: str, context: MeasurementContext) -> str:
@@ -95,7 +89,7 @@ def draw_numbers(folder: Path, document: Mapping[str, Any]) -> Path | None:
 
     None if the document is of a table, holds no number, or matplotlib is not installed.
     """
-    if "/figure-" not in document["table"] or missing_libraries("matplotlib"):
+    if "/figure-" not in document["table"] or errors.missing_libraries("matplotlib"):
         return None
     path = folder / f"{file_stem(document)}.png"
     return path if draw_table(path, document) else None
@@ -111,7 +105,7 @@ def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
         return False
     shown = dict(zip(document["columns"], heads(document), strict=True))
     rows = document["rows"]
-    with drawing(path, 4.0 + 3.0 * len(columns), 1.9 + 0.34 * len(rows)) as figure:
+    with pictures.drawing(path, 4.0 + 3.0 * len(columns), 1.9 + 0.34 * len(rows)) as figure:
         panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
         for panel, column in zip(panels, columns, strict=True):
             for place, row in enumerate(rows):
@@ -128,7 +122,7 @@ def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
         title = [f"{document['table']}: {document['title']}"]
         if any("other_tasks" in row["published"] for row in rows):
             title.append("The published average is of all tasks.")
-        figure_title(figure, *title)
+        pictures.figure_title(figure, *title)
     return True
 
 
@@ -143,11 +137,13 @@ def _draw_row(
     measured = row["figures"].get(column)
     if measured is not None:
         if measured["ci95"]:
-            panel.plot(measured["ci95"], [place, place], color=COLOURS.blue, linewidth=2)
+            panel.plot(measured["ci95"], [place, place], color=pictures.COLOURS.blue, linewidth=2)
         label = f"measured, {backbone['name']}" if backbone else "measured"
-        panel.plot(measured["value"], place, "o", color=COLOURS.blue, linestyle="", label=label)
+        panel.plot(
+            measured["value"], place, "o", color=pictures.COLOURS.blue, linestyle="", label=label
+        )
     published = published_value(row["published"], column)
     if published is not None:
         label = f"published, {row['published']['backbone']}"
-        style = {"color": COLOURS.red, "linestyle": "", "markerfacecolor": "none"}
+        style = {"color": pictures.COLOURS.red, "linestyle": "", "markerfacecolor": "none"}
         panel.plot(published, place, "D", label=label, **style)

@@ -16,9 +16,9 @@ from promptcli.extending import (
     argument,
     function_of,
     keyword,
+    notes,
     option,
     tasks_from,
-    without_network,
 )
 from promptcli.plugins.papers.published import Texts, published_tables
 
@@ -191,7 +191,7 @@ def overviews(
     from promptcli.plugins.papers.contexts import open_context
     from promptcli.plugins.papers.documents import overview
 
-    with without_network():
+    with notes.without_network():
         context = open_context(_choice(backbone), texts, draw=draw)
         return [overview(table, context) for table in published_tables().values()]
 

@@ -19,20 +19,13 @@ from promptcli.extending import (
     STSTask,
     TorchEncoder,
     TransferTask,
-    average_intervals,
-    check_tasks,
-    embed_tasks,
+    evaluator,
     find_method,
-    interval,
     keyword,
     load_transfer,
     make_encoder,
-    resampled_averages,
-    resampled_mean_of_means,
-    score_vectors,
-    spearman,
+    statistics,
 )
-from promptcli.extending import average as mean_score
 from promptcli.plugins.papers.analyses import analyze_backbone, analyze_each, check_analyze
 from promptcli.plugins.papers.contexts import MeasureData, MeasurementContext
 from promptcli.plugins.papers.published import PublishedRow, Value, short_name
@@ -84,7 +77,7 @@ def measure_sts(
     """Yield each system's score on every task with data, and their average."""
     tasks: list[STSTask] = data.content
     encoders = [system.encoder for system in systems]
-    scores = score_vectors(embed_tasks(encoders, tasks), tasks)
+    scores = evaluator.score_vectors(evaluator.embed_tasks(encoders, tasks), tasks)
     scores_of_systems = [
         scores[start : start + len(tasks)] for start in range(0, len(scores), len(tasks))
     ]
@@ -92,7 +85,7 @@ def measure_sts(
     for scores_of_task in zip(*scores_of_systems, strict=True):
         cosines.append(np.stack([score.cosines for score in scores_of_task]))
     gold = [task.pairs().gold for task in tasks]
-    intervals = average_intervals(cosines, gold)
+    intervals = statistics.average_intervals(cosines, gold)
     for number, system in enumerate(systems):
         of_system = [of_task[number] for of_task in cosines]
         _cosines(_key_of(system.identity, data), context, lambda: of_system)  # noqa: B023 - at once
@@ -100,7 +93,7 @@ def measure_sts(
         cells = {}
         for score in system_scores:
             cells[score.column] = rounded_cell(score.value, [score.column], score.ci95)
-        average = mean_score(system_scores)
+        average = evaluator.average(system_scores)
         cells["Avg"] = rounded_cell(average, list(cells), (100 * low, 100 * high))
         yield cells
 
@@ -124,11 +117,11 @@ def measure_gains(
             continue
         own = _cosines(key, context, lambda: _encoded_cosines(system.encoder, tasks))  # noqa: B023
         pairs = [np.stack(both) for both in zip(own, of_plain, strict=True)]
-        averages = resampled_averages(pairs, gold)
-        low, high = interval(averages[0] - averages[1])
+        averages = statistics.resampled_averages(pairs, gold)
+        low, high = statistics.interval(averages[0] - averages[1])
         values = []
         for both, scores in zip(pairs, gold, strict=True):
-            values.append([spearman(one, scores) for one in both])
+            values.append([statistics.spearman(one, scores) for one in both])
         mean, of_mean = np.mean(values, axis=0)
         names = [task.label for task in tasks]
         yield {"gain": rounded_cell(100 * (mean - of_mean), names, (100 * low, 100 * high))}
@@ -139,7 +132,10 @@ def _key_of(identity: Mapping[str, Any], data: MeasureData) -> str:
 
 
 def _encoded_cosines(encoder: TorchEncoder, tasks: Sequence[STSTask]) -> list[NDArray[np.float64]]:
-    return [score.cosines for score in score_vectors(embed_tasks([encoder], tasks), tasks)]
+    return [
+        score.cosines
+        for score in evaluator.score_vectors(evaluator.embed_tasks([encoder], tasks), tasks)
+    ]
 
 
 def _cosines(
@@ -162,7 +158,7 @@ def transfer_data(context: MeasurementContext) -> MeasureData:
     data = MeasureData({}, dict(loaded.missing), [])
     for task in loaded.tasks:
         try:
-            check_tasks([task], FULL)
+            evaluator.check_tasks([task], FULL)
         except PromptcliError as error:
             data.missing[task.name] = str(error)
             continue
@@ -201,14 +197,14 @@ def measure_transfer(
         if system.transfer is not None:
             encoder = make_encoder(system.transfer, encoder.backbone, encoder.tensors())
         label = Label(context.backbone_name, system.row.label)
-        embedded = embed_tasks([encoder], tasks, [label])
-        scores = score_vectors(embedded, tasks)
+        embedded = evaluator.embed_tasks([encoder], tasks, [label])
+        scores = evaluator.score_vectors(embedded, tasks)
         cells = {}
         for score in scores:
             cells[score.task] = rounded_cell(score.value, [score.task], score.ci95)
-        draws = resampled_mean_of_means([score.by_example for score in scores])
-        low, high = interval(draws)
-        average = mean_score(scores)
+        draws = statistics.resampled_mean_of_means([score.by_example for score in scores])
+        low, high = statistics.interval(draws)
+        average = evaluator.average(scores)
         cells["transfer"] = rounded_cell(average, list(cells), (100 * low, 100 * high))
         yield cells
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from promptcli import NotFoundError
-from promptcli.extending import counted, keyword, typed_value, write_text
+from promptcli.extending import errors, keyword, typed_value, write_text
 from promptcli.plugins.papers.documents import grouped
 from promptcli.plugins.papers.measures import COLUMNS, EXTREMES
 from promptcli.plugins.papers.published import ANY_MODEL, PublishedTable, published_tables
@@ -361,7 +361,7 @@ def _about_settings(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{', '.join(dict.fromkeys(labels))}: {difference}"
     without = [row for row in document["rows"] if _is_trained(row) and not row.get("training")]
     if without:
-        yield f"settings of {counted(len(without), 'trained row')} not recorded"
+        yield f"settings of {errors.counted(len(without), 'trained row')} not recorded"
 
 
 def _is_trained(row: Mapping[str, Any]) -> bool:

@@ -15,20 +15,18 @@ from promptcli import RECIPES, PromptcliError, Recipe, UsageError, search_heads
 from promptcli.extending import (
     KNOWN_HEADS,
     Method,
-    MethodPreset,
     Shape,
     TorchEncoder,
     TrainingRun,
     TrainingSettings,
-    choose_dtype,
-    differences_from_paper,
+    devices,
     find_method,
     find_objective,
     fit_recipe,
     keyword,
     make_encoder,
     parse_pooling,
-    preset_for,
+    presets,
     split_name,
     start_processes,
     steps_of,
@@ -176,7 +174,7 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
     backbone = context.backbone
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
     transfer = method.transfer_recipe(recipe)
-    mixed = choose_dtype("auto", str(backbone.device)) == torch.bfloat16
+    mixed = devices.choose_dtype("auto", str(backbone.device)) == torch.bfloat16
     identity = identity_of(recipe, context)
     if transfer is not None:
         identity["transfer"] = {**transfer.to_dict(), "backbone": None}
@@ -245,11 +243,11 @@ def _method_and_settings(
     return method, settings.replace(**form.changes)  # which are what the row is about
 
 
-def _preset(row: PublishedRow, method: Method, context: MeasurementContext) -> MethodPreset:
+def _preset(row: PublishedRow, method: Method, context: MeasurementContext) -> presets.MethodPreset:
     """Return the settings of a row before any is given."""
     backbone = context.backbone
     if context.paper and row.backbone in method.paper:
-        return preset_for(method, row.backbone, paper=True)
+        return presets.preset_for(method, row.backbone, paper=True)
     published = {short_name(name): name for name in method.paper}
     name = published.get(context.published or "", context.backbone_name)
     shape = Shape(
@@ -259,7 +257,7 @@ def _preset(row: PublishedRow, method: Method, context: MeasurementContext) -> M
         backbone.n_heads,
         len(backbone.token_rows),
     )
-    return preset_for(method, name, paper=context.paper, shape=shape)
+    return presets.preset_for(method, name, paper=context.paper, shape=shape)
 
 
 def method_of(row: PublishedRow) -> Method:
@@ -296,7 +294,7 @@ def _differing_settings(system: MeasuredSystem) -> dict[str, list[Any]] | None:
     settings = method.small.replace(**values)
     about = FORMS[row.argument].changes
     differing = {}
-    for difference in differences_from_paper(method, settings, row.backbone):
+    for difference in presets.differences_from_paper(method, settings, row.backbone):
         if difference.setting not in about:
             differing[difference.setting] = [difference.value, difference.paper]
     return differing

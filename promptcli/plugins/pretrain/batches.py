@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from promptcli import UsageError
-from promptcli.extending import templates_folder, to_device
+from promptcli.extending import batching, templates_folder
 from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, Template
 from promptcli.plugins.pretrain.plan import BAGS, Plan
 from promptcli.plugins.pretrain.vocabulary import CLS, MASK, PAD, SEP, SPECIALS, Vocabulary
@@ -70,7 +70,7 @@ class MaskedBatch:
         """Return the fields in their order, on a device; ``real`` is None without padding."""
         fields = {**vars(self), "real": None if self.real.all() else self.real}
         return tuple(
-            None if field is None else to_device(field, torch.device(device))
+            None if field is None else batching.to_device(field, torch.device(device))
             for field in fields.values()
         )
 

@@ -6,14 +6,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from promptcli.extending import RUNTIME, Json, Section, note, result, result_json, set_help
+from promptcli.extending import Json, note, options, result, result_json
 from promptcli.plugins.pretrain.job import PLAIN, PretrainJob
 from promptcli.plugins.pretrain.plan import Plan
 
 
-def help_text(_: Sequence[str]) -> Section:
+def help_text(_: Sequence[str]) -> options.Section:
     """Return the settings, for the end of the help page."""
-    return set_help(Plan(), "Settings by --set", leave_out=PLAIN)
+    return options.set_help(Plan(), "Settings by --set", leave_out=PLAIN)
 
 
 def pretrain(job: PretrainJob, as_json: Json = False) -> None:
@@ -21,7 +21,9 @@ def pretrain(job: PretrainJob, as_json: Json = False) -> None:
     # of them
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
     words = ["promptcli", *(word for word in sys.argv[1:] if word != "--resume")]
-    made = dataclasses.replace(job, command=" ".join(words), device=RUNTIME.get().device).run()
+    made = dataclasses.replace(
+        job, command=" ".join(words), device=options.RUNTIME.get().device
+    ).run()
     note(f"model saved in {made.folder}; try: promptcli eval --backbone {made.folder}")
     if as_json:
         result_json(made.figures)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from promptcli import UsageError
-from promptcli.extending import ColumnChoice, atomic_path, one_line, open_rows, stage
+from promptcli.extending import ColumnChoice, atomic_path, errors, notes, open_rows
 from promptcli.plugins.pretrain.vocabulary import (
     SPECIALS,
     UNK,
@@ -126,7 +126,7 @@ def _long_enough(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
 def make_vocabulary(folder: Path, files: Sequence[CorpusFile], size: int) -> Vocabulary:
     """Return the run's vocabulary, trained on all lines unless it exists."""
     if not (folder / "vocab.txt").is_file():
-        with stage("vocabulary", None) as advance:
+        with notes.stage("vocabulary", None) as advance:
 
             def lines() -> Iterator[str]:
                 for line in itertools.chain.from_iterable(file.lines() for file in files):
@@ -153,7 +153,11 @@ def make_corpus(
         ends: list[np.ndarray] = []
         total = lines = unrelated_from = 0
         path = atomic_path(folder / "tokens.bin")
-        with stage("tokenise", None) as advance, path as temporary, temporary.open("wb") as out:
+        with (
+            notes.stage("tokenise", None) as advance,
+            path as temporary,
+            temporary.open("wb") as out,
+        ):
             for file in sorted(files, key=lambda file: file.unrelated):
                 texts = file.lines()
                 while lot := tuple(itertools.islice(texts, _LINES)):
@@ -197,7 +201,7 @@ def damage_named(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        reason = one_line(error, 100)
+        reason = errors.one_line(error, 100)
         raise UsageError(
             f"files in {folder} are damaged ({reason}); delete the folder and start again"
         ) from None

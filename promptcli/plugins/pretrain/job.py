@@ -13,11 +13,11 @@ from promptcli.extending import (
     REQUIRED,
     Job,
     argument,
+    errors,
     function_of,
     keyword,
+    notes,
     option,
-    unknown,
-    without_network,
 )
 from promptcli.plugins.pretrain.plan import BAGS, Plan
 
@@ -105,17 +105,17 @@ class PretrainJob(Job[Pretrained]):
     )
 
     def run(self) -> Pretrained:
-        from promptcli.extending import keep_random_states, sha256
+        from promptcli.extending import evaluator, sha256
         from promptcli.plugins.pretrain.batches import DEFAULT_TEMPLATES
         from promptcli.plugins.pretrain.corpus import CorpusFile
         from promptcli.plugins.pretrain.run import PretrainingRun
         from promptcli.plugins.pretrain.start import Start
 
-        with without_network(self.offline):
+        with notes.without_network(self.offline):
             known = [item.name for item in dataclasses.fields(Plan) if "help" in item.metadata]
             for name in self.settings:
                 if name not in known:
-                    raise unknown("setting", name, known)
+                    raise errors.unknown("setting", name, known)
             if not self.settings.get("tokens"):
                 raise UsageError(f"give the budget of the run: {keyword('tokens')} N")
             begun = None
@@ -144,7 +144,7 @@ class PretrainJob(Job[Pretrained]):
             if begun is not None:
                 plan = begun.plan(plan)
             run = PretrainingRun(corpus, Path(self.output), plan, begun, taught)
-            with keep_random_states():
+            with evaluator.keep_random_states():
                 figures = run.run(self.device, command=self.command, resume=self.resume)
             return Pretrained(run.output, figures)
 

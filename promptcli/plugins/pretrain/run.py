@@ -15,13 +15,12 @@ from torch import Tensor
 
 from promptcli import UsageError, __version__
 from promptcli.extending import (
-    Position,
-    RunFolder,
-    choose_device,
-    if_stopped,
+    devices,
+    errors,
     keyword,
     note,
-    stage,
+    notes,
+    runs,
     write_text,
 )
 from promptcli.plugins.pretrain.batches import LONGEST_LINE, read_templates
@@ -47,14 +46,14 @@ class PretrainingRun:
 
     def run(self, device: str, *, command: str, resume: bool) -> dict[str, object]:
         """Train to the end of the budget and write the model; return its figures."""
-        device = choose_device(device)
-        work = RunFolder(self.output / "work", "plan.json")
+        device = devices.choose_device(device)
+        work = runs.RunFolder(self.output / "work", "plan.json")
         self._check_output(work, resume)
         with work.claim(f"the pre-training of {self.output}", f"give another {keyword('output')}"):
             return self._run(work, device, command=command, resume=resume)
 
     def _run(
-        self, folder: RunFolder, device: str, *, command: str, resume: bool
+        self, folder: runs.RunFolder, device: str, *, command: str, resume: bool
     ) -> dict[str, object]:
         elsewhere = f"delete it, or give another {keyword('output')}"
         folder.open(
@@ -67,13 +66,13 @@ class PretrainingRun:
         if self.start:
             self.start.load(trainer.parameters)
         with (
-            if_stopped(f"{keyword('resume')} continues the run from its last checkpoint"),
-            stage("pretrain", self.plan.tokens) as advance,
+            errors.if_stopped(f"{keyword('resume')} continues the run from its last checkpoint"),
+            notes.stage("pretrain", self.plan.tokens) as advance,
         ):
             position = trainer.train(corpus, work / "state.safetensors", log, advance)
         return self._finish(trainer, position, command)
 
-    def _check_output(self, work: RunFolder, resume: bool) -> None:
+    def _check_output(self, work: runs.RunFolder, resume: bool) -> None:
         output = self.output
         if resume and not work.begun:
             raise UsageError(
@@ -111,10 +110,12 @@ class PretrainingRun:
             note(f"{short:,} lines have fewer than 4 tokens{unused}")
         if self.start:
             return corpus, None
-        with stage("start vectors", None):
+        with notes.stage("start vectors", None):
             return corpus, make_start(work, corpus, self.plan)
 
-    def _finish(self, trainer: Pretrainer, position: Position, command: str) -> dict[str, object]:
+    def _finish(
+        self, trainer: Pretrainer, position: runs.Position, command: str
+    ) -> dict[str, object]:
         output = self.output
         save_own_tokenizer(output / "work" / "vocab.txt", output, self.plan.positions)
         trainer.model.save(output, dropout=self.plan.dropout)

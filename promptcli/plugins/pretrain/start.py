@@ -22,12 +22,11 @@ from torch import Tensor, nn
 from promptcli import UsageError
 from promptcli.extending import (
     atomic_path,
+    checking,
     keyword,
     load_tensors,
-    locate,
-    read_config,
+    locating,
     sha256,
-    weight_files,
 )
 from promptcli.plugins.pretrain.corpus import Corpus, damage_named
 from promptcli.plugins.pretrain.plan import Plan
@@ -64,8 +63,8 @@ class Start:
         """Find the model, shipped, in a folder or on the hub, and check that this command can have
         made it.
         """
-        folder, _ = locate(name)
-        config = {"tie_word_embeddings": True} | read_config(f"backbone {name!r}", folder)
+        folder, _ = locating.locate(name)
+        config = {"tie_word_embeddings": True} | checking.read_config(f"backbone {name!r}", folder)
         vocabulary = folder / "vocab.txt"
         if vocabulary.is_file():
             text = vocabulary.read_text(encoding="utf-8", errors="replace")
@@ -83,7 +82,7 @@ class Start:
         return UsageError(f"{keyword('start')} {self.name}: {made}")
 
     def _weights(self) -> list[Path]:
-        return weight_files(f"backbone {self.name!r}", self.folder)
+        return locating.weight_files(f"backbone {self.name!r}", self.folder)
 
     def plan(self, wanted: Plan) -> Plan:
         """Return the plan of a run that starts from it: its shape and the weights' hashes."""

@@ -13,19 +13,14 @@ from torch import Tensor, nn
 from promptcli import PromptcliError
 from promptcli.extending import (
     CLIP,
-    Advance,
-    LateFigures,
     MaskedLM,
-    OutOfMemoryError,
-    Position,
-    choose_dtype,
-    describe,
-    is_out_of_memory,
+    batching,
+    devices,
+    errors,
     keyword,
-    load_state,
+    notes,
     prefetch,
-    save_state,
-    truncate_log,
+    runs,
 )
 from promptcli.plugins.pretrain.batches import MaskedBatch, Step, predict_words, steps
 from promptcli.plugins.pretrain.corpus import Corpus
@@ -54,7 +49,10 @@ class Pretrainer:
         self.device = device
         shape = {name: getattr(plan, name) for name in _SHAPE}
         self.model = MaskedLM(
-            **shape, seed=plan.seed, device=device, dtype=dtype or choose_dtype("auto", device)
+            **shape,
+            seed=plan.seed,
+            device=device,
+            dtype=dtype or devices.choose_dtype("auto", device),
         )
         self.parameters = self.model.parameters
         if start is not None:
@@ -75,7 +73,9 @@ class Pretrainer:
         )
         self._sums = np.zeros(3)  # loss, right guesses, predictions since the last report
 
-    def train(self, corpus: Corpus, state: Path, log: Path, advance: Advance) -> Position:
+    def train(
+        self, corpus: Corpus, state: Path, log: Path, advance: notes.Advance
+    ) -> runs.Position:
         """Train to the end of the token budget, from the state on disk if there is one.
 
         ``state`` is written every minute and at the end; ``advance`` takes the tokens seen.
@@ -83,12 +83,12 @@ class Pretrainer:
         if state.exists():
             position = self.load(state)
         else:
-            position = Position()
-        truncate_log(log, position.step)
+            position = runs.Position()
+        runs.truncate_log(log, position.step)
         advance(position.seen)
         reported = position
         saved = began = time.perf_counter()
-        figures = LateFigures(self._record)
+        figures = batching.LateFigures(self._record)
         remaining = itertools.dropwhile(
             lambda step: step.number < position.step, steps(self.plan, corpus)
         )
@@ -99,7 +99,7 @@ class Pretrainer:
             figures.add(self.gradients(step, batch), step)
             self.apply_gradients()
             now = time.perf_counter()
-            position = Position(
+            position = runs.Position(
                 position.step + 1, position.seen + step.tokens, position.seconds + now - began
             )
             began = now
@@ -115,11 +115,11 @@ class Pretrainer:
         self.save(state, position)
         return position
 
-    def load(self, state: Path) -> Position:
-        return load_state(state, self.parameters, self.optimizer)
+    def load(self, state: Path) -> runs.Position:
+        return runs.load_state(state, self.parameters, self.optimizer)
 
-    def save(self, state: Path, position: Position) -> None:
-        save_state(state, self.parameters, self.optimizer, position)
+    def save(self, state: Path, position: runs.Position) -> None:
+        runs.save_state(state, self.parameters, self.optimizer, position)
 
     def gradients(self, step: Step, batch: MaskedBatch) -> Tensor:
         """Put the gradients of a step in place.
@@ -132,9 +132,9 @@ class Pretrainer:
             loss, right = self.model.loss(*batch.tensors(self.device), dropout=step.dropout)
             loss.backward()  # type: ignore[no-untyped-call]
         except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
+            if not errors.is_out_of_memory(error):
                 raise
-            raise OutOfMemoryError(
+            raise errors.OutOfMemoryError(
                 f"out of memory on {self.device}; give a lower {keyword('batch_tokens')}"
             ) from None
         predictions = torch.full_like(loss, len(batch.gold), requires_grad=False)
@@ -158,7 +158,9 @@ class Pretrainer:
             )
         self._sums += (loss * predictions, right, predictions)
 
-    def _report(self, reported: Position, position: Position, log: Path, advance: Advance) -> None:
+    def _report(
+        self, reported: runs.Position, position: runs.Position, log: Path, advance: notes.Advance
+    ) -> None:
         """Log and show the means of the steps since the last report."""
         loss, right, predictions = self._sums.tolist()
         seen = position.seen - reported.seen
@@ -175,5 +177,5 @@ class Pretrainer:
         with log.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(report) + "\n")
         advance(seen)
-        describe(advance, f"loss {report['loss']:.3f}  accuracy {report['accuracy']:.1%}")
+        notes.describe(advance, f"loss {report['loss']:.3f}  accuracy {report['accuracy']:.1%}")
         self._sums = np.zeros(3)

@@ -10,7 +10,7 @@ import numpy as np
 from tokenizers import BertWordPieceTokenizer
 
 from promptcli import UsageError
-from promptcli.extending import keyword, one_line
+from promptcli.extending import errors, keyword
 
 #: the special tokens, in the order of their ids
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -46,7 +46,7 @@ class Vocabulary:
         try:
             return cls(BertWordPieceTokenizer(str(path), lowercase=True))
         except Exception as error:  # the library raises a bare one
-            reason = one_line(error, 120)
+            reason = errors.one_line(error, 120)
             raise UsageError(
                 f"{path} is not a vocabulary: {reason}; delete {path.parent} and start again"
             ) from None

@@ -23,12 +23,10 @@ from promptcli.extending import (
     Stamp,
     cell_columns,
     check_texts,
-    did_you_mean,
-    keywords_typed,
-    one_line,
+    errors,
+    notes,
     shorten,
     unit,
-    warn,
 )
 from promptcli.plugins.serve.worker import Worker
 
@@ -189,12 +187,12 @@ class Tools:
             if left.is_set():
                 raise _Cancelled
 
-        with keywords_typed({}):  # an agent reads the messages
+        with notes.keywords_typed({}):  # an agent reads the messages
             context = contextvars.copy_context()
         try:
             return await asyncio.wrap_future(self._thread.submit(context.run, work, go_on))
         except (PromptcliError, OSError) as error:
-            raise ToolError(one_line(error)) from None
+            raise ToolError(errors.one_line(error)) from None
         finally:
             left.set()
 
@@ -213,9 +211,9 @@ class Tools:
                 self._indexes[name] = self._indexes[name].read_again()
             except (PromptcliError, OSError) as error:
                 self._refused[name] = stamp
-                warn(
+                notes.warn(
                     f"index {name} has changed and cannot be read; the old one is searched:"
-                    f" {one_line(error)}"
+                    f" {errors.one_line(error)}"
                 )
         return self._indexes[name]
 
@@ -254,7 +252,7 @@ class _Server(MCPServer):
 def _unknown(given: str, taken: list[str]) -> str:
     """Return that a tool has no such argument, and those that it has."""
     valid = f"valid: {', '.join(taken)}" if taken else "it takes none"
-    return f"unknown argument {shorten(given)}; {valid}{did_you_mean(given, taken)}"
+    return f"unknown argument {shorten(given)}; {valid}{errors.did_you_mean(given, taken)}"
 
 
 def _refusal(wrong: ValidationError) -> str:

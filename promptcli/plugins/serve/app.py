@@ -33,11 +33,10 @@ from promptcli.extending import (
     Floats,
     RowMask,
     VectorIndex,
-    keywords_typed,
+    errors,
+    notes,
     reaches,
-    short_line,
     unit,
-    warn,
     way_record,
 )
 from promptcli.plugins.serve.service import HELD, RequestError, Service
@@ -386,7 +385,7 @@ async def _error(request: Request, error: Exception) -> Response:
     kind = {429: "rate_limit_error", 500: "server_error"}.get(status, "invalid_request_error")
     fields = {name: getattr(error, name, None) for name in ("param", "code")}
     return answer(
-        {"error": {"message": short_line(message), "type": kind, **fields}},
+        {"error": {"message": errors.short_line(message), "type": kind, **fields}},
         status=status,
         headers=headers,
     )
@@ -451,7 +450,7 @@ class _Guard:
         try:
             refusal = self._refusal(scope)
             if refusal is None:
-                with keywords_typed({}):  # a client reads the messages
+                with notes.keywords_typed({}):  # a client reads the messages
                     await self._app(scope, receive, sending)
             else:
                 await (await _error(Request(scope), refusal))(scope, receive, sending)
@@ -459,7 +458,7 @@ class _Guard:
             self._service.dropped += 1
             raise
         except Exception as error:  # ``_error`` has answered it
-            warn(f"{scope['path']} failed: {type(error).__name__}: {error}")
+            notes.warn(f"{scope['path']} failed: {type(error).__name__}: {error}")
         finally:
             self._service.in_work -= 1
             self._service.held -= scope.pop(HELD, 0)

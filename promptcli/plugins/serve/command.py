@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from promptcli.extending import RUNTIME, choice_of, words_of
+from promptcli.extending import options
 from promptcli.plugins.serve.job import ServeAgentsJob, ServeJob
 
 #: Holds the key that requests must send.
@@ -19,12 +19,12 @@ def serve(
         list[str] | None, typer.Option("--model", "-m", help="The same as an argument; repeatable.")
     ] = None,
 ) -> None:
-    names = [*words_of(job.models), *(model or ())] or ["mini"]
+    names = [*options.words_of(job.models), *(model or ())] or ["mini"]
     dataclasses.replace(
         job,
-        models=list(map(choice_of, names)),
+        models=list(map(options.choice_of, names)),
         key=os.environ.get(KEY) or None,
-        threads=RUNTIME.get().threads,
+        threads=options.RUNTIME.get().threads,
     ).run()
 
 

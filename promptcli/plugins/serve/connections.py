@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from promptcli.extending import keyword, warn
+from promptcli.extending import keyword, notes
 from promptcli.plugins.serve.service import Service
 
 #: Seconds in which the head of a request must arrive, after the connection or the answer before.
@@ -64,7 +64,7 @@ class Connections(ServerState):
         if not self._warned:
             self._warned = True
             cure = f"raise {keyword('max_connections')}, or the limit of descriptors (`ulimit -n`)"
-            warn(
+            notes.warn(
                 f"{why}; those that have waited longest for a request are closed, without further"
                 f" lines; {cure}"
             )

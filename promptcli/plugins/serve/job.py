@@ -16,12 +16,12 @@ from promptcli.extending import (
     Choice,
     Job,
     argument,
+    errors,
     function_of,
     keyword,
     note,
     option,
     real_path,
-    require,
 )
 from promptcli.plugins.serve.settings import ServeSettings
 from promptcli.plugins.serve.worker import Worker
@@ -71,7 +71,7 @@ class ServeJob(Job[None]):
     threads: int | None = option(None, "Processor threads of searches.", hidden=True)
 
     def run(self) -> None:
-        require("starlette", "uvicorn", "prometheus_client", extra="serve")
+        errors.require("starlette", "uvicorn", "prometheus_client", extra="serve")
         key = self.key
         if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
             raise UsageError("the API key must be ASCII characters without spaces")
@@ -141,7 +141,7 @@ class ServeAgentsJob(Job[None]):
     )
 
     def run(self) -> None:
-        require("mcp", extra="mcp")
+        errors.require("mcp", extra="mcp")
         _check_index_names(self.indexes)
         from promptcli.extending import is_named
         from promptcli.plugins.serve.agents import make_server

@@ -19,7 +19,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from promptcli import Encoder, PromptcliError, SentenceIndex
-from promptcli.extending import ROLES, Encoded, Stamp, keyword, one_line, set_search_threads, warn
+from promptcli.extending import (
+    ROLES,
+    Encoded,
+    Stamp,
+    errors,
+    keyword,
+    notes,
+    set_search_threads,
+)
 from promptcli.plugins.serve.metrics import Metrics
 from promptcli.plugins.serve.settings import ServeSettings
 from promptcli.plugins.serve.worker import Worker
@@ -275,9 +283,9 @@ class Service:
             self.indexes[name] = await self.work(request, lambda go_on: index.read_again())
         except (PromptcliError, OSError) as error:
             self._refused[name] = stamp
-            warn(
+            notes.warn(
                 f"index {name} has changed and cannot be read; the old one is searched:"
-                f" {one_line(error)}"
+                f" {errors.one_line(error)}"
             )
 
     def hold(self, request: Request, size: int) -> None:
@@ -324,7 +332,7 @@ class Service:
             message = _refusal_of(error, request.url.path, kind)
             raise RequestError(400, message) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            message = f"the body is not JSON of UTF-8 text: {one_line(error, _MESSAGE)}"
+            message = f"the body is not JSON of UTF-8 text: {errors.one_line(error, _MESSAGE)}"
             raise RequestError(400, message, code="no_json") from None
 
     def texts(self, value: Any, param: str) -> list[str]:
@@ -391,7 +399,7 @@ def _refusal_of(error: msgspec.ValidationError, path: str, kind: type[msgspec.St
     missing = re.search(r"missing required field `(.*?)`", str(error))
     if missing is not None:
         return f'field "{missing[1]}" is missing; {path} takes {fields}'
-    return f"{path}: {one_line(error, _MESSAGE)}"
+    return f"{path}: {errors.one_line(error, _MESSAGE)}"
 
 
 def _in_role(encoder: Encoder, role: str) -> Encoder:

@@ -19,13 +19,11 @@ from promptcli.extending import (
     DevScore,
     WatchedRun,
     Watcher,
+    errors,
     home_folder,
-    is_offline,
     keyword,
-    missing_libraries,
     note,
-    one_line,
-    warn,
+    notes,
 )
 
 _PROJECT = "promptcli"  #: of trackers that put runs into projects
@@ -78,12 +76,12 @@ TRACKERS = {
 def check_tracker(name: str) -> None:
     """Refuse a tracker that is not installed, or forbidden by ``offline``."""
     kind = TRACKERS[name]
-    if missing_libraries(kind.package):
+    if errors.missing_libraries(kind.package):
         raise UsageError(
             f"{keyword('report_to')} {name} needs {kind.package}, not installed here: pip"
             f" install {kind.package}"
         )
-    if is_offline() and not kind.only_files:
+    if notes.is_offline() and not kind.only_files:
         local = [row for row, of_row in TRACKERS.items() if of_row.only_files]
         raise UsageError(
             f"{keyword('report_to')} {name} uses the network, which {keyword('offline')}"
@@ -106,14 +104,14 @@ class Tracker(Watcher):
     def begin(self, run: WatchedRun, facts: Mapping[str, Any]) -> None:
         kind = TRACKERS[self._name]
         if not kind.only_files:
-            warn(f"reporting loss, scores and settings to {self._name}")
+            notes.warn(f"reporting loss, scores and settings to {self._name}")
         tracker = kind.make(run)
         try:
             tracker.start()
             self._at_work = tracker
             tracker.store_init_configuration(_plain(facts))
         except Exception as error:  # each tracker raises its own classes
-            reason = one_line(f"{type(error).__name__}: {error}", 200)
+            reason = errors.one_line(f"{type(error).__name__}: {error}", 200)
             raise UsageError(
                 f"{keyword('report_to')} {self._name} did not start: {reason}; log in to"
                 f" {self._name}, or leave it out"
@@ -142,8 +140,8 @@ class Tracker(Watcher):
             action(self._at_work)
         except Exception as error:  # each tracker raises its own classes
             self._at_work = None
-            reason = one_line(f"{type(error).__name__}: {error}", 200)
-            warn(f"{self._name} failed ({reason}); the training goes on without it")
+            reason = errors.one_line(f"{type(error).__name__}: {error}", 200)
+            notes.warn(f"{self._name} failed ({reason}); the training goes on without it")
 
 
 def _plain(facts: Mapping[str, Any]) -> dict[str, bool | int | float | str]:

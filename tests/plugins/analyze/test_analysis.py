@@ -253,7 +253,7 @@ def test_impact_equals_the_loop(family, tiny_backbone, tiny_folder, monkeypatch)
     expected = plain_impact(tiny_folder(family), ids, backbone.tokenizer.mask)
     count = len(ids) - 2
     for budget in (4096, 3 * len(ids)):  # one batch, and many
-        monkeypatch.setattr(per_token, "TOKEN_BUDGET", budget)
+        monkeypatch.setattr(per_token.batching, "TOKEN_BUDGET", budget)
         found = impact(backbone, sentence)
         assert found.matrix == pytest.approx(np.array(expected), abs=1e-4)
     assert found.tokens == [backbone.tokenizer.text(token) for token in ids[1:-1]]

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from promptcli.cli.pictures import figure_title, text_bar, token_map
-from promptcli.plugins.analyze.pictures import name_points
+from promptcli.plugins.analyze.plots import name_points
 from tests.embed_running import refused
 from tests.senteval import write_pairs
 from tests.tiny import SENTENCES

@@ -11,7 +11,7 @@ from tests.drawn import keep_figures
 @pytest.fixture
 def seen(monkeypatch):
     """The figures that are drawn, as matplotlib has them."""
-    return keep_figures(monkeypatch, token_bias)
+    return keep_figures(monkeypatch, token_bias.pictures)
 
 
 def test_tokens_that_never_occur_have_no_colour_of_the_scale(tmp_path, seen):

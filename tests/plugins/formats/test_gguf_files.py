@@ -365,7 +365,7 @@ def test_a_refused_file_is_not_kept_and_a_full_disk_is_not_its_fault(tmp_path, m
         raise UsageError("not of one model")
 
     with monkeypatch.context() as patched, pytest.raises(UsageError, match="one model"):
-        patched.setattr(gguf_files, "check_vocabulary", refused)
+        patched.setattr(gguf_files.checking, "check_vocabulary", refused)
         gguf_files.folder_of(path)
     assert not list((tmp_path / "home" / "cache" / "gguf").iterdir())
     assert gguf_files.folder_of(path).is_dir()

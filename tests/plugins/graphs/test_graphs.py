@@ -207,7 +207,7 @@ def test_auto_takes_float32_where_bfloat16_is_too_far(
     stand_in, tiny_folder, tmp_path, monkeypatch, caplog
 ):
     stand_in(off=0.5)
-    monkeypatch.setattr(backends, "choose_dtype", lambda name, device: torch.bfloat16)
+    monkeypatch.setattr(backends.devices, "choose_dtype", lambda name, device: torch.bfloat16)
     with caplog.at_level("INFO", logger="promptcli"):
         encoder = build(RECIPES["prompt"], tiny_folder, tmp_path)
     assert encoder.provenance["dtype"] == "float32" and "taking float32" in caplog.messages[-1]

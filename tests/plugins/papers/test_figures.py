@@ -33,7 +33,7 @@ DOCUMENT = {
 @pytest.fixture
 def seen(monkeypatch):
     """The figures that are drawn, as matplotlib has them."""
-    return keep_figures(monkeypatch, figures)
+    return keep_figures(monkeypatch, figures.pictures)
 
 
 def test_measured_and_published_numbers_are_drawn(tmp_path, seen):
@@ -75,7 +75,7 @@ def test_a_figure_without_numbers_is_drawn_and_stands_on_the_page(run, tiny_fold
 
 
 def test_without_matplotlib_the_reason_is_said(run, tiny_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "missing_libraries", lambda *names: list(names))
+    monkeypatch.setattr(figures.errors, "missing_libraries", lambda *names: list(names))
     folder = tmp_path / "results"
     model = ("--backbone", tiny_folder("bert"), "--offline", "-o", folder)
     ran = run("reproduce", "ditto/figure-1", *model)

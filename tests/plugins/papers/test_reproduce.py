@@ -419,8 +419,8 @@ def test_a_stopped_run_resumes_and_cached_figures_are_not_measured_again(context
             raise KeyboardInterrupt
         return embed(encoders, *rest, **named)
 
-    embed = measures.embed_tasks
-    monkeypatch.setattr(measures, "embed_tasks", dying)
+    embed = measures.evaluator.embed_tasks
+    monkeypatch.setattr(measures.evaluator, "embed_tasks", dying)
     with pytest.raises(KeyboardInterrupt):
         measure_table(table("promptbert/3"), context())
     first = measure_table(table("promptbert/3"), context())

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from promptcli.extending import COLOURS, drawing, figure_title
+from promptcli.extending import pictures
 
 #: The default sentence.
 SENTENCE = "A baker opens her shop before sunrise and lights the oven."
@@ -18,13 +18,13 @@ def draw_bars(path: Path, values: Mapping[str, float], axis: str, title: str) ->
     """Draw a horizontal bar with its value for each name, in the order given."""
     names = list(values)
     lengths = list(values.values())
-    with drawing(path, 6.4, 1.3 + 0.34 * len(names)) as figure:
+    with pictures.drawing(path, 6.4, 1.3 + 0.34 * len(names)) as figure:
         panel = figure.subplots()
-        bars = panel.barh(names, lengths, color=COLOURS.blue)
+        bars = panel.barh(names, lengths, color=pictures.COLOURS.blue)
         panel.bar_label(bars, [f"{length:.4f}" for length in lengths], padding=3)
         panel.invert_yaxis()
         panel.set(xlabel=axis)
-        figure_title(figure, title)
+        pictures.figure_title(figure, title)
         panel.margins(x=0.15)
         panel.spines[["top", "right"]].set_visible(False)
 
