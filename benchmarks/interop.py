@@ -25,8 +25,8 @@ from promptcli.models.entries import Entry
 from promptcli.models.exporting import export
 from promptcli.models.importing import import_model
 from promptcli.models.loading import open_model
+from promptcli.models.parity import PROBES, lowest_cosine
 from promptcli.models.registry import Registry
-from promptcli.models.sentence_transformers_format import PARITY_PROBES, lowest_cosine
 from tests.making import random_numbers
 
 _ST = """from sentence_transformers import SentenceTransformer
@@ -184,7 +184,7 @@ def made(name: str) -> Entry:
 def imported(folder: Path) -> np.ndarray:
     """Return the vectors of a folder that was imported."""
     entry = import_model(Registry(folder / "home"), str(folder), "again")
-    return open_model(entry, device="cpu", dtype="stored").encode(list(PARITY_PROBES))
+    return open_model(entry, device="cpu", dtype="stored").encode(list(PROBES))
 
 
 def main() -> None:
@@ -196,14 +196,14 @@ def main() -> None:
             for entry, folder in zip(entries.values(), folders, strict=True):
                 base = "owner/mini-bert" if target == "peft" else None
                 export(entry, target, Path(folder), base=base)
-            given = json.dumps([list(PARITY_PROBES), folders, work])
+            given = json.dumps([list(PROBES), folders, work])
             subprocess.run(
                 [sys.executable, "-c", loader + _READ], input=given, text=True, check=True
             )
             for number, (recipe, entry) in enumerate(entries.items()):
                 theirs = np.load(f"{work}/{number}.npy")
                 encoder = open_model(entry, device="cpu", dtype="stored")
-                ours = encoder.encode(list(PARITY_PROBES))
+                ours = encoder.encode(list(PROBES))
                 there = theirs.any(axis=1)  # that a vector is zero is said by the command
                 cosine = lowest_cosine(ours[there], theirs[there])
                 model = "MODEL" if recipe in LEARNED else recipe

@@ -37,6 +37,7 @@ from promptcli.plugins.papers.job import reproduce as reproduce
 from promptcli.plugins.pretrain.job import Pretrained as Pretrained
 from promptcli.plugins.pretrain.job import pretrain as pretrain
 from promptcli.plugins.serve.job import serve as serve
+from promptcli.plugins.tune.job import train_search as train_search
 from promptcli.recipe import RECIPES as RECIPES
 from promptcli.recipe import Recipe as Recipe
 from promptcli.searching import check_template as check_template
@@ -46,7 +47,6 @@ from promptcli.searching import search_templates as search_templates
 from promptcli.searching import templates as templates
 from promptcli.training import fit as fit
 from promptcli.training import train as train
-from promptcli.training import train_search as train_search
 from promptcli.training import train_sweep as train_sweep
 from promptcli.training import training_settings as training_settings
 from promptcli.training.ranges import Range as Range

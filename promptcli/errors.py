@@ -9,13 +9,14 @@ import difflib
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Row = TypeVar("Row")
 
 _ROOT = Path(__file__).parents[1]  #: of the checkout, if the package was not installed from a wheel
 _LONGEST_NAME = 200  #: characters of a name to which the nearest one is looked for
 LONGEST_MESSAGE = 400  #: characters of the longest message
+_LONGEST_VALUE = 80  #: characters of the longest value in a message
 
 
 def short_line(message: str) -> str:
@@ -32,6 +33,18 @@ def short_line(message: str) -> str:
 def one_line(error: BaseException | str, most: int | None = None) -> str:
     """Return a library's message as one line, cut to ``most`` characters."""
     return " ".join(str(error).split())[:most]
+
+
+def shorten(value: Any) -> str:
+    """Return a value for a message: shortened, printable."""
+    if isinstance(value, str) and not value.isprintable():
+        text = ascii(value)
+    else:
+        text = repr(value)
+    text = text.encode("utf-8", "backslashreplace").decode()
+    if len(text) <= _LONGEST_VALUE:
+        return text
+    return f"{text[: _LONGEST_VALUE - 3]}..."
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

@@ -14,7 +14,7 @@ from decimal import Decimal
 
 from promptcli.errors import UsageError, unknown
 from promptcli.named_templates import SLOT, mask_in
-from promptcli.values import value
+from promptcli.values import value, with_fields
 
 _WHOLE = "[0-9]{1,18}"
 _DECIMAL = rf"{_WHOLE}(?:\.{_WHOLE})?"
@@ -860,6 +860,10 @@ class DenoiseSpec:
 
     def __str__(self) -> str:
         return f"{self.place}:code" if self.raw_positions else self.place
+
+    def at(self, place: str) -> "DenoiseSpec":
+        """Return the same denoising at another place."""
+        return with_fields(self, place=place)
 
 
 def parse_denoise(text: str) -> DenoiseSpec:

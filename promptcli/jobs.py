@@ -8,13 +8,12 @@ typed on the command line. The command line makes its options of the fields
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, field, fields, replace
+from dataclasses import Field, field, fields, replace
 from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
 
 from promptcli.errors import unknown
 from promptcli.settings import check_bounds
 
-REQUIRED: Any = MISSING  #: the default of a field that must be given
 Result = TypeVar("Result", covariant=True)
 Done = TypeVar("Done")
 Parameters = ParamSpec("Parameters")
@@ -48,7 +47,7 @@ def fields_of(job: type) -> "tuple[Field[Any], ...]":
     return fields(job)
 
 
-def argument(about: str, default: Any = REQUIRED, **metadata: Any) -> Any:
+def argument(about: str, default: Any = ..., **metadata: Any) -> Any:
     """Return the field of an argument, which the command line takes without an option's name.
 
     The rest is as for ``option``; ``metavar`` is the word for it in the help: ``FILE...``.
@@ -57,7 +56,8 @@ def argument(about: str, default: Any = REQUIRED, **metadata: Any) -> Any:
 
 
 def option(default: Any, about: str, **metadata: Any) -> Any:
-    """Return the field of an option; ``about`` is its help.
+    """Return the field of an option; ``about`` is its help, ``...`` the default of one that must be
+    given.
 
     Metadata, all optional: ``min``, ``max``, ``above``, ``below`` and ``choices`` bound its values;
     ``names`` are what is typed if not the field's own, without dashes: ``output o``; ``metavar``
@@ -75,6 +75,8 @@ def _field(about: str, default: Any, metadata: dict[str, Any]) -> Any:
     if isinstance(default, list | dict):
         made = default
         return field(default_factory=made.copy, metadata={"help": about, **metadata})
+    if default is ...:
+        return field(metadata={"help": about, **metadata})
     return field(default=default, metadata={"help": about, **metadata})
 
 

@@ -245,6 +245,11 @@ class Choice:
     dim: int | None = None  #: first dimensions of the vectors, of a model trained for it; None: all
     threads: int | None = None  #: processor threads that were asked for; a run remembers them
 
+    @property
+    def names_model(self) -> bool:
+        """Whether the user chose an encoder, rather than nothing or only the device."""
+        return (self.model, self.dim) != (None, None) or bool(self.changes)
+
 
 _MANUAL = f'This sentence : "{SLOT}" means {MASK} .'
 

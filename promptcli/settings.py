@@ -13,11 +13,11 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args
 
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, shorten, unknown
 from promptcli.notes import keyword
 from promptcli.storage.files import write_text
 from promptcli.storage.locks import hold_folder
-from promptcli.storage.typed_documents import read_document, shorten, to_json
+from promptcli.storage.typed_documents import read_document, to_json
 
 
 @dataclass(frozen=True)

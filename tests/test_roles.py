@@ -13,7 +13,7 @@ import promptcli as pc
 from promptcli.evaluation.mteb_tasks import MtebEncoder
 from promptcli.evaluation.scores import Label
 from promptcli.index.stored import load, read_manifest
-from promptcli.models.sentence_transformers_format import lowest_cosine
+from promptcli.models.parity import lowest_cosine
 from tests.models.test_folders import made
 from tests.reference import sentence_transformers_folder as reference
 from tests.tiny import SENTENCES

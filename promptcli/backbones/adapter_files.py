@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, shorten
 from promptcli.notes import keyword
 from promptcli.storage.paths import inside
-from promptcli.storage.typed_documents import read_document, shorten
+from promptcli.storage.typed_documents import read_document
 
 PREFIX_TUNING = "PREFIX_TUNING"  #: peft's name for keys and values in front of every layer's own
 _IN_THE_INPUT = ("PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "CPT", "ADAPTION_PROMPT")

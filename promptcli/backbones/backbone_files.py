@@ -125,12 +125,6 @@ def whole_inputs(folder: Path, sentences: Sequence[str], longest: int) -> list[l
     return ids
 
 
-def file_inputs(path: Path, sentences: Sequence[str]) -> list[list[int]]:
-    """Return the ids that a ``tokenizer.json`` makes of n sentences, as its own file cuts them."""
-    tokenizer = Tokenizer.from_file(str(path))
-    return [encoding.ids for encoding in tokenizer.encode_batch(list(sentences))]
-
-
 def head_tensors(backbone: Backbone) -> dict[str, Tensor]:
     """Return the weights of the pre-trained pooler's dense layer, ``weight`` (d, d) and ``bias``
     (d,).

@@ -19,11 +19,11 @@ from safetensors import SafetensorError, safe_open
 
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around
 from promptcli.backbones.tokenizer_files import json_or_none, without_unknown_fields
-from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
+from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line, shorten
 from promptcli.notes import keyword
 from promptcli.storage.files import real_path
 from promptcli.storage.paths import inside, is_below
-from promptcli.storage.typed_documents import convert, parse_json, shorten
+from promptcli.storage.typed_documents import convert, parse_json
 
 #: How every checkpoint is loaded; tensors that do not fit are reported to ``check_loaded``.
 _LOADING: dict[str, Any] = {

@@ -20,9 +20,8 @@ from promptcli.backbones.adapter_files import (
     read_adapter_config,
 )
 from promptcli.backbones.checking import path_inside
-from promptcli.errors import UsageError, require
+from promptcli.errors import UsageError, require, shorten
 from promptcli.storage.tensors import load_tensors
-from promptcli.storage.typed_documents import shorten
 
 ALPHA = "lora_alpha"
 _DOWN = ".lora_A.default.weight"

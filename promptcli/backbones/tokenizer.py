@@ -28,8 +28,8 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
-from promptcli.errors import PromptcliError, UsageError, one_line
-from promptcli.storage.typed_documents import parse_json, shorten
+from promptcli.errors import PromptcliError, UsageError, one_line, shorten
+from promptcli.storage.typed_documents import parse_json
 
 _UNK = "[UNK]"
 _SEP = "[SEP]"

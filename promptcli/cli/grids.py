@@ -57,6 +57,17 @@ class Grid:
     #: row and column of the best scores, which papers print in bold; the terminal does not
     best: Collection[tuple[int, int]] = ()
 
+    @classmethod
+    def with_best(
+        cls,
+        heads: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        columns: Iterable[int],
+        among: Iterable[int],
+    ) -> "Grid":
+        """Return a grid that marks the best scores of some columns among some rows."""
+        return cls(heads, rows, best_cells(rows, columns, among))
+
     def numeric_columns(self) -> list[bool]:
         """Return of each column whether it is one of numbers."""
         return [column.is_numeric for column in self._columns()]

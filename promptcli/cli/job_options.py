@@ -185,12 +185,27 @@ class JobOptions:
 # --- types of options ---
 
 
+class _StandIn(type):
+    """Type of the classes in place of what is imported for type checking only: ``Encoder``, or
+    ``loading.Sentences`` of a module.
+    """
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _StandIn(name, (), {})
+
+    def __getitem__(cls, item: Any) -> None:
+        return None
+
+
 class _Names(dict[str, Any]):
     """Names of a module; a name imported only for type checking becomes a class of that name."""
 
     def __missing__(self, name: str) -> Any:
-        stand_in = {"__class_getitem__": lambda item: None}
-        return getattr(builtins, name, None) or type(name, (), stand_in)
+        if name.startswith("__"):
+            raise KeyError(name)
+        return getattr(builtins, name, None) or _StandIn(name, (), {})
 
 
 def hints_of(described: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.text import Text
 
-from promptcli.cli.console import note
+from promptcli.cli.console import note, result_styled, terminal_width
 from promptcli.errors import UsageError, require
 from promptcli.grammar import parse_pooling
 from promptcli.recipe import last_part
@@ -105,6 +105,12 @@ def token_map(
             line.rstrip()
             lines.append(line)
     return lines
+
+
+def print_token_map(tokens: Sequence[str], values: Sequence[Sequence[float]]) -> None:
+    """Print a map of tokens, see ``token_map``, as the result: as wide as the terminal."""
+    for line in token_map(tokens, values, terminal_width()):
+        result_styled(line)
 
 
 def _column_blocks(columns: int, *, margin: int, cell: int, width: int | None) -> list[range]:

@@ -8,8 +8,7 @@ from typing import Any
 from promptcli.data.column_forms import ColumnForms, Convert
 from promptcli.data.given import is_unicode
 from promptcli.data.layouts import CELLS, ID, OPTIONAL, TEXT, Columns, is_optional
-from promptcli.errors import UsageError
-from promptcli.storage.typed_documents import shorten
+from promptcli.errors import UsageError, shorten
 
 #: What is in a cell without a value: pandas writes the names.
 _MISSING = ("", "nan", "NaT", "<NA>")

@@ -31,6 +31,7 @@ from promptcli.errors import (
     did_you_mean,
     one_line,
 )
+from promptcli.notes import note
 
 #: The longest line in characters. Longer "lines" come from files that are not text, and would fill
 #: the memory.
@@ -257,6 +258,14 @@ def _first_names(names: Sequence[str]) -> str:
     if len(names) <= 3:
         return ", ".join(names)
     return f"{', '.join(names[:3])} and {len(names) - 3:,} more"
+
+
+def decoded_lines(path: Path, tell: Callable[[str], None] = note) -> Iterator[str]:
+    """Yield the lines of a file of text, which may be compressed or in another encoding than UTF-8;
+    ``tell`` is called if it is.
+    """
+    with open_file(path) as file:
+        yield from open_text(file, str(path), path.suffix.lower(), tell).lines
 
 
 def read_lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[str]:

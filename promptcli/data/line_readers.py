@@ -15,8 +15,7 @@ from promptcli.data.dialect import Dialect, is_doubled
 from promptcli.data.given import is_unicode
 from promptcli.data.input_files import LONGEST_LINE
 from promptcli.data.layouts import TEXT, is_negative, unique_names
-from promptcli.errors import UsageError
-from promptcli.storage.typed_documents import shorten
+from promptcli.errors import UsageError, shorten
 
 #: Columns of a table, at most.
 _COLUMNS = 10_000

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -346,6 +346,14 @@ _JUDGEMENTS: dict[tuple[str, ...], _Judgement] = {
     ),
     GRADED_PAIRS: _Judgement(_scores, ("-", ""), "a score is a number, such as 3.8"),
 }
+
+
+def stream_sentences(path: Path) -> Iterator[str]:
+    """Yield the sentences of a file, without blank ones, as they are read; a column is named by
+    ``FILE:COLUMN``.
+    """
+    with open_rows(path, ColumnChoice(remedy=""), skip_blank=True) as rows:
+        yield from rows.texts()
 
 
 def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:

@@ -332,10 +332,18 @@ def _root_of(row: TaskRow, folder: Path | None) -> Path:
 
 
 def load_tasks(
-    folder: Path | None, names: Sequence[TaskName], protocol: str = "senteval"
+    folder: Path | None, names: Sequence[TaskName | str], protocol: str = "senteval"
 ) -> Loaded[STSTask]:
-    """Load STS tasks; see ``load_any``."""
-    return cast(Loaded[STSTask], load_any(folder, names, protocol))
+    """Load STS tasks, see ``load_any``; a name as text may be a group's, or ``STS-B:all``."""
+    wanted: list[TaskName] = []
+    for name in names:
+        if isinstance(name, TaskName):
+            wanted.append(name)
+        elif name.endswith(":all"):
+            wanted.append(fitting_task(name))
+        else:
+            wanted += task_names([name])
+    return cast(Loaded[STSTask], load_any(folder, wanted, protocol))
 
 
 def load_transfer(folder: Path | None, names: Sequence[str]) -> Loaded[TransferTask]:

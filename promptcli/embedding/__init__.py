@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from promptcli.data.given import check_arguments
 from promptcli.embedding.engines import ENGINES
 from promptcli.errors import UsageError, if_stopped, look_up
-from promptcli.jobs import REQUIRED, Job, argument, function_of, option
+from promptcli.jobs import Job, argument, function_of, option
 from promptcli.notes import Advance, is_offline, keyword, note, stage
 
 if TYPE_CHECKING:
@@ -289,9 +289,9 @@ class EmbedPartsJob(Job[EmbeddedParts]):
     files: Sequence[str | Path] = argument(
         "Files, globs, folders of Parquet files and URLs (hf://, s3://).", metavar="FILES..."
     )
-    folder: str | Path = option(REQUIRED, "Of the parts.")
+    folder: str | Path = option(..., "Of the parts.")
     shards: int = option(
-        REQUIRED,
+        ...,
         "Split the output into this many Parquet files, in the folder OUTPUT; the same command"
         " resumes it.",
         min=1,

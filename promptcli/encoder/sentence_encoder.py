@@ -4,6 +4,7 @@ import abc
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -22,7 +23,7 @@ from promptcli.encoder.template import Template, lower, text_rule
 from promptcli.errors import UsageError, unknown
 from promptcli.extensions import Extension
 from promptcli.notes import note
-from promptcli.recipe import MASK, SLOT, LeadingTexts, Recipe
+from promptcli.recipe import MASK, ROLES, SLOT, LeadingTexts, Recipe
 
 if TYPE_CHECKING:
     import torch
@@ -283,6 +284,11 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
     def prompts(self) -> Mapping[str, str]:
         """Texts in front of a sentence, by name, as sentence-transformers calls them."""
         return self.leading.texts
+
+    def roles(self) -> list[str]:
+        """Return the names that ``in_role`` takes: the usual ones, and those of ``prompts``."""
+        usual = itertools.chain(*ROLES)
+        return list(dict.fromkeys([*usual, *self.prompts]))
 
     @property
     def default_prompt_name(self) -> str | None:

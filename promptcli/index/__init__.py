@@ -23,7 +23,7 @@ from promptcli.index.basics import (
     reaches,
     size_of,
 )
-from promptcli.jobs import REQUIRED, Job, argument, function_of, option
+from promptcli.jobs import Job, argument, function_of, option
 from promptcli.notes import keyword, note
 from promptcli.recipe import Choice
 
@@ -56,7 +56,7 @@ class BuildIndexJob(Job["IndexManifest"]):
         kind="file or stream",
     )
     folder: str | Path = option(
-        REQUIRED,
+        ...,
         "Folder of the index.",
         names="output o",
         metavar="DIR",

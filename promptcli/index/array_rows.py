@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from promptcli.data.vectors.formats import BLOCK, Block, Floats, ParquetRows, as_floats
 from promptcli.data.vectors.precision import unit
 from promptcli.errors import UsageError
+from promptcli.index.basics import way_record
 
 #: Ids of rows; a range holds row numbers, which an index counts on from its last row.
 Ids = Sequence[int | str]
@@ -35,6 +36,12 @@ class Hit(NamedTuple):
     bm25: float | None = None
     cosine_rank: int | None = None  #: by cosine alone; None beyond those that were compared
     bm25_rank: int | None = None  #: by words alone
+
+    def way(self) -> dict[str, Any]:
+        """Return which of two rankings found it, and its scores and ranks there; nothing if one
+        ranked.
+        """
+        return way_record(self)
 
 
 @dataclass(frozen=True)

@@ -326,11 +326,10 @@ def open_queries(
 
 
 def is_named(model: "Model | None") -> bool:
-    """Return whether the user chose an encoder, rather than nothing or only the device."""
-    unchanged = (
-        isinstance(model, Choice) and (model.model, model.dim) == (None, None) and not model.changes
-    )
-    return not (model is None or unchanged)
+    """Return whether the user chose an encoder, see ``Choice.names_model``."""
+    if isinstance(model, Choice):
+        return model.names_model
+    return model is not None
 
 
 def origin_of(encoder: "Encoder", documents: "Encoder", model: "Model | None" = None) -> Origin:

@@ -22,7 +22,7 @@ import promptcli
 from promptcli.data.given import is_unicode
 from promptcli.data.vectors import holds_vectors
 from promptcli.embedding.passages import AUTO
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError, one_line
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError, one_line, shorten
 from promptcli.evaluation.lexical import WORD_RULE, Lexical
 from promptcli.index.array_rows import RowMask
 from promptcli.index.basics import INDEX_MANIFEST, Way
@@ -43,7 +43,7 @@ from promptcli.storage.folders import (
     write_folder,
 )
 from promptcli.storage.locks import hold
-from promptcli.storage.typed_documents import read_document, shorten, to_json
+from promptcli.storage.typed_documents import read_document, to_json
 
 #: What changes when another index takes the place of one.
 Stamp = tuple[int, int, int]

@@ -29,8 +29,8 @@ from promptcli.evaluation.lexical import (
     ways_of,
 )
 from promptcli.index.array_rows import Hit, IndexRows, RowMask, RowNumbers, list_some, unit_rows
-from promptcli.index.basics import ROUGHLY, ROUNDING, TARGET, Way, chosen_way
-from promptcli.index.column_types import column_kinds
+from promptcli.index.basics import ROUGHLY, ROUNDING, TARGET, Way, chosen_way, reaches
+from promptcli.index.column_types import cell_columns, column_kinds
 from promptcli.index.factory import (
     Effort,
     Recall,
@@ -282,8 +282,16 @@ class VectorIndex:
 
     @property
     def rounding(self) -> float:
-        """How far a score may be from the cosine of the vectors; see ``options.reaches``."""
+        """How far a score may be from the cosine of the vectors; see ``reaches``."""
         return ROUNDING if self.exact else ROUGHLY
+
+    def reaches(self, hit: Hit, least: float) -> bool:
+        """Return whether a hit's score is at least ``least``, as far as it is known."""
+        return reaches(hit.score, least, self.rounding)
+
+    def columns(self) -> list[str]:
+        """Return the names of the columns of its rows besides the text."""
+        return cell_columns(self.labels)
 
     @property
     def keeps_vectors(self) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from promptcli.data.given import check_arguments
-from promptcli.jobs import REQUIRED, Job, argument, function_of, option
+from promptcli.jobs import Job, argument, function_of, option
 from promptcli.notes import without_network
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ExportJob(Job["Exported"]):
     """
 
     encoder: "Model" = argument("An encoder, or what `load` takes.", kind="model")
-    folder: str | Path = option(REQUIRED, "Folder to write.", names="output o")
+    folder: str | Path = option(..., "Folder to write.", names="output o")
     to: str = option(
         "sentence-transformers",
         "`sentence-transformers`; `onnx` or `openvino`: the complete encoder as one graph;"
@@ -110,7 +110,7 @@ class ImportJob(Job["Entry"]):
     further = "changes"
 
     source: str | Path = argument("A folder, or a hub id, with @REVISION after it.", typed=str)
-    name: str = option(REQUIRED, "Name of the model in the registry.")
+    name: str = option(..., "Name of the model in the registry.")
     _: KW_ONLY
     convert: bool = option(
         False, "Convert pickled weights to safetensors, by a process that reads only tensors."
@@ -193,7 +193,7 @@ class PullJob(Job["Entry"]):
     """
 
     repo: str = argument("Repository of the hub.", metavar="OWNER/NAME")
-    name: str = option(REQUIRED, "Name of the model to save.")
+    name: str = option(..., "Name of the model to save.")
     _: KW_ONLY
     revision: str | None = option(None, "Branch, tag or commit. Default: the main branch.")
     force: bool = option(False, "Overwrite an existing model of that name.")

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import promptcli
-from promptcli.errors import CheckFailedError, UsageError
+from promptcli.errors import CheckFailedError, UsageError, shorten
 from promptcli.recipe import LeadingTexts, Recipe
 from promptcli.storage.files import write_text
 from promptcli.storage.folders import StoredFile, check_files, list_files
-from promptcli.storage.typed_documents import convert, read_document, shorten, to_json
+from promptcli.storage.typed_documents import convert, read_document, to_json
 
 MODEL_MANIFEST = "promptcli.json"
 TENSORS = "tensors.safetensors"

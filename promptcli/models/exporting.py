@@ -22,7 +22,7 @@ from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.errors import UsageError, install_command, missing_libraries
 from promptcli.extensions import Table
-from promptcli.models import sentence_transformers_format
+from promptcli.models import parity, sentence_transformers_format
 from promptcli.models.card import is_hub_id, publishable, write_card
 from promptcli.models.entries import (
     MODEL_MANIFEST,
@@ -49,7 +49,7 @@ def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Pa
     """
     load = 'SentenceTransformer("FOLDER")'
     reason = None
-    probes = sentence_transformers_format.uncut_probes(encoder)
+    probes = parity.uncut_probes(encoder)
     try:
         table = sentence_transformers_format.static_table(encoder, "sentence-transformers")
         sentence_transformers_format.write_static(table, folder)
@@ -78,7 +78,7 @@ def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Pa
             f" ({install_command('st')})"
         )
         return Exported(load, notes=(*notes, missing))
-    cosine = sentence_transformers_format.check_parity(
+    cosine = parity.check_parity(
         encoder.encode(probes), _encode_with_st(folder, list(probes)), library
     )
     return Exported(load, library, cosine, notes)
@@ -141,13 +141,13 @@ def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Expor
     probes = _known_probes(encoder)
     theirs = _encode_with_model2vec(folder, probes)
     ours = encoder.encode(probes)
-    cosine = sentence_transformers_format.check_parity(ours, theirs, "model2vec")
+    cosine = parity.check_parity(ours, theirs, "model2vec")
     return Exported(load, "model2vec", cosine, notes)
 
 
 def _known_probes(encoder: TorchEncoder) -> list[str]:
     """Return the probes that are not cut and all of whose tokens the vocabulary knows."""
-    probes = sentence_transformers_format.uncut_probes(encoder)
+    probes = parity.uncut_probes(encoder)
     unknown = encoder.backbone.tokenizer.unk
     if unknown is None:
         return probes

@@ -32,7 +32,7 @@ from promptcli.backbones.names import words_only
 from promptcli.backbones.published_backbones import PUBLISHED
 from promptcli.encoder.template import lower
 from promptcli.encoder.tensor_names import DEEP_PREFIX
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, shorten
 from promptcli.models.entries import (
     BACKBONE,
     MODEL_MANIFEST,
@@ -44,7 +44,7 @@ from promptcli.models.entries import (
 from promptcli.notes import keyword, note
 from promptcli.recipe import MASK, RECIPES, SLOT, LeadingTexts, Recipe
 from promptcli.storage.tensors import load_tensors
-from promptcli.storage.typed_documents import read_document, shorten
+from promptcli.storage.typed_documents import read_document
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -37,9 +37,9 @@ from promptcli.models.entries import (
 from promptcli.models.exporting import open_whole
 from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import open_model
+from promptcli.models.parity import PROBES
 from promptcli.models.registry import Registry
 from promptcli.models.saving import save_encoder
-from promptcli.models.sentence_transformers_format import PARITY_PROBES
 from promptcli.notes import bars_shown, is_offline, keyword, note, without_network
 from promptcli.storage.files import temporary_folder
 
@@ -135,11 +135,11 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     provenance.pop("pulled", None)  # so that a pulled entry is the same when it is pushed again
     entry = replace(entry, name=repo.partition("/")[2], provenance=provenance)
     save_encoder(entry, encoder, folder, backbone=backbone)
-    vectors = encoder.encode(PARITY_PROBES)
+    vectors = encoder.encode(PROBES)
     del encoder  # memory may not hold two
     with without_network():
         written = open_model(read_model_folder(str(folder), folder), device="cpu", dtype="float32")
-    if not np.array_equal(written.encode(PARITY_PROBES), vectors):
+    if not np.array_equal(written.encode(PROBES), vectors):
         raise CheckFailedError(
             f"model {entry.name!r} gives other vectors after it was written; nothing was sent"
         )

@@ -15,9 +15,9 @@ from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
 from promptcli.models.foreign_formats import MODEL_FILES, MODEL_MARKS, read_model_folder
 from promptcli.models.loading import open_model
+from promptcli.models.parity import PROBES
 from promptcli.models.registry import Registry
 from promptcli.models.saving import copy_backbone
-from promptcli.models.sentence_transformers_format import PARITY_PROBES
 from promptcli.notes import keyword, note
 from promptcli.storage.paths import is_below
 
@@ -65,7 +65,7 @@ def import_model(
         elif entry.recipe.backbone == source and revision:
             entry = with_backbone(entry, f"{source.partition('@')[0]}@{revision}")
         encoder = open_model(entry, device="cpu", dtype="float32")
-        encoder.encode(PARITY_PROBES[:2])
+        encoder.encode(PROBES[:2])
         provenance = {
             "imported": {"source": source, "revision": revision, "kind": kind},
             "width": encoder.width,

@@ -28,7 +28,7 @@ from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError
 from promptcli.grammar import split_name
-from promptcli.models import sentence_transformers_format
+from promptcli.models import parity, sentence_transformers_format
 from promptcli.models.card import publishable
 from promptcli.models.entries import (
     BACKBONE,
@@ -172,9 +172,9 @@ def _template_tokens(
 
 def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
     probes = [
-        *sentence_transformers_format.PARITY_PROBES,
-        sentence_transformers_format.PARITY_TOO_LONG,
-        sentence_transformers_format.BLANK,
+        *parity.PROBES,
+        parity.TOO_LONG,
+        parity.BLANK,
     ]
     theirs = whole_inputs(folder, probes, encoder.max_length)
     inputs = encoder.inputs(probes)
@@ -196,11 +196,7 @@ def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...], 
         )
     if not same[-1]:
         notes.append("an empty sentence has another vector there")
-    return tuple(notes), [
-        probe
-        for probe, equal in zip(sentence_transformers_format.PARITY_PROBES, same, strict=False)
-        if equal
-    ]
+    return tuple(notes), [probe for probe, equal in zip(parity.PROBES, same, strict=False) if equal]
 
 
 def save_encoder(
@@ -228,7 +224,7 @@ def save_encoder(
         str, str
     ] = {}  # hashes of an unchanged backbone's weights as written here and as loaded
     notes: tuple[str, ...] = ()
-    probes = [*sentence_transformers_format.PARITY_PROBES]
+    probes = [*parity.PROBES]
     reason: str | None = None
     if backbone:
         reason = f"the backbone {backbone} is not in it"

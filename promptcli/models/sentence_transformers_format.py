@@ -1,4 +1,4 @@
-"""An encoder in the form of other programs, and how their vectors are compared with its own."""
+"""An encoder in the form of other programs."""
 
 import copy
 import json
@@ -7,19 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from promptcli.backbones.backbone_files import head_tensors, tokenizer_definition
+from promptcli.backbones.backbone_files import (
+    head_tensors,
+    save_tokenizer,
+    tokenizer_definition,
+)
 from promptcli.backbones.tokenizer import remove_blanks
-from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import text_rule
 from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Dense, Normalize, Projection
 from promptcli.encoder.transforms.transform import Transform
-from promptcli.errors import CheckFailedError, UsageError
+from promptcli.errors import UsageError
 from promptcli.notes import keyword
 from promptcli.recipe import Recipe
 from promptcli.storage.tensors import save_tensors
@@ -40,74 +42,14 @@ class Exported:
     bytes: int = 0  #: of all files
 
 
-#: Sentences that exports are compared on: short and long, with and without end mark, other scripts,
-#: odd spaces.
-PARITY_PROBES = (
-    "A man is playing the guitar.",
-    "Two children run across a green field",
-    'She said "no" and closed the door!',
-    "  Why does the river bend here?  ",
-    "Prices rose by 3.5% in May; nobody was surprised, and the government promised help.",
-    "Der Zug nach Köln hat zwei Stunden Verspätung",
-    "I",
-    "a cat, a dog, a cat " * 20,
-)
-
-
-def uncut_probes(encoder: TorchEncoder) -> list[str]:
-    """Return the probes that the encoder does not truncate."""
-    return [
-        text
-        for text, cut in zip(PARITY_PROBES, encoder.inputs(PARITY_PROBES).truncated, strict=True)
-        if not cut
-    ]
-
-
-#: cut: only its ids, and those of an empty one, may differ, with a note
-PARITY_TOO_LONG = "the town is far away " * 400
-BLANK = " "
 #: Tokenizers normalise the text before and after a special token separately.
 TYPED_SPECIAL = (
     "a sentence in which a special token is typed out, e.g. [MASK], has another vector there"
 )
-LEAST_COSINE = 0.99999  #: lowest cosine of an exported vector to the encoder's own
 
 
 class InexactError(UsageError):
     """A format cannot hold an encoder exactly; the message is the reason."""
-
-
-def row_cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Return the cosine of each row of (n, d) with its twin, (n,).
-
-    Two vectors of zeros are the same.
-    """
-    both_zero = ~ours.any(axis=1) & ~theirs.any(axis=1)
-    return np.where(both_zero, 1.0, np.sum(unit(ours).astype(np.float64) * unit(theirs), axis=1))
-
-
-def lowest_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Return the lowest of the rows' cosines."""
-    return float(row_cosines(ours, theirs).min())
-
-
-def check_parity(ours: np.ndarray, theirs: np.ndarray, tool: str) -> float:
-    """Return the lowest cosine, at least ``LEAST_COSINE``.
-
-    Rows of zeros, which a note reports, do not count.
-    """
-    theirs = np.asarray(theirs, dtype=np.float32)
-    nonzero = theirs.any(axis=1)
-    if ours.shape == theirs.shape:
-        lowest = lowest_cosine(ours[nonzero], theirs[nonzero])
-    else:
-        lowest = float("nan")
-    if not lowest >= LEAST_COSINE:
-        why = f"lowest cosine {lowest:.6f}, shapes {theirs.shape} and {ours.shape}"
-        raise CheckFailedError(
-            f"{tool} gives other vectors than the encoder ({why}); nothing was written"
-        )
-    return lowest
 
 
 AROUND = "⊢⊢⊢"  #: put in front of every text by exports without another place for the template
@@ -210,6 +152,26 @@ def with_template(
         },
     }
     return changed
+
+
+def write_tokenizer(encoder: TorchEncoder, folder: Path) -> list[str]:
+    """Write a tokenizer whose ids are the encoder's inputs, with its prompt around them and cut to
+    its length; return how it differs, in words.
+
+    Raises:
+        InexactError: No ``tokenizer.json`` expresses the prompt.
+    """
+    cut = {
+        "direction": "Right",
+        "max_length": encoder.max_length,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
+    definition = {**with_template(encoder), "truncation": cut}
+    save_tokenizer(encoder.backbone, folder, definition, encoder.max_length)
+    if changes_ends(encoder.recipe):
+        return [TYPED_SPECIAL]
+    return []
 
 
 def add_tokens(definition: dict[str, Any], names: Sequence[str]) -> list[int]:

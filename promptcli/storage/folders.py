@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError, shorten
 from promptcli.notes import keyword
 from promptcli.storage.files import (
     check_name,
@@ -26,7 +26,6 @@ from promptcli.storage.files import (
 )
 from promptcli.storage.locks import hold_folder, is_at
 from promptcli.storage.paths import inside
-from promptcli.storage.typed_documents import shorten
 
 Found = TypeVar("Found")
 

@@ -16,12 +16,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from promptcli.errors import UsageError, one_line
+from promptcli.errors import UsageError, one_line, shorten
 from promptcli.notes import keyword
 from promptcli.storage.files import atomic_path, remove_folder, write_text
 from promptcli.storage.locks import claim
 from promptcli.storage.tensors import check_seal, save_tensors
-from promptcli.storage.typed_documents import convert, read_document, shorten, to_json
+from promptcli.storage.typed_documents import convert, read_document, to_json
 
 Report = TypeVar("Report")
 

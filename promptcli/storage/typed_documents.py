@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from promptcli.errors import CheckFailedError, PromptcliError, did_you_mean
+from promptcli.errors import CheckFailedError, PromptcliError, did_you_mean, shorten
 
 _DEEPEST = 64  # levels of nesting; our documents have fewer than ten
 _TOO_DEEP = f"it is nested deeper than {_DEEPEST} levels"
-_SHOWN = 80  # characters of the longest value or reason in a message
+_SHOWN = 80  # characters of the longest reason in a message
 
 Document = TypeVar("Document")
 
@@ -126,15 +126,3 @@ def to_json(document: Any, *, indent: int | None = 2) -> str:
     values = dataclasses.asdict(document) if dataclasses.is_dataclass(document) else document  # type: ignore[arg-type]
     text = json.dumps(values, ensure_ascii=False, allow_nan=False, indent=indent)
     return text.encode("utf-8", "replace").decode() + "\n"
-
-
-def shorten(value: Any) -> str:
-    """Return a value for a message: shortened, printable."""
-    if isinstance(value, str) and not value.isprintable():
-        text = ascii(value)
-    else:
-        text = repr(value)
-    text = text.encode("utf-8", "backslashreplace").decode()
-    if len(text) <= _SHOWN:
-        return text
-    return f"{text[: _SHOWN - 3]}..."

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptcli.data.given import check_arguments
 from promptcli.data.senteval import tasks_from
-from promptcli.errors import UsageError
-from promptcli.jobs import Job, argument, fields_of, function_of, function_with, option
+from promptcli.jobs import Job, argument, function_of, function_with, option
 from promptcli.notes import without_network
 from promptcli.recipe import Choice
 from promptcli.training.ranges import Range
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from promptcli.encoder.encoder import TorchEncoder
     from promptcli.models.loading import Model, Sentences
     from promptcli.training.trained import Trained
-    from promptcli.training.trials import SettingsSearch
 
 
 @dataclass(frozen=True)
@@ -86,81 +84,16 @@ def train_sweep(
         >>> runs = pc.train_sweep(trials, method="simcse", name="mine")  # doctest: +SKIP
         >>> [run.chosen_by for run in runs]  # doctest: +SKIP
     """
-    from promptcli.training.finished import check_same_runs, find_ended
+    from promptcli.training.finished import check_same_runs
     from promptcli.training.plan import TrainingPlan
-    from promptcli.training.resuming import plan_of
-    from promptcli.training.sweep import records_of, run_trials
+    from promptcli.training.several_runs import SeveralRuns, records_of, run_trials
 
     with without_network(bool(given.get("offline"))):
-        job = _job_of_several(name, given)
-        if (ended := find_ended(name, resume=job.resume)) is not None:
-            check_same_runs(ended.entry, trials, records_of(TrainingPlan(job), trials))
+        runs = SeveralRuns.of(name, given)
+        if (ended := runs.ended()) is not None:
+            check_same_runs(ended.entry, trials, records_of(TrainingPlan(runs.job), trials))
             return [ended]
-        return run_trials(plan_of(job), trials, name)
-
-
-@check_arguments
-def train_search(
-    space: Mapping[str, "Range | str | Sequence[Setting]"],
-    trials: int,
-    *,
-    name: str,
-    **given: Any,
-) -> "SettingsSearch":
-    """Search settings by optuna: the best trial on the development pairs becomes a model.
-
-    A tree-structured Parzen estimator draws each trial; one that is below the median of the earlier
-    ones at the same step is ended.
-
-    Args:
-        space: Setting -> what is drawn from: a range (``"1e-5..1e-4:log"``), or a list of values.
-        trials: How many trainings.
-        name: Name of the model, whose record holds all trials.
-        given: The other arguments of ``train``. With ``resume`` the search goes on where it was
-            stopped, and ``trials`` may be more than before.
-
-    Returns:
-        The best run and all trials.
-
-    Raises:
-        UsageError: As ``train``, or a range of a setting that takes none.
-        PromptcliError: No trial has a score.
-
-    Example:
-        >>> import promptcli as pc
-        >>> space = {"learning_rate": "1e-5..1e-4:log", "batch_size": [64, 128]}
-        >>> found = pc.train_search(space, 20, method="simcse", name="mine")  # doctest: +SKIP
-        >>> found.best.chosen_by, found.trials[0].changes  # doctest: +SKIP
-    """
-    from promptcli.training.finished import find_ended
-    from promptcli.training.resuming import plan_of
-    from promptcli.training.trials import search_of, search_settings
-
-    if trials < 1:
-        raise UsageError(f"`trials` {trials}: give 1 or more")
-    if not space:
-        raise UsageError("a search needs settings to draw; give `space`")
-    drawn = _drawn_from(space)
-    with without_network(bool(given.get("offline"))):
-        job = _job_of_several(name, given)
-        if (ended := find_ended(name, resume=job.resume)) is not None:
-            return search_of(ended)
-        return search_settings(plan_of(job), drawn, trials, name)
-
-
-def _drawn_from(
-    space: Mapping[str, "Range | str | Sequence[Setting]"],
-) -> "dict[str, Range | Sequence[Setting]]":
-    """Return a space with the ranges read, and each value of a list once."""
-    drawn: dict[str, Range | Sequence[Setting]] = {}
-    for setting, values in space.items():
-        if isinstance(values, str):
-            drawn[setting] = Range.of(values)
-        elif isinstance(values, Range):
-            drawn[setting] = values
-        else:
-            drawn[setting] = list(dict.fromkeys(values))
-    return drawn
+        return run_trials(runs, trials)
 
 
 def unfinished_search(name: str) -> tuple[dict[str, Any], int] | None:
@@ -172,15 +105,6 @@ def unfinished_search(name: str) -> tuple[dict[str, Any], int] | None:
     if not run.begun or "space" not in run.identity:
         return None
     return run.identity["space"], run.given["count"]
-
-
-def _job_of_several(name: str, given: Mapping[str, Any]) -> TrainJob:
-    """Return the job of several runs from the arguments of ``train``."""
-    fields = [item.name for item in fields_of(TrainJob) if item.name != "changes"]
-    arguments = {field: given[field] for field in fields if field in given}
-    changes = {setting: value for setting, value in given.items() if setting not in fields}
-    changes |= changes.pop("changes", {})
-    return TrainJob(**{**arguments, "name": f"{name}.sweep", "changes": changes})
 
 
 def is_unfinished(name: str) -> bool:
@@ -248,7 +172,7 @@ def describe_several(
         UsageError: As any of the runs.
     """
     from promptcli.training.plan import TrainingPlan
-    from promptcli.training.trials import check_space
+    from promptcli.training.several_runs import check_space
 
     described, *_ = [describe_job(job) for job in jobs]
     if space is not None:

@@ -4,13 +4,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from promptcli.errors import UsageError, counted
+from promptcli.errors import UsageError, counted, shorten
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.models.registry import Registry
 from promptcli.notes import keyword, note
 from promptcli.storage.runs import RunFolder
-from promptcli.storage.typed_documents import shorten, to_json
+from promptcli.storage.typed_documents import to_json
 from promptcli.training.trained import Trained
 
 

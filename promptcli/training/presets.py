@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.pretrained import shape_of
 from promptcli.backbones.published_backbones import PUBLISHED, Shape
 from promptcli.named_templates import last_part
@@ -134,6 +135,17 @@ def preset_for(
     if paper:
         return MethodPreset(method.published(whose), PAPER, whose)
     return MethodPreset(method.paper[whose], PAPER, whose)
+
+
+def shape_on(backbone: Backbone) -> Shape:
+    """Return the shape of an opened backbone."""
+    return Shape(
+        backbone.provenance.family,
+        backbone.width,
+        backbone.n_layers,
+        backbone.n_heads,
+        len(backbone.token_rows),
+    )
 
 
 def is_minis(shape: Shape) -> bool:

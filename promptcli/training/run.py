@@ -26,7 +26,8 @@ from promptcli.storage.cache import library_versions
 from promptcli.training.batches import source_shares
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
-from promptcli.training.processes import Processes
+from promptcli.training.objectives import find_objective
+from promptcli.training.processes import Processes, start_processes
 from promptcli.training.scoring import (
     RunScores,
     documents_of,
@@ -209,6 +210,37 @@ class TrainingRun:
             for task in (self.development, *self.tests):
                 TASKS.get(task.name)
         return [vars(extension) for extension in sorted(used | of_tasks)]
+
+
+def train_encoder(
+    method: Method,
+    settings: TrainingSettings,
+    examples: TrainingExamples,
+    development: STSTask,
+    backbone: Backbone,
+    folder: Path,
+    *,
+    mixed: bool = False,
+) -> tuple[TorchEncoder, TrainedWeights]:
+    """Train a method on an opened backbone, which is changed if the method tunes it.
+
+    Args:
+        method: The method, unsupervised or supervised.
+        settings: Its settings.
+        examples: What it learns from; those that its objective cannot read are left out.
+        development: Pairs that choose the best checkpoint.
+        backbone: The backbone, on the device of the training.
+        folder: Keeps the state, from which a training that was stopped goes on.
+        mixed: Whether products are computed in bfloat16.
+
+    Returns:
+        The encoder of the best checkpoint, and its tensors with how the training went.
+    """
+    chosen = find_objective(method).choose(examples, settings, backbone)
+    run = TrainingRun(method, settings, chosen, "examples", development)
+    processes = start_processes(str(backbone.device), mixed=mixed)
+    learner = run.begin(backbone, folder, processes)
+    return run.train(learner, folder, processes)
 
 
 def _record_of_steps(weights: TrainedWeights, processes: Processes) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from promptcli.settings import setting
 from promptcli.training.methods import METHODS
 
 if TYPE_CHECKING:
+    from promptcli.extending import loading
     from promptcli.models.loading import Model
 
 
@@ -54,6 +55,7 @@ class WorkJob(Job[None]):
     tied: bool = option(False, "Tied.")
     limits: Limits = option(Limits(), "Limits.")
     inside: Any = option(None, "Not on the command line.", hidden=True)
+    texts: "loading.Sentences | None" = option(None, "Of Python.", hidden=True)
 
 
 @dataclass(frozen=True)

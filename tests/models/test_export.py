@@ -23,13 +23,9 @@ from promptcli.models.citations import PAPERS
 from promptcli.models.exporting import export_merged, export_peft, export_sentence_transformers
 from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import open_model, open_registry
+from promptcli.models.parity import PROBES, check_parity, lowest_cosine
 from promptcli.models.registry import Entry, Registry
-from promptcli.models.sentence_transformers_format import (
-    PARITY_PROBES,
-    TYPED_SPECIAL,
-    check_parity,
-    lowest_cosine,
-)
+from promptcli.models.sentence_transformers_format import TYPED_SPECIAL
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.methods import METHODS
 from tests.embed_running import refused
@@ -39,7 +35,7 @@ from tests.tiny import SENTENCES
 
 TEMPLATE = 'This sentence : "[X]" means [MASK] .'
 PROMPT = Recipe(prompt=TEMPLATE, pooling="last/mask")
-TEXTS = [*SENTENCES, *PARITY_PROBES[:6], "no end"]
+TEXTS = [*SENTENCES, *PROBES[:6], "no end"]
 
 #: Recipes that modules of sentence-transformers are, on BERT.
 CONFIGURED = [

@@ -17,7 +17,7 @@ from promptcli.encoder.encoder import make_encoder
 from promptcli.errors import PromptcliError
 from promptcli.models.entries import Entry, write_manifest
 from promptcli.models.exporting import export
-from promptcli.models.sentence_transformers_format import lowest_cosine
+from promptcli.models.parity import lowest_cosine
 from tests.making import random_encoder, random_numbers
 from tests.published import MODULES, bert_tokenizer, write, write_modules
 from tests.reference import sentence_transformers_folder as reference

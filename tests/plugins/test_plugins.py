@@ -91,6 +91,10 @@ def test_importing_the_public_names_loads_nothing():
     assert ran.stdout.strip() == str(loaded)
 
 
+#: Options of the core's commands that need a plug-in, and commands that have them.
+OPTIONS = {
+    "tune": {"--trials": "train simcse --sweep temperature=0.01..0.2 --trials 2".split()},
+}
 TRIED = """
 import sys
 from promptcli.cli.command_line import main
@@ -104,9 +108,11 @@ def run(*words):
 
 run("--help")
 run("similarity", "a cat", "a cat", "--model", "mini-static")
-commands, functions = {commands!r}, {functions!r}
+commands, functions, options = {commands!r}, {functions!r}, {options!r}
 for name in commands:
     run(name)
+for words in options:
+    run(*words)
 for name in functions:
     try:
         getattr(pc, name)
@@ -124,9 +130,14 @@ def test_without_the_folder_of_a_plugin_the_rest_works(name, tmp_path):
             if path.name not in (left_out, "__pycache__"):
                 (tmp_path / path.relative_to(ROOT)).symlink_to(path)
     commands = rows_of(name).get("commands", [])
+    options = list(OPTIONS.get(name, {}).values())
     functions = [each for each in pc.__all__ if f".plugins.{name}." in pc._MODULES[each]]
     ran = subprocess.run(
-        [sys.executable, "-c", TRIED.format(commands=commands, functions=functions)],
+        [
+            sys.executable,
+            "-c",
+            TRIED.format(commands=commands, functions=functions, options=options),
+        ],
         env={**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "200"},
         cwd=tmp_path,
         capture_output=True,
@@ -140,6 +151,9 @@ def test_without_the_folder_of_a_plugin_the_rest_works(name, tmp_path):
         assert f"{each} ended with 2" in lines
         assert not any(line.startswith(f"│ {each} ") for line in lines)
         assert f"promptcli {each} is a plug-in that is not installed here" in ran.stderr
+    for option, words in OPTIONS.get(name, {}).items():
+        assert f"{words[0]} ended with 2" in lines
+        assert f"{option} is a plug-in that is not installed here" in ran.stderr
     for each in functions:
         assert any(line.startswith(f"{each} says promptcli.{each} is a plug-in") for line in lines)
     assert "left out" not in ran.stderr

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+import promptcli
 from promptcli import training as library
 from promptcli.cli.console import (
     note,
@@ -39,6 +40,7 @@ from promptcli.cli.pictures import PictureOptions
 from promptcli.cli.run_files import as_toml, reads_run_file, settings_in_file
 from promptcli.cli.stopping import ended_by_signals
 from promptcli.errors import UsageError
+from promptcli.extensions import absent_plugin
 from promptcli.settings import typed_settings, typed_value
 from promptcli.training import TrainJob
 from promptcli.training.launch import launch
@@ -47,7 +49,6 @@ from promptcli.training.ranges import Range
 
 if TYPE_CHECKING:
     from promptcli.training.trained import Trained
-    from promptcli.training.trials import SettingsSearch
 
 #: Settings that --sweep does not take, and what to give instead.
 _UNSWEPT = {"seed": "--seeds N", "template": "--prompt, a run for each"}
@@ -162,7 +163,7 @@ def train(
     found = None
     with ended_by_signals(launch(os.environ).number > 1), only_results_on_stdout():
         if space is not None and count is not None:
-            found = library.train_search(space, count, **vars(job))
+            found = _search_function()(space, count, **vars(job))
         elif len(trials) == 1:
             runs = [job.with_further(trials[0]).run()]
         else:
@@ -176,6 +177,14 @@ def train(
     if runs[0].is_main:
         _print_results(runs, trials, name, as_json=json)
         _draw(runs, trials, name, picture)
+
+
+def _search_function() -> Any:
+    """Return the library's function that searches settings, which a plug-in has."""
+    try:
+        return promptcli.train_search
+    except UsageError:
+        raise absent_plugin("--trials") from None
 
 
 def _complete_job(job: TrainJob, named: str | None, ctx: typer.Context) -> TrainJob:
@@ -427,7 +436,7 @@ def _draw_records(
     picture.draw(draw_curves, curves_of(records), title, run.facts["chosen_by"])
 
 
-def _print_search(found: "SettingsSearch", name: str, *, as_json: bool) -> None:
+def _print_search(found: Any, name: str, *, as_json: bool) -> None:
     """Print the table of trials, and what the best one is used for."""
     best = found.trials[found.chosen]
     if as_json:

@@ -24,11 +24,11 @@ from promptcli.data.given import is_unicode
 from promptcli.data.parquet_files import open_parquet
 from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, names_apart
 from promptcli.data.vectors.formats import ABOUT, ParquetRows
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError, shorten
 from promptcli.notes import keyword
 from promptcli.storage.files import check_name, remove_folder, write_text
 from promptcli.storage.locks import hold_folder, is_in_use
-from promptcli.storage.typed_documents import convert, parse_json, read_document, shorten, to_json
+from promptcli.storage.typed_documents import convert, parse_json, read_document, to_json
 
 PARTS_MANIFEST = "_manifest.json"
 

@@ -98,6 +98,7 @@ class WordTfIdf(Weights):
     """
 
     spec = "tfidf:word"
+    beyond_graphs = "cut sentences into words"
 
     def __init__(self, context: BuildContext[WeightsSpec]) -> None:
         owner = "weights 'tfidf:word' are fitted on a corpus"

@@ -39,6 +39,7 @@ class Contrastive(Prompt):
     """
 
     name = "contrastive"
+    beyond_graphs = "runs a second input beside each one"
 
     def __init__(self, context: BuildContext[ContrastiveSpec]) -> None:
         backbone = context.backbone

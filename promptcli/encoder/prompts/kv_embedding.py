@@ -20,6 +20,7 @@ class KVEmbedding(Prompt):
     """
 
     name = "kv"
+    beyond_graphs = "hands keys and values from layer to layer"
 
     def __init__(self, context: BuildContext[KVSpec]) -> None:
         backbone = context.backbone

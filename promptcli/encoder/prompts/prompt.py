@@ -23,6 +23,8 @@ class Prompt:
     spec: str  #: as a recipe writes it, in full
     length: int = 0  #: of a deep prefix, p: keys and values before those of the input's tokens
     shared: Sequence[int] = ()  #: tokens that begin every input, and that nothing learned changes
+    #: why one pass of a model cannot express it, as ONNX and OpenVINO hold it; None: it can
+    beyond_graphs: str | None = None
 
     def __init__(self, context: BuildContext[Any]) -> None:
         self.template = self.read_template(context)

@@ -18,9 +18,7 @@ from promptcli.extending import (
     options,
     pictures,
     result_json,
-    result_styled,
     result_table,
-    terminal_width,
     typed_value,
 )
 from promptcli.plugins.analyze import maps, plots
@@ -163,10 +161,7 @@ def analyze(
     said, heads, cells = display.table(shown)
     note(said)
     if display.token_map:
-        for line in pictures.token_map(
-            shown.only.tokens, shown.only.matrix.tolist(), terminal_width()
-        ):
-            result_styled(line)
+        pictures.print_token_map(shown.only.tokens, shown.only.matrix.tolist())
     result_table(heads, list(cells))
 
 
@@ -197,16 +192,16 @@ def _input(name: str, words: list[str]) -> str | list[str]:
     """Return the words of the command line as the library takes them: one sentence, sentences,
     their name, tasks.
     """
-    from promptcli.extending import are_sentences, check_encodable
+    from promptcli.extending import given
 
     takes = ANALYSES[name].takes
     if takes == "nothing":
         raise UsageError(f"{name} takes no input; leave out {words[0]!r}")
     if takes == "pairs":
         return words
-    if takes == "texts" or (takes == "sentences" and are_sentences(words)):
+    if takes == "texts" or (takes == "sentences" and given.are_sentences(words)):
         for sentence in words:
-            check_encodable(sentence)
+            given.check_encodable(sentence)
         return words
     if len(words) > 1:
         raise UsageError(

@@ -19,12 +19,11 @@ from promptcli.extending import (
     function_of,
     keyword,
     option,
-    senteval_folder,
-    tasks_from,
+    senteval,
 )
 
 if TYPE_CHECKING:
-    from promptcli.extending import Label, Model, Sentences, TorchEncoder
+    from promptcli.extending import Label, Model, TorchEncoder, loading
     from promptcli.plugins.analyze.geometry import Anisotropy, Uniformity
     from promptcli.plugins.analyze.mask_tokens import MaskTokens
     from promptcli.plugins.analyze.sentence import Attention, Impact, ImpactStudy
@@ -171,7 +170,7 @@ class AnalyzeJob(Job["Found | dict[Label, Found]"]):
         names="model m",
         typed=list[str],
     )
-    on: "Sentences | None" = argument(
+    on: "loading.Sentences | None" = argument(
         "Sentences, a file, a task or `demo`, see below. Default: our own.",
         None,
         in_python="A sentence (`impact`, `attention`); tasks or files of graded pairs"
@@ -207,15 +206,9 @@ class AnalyzeJob(Job["Found | dict[Label, Found]"]):
     )
 
     def run(self) -> "Found | dict[Label, Found]":
-        from promptcli.extending import (
-            Label,
-            as_list,
-            candidates_of,
-            fitting_sentences,
-            open_candidates,
-        )
+        from promptcli.extending import Label, candidates, loading, sources
 
-        with tasks_from(self.data_dir):
+        with senteval.tasks_from(self.data_dir):
             analysis = errors.look_up("analysis", self.name, ANALYSES)
             for setting in self.settings:
                 if setting not in analysis.settings:
@@ -230,9 +223,9 @@ class AnalyzeJob(Job["Found | dict[Label, Found]"]):
                 raise UsageError(f"{keyword('color')} is of map, not of {self.name}; leave it out")
             corpus = values.get("corpus")
             if isinstance(corpus, str):
-                values["corpus"] = fitting_sentences(corpus)
-            models = as_list(BARE.backbone if self.model is None else self.model)
-            opened, refused = open_candidates(dict(candidates_of(models)))
+                values["corpus"] = sources.fitting_sentences(corpus)
+            models = loading.as_list(BARE.backbone if self.model is None else self.model)
+            opened, refused = candidates.open_candidates(dict(candidates.candidates_of(models)))
             if refused and not (self.skip_unfit and opened):
                 raise next(iter(refused.values()))
             encoders = [encoder for _, encoder in opened.values()]
@@ -247,15 +240,15 @@ analyze = function_of(AnalyzeJob, "analyze")
 
 
 def _coloured(
-    on: "Sentences", color: str | Sequence[object], text_field: str | None
+    on: "loading.Sentences", color: str | Sequence[object], text_field: str | None
 ) -> tuple[list[str], list[str]]:
     """Return sentences and the values that colour them."""
-    from promptcli.extending import sentences_with_column
+    from promptcli.extending import sources
 
     if isinstance(on, str | Path):
         if not isinstance(color, str):
             raise UsageError(f"of a file, {keyword('color')} is the name of a column")
-        return sentences_with_column(str(on), color, text_field=text_field)
+        return sources.sentences_with_column(str(on), color, text_field=text_field)
     sentences = list(on)
     if isinstance(color, str):
         raise UsageError(
@@ -270,12 +263,12 @@ def _coloured(
     return sentences, ["" if value is None else str(value) for value in color]
 
 
-def _content(takes: str, on: "Sentences", text_field: str | None) -> Any:
+def _content(takes: str, on: "loading.Sentences", text_field: str | None) -> Any:
     """Return the input of an analysis.
 
     Tasks by their names, all splits of one by ``STS-B:all``, or files of pairs.
     """
-    from promptcli.extending import fitting_sentences, fitting_task, load_tasks, task_names
+    from promptcli.extending import load_tasks, sources
 
     if takes == "nothing":
         return None
@@ -284,13 +277,7 @@ def _content(takes: str, on: "Sentences", text_field: str | None) -> Any:
             names = [str(on)]
         else:
             names = list(on)
-        tasks = []
-        for name in names:
-            if name.endswith(":all"):
-                tasks.append(fitting_task(name))
-            else:
-                tasks.append(task_names([name])[0])
-        loaded = load_tasks(senteval_folder(), tasks)
+        loaded = load_tasks(senteval.senteval_folder(), names)
         for label, reason in loaded.missing.items():
             raise NotFoundError(f"{label} is missing: {reason}")
         return loaded.tasks
@@ -303,5 +290,5 @@ def _content(takes: str, on: "Sentences", text_field: str | None) -> Any:
     if takes == "texts" and isinstance(on, str):
         return [on]
     if isinstance(on, str | Path):
-        return fitting_sentences(str(on), text_field=text_field)
+        return sources.fitting_sentences(str(on), text_field=text_field)
     return list(on)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.extending import keyword, note, pictures, scale_value, write_text
+from promptcli.extending import files, keyword, note, pictures, scale_value
 
 if TYPE_CHECKING:
     from promptcli.plugins.analyze.sentence_map import SentenceMap
@@ -123,7 +123,7 @@ def note_others(column: str, values: Sequence[str]) -> None:
 def draw_map(path: Path, maps: "Mapping[str, SentenceMap]", column: str | None) -> None:
     """Draw a panel for each model, into a picture or, by the name ``.html``, a page."""
     if path.suffix == ".html":
-        write_text(path, map_page(maps, column))
+        files.write_text(path, map_page(maps, column))
     else:
         _draw_picture(path, maps, column)
 

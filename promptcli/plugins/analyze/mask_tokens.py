@@ -4,6 +4,7 @@ table 7).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,12 +12,10 @@ from torch import Tensor
 from promptcli import Recipe, UsageError
 from promptcli.extending import (
     Backbone,
-    MLMHead,
     TorchEncoder,
     encode_together,
     errors,
     make_encoder,
-    with_fields,
 )
 
 
@@ -38,9 +37,10 @@ class MaskTokens:
     truncated: bool  #: the sentence lost tokens to the longest input
 
 
-#: Place of the bias -> head, h and h_hat, both (n, d) -> logits (n, v). PromptBERT does not name
-#: the place of its denoised tokens; ``hidden``, the default, follows its section 4.3 to the letter.
-PLACES: dict[str, Callable[[MLMHead, Tensor, Tensor], Tensor]] = {
+#: Place of the bias -> the masked-LM head, h and h_hat, both (n, d) -> logits (n, v). PromptBERT
+#: does not name the place of its denoised tokens; ``hidden``, the default, follows its section 4.3
+#: to the letter.
+PLACES: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
     "hidden": lambda head, state, bias: head.to_logits(head.to_hidden(state - bias)),
     "head": lambda head, state, bias: head.to_logits(head.to_hidden(state) - head.to_hidden(bias)),
     "logits": lambda head, state, bias: (
@@ -77,8 +77,8 @@ def predict_mask_tokens(
     plain = make_encoder(
         recipe.replace(pooling="last/mask", transforms=(), denoise="none"), backbone, {}
     )
-    at_hidden = with_fields(denoising, place="hidden")
-    denoised = make_encoder(plain.recipe.replace(denoise=str(at_hidden)), backbone, {})
+    at_hidden = str(denoising.at("hidden"))
+    denoised = make_encoder(plain.recipe.replace(denoise=at_hidden), backbone, {})
     of_plain, of_denoised = encode_together([plain, denoised], sentences)  # one pass serves both
     state = torch.from_numpy(of_plain.vectors).to(backbone.device)
     difference = torch.from_numpy(of_denoised.vectors).to(backbone.device)

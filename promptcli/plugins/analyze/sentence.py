@@ -19,14 +19,13 @@ from torch import Tensor
 from promptcli import Recipe, UsageError
 from promptcli.extending import (
     Backbone,
-    Batch,
-    Needs,
     TorchEncoder,
     batching,
     make_encoder,
     note,
     notes,
     pictures,
+    states,
     tfidf_correlation,
 )
 from promptcli.plugins.analyze.plots import colour_bar, draw_token_map
@@ -103,8 +102,8 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
     ids = tokenize(encoder, sentence)
     batch = batching.make_batch([ids], None, backbone.tokenizer.pad, backbone.device, len(ids))
     with torch.inference_mode():
-        states = backbone.run(batch, Needs(matrices=frozenset({layer})))
-    matrix = states.matrices[layer][0, number]
+        hidden = backbone.run(batch, states.Needs(matrices=frozenset({layer})))
+    matrix = hidden.matrices[layer][0, number]
     tokens = [backbone.tokenizer.text(token) for token in ids]
     return Attention(str(read), tokens, matrix.double().cpu().numpy())
 
@@ -210,7 +209,7 @@ def _impact(backbone: Backbone, row: Tensor, advance: notes.Advance) -> Tensor:
     two = torch.triu_indices(count, count, 1, device=row.device)
     pairs = torch.cat([single, two], 1).T  # every single mask before any pair of masks
     done = 0
-    needs = Needs(layers=frozenset({backbone.n_layers}))
+    needs = states.Needs(layers=frozenset({backbone.n_layers}))
     with torch.inference_mode():
         for chunk in torch.split(pairs, max(1, batching.TOKEN_BUDGET // len(row))):
             i, j = chunk.T
@@ -218,10 +217,10 @@ def _impact(backbone: Backbone, row: Tensor, advance: notes.Advance) -> Tensor:
             ids = row.repeat(len(chunk), 1)
             ids[lines, 1 + i] = mask
             ids[lines, 1 + j] = mask
-            batch = Batch(ids, torch.full((len(chunk),), len(row), device=backbone.device))
-            states = backbone.run(batch, needs).layers[backbone.n_layers].double()
-            at_i = states[lines, 1 + i]
-            at_j = states[lines, 1 + j]
+            batch = states.Batch(ids, torch.full((len(chunk),), len(row), device=backbone.device))
+            hidden = backbone.run(batch, needs).layers[backbone.n_layers].double()
+            at_i = hidden[lines, 1 + i]
+            at_j = hidden[lines, 1 + j]
             singles = max(0, min(len(chunk), count - done))
             alone[done : done + singles] = at_i[:singles]
             matrix[i, j] = (alone[i] - at_i).norm(dim=1)

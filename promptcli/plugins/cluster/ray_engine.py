@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli import PromptcliError, UsageError
-from promptcli.extending import PartJob, children, errors, keyword, remove_leftovers
+from promptcli.extending import PartJob, children, errors, files, keyword
 from promptcli.plugins.cluster import ray_worker
 
 #: Seconds in which a cluster must answer. Ray itself asks an address without one for ever.
@@ -90,7 +90,7 @@ def make_by_ray(
         with connected(address):
             _make_all(job, shards, advance, workers)
     except BaseException:
-        remove_leftovers(job.folder)  # of processes that were ended
+        files.remove_leftovers(job.folder)  # of processes that were ended
         raise
 
 

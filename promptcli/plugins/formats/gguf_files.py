@@ -17,12 +17,11 @@ from promptcli import NotFoundError, UsageError
 from promptcli.extending import (
     PieceTokenizer,
     checking,
-    disk_errors,
     errors,
+    files,
     home_folder,
     note,
-    sha256,
-    shorten,
+    tensors,
     write_folder,
 )
 from promptcli.plugins.formats.gguf_header import (
@@ -67,7 +66,7 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
     """
     kept = home_folder() / "cache" / "gguf"
     # which was made of the file and of nothing else, and checked
-    folder = kept / f"{sha256(file)[:32]}-whole"
+    folder = kept / f"{files.sha256(file)[:32]}-whole"
     if not (folder / _MARK).is_file():
         what = f"the GGUF file {file.name}"
         with checking.opening(what):
@@ -129,7 +128,7 @@ def _cut_to_size(what: str, definition: dict[str, Any], size: int) -> dict[str, 
     for text in foreign:
         if json.dumps(text) in around:
             raise UsageError(
-                f"{what} has no {shorten(text)}, which its tokenizer puts around texts"
+                f"{what} has no {errors.shorten(text)}, which its tokenizer puts around texts"
             )
     model = definition["model"]
     vocabulary = model["vocab"]
@@ -175,7 +174,7 @@ def _configuration(file: Path, header: Header, model: Any) -> dict[str, Any]:
 
 def _write(folder: Path, model: Any, definition: dict[str, Any], specials: dict[str, str]) -> None:
     """Fill a folder with a model and its tokenizer, all but its configuration."""
-    with disk_errors(folder):
+    with tensors.disk_errors(folder):
         model.save_pretrained(folder)
     (folder / _MARK).unlink()
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", **specials}

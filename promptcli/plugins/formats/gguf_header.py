@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli import UsageError
-from promptcli.extending import errors, shorten
+from promptcli.extending import errors
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -246,7 +246,7 @@ class _Cursor:
         for _ in range(count):
             name = self._text()
             if name in values:
-                raise _DamagedError(f"{shorten(name)} is there twice")
+                raise _DamagedError(f"{errors.shorten(name)} is there twice")
             values[name] = self._value(self._number("<I"))
         return values, self._tensors(tensors, values.get("general.alignment", 32))
 
@@ -259,14 +259,14 @@ class _Cursor:
             axes = tuple(self._number("<Q") for _ in range(self._number("<I", most=_MOST_AXES)))
             kind = self._number("<I")
             if name in tensors:
-                raise _DamagedError(f"{shorten(name)} is there twice")
+                raise _DamagedError(f"{errors.shorten(name)} is there twice")
             tensors[name] = Tensor(axes, kind, self._number("<Q"))
         first = -(-self._place // alignment) * alignment
         placed = {}
         for name, tensor in tensors.items():
             placed[name] = Tensor(tensor.axes, tensor.kind, first + tensor.start)
             if placed[name].start + _size(tensor) > len(self._content):
-                raise _DamagedError(f"{shorten(name)} ends behind its end")
+                raise _DamagedError(f"{errors.shorten(name)} ends behind its end")
         return placed
 
     def _number(self, form: str, *, most: int | None = None) -> Any:
@@ -401,8 +401,8 @@ def _check_tensors(header: Header) -> None:
             continue
         if name not in allowed:
             raise UsageError(
-                f"{what} has a tensor {shorten(name)}, for which {architecture} has no place; take"
-                " the checkpoint that it was made from"
+                f"{what} has a tensor {errors.shorten(name)}, for which {architecture} has no"
+                " place; take the checkpoint that it was made from"
             )
         wanted = tuple(sizes[axis] for axis in allowed[name])
         if tensor.axes != wanted:
@@ -433,13 +433,14 @@ def _check_scaling(header: Header) -> None:
     kinds = ("none",) if header.architecture == _WITHOUT_ROTARY else ("none", "linear", "yarn")
     if kind not in kinds:
         raise UsageError(
-            f"{what} has {begin}type {shorten(kind)}, which is not computed (only"
+            f"{what} has {begin}type {errors.shorten(kind)}, which is not computed (only"
             f" {', '.join(kinds)}); {better}"
         )
     for name in names:
         if name.removeprefix(begin) not in _SCALING:
             raise UsageError(
-                f"{what} has {name} {shorten(header.values[name])}, which is not computed; {better}"
+                f"{what} has {name} {errors.shorten(header.values[name])}, which is not computed;"
+                f" {better}"
             )
     scaling = rotary_scaling(header)
     if not scaling:

@@ -5,7 +5,6 @@ also .gz.
 import math
 import re
 from array import array
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +14,10 @@ from promptcli.extending import (
     Provenance,
     WordTable,
     WordTokenizer,
+    decoded_lines,
+    files,
     keyword,
     note,
-    open_file,
-    open_text,
-    sha256,
 )
 
 _FAMILY = "glove"
@@ -42,7 +40,7 @@ def read_words(name: str) -> WordTable:
         f" {vectors.nbytes / 2**20:,.1f} MiB in memory"
     )
     tokenizer = WordTokenizer(row_of)
-    provenance = Provenance(name, _FAMILY, None, sha256(path), tokenizer.sha256)
+    provenance = Provenance(name, _FAMILY, None, files.sha256(path), tokenizer.sha256)
     return WordTable(tokenizer, vectors, provenance, path.parent)
 
 
@@ -56,7 +54,7 @@ def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
     numbers = array("f")
     width = rows = 0
     said: int | None = None  # words, by the header
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(decoded_lines(path), start=1):
         place = f"{path}: line {number}"
         line = line.strip(_BLANKS)
         if number == 1:
@@ -102,8 +100,3 @@ def _numbers(fields: list[str], place: str) -> list[float]:
             f"{place}: a number that is not finite; leave the line out or make the file again"
         )
     return values
-
-
-def _lines(path: Path) -> Iterator[str]:
-    with open_file(path) as file:
-        yield from open_text(file, str(path), path.suffix.lower(), note).lines

@@ -15,8 +15,6 @@ import torch
 import promptcli
 from promptcli import Recipe, UsageError
 from promptcli.extending import (
-    PARITY_PROBES,
-    Graph,
     PromptEncoder,
     TorchEncoder,
     build_encoder,
@@ -26,7 +24,8 @@ from promptcli.extending import (
     keyword,
     make_encoder,
     note,
-    row_cosines,
+    parity,
+    streams,
     write_folder,
 )
 from promptcli.plugins.graphs.graph_files import DEMO_SENTENCES, batch_of
@@ -130,7 +129,7 @@ def _graph_of(
     dtypes: tuple[str, ...],
     calibration: Sequence[str],
     lowest_mean: float,
-) -> Graph:
+) -> streams.Graph:
     """Return an encoder's graph, made if it is missing, in the first precision that is close
     enough.
     """
@@ -145,14 +144,14 @@ def _graph_of(
         folder.mkdir(parents=True, exist_ok=True)
         with write_folder(graph) as temporary, checking.opening(f"the graph for {backend.name}"):
             backend.write(encoder, temporary, calibration)
-    wanted = encoder.encode(PARITY_PROBES)
-    batch = batch_of(encoder.inputs(PARITY_PROBES).rows, encoder)
+    wanted = encoder.encode(parity.PROBES)
+    batch = batch_of(encoder.inputs(parity.PROBES).rows, encoder)
     for dtype in dtypes:
         with checking.opening(f"{graph}, a graph that may be deleted,"):
             run = backend.load(graph, dtype)
             fault = _fault(dtype, wanted, run(batch), lowest_mean)
         if fault is None:
-            return Graph(run, {"dtype": dtype, "backend": backend.name})
+            return streams.Graph(run, {"dtype": dtype, "backend": backend.name})
         if dtype != dtypes[-1]:
             note(f"backend {backend.name}: {fault}; taking {dtypes[-1]}")
     remedy = "int8 to use them all the same" if dtype == "int8" else "float32"
@@ -164,7 +163,7 @@ def _graph_of(
 
 def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray, lowest_mean: float) -> str | None:
     difference = np.abs(wanted - vectors).max() / np.abs(wanted).max()
-    cosines = row_cosines(wanted, vectors)
+    cosines = parity.row_cosines(wanted, vectors)
     close, fault = {
         "float32": (
             difference <= LARGEST_DIFFERENCE,

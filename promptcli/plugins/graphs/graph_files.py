@@ -18,31 +18,22 @@ from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from promptcli.extending import (
-    PARITY_TOO_LONG,
-    SENTENCES_FILE,
-    TYPED_SPECIAL,
-    Batch,
-    Contrastive,
     Exported,
     InexactError,
-    KVEmbedding,
     TorchEncoder,
-    WordTfIdf,
     batching,
-    changes_ends,
-    check_parity,
     checking,
     errors,
-    file_inputs,
     note,
-    row_cosines,
-    save_tokenizer,
-    stream_count,
-    uncut_probes,
-    with_template,
+    parity,
+    sources,
+    states,
+    streams,
+    write_tokenizer,
 )
 
 ONNX_FILE = "model.onnx"
@@ -54,11 +45,11 @@ OPENVINO = "openvino_model.xml"
 DEMO_SENTENCES = 300
 
 #: Token ids and mask in, (n, d) float32 out.
-RunGraph = Callable[[Batch], np.ndarray]
+RunGraph = Callable[[states.Batch], np.ndarray]
 
 
 @dataclass(frozen=True)
-class _TracedBatch(Batch):
+class _TracedBatch(states.Batch):
     """A batch of unknown size: the exporter must not depend on its values."""
 
     mask: Tensor = field(default_factory=lambda: torch.ones(1, 1))
@@ -83,23 +74,19 @@ class EncoderGraph(nn.Module):
             raise InexactError(
                 "word vectors have their own tokenizer, which no tokenizer.json holds"
             )
-        if weights.rewriting is not None or isinstance(weights, WordTfIdf):
-            raise InexactError(
-                f"weights {weights.spec!r} rewrite or cut sentences, which a graph cannot express"
-            )
+        reason = weights.beyond_graphs
+        if weights.rewriting is not None:
+            reason = "rewrite sentences"
+        if reason is not None:
+            raise InexactError(f"weights {weights.spec!r} {reason}, which a graph cannot express")
         if encoder.pooling.needs.rows:
             raise InexactError(
                 f"weights {weights.spec!r} read a row of the attention, which a graph does not keep"
             )
-        if isinstance(encoder.prompt, KVEmbedding):
+        if encoder.prompt.beyond_graphs is not None:
+            name = encoder.prompt.spec.partition(":")[0]
             raise InexactError(
-                "prompt 'kv' hands keys and values from layer to layer, which a graph cannot"
-                " express"
-            )
-        if isinstance(encoder.prompt, Contrastive):
-            raise InexactError(
-                "prompt 'contrastive' runs a second input beside each one, which a graph cannot"
-                " express"
+                f"prompt {name!r} {encoder.prompt.beyond_graphs}, which a graph cannot express"
             )
         self.model = encoder.backbone.model  # registered, so that its weights are the graph's
         self.encoder = encoder.one_prompt()
@@ -137,8 +124,8 @@ class EncoderGraph(nn.Module):
         diagonals = {
             layer: matrix.diagonal(prefix, -2, -1) for layer, matrix in hidden.matrices.items()
         }
-        states = replace(hidden, diagonals=diagonals)
-        vectors = encoder.pooling.pool(batch, states)
+        read = replace(hidden, diagonals=diagonals)
+        vectors = encoder.pooling.pool(batch, read)
         for name, step in encoder.stages:
             vectors = step(vectors)
             if self.biases is not None and name == encoder.denoising.place:
@@ -184,7 +171,7 @@ def export_openvino(encoder: TorchEncoder, folder: Path) -> Exported:
 def write_graph(encoder: TorchEncoder, folder: Path) -> list[str]:
     """Write graph and tokenizer; return the differences from the encoder."""
     graph = EncoderGraph(encoder)
-    definition = with_template(encoder)
+    differences = write_tokenizer(encoder, folder)
     ids = torch.tensor(
         [[*encoder.template.left, encoder.backbone.tokenizer.pad, *encoder.template.right]] * 2
     )
@@ -202,16 +189,7 @@ def write_graph(encoder: TorchEncoder, folder: Path) -> list[str]:
             external_data=False,
             verbose=False,
         )
-    cut = {
-        "direction": "Right",
-        "max_length": encoder.max_length,
-        "strategy": "LongestFirst",
-        "stride": 0,
-    }
-    save_tokenizer(encoder.backbone, folder, {**definition, "truncation": cut}, encoder.max_length)
-    if changes_ends(encoder.recipe):
-        return [TYPED_SPECIAL]
-    return []
+    return differences
 
 
 def import_openvino() -> Any:
@@ -273,15 +251,15 @@ def load_openvino(folder: Path, dtype: str = "float32") -> RunGraph:
     threads = torch.get_num_threads()
     settings = {
         "INFERENCE_PRECISION_HINT": "bf16" if dtype == "bfloat16" else "f32",
-        "NUM_STREAMS": stream_count(threads),
+        "NUM_STREAMS": streams.stream_count(threads),
         "INFERENCE_NUM_THREADS": threads,
     }
     compiled = openvino.Core().compile_model(folder / OPENVINO, "CPU", settings)
     free: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    for _ in range(stream_count(threads)):
+    for _ in range(streams.stream_count(threads)):
         free.put(compiled.create_infer_request())
 
-    def run(batch: Batch) -> np.ndarray:
+    def run(batch: states.Batch) -> np.ndarray:
         request = free.get()
         try:
             vectors: np.ndarray = request.infer(_inputs(batch))[0]
@@ -298,20 +276,20 @@ def load_onnx(folder: Path, file: str = ONNX_FILE) -> RunGraph:
 
     threads = torch.get_num_threads()
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads // stream_count(threads)
+    options.intra_op_num_threads = threads // streams.stream_count(threads)
     session = onnxruntime.InferenceSession(
         str(folder / file), options, providers=["CPUExecutionProvider"]
     )
     names = [node.name for node in session.get_inputs()]
 
-    def run(batch: Batch) -> np.ndarray:
+    def run(batch: states.Batch) -> np.ndarray:
         vectors: np.ndarray = session.run(None, dict(zip(names, _inputs(batch), strict=True)))[0]
         return vectors
 
     return run
 
 
-def _inputs(batch: Batch) -> list[np.ndarray]:
+def _inputs(batch: states.Batch) -> list[np.ndarray]:
     return [batch.ids.numpy(), batch.real().numpy().astype(np.int64)]
 
 
@@ -332,12 +310,13 @@ def encode_with(
     run: RunGraph, folder: Path, sentences: list[str], encoder: TorchEncoder
 ) -> np.ndarray:
     """Return a graph's vectors (n, d) of n sentences, by the tokenizer in its folder."""
-    rows = file_inputs(folder / "tokenizer.json", sentences)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    rows = [encoding.ids for encoding in tokenizer.encode_batch(sentences)]
     batches = (rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS))
     return np.concatenate([run(batch_of(batch, encoder)) for batch in batches])
 
 
-def batch_of(rows: Sequence[Sequence[int]], encoder: TorchEncoder) -> Batch:
+def batch_of(rows: Sequence[Sequence[int]], encoder: TorchEncoder) -> states.Batch:
     """Return rows of ids as a batch on the CPU."""
     return batching.make_batch(
         rows, None, encoder.backbone.tokenizer.pad, torch.device("cpu"), encoder.max_length
@@ -346,19 +325,19 @@ def batch_of(rows: Sequence[Sequence[int]], encoder: TorchEncoder) -> Batch:
 
 def _compare(encoder: TorchEncoder, folder: Path, run: RunGraph, tool: str) -> float:
     """Return the lowest cosine over the probes in one batch, and over the first alone."""
-    probes = uncut_probes(encoder)
+    probes = parity.uncut_probes(encoder)
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
-        probes.append(PARITY_TOO_LONG)
+        probes.append(parity.TOO_LONG)
     theirs = np.concatenate(
         [encode_with(run, folder, texts, encoder) for texts in (probes, probes[:1])]
     )
-    return check_parity(encoder.encode([*probes, probes[0]]), theirs, tool)
+    return parity.check_parity(encoder.encode([*probes, probes[0]]), theirs, tool)
 
 
 def demo_sentences() -> list[str]:
     """Return ``DEMO_SENTENCES`` of the demo sentences."""
-    lines = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
-    return lines[:: len(lines) // DEMO_SENTENCES]
+    sentences = sources.fitting_sentences("demo")
+    return sentences[:: len(sentences) // DEMO_SENTENCES]
 
 
 def quantise(encoder: TorchEncoder, folder: Path) -> str:
@@ -374,7 +353,8 @@ def quantise(encoder: TorchEncoder, folder: Path) -> str:
 def loss_of(run: RunGraph, folder: Path, encoder: TorchEncoder) -> str:
     """Return what a graph loses on the demo sentences, in words."""
     sentences = demo_sentences()
-    cosines = row_cosines(encoder.encode(sentences), encode_with(run, folder, sentences, encoder))
+    graphs = encode_with(run, folder, sentences, encoder)
+    cosines = parity.row_cosines(encoder.encode(sentences), graphs)
     return f"cosines to float32 at least {cosines.min():.4f}, {cosines.mean():.4f} on average"
 
 

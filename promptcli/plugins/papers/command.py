@@ -6,26 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import RenderableType
 
 from promptcli import PromptcliError, UsageError
 from promptcli.extending import (
     Choice,
-    FormatOptions,
     Grid,
     Json,
-    Part,
-    Report,
-    best_cells,
     errors,
     note,
     options,
     pictures,
-    print_report,
     result,
+    result_files,
     result_json,
-    show,
-    tasks_from,
+    senteval,
 )
 from promptcli.plugins.papers import job as library
 from promptcli.plugins.papers.job import ReproduceJob
@@ -37,7 +31,7 @@ if TYPE_CHECKING:
 
 def reproduce(
     job: ReproduceJob,
-    formats: FormatOptions,
+    formats: result_files.FormatOptions,
     page: Annotated[Path, typer.Option(help="The page of all results.")] = Path("docs/results.md"),
     plot: Annotated[Path | None, options.field_option(pictures.PictureOptions, "plot")] = None,
     json: Json = False,
@@ -51,7 +45,7 @@ def reproduce(
     format = formats.name(json=json)
     folder = Path(job.output)
     _check_plot(plot, tables, force=job.force)
-    with tasks_from(job.data_dir):
+    with senteval.tasks_from(job.data_dir):
         if tables == ["page"]:
             from promptcli.plugins.papers.report import write_page
 
@@ -71,7 +65,8 @@ def reproduce(
             if as_json:
                 result_json({"backbone": name, "tables": overviews})
             else:
-                show(*_overview(overviews, name))
+                overview = result_files.Report({}, _overview(overviews, name), [])
+                result_files.print_report(overview, "table")
         else:
             from promptcli.plugins.papers.figures import painter
 
@@ -118,7 +113,7 @@ def _measure(
             documents.append(each.document)
             if format not in _WHOLE:
                 parts = _parts(each.document, intervals=intervals)
-                print_report(Report(each.document, parts, []), format)
+                result_files.print_report(result_files.Report(each.document, parts, []), format)
                 result("")
     for label, reason in missing.items():
         note(f"no data of {label}: {reason}")
@@ -129,10 +124,11 @@ def _measure(
         rows: list[dict[str, Any]] = []
         for document in documents:
             rows += records(document)
-        print_report(Report({"results": documents, "failed": messages}, [], rows), format)
+        report = result_files.Report({"results": documents, "failed": messages}, [], rows)
+        result_files.print_report(report, format)
 
 
-def _parts(document: Mapping[str, Any], *, intervals: bool) -> list[Part]:
+def _parts(document: Mapping[str, Any], *, intervals: bool) -> list[result_files.Part]:
     """Lay out a result document: caption, a table with every row's lines, remarks."""
     from promptcli.plugins.papers.report import (
         caption,
@@ -155,20 +151,19 @@ def _parts(document: Mapping[str, Any], *, intervals: bool) -> list[Part]:
             cells.append([line.label, *line.cells])
         elif intervals or line.kind != "interval":
             cells.append([f"  {line.label}", *line.cells])
-    best = best_cells(cells, score_columns(document), measured)
     return [
         f"{document['table']}: {document['title']}",
         *caption(document),
-        Grid(["", *heads(document)], cells, best),
+        Grid.with_best(["", *heads(document)], cells, score_columns(document), measured),
         *not_measured,
         *reasons(document),
         *notes(document),
     ]
 
 
-def _overview(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[RenderableType]:
+def _overview(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[result_files.Part]:
     """Lay out what every table needs and how many of its figures can be measured now."""
-    parts: list[RenderableType] = [f"published figures that can be measured now on {backbone}"]
+    parts: list[result_files.Part] = [f"published figures that can be measured now on {backbone}"]
     for row in overviews:
         needs = [f"on {', '.join(row['backbones'])}", *row["data"]]
         if row["time"]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from promptcli import NotFoundError, PromptcliError, UsageError
+from promptcli import NotFoundError, PromptcliError, Recipe, UsageError
 from promptcli.extending import (
     LAYOUTS,
     Backbone,
@@ -15,21 +15,16 @@ from promptcli.extending import (
     Choice,
     Provenance,
     STSTask,
-    TrainingExamples,
-    devices,
-    fitting_sentences,
+    build_encoder,
     home_folder,
     keyword,
-    load_backbone,
     load_tasks,
+    loading,
     locating,
-    open_registry,
     parse_ditto,
     published_name,
-    senteval_folder,
-    task_names,
-    tasks_from,
-    training_examples,
+    senteval,
+    sources,
     words_only,
 )
 from promptcli.plugins.papers.published import Texts, short_name
@@ -74,7 +69,7 @@ class MeasurementContext:
     paper: bool = False  #: whether trained rows have the settings published for their backbones
     changes: Mapping[str, Any] = field(default_factory=dict)  #: of the settings of trained rows
     _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
-    _examples: dict[str, TrainingExamples] = field(default_factory=dict, init=False)
+    _examples: dict[str, sources.TrainingExamples] = field(default_factory=dict, init=False)
 
     @functools.cached_property
     def backbone(self) -> Backbone:
@@ -121,8 +116,8 @@ class MeasurementContext:
 
     @functools.cached_property
     def sentences(self) -> list[str]:
-        with tasks_from(self.data_dir):
-            return fitting_sentences(self.texts.corpus)
+        with senteval.tasks_from(self.data_dir):
+            return sources.fitting_sentences(self.texts.corpus)
 
     @functools.cached_property
     def corpus_facts(self) -> dict[str, Any]:
@@ -133,7 +128,7 @@ class MeasurementContext:
             "sha256": hashlib.sha256("\n".join(self.sentences).encode()).hexdigest(),
         }
 
-    def examples(self, kind: str) -> TrainingExamples:
+    def examples(self, kind: str) -> sources.TrainingExamples:
         """Return the training data of a kind in ``EXAMPLES``."""
         source = getattr(self.texts, kind)
         layouts, columns = EXAMPLES[kind]
@@ -144,7 +139,7 @@ class MeasurementContext:
             known = list(layouts)  # those of the other kinds are read, too, to be refused below
             for others, _ in EXAMPLES.values():
                 known += [layout for layout in others if layout not in known]
-            self._examples[kind] = training_examples(source, layouts=tuple(known))
+            self._examples[kind] = sources.training_examples(source, layouts=tuple(known))
         examples = self._examples[kind]
         if (examples.layout or LAYOUTS["sentences"]) not in layouts:
             raise UsageError(f"{needed}; {Path(source).name} is not such a file")
@@ -171,7 +166,7 @@ class MeasurementContext:
         """Return STS tasks; ``content`` is the list of those with data."""
 
         def load() -> MeasureData:
-            loaded = load_tasks(self.data_dir, task_names(names), PROTOCOL)
+            loaded = load_tasks(self.data_dir, names, PROTOCOL)
             facts: dict[str, dict[str, Any]] = {}
             for task in loaded.tasks:
                 facts[task.label] = {
@@ -221,7 +216,7 @@ def open_context(
     A ``fresh`` one takes nothing from the cache. ``paper`` and ``changes`` are of the settings of
     trained rows.
     """
-    folder = senteval_folder()
+    folder = senteval.senteval_folder()
     if folder is not None and not folder.is_dir():
         raise NotFoundError(
             f"{folder}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)"
@@ -229,13 +224,9 @@ def open_context(
     name = choice.model or choice.backbone
 
     def open_backbone() -> Backbone:
-        device = devices.choose_device(choice.device)
-        dtype = choice.dtype or "stored"
-        backbone = load_backbone(
-            name, allow_word_vectors=True, device=device, dtype=devices.weights_dtype(dtype, device)
-        )
-        backbone.tf32 = dtype == devices.TF32
-        return backbone
+        recipe = Recipe(backbone=name, pooling="static/avg")  # the simplest: any backbone has it
+        encoder = build_encoder(recipe, device=choice.device, dtype=choice.dtype or "stored")
+        return encoder.backbone
 
     return MeasurementContext(
         name,
@@ -260,7 +251,7 @@ def head_of(text: str, backbone: str) -> str:
     written = parse_ditto(text) or parse_ditto(f"ditto:{text}")
     if written is not None:
         return str(written.head)
-    registry = open_registry()
+    registry = loading.open_registry()
     if text not in registry.names():
         models = ", ".join(registry.names())
         raise NotFoundError(

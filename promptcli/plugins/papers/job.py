@@ -18,7 +18,7 @@ from promptcli.extending import (
     keyword,
     notes,
     option,
-    tasks_from,
+    senteval,
 )
 from promptcli.plugins.papers.published import Texts, published_tables
 
@@ -137,7 +137,8 @@ class ReproduceJob(Job[Iterator[Reproduction]]):
         self, wanted: "Sequence[tuple[PublishedTable, str]]", choice: Choice, head: str | None
     ) -> Iterator[Reproduction]:
         """Yield each table on its backbone."""
-        from promptcli.extending import build_pooling, parse_pooling
+        from promptcli import Recipe
+        from promptcli.extending import make_encoder
         from promptcli.plugins.papers.contexts import open_context
         from promptcli.plugins.papers.documents import measure_table
         from promptcli.plugins.papers.report import write_result
@@ -149,7 +150,7 @@ class ReproduceJob(Job[Iterator[Reproduction]]):
         for table, name in wanted:
             if name not in contexts:
                 on = dataclasses.replace(choice, model=name)
-                with tasks_from(self.data_dir):
+                with senteval.tasks_from(self.data_dir):
                     contexts[name] = open_context(
                         on,
                         self.texts,
@@ -163,7 +164,8 @@ class ReproduceJob(Job[Iterator[Reproduction]]):
             context = contexts[name]
             if head is not None:
                 # refuses a head that does not exist
-                build_pooling(parse_pooling(f"last/ditto:{head}"), context.backbone, {})
+                recipe = Recipe(backbone=name, pooling=f"last/ditto:{head}")
+                make_encoder(recipe, context.backbone, {})
             try:
                 document = measure_table(table, context)
             except PromptcliError as error:

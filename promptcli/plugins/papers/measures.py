@@ -12,8 +12,6 @@ from promptcli import RECIPES, PromptcliError, UsageError
 from promptcli.extending import (
     FULL,
     KNOWN_HEADS,
-    TEST_TASKS,
-    TRANSFER_TASKS,
     Label,
     Preparation,
     STSTask,
@@ -147,14 +145,18 @@ def _cosines(
     return cosines
 
 
+#: The tasks of the papers' transfer tables.
+TRANSFER = ("MR", "CR", "SUBJ", "MPQA", "SST-2", "TREC", "MRPC")
+
+
 def transfer_data(context: MeasurementContext) -> MeasureData:
     """Return the tasks of the data folder; ``content`` is the list of those that can be scored."""
     if context.data_dir is None:
         why = (
             f"it is read from a folder; give {keyword('data_dir')} FOLDER, SentEval's `downstream`"
         )
-        return MeasureData(missing=dict.fromkeys(TRANSFER_TASKS, why))
-    loaded = load_transfer(context.data_dir, TRANSFER_TASKS)
+        return MeasureData(missing=dict.fromkeys(TRANSFER, why))
+    loaded = load_transfer(context.data_dir, TRANSFER)
     data = MeasureData({}, dict(loaded.missing), [])
     for task in loaded.tasks:
         try:
@@ -382,7 +384,7 @@ def _mean_cosines(
     return Measure({column: Column(head, decimals, is_score=False)}, "corpus", run, load)
 
 
-_TESTS = tuple(str(name) for name in TEST_TASKS)
+_TESTS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 _SETTINGS = {
     "batch_size": "batch",
     "learning_rate": "rate",
@@ -429,8 +431,8 @@ MEASURES: dict[str, Measure] = {
     ),
     "transfer": Measure(
         {
-            **{name: Column(name) for name in TRANSFER_TASKS},
-            "transfer": Column("Avg", mean_of=TRANSFER_TASKS),
+            **{name: Column(name) for name in TRANSFER},
+            "transfer": Column("Avg", mean_of=TRANSFER),
         },
         "transfer tasks",
         measure_transfer,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli import UsageError
-from promptcli.extending import last_part, setting, split_name
+from promptcli.extending import setting
 
 NO_MODEL = "own pre-training"  #: the backbone of rows whose models were never published
 ANY_MODEL = "any"  #: the backbone of rows that are measured on any, and have no published values
@@ -34,11 +34,11 @@ class PublishedRow:
     @property
     def kind(self) -> str:
         """Its row of ``SYSTEMS``."""
-        return split_name(self.run)[0]
+        return self.run.partition(":")[0]
 
     @property
     def argument(self) -> str:
-        return split_name(self.run)[1] or ""
+        return self.run.partition(":")[2]
 
     @property
     def label(self) -> str:
@@ -97,7 +97,7 @@ def short_name(backbone: str) -> str:
     for name, prefix in GIVEN_AS.items():
         if backbone.startswith(prefix):
             return name
-    return last_part(backbone)
+    return backbone.partition("@")[0].rstrip("/").rpartition("/")[2]
 
 
 def _table(name: str, fields: Mapping[str, Any]) -> PublishedTable:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from promptcli import NotFoundError
-from promptcli.extending import errors, keyword, typed_value, write_text
+from promptcli.extending import errors, files, keyword, typed_value
 from promptcli.plugins.papers.documents import grouped
 from promptcli.plugins.papers.measures import COLUMNS, EXTREMES
 from promptcli.plugins.papers.published import ANY_MODEL, PublishedTable, published_tables
@@ -494,8 +494,8 @@ def write_result(folder: Path, document: Mapping[str, Any]) -> Path:
     """Write a result document as JSON, and as Markdown next to it; return the JSON's path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{file_stem(document)}.json"
-    write_text(path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
-    write_text(path.with_suffix(".md"), table_page(document))
+    files.write_text(path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+    files.write_text(path.with_suffix(".md"), table_page(document))
     return path
 
 
@@ -535,5 +535,5 @@ def write_page(folder: Path, page: Path) -> int:
     """Write the page of all results of a folder; return their number."""
     documents = read_results(folder)
     page.parent.mkdir(parents=True, exist_ok=True)
-    write_text(page, results_page(documents, f"{os.path.relpath(folder, page.parent)}/"))
+    files.write_text(page, results_page(documents, f"{os.path.relpath(folder, page.parent)}/"))
     return len(documents)

@@ -15,9 +15,7 @@ from promptcli import RECIPES, PromptcliError, Recipe, UsageError, search_heads
 from promptcli.extending import (
     KNOWN_HEADS,
     Method,
-    Shape,
     TorchEncoder,
-    TrainingRun,
     TrainingSettings,
     devices,
     find_method,
@@ -25,11 +23,9 @@ from promptcli.extending import (
     fit_recipe,
     keyword,
     make_encoder,
-    parse_pooling,
     presets,
-    split_name,
-    start_processes,
     steps_of,
+    train_encoder,
     tuned_weights,
 )
 from promptcli.plugins.papers.contexts import EXAMPLES, MeasurementContext
@@ -198,12 +194,10 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
             if tuned:
                 copy.tune(tuned)
             return make_encoder(recipe, copy, tensors)
-        objective = find_objective(method).choose(examples, settings, copy)
-        run = TrainingRun(method, settings, objective, "corpus", development)
         with context.cache.unfinished(identity) as folder:
-            processes = start_processes(str(copy.device), mixed=mixed)
-            begun = run.begin(copy, folder, processes)
-            encoder, trained = run.train(begun, folder, processes)
+            encoder, trained = train_encoder(
+                method, settings, examples, development, copy, folder, mixed=mixed
+            )
             context.cache.put_tensors(identity, trained.tensors)
         return encoder
 
@@ -250,14 +244,7 @@ def _preset(row: PublishedRow, method: Method, context: MeasurementContext) -> p
         return presets.preset_for(method, row.backbone, paper=True)
     published = {short_name(name): name for name in method.paper}
     name = published.get(context.published or "", context.backbone_name)
-    shape = Shape(
-        backbone.provenance.family,
-        backbone.width,
-        backbone.n_layers,
-        backbone.n_heads,
-        len(backbone.token_rows),
-    )
-    return presets.preset_for(method, name, paper=context.paper, shape=shape)
+    return presets.preset_for(method, name, paper=context.paper, shape=presets.shape_on(backbone))
 
 
 def method_of(row: PublishedRow) -> Method:
@@ -361,7 +348,7 @@ def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
 
 def _ranked_head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return the published head; on another backbone the head of the same rank there."""
-    rank, head = split_name(row.argument)
+    rank, _, head = row.argument.partition(":")
     if not context.is_on(row.backbone):
         ranked = ranked_heads(context)
         if int(rank) > len(ranked):
@@ -399,7 +386,7 @@ def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
     )
     heads = []
     for row in search.ranked:
-        head = parse_pooling(row.choice).head
+        head = Recipe(pooling=row.choice).parts.pooling.head
         heads.append({"head": str(head), "tfidf": row.tfidf and row.tfidf.to_dict()})
     context.cache.put(key, {"heads": heads})
     return heads

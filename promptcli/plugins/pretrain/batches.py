@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from promptcli import UsageError
-from promptcli.extending import batching, templates_folder
+from promptcli.extending import batching
 from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, Template
 from promptcli.plugins.pretrain.plan import BAGS, Plan
 from promptcli.plugins.pretrain.vocabulary import CLS, MASK, PAD, SEP, SPECIALS, Vocabulary
@@ -29,7 +29,7 @@ _POOL = 16_384  # chunks sorted by length together: little padding, and still a 
 #: Seeds of the kinds of draws, so that no two share random numbers.
 _CUT, _ORDER, _MASKS, _PLACES, _KINDS, _TEMPLATES = range(6)
 _LINES = 1_000  #: seeds lines in templates like a further phase
-DEFAULT_TEMPLATES = templates_folder() / "pretraining.txt"  #: none of the papers' own, to be tried
+DEFAULT_TEMPLATES = Path(__file__).with_name("templates.txt")  #: none of the papers' own
 _LONGEST = 32  # tokens of a template
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from promptcli import UsageError
-from promptcli.extending import ColumnChoice, atomic_path, errors, notes, open_rows
+from promptcli.extending import errors, files, notes, sources
 from promptcli.plugins.pretrain.vocabulary import (
     SPECIALS,
     UNK,
@@ -39,8 +39,7 @@ class CorpusFile:
     unrelated: bool = False  #: its lines are in no order
 
     def lines(self) -> Iterator[str]:
-        with open_rows(self.path, ColumnChoice(remedy=""), skip_blank=True) as rows:
-            yield from rows.texts()
+        return sources.stream_sentences(self.path)
 
 
 @dataclass(frozen=True)
@@ -123,25 +122,25 @@ def _long_enough(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return np.asarray(spans[ends - starts >= _SHORTEST])
 
 
-def make_vocabulary(folder: Path, files: Sequence[CorpusFile], size: int) -> Vocabulary:
+def make_vocabulary(folder: Path, sources: Sequence[CorpusFile], size: int) -> Vocabulary:
     """Return the run's vocabulary, trained on all lines unless it exists."""
     if not (folder / "vocab.txt").is_file():
         with notes.stage("vocabulary", None) as advance:
 
             def lines() -> Iterator[str]:
-                for line in itertools.chain.from_iterable(file.lines() for file in files):
+                for line in itertools.chain.from_iterable(file.lines() for file in sources):
                     advance(1)
                     yield line
 
             vocabulary = train_vocabulary(lines, size)
-        with atomic_path(folder / "vocab.txt") as temporary:
+        with files.atomic_path(folder / "vocab.txt") as temporary:
             vocabulary.save(temporary)
     return Vocabulary.load(folder / "vocab.txt")
 
 
 def make_corpus(
     folder: Path,
-    files: Sequence[CorpusFile],
+    sources: Sequence[CorpusFile],
     vocabulary: Vocabulary,
     templates: tuple[Template, ...] = (),
 ) -> Corpus:
@@ -152,13 +151,13 @@ def make_corpus(
     if not (folder / "lines.npz").is_file():
         ends: list[np.ndarray] = []
         total = lines = unrelated_from = 0
-        path = atomic_path(folder / "tokens.bin")
+        path = files.atomic_path(folder / "tokens.bin")
         with (
             notes.stage("tokenise", None) as advance,
             path as temporary,
             temporary.open("wb") as out,
         ):
-            for file in sorted(files, key=lambda file: file.unrelated):
+            for file in sorted(sources, key=lambda file: file.unrelated):
                 texts = file.lines()
                 while lot := tuple(itertools.islice(texts, _LINES)):
                     ids = vocabulary.encode(lot)
@@ -174,7 +173,7 @@ def make_corpus(
                     advance(len(ids))
                 if not file.unrelated:
                     unrelated_from = lines
-        with atomic_path(folder / "lines.npz") as temporary, temporary.open("wb") as out:
+        with files.atomic_path(folder / "lines.npz") as temporary, temporary.open("wb") as out:
             np.savez(out, ends=np.concatenate(ends), unrelated_from=unrelated_from)
     with damage_named(folder):
         tokens = np.memmap(folder / "tokens.bin", dtype=dtype, mode="r")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from promptcli import UsageError
 from promptcli.extending import (
-    REQUIRED,
     Job,
     argument,
     errors,
@@ -70,7 +69,7 @@ class PretrainJob(Job[Pretrained]):
     files: str | Path | Sequence[str | Path] = argument(
         "Plain text, one sentence or paragraph a line.", metavar="FILES...", typed=list[str]
     )
-    output: str | Path = option(REQUIRED, "Folder of the model.", names="output o", typed=str)
+    output: str | Path = option(..., "Folder of the model.", names="output o", typed=str)
     _: KW_ONLY
     unrelated: Sequence[str | Path] = option(
         (), "Further file, whose lines are in no order; repeatable."
@@ -105,7 +104,7 @@ class PretrainJob(Job[Pretrained]):
     )
 
     def run(self) -> Pretrained:
-        from promptcli.extending import evaluator, sha256
+        from promptcli.extending import evaluator, files
         from promptcli.plugins.pretrain.batches import DEFAULT_TEMPLATES
         from promptcli.plugins.pretrain.corpus import CorpusFile
         from promptcli.plugins.pretrain.run import PretrainingRun
@@ -127,20 +126,20 @@ class PretrainJob(Job[Pretrained]):
             taught = None
             if plan.objective == BAGS:
                 taught = Path(self.templates or DEFAULT_TEMPLATES)
-            files = self.files
-            if isinstance(files, str | Path):
-                files = [files]
-            corpus = [CorpusFile(Path(file)) for file in files]
+            given = self.files
+            if isinstance(given, str | Path):
+                given = [given]
+            corpus = [CorpusFile(Path(file)) for file in given]
             corpus += [CorpusFile(Path(file), True) for file in self.unrelated]
             hashes = []
             for file in corpus:
                 next(file.lines(), None)  # wrong files are refused before the work
                 kind = " unrelated" if file.unrelated else ""
-                hashes.append(sha256(file.path) + kind)
+                hashes.append(files.sha256(file.path) + kind)
             plan = dataclasses.replace(plan, files=tuple(hashes))
             if taught is not None:
                 next(CorpusFile(taught).lines(), None)
-                plan = dataclasses.replace(plan, templates=sha256(taught))
+                plan = dataclasses.replace(plan, templates=files.sha256(taught))
             if begun is not None:
                 plan = begun.plan(plan)
             run = PretrainingRun(corpus, Path(self.output), plan, begun, taught)

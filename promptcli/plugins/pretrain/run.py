@@ -14,15 +14,7 @@ import torch
 from torch import Tensor
 
 from promptcli import UsageError, __version__
-from promptcli.extending import (
-    devices,
-    errors,
-    keyword,
-    note,
-    notes,
-    runs,
-    write_text,
-)
+from promptcli.extending import devices, errors, files, keyword, note, notes, runs
 from promptcli.plugins.pretrain.batches import LONGEST_LINE, read_templates
 from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, make_corpus, make_vocabulary
 from promptcli.plugins.pretrain.plan import BAGS, Plan
@@ -128,7 +120,7 @@ class PretrainingRun:
                 round(position.seen / position.seconds) if position.seconds else None
             ),
         }
-        write_text(output / _CARD, self._card(figures, command))
+        files.write_text(output / _CARD, self._card(figures, command))
         return figures
 
     def _card(self, figures: dict[str, Any], command: str) -> str:

@@ -20,14 +20,7 @@ from scipy.sparse.linalg import svds
 from torch import Tensor, nn
 
 from promptcli import UsageError
-from promptcli.extending import (
-    atomic_path,
-    checking,
-    keyword,
-    load_tensors,
-    locating,
-    sha256,
-)
+from promptcli.extending import checking, files, keyword, locating, tensors
 from promptcli.plugins.pretrain.corpus import Corpus, damage_named
 from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.pretrain.vocabulary import SPECIALS
@@ -98,19 +91,21 @@ class Start:
                     f" ({value}); leave it out"
                 )
         return dataclasses.replace(
-            wanted, **self.shape, begun_from=" ".join(map(sha256, self._weights()))
+            wanted, **self.shape, begun_from=" ".join(map(files.sha256, self._weights()))
         )
 
     def copy_vocabulary(self, folder: Path) -> None:
         if not (folder / "vocab.txt").is_file():
-            with atomic_path(folder / "vocab.txt") as temporary:
+            with files.atomic_path(folder / "vocab.txt") as temporary:
                 shutil.copyfile(self.folder / "vocab.txt", temporary)
 
     def load(self, parameters: Mapping[str, nn.Parameter]) -> None:
         """Set the parameters to its weights."""
         stored: dict[str, Tensor] = {}
         for path in self._weights():
-            stored |= load_tensors(path, hint=f"take another {keyword('start')}", error=UsageError)
+            stored |= tensors.load_tensors(
+                path, hint=f"take another {keyword('start')}", error=UsageError
+            )
         with torch.no_grad():
             for field, parameter in parameters.items():
                 if field not in stored or stored[field].shape != parameter.shape:
@@ -123,7 +118,7 @@ def make_start(folder: Path, corpus: Corpus, plan: Plan) -> Tensor:
     path = folder / "start.npy"
     if not path.is_file():
         vectors = ppmi_svd(corpus, plan.vocab_size, plan.width, plan.seed)
-        with atomic_path(path) as temporary, temporary.open("wb") as out:
+        with files.atomic_path(path) as temporary, temporary.open("wb") as out:
             np.save(out, vectors, allow_pickle=False)
     with damage_named(folder):
         vectors = np.load(path, allow_pickle=False)

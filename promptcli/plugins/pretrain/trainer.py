@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from promptcli import PromptcliError
 from promptcli.extending import (
-    CLIP,
     MaskedLM,
     batching,
     devices,
@@ -28,6 +27,7 @@ from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.pretrain.start import sinusoids
 
 _SHAPE = ("layers", "width", "heads", "positions", "vocab_size", "tied")
+_CLIP = 1.0  #: norm to which gradients are clipped
 _LOG_EVERY = 20  # steps; their mean is logged
 _SAVE_SECONDS = 60.0  # between two checkpoints
 _PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
@@ -142,7 +142,7 @@ class Pretrainer:
 
     def apply_gradients(self) -> None:
         """Clip the gradients and take the optimiser's step."""
-        nn.utils.clip_grad_norm_(self.parameters.values(), CLIP)
+        nn.utils.clip_grad_norm_(self.parameters.values(), _CLIP)
         self.optimizer.step()
 
     def _record(self, figures: np.ndarray, step: Step) -> None:

@@ -19,15 +19,7 @@ from pydantic import Field, ValidationError
 
 import promptcli
 from promptcli import Encoder, PromptcliError, SentenceIndex
-from promptcli.extending import (
-    Stamp,
-    cell_columns,
-    check_texts,
-    errors,
-    notes,
-    shorten,
-    unit,
-)
+from promptcli.extending import errors, given, notes, unit
 from promptcli.plugins.serve.worker import Worker
 
 Result = TypeVar("Result")
@@ -121,7 +113,7 @@ class Tools:
         self._indexes = dict(indexes)
         self._encoder = encoder
         #: Stamps of indexes that could not be read anew.
-        self._refused = dict[str, Stamp | None]()
+        self._refused = dict[str, object]()
         self._thread = Worker()
 
     async def search(
@@ -169,7 +161,7 @@ class Tools:
             for name in self._indexes:
                 go_on()
                 rows = self._newest(name).vectors
-                served.append(ServedIndex(name, rows.rows, cell_columns(rows.labels), rows.lexical))
+                served.append(ServedIndex(name, rows.rows, rows.columns(), rows.lexical))
             return served
 
         return await self._answer(listed)
@@ -223,7 +215,7 @@ def _given(*texts: str) -> list[str]:
     for text in texts:
         if not text.strip():
             raise ToolError("the text is blank; give a sentence")
-    return check_texts(list(texts))
+    return given.check_texts(list(texts))
 
 
 class _Server(MCPServer):
@@ -237,9 +229,9 @@ class _Server(MCPServer):
         self, name: str, arguments: dict[str, Any], context: Any = None
     ) -> CallToolResult | InputRequiredResult:
         taken = self._taken.get(name, arguments)
-        for given in arguments:
-            if given not in taken:
-                raise ToolError(f"Error executing tool {name}: {_unknown(given, list(taken))}")
+        for argument in arguments:
+            if argument not in taken:
+                raise ToolError(f"Error executing tool {name}: {_unknown(argument, list(taken))}")
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -249,10 +241,11 @@ class _Server(MCPServer):
             raise ToolError(f"Error executing tool {name}: {_refusal(wrong)}") from wrong
 
 
-def _unknown(given: str, taken: list[str]) -> str:
+def _unknown(argument: str, taken: list[str]) -> str:
     """Return that a tool has no such argument, and those that it has."""
     valid = f"valid: {', '.join(taken)}" if taken else "it takes none"
-    return f"unknown argument {shorten(given)}; {valid}{errors.did_you_mean(given, taken)}"
+    nearest = errors.did_you_mean(argument, taken)
+    return f"unknown argument {errors.shorten(argument)}; {valid}{nearest}"
 
 
 def _refusal(wrong: ValidationError) -> str:
@@ -262,7 +255,7 @@ def _refusal(wrong: ValidationError) -> str:
     allowed = _ALLOWED[name]
     if first["type"] == "missing":
         return f"{name} is missing; give {allowed}"
-    return f"{name} takes {allowed}, not {shorten(first['input'])}"
+    return f"{name} takes {allowed}, not {errors.shorten(first['input'])}"
 
 
 def make_server(indexes: Mapping[str, SentenceIndex], encoder: Encoder) -> MCPServer:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
@@ -30,14 +31,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from promptcli import Encoder, NotFoundError, UsageError
 from promptcli.extending import (
     Encoded,
-    Floats,
-    RowMask,
     VectorIndex,
     errors,
     notes,
-    reaches,
     unit,
-    way_record,
 )
 from promptcli.plugins.serve.service import HELD, RequestError, Service
 
@@ -234,10 +231,10 @@ class _Asked:
     index: VectorIndex
     body: SearchRequest
     queries: list[str]
-    vectors: Floats | None  #: of the queries; None: they are ranked by words alone
+    vectors: NDArray[np.float32] | None  #: of the queries; None: they are ranked by words alone
     with_words: bool  #: whether words rank
     #: rows that fulfil the condition; None: it has not been read, or there is none
-    allowed: RowMask | None = None
+    allowed: NDArray[np.bool_] | None = None
 
     def results(self, start: int, room: int, go_on: Callable[[], None]) -> list[bytes]:
         """Return results of the next queries as JSON; no more are made once they have more than
@@ -258,7 +255,7 @@ class _Asked:
             hits = list[msgspec.Raw]()
             for hit in self.index.hits(nearest):
                 least = self.body.min_score
-                if least is not None and not reaches(hit.score, least, self.index.rounding):
+                if least is not None and not self.index.reaches(hit, least):
                     continue
                 shown: dict[str, Any] = {
                     "rank": hit.rank,
@@ -268,7 +265,7 @@ class _Asked:
                 }
                 if hit.columns is not None:
                     shown["columns"] = hit.columns
-                shown |= way_record(hit)
+                shown |= hit.way()
                 hits.append(msgspec.Raw(msgspec.json.encode(shown)))
                 room -= len(hits[-1])
                 if room < 0:

@@ -17,11 +17,11 @@ from promptcli.extending import (
     Job,
     argument,
     errors,
+    files,
     function_of,
     keyword,
     note,
     option,
-    real_path,
 )
 from promptcli.plugins.serve.settings import ServeSettings
 from promptcli.plugins.serve.worker import Worker
@@ -143,12 +143,14 @@ class ServeAgentsJob(Job[None]):
     def run(self) -> None:
         errors.require("mcp", extra="mcp")
         _check_index_names(self.indexes)
-        from promptcli.extending import is_named
         from promptcli.plugins.serve.agents import make_server
 
         model = self.model
         models = {}
-        if is_named(model) or not self.indexes:
+        is_named = model is not None
+        if isinstance(model, Choice):
+            is_named = model.names_model
+        if is_named or not self.indexes:
             models = _models([model or Choice("mini")])
         searched = _indexes(self.indexes, models, model if isinstance(model, Choice) else Choice())
         encoders = [*models.values(), *(index.encoder for index in searched.values())]
@@ -185,7 +187,7 @@ def _until_client_leaves(running: Future[None], stdin: int) -> None:
 
 
 def _check_index_names(folders: Sequence[str | Path]) -> None:
-    names = [real_path(Path(folder)).name for folder in folders]
+    names = [files.real_path(Path(folder)).name for folder in folders]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"two indexes are called {name!r}; rename the folder of one")
@@ -210,21 +212,21 @@ def _listen(settings: ServeSettings) -> socket.socket:
 
 
 def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
-    from promptcli.extending import entry_of, open_encoders
+    from promptcli.extending import loading
 
     def name(model: "Model") -> str:
         if isinstance(model, Choice) and model.model:
             return model.model
         if isinstance(model, str | Path):
             return str(model)
-        return entry_of(model).name
+        return loading.entry_of(model).name
 
     named = {name(model): model for model in models}
     if len(named) < len(models):
         raise UsageError(
             f"two models have one name: {', '.join(map(name, models))}; name each once"
         )
-    return dict(zip(named, open_encoders(list(named.values()), dtype="auto"), strict=True))
+    return dict(zip(named, loading.open_encoders(list(named.values()), dtype="auto"), strict=True))
 
 
 def _indexes(
@@ -242,5 +244,5 @@ def _indexes(
         index = open_index(folder, known, Choice(device=where.device))
         index.encoder.in_role("query", report=True)
         known.append(index.encoder)
-        served[real_path(folder).name] = index
+        served[files.real_path(folder).name] = index
     return served

@@ -5,7 +5,6 @@ shared batches.
 import asyncio
 import dataclasses
 import functools
-import itertools
 import re
 import threading
 from collections import defaultdict
@@ -20,9 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from promptcli import Encoder, PromptcliError, SentenceIndex
 from promptcli.extending import (
-    ROLES,
     Encoded,
-    Stamp,
     errors,
     keyword,
     notes,
@@ -223,9 +220,8 @@ class Service:
         self.held = 0  #: bytes of bodies and answers in memory
         self.connections: Collection[Any] | None = None  #: that are open, if the server tells
         self._renewing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._refused: dict[
-            str, Stamp | None
-        ] = {}  #: stamps of indexes that could not be read again
+        #: stamps of indexes that could not be read again
+        self._refused: dict[str, object] = {}
         self.metrics = Metrics()
         self.batcher = Batcher(self.settings, self.metrics)
         self.metrics.watch(
@@ -403,7 +399,7 @@ def _refusal_of(error: msgspec.ValidationError, path: str, kind: type[msgspec.St
 
 
 def _in_role(encoder: Encoder, role: str) -> Encoder:
-    known = dict.fromkeys([*itertools.chain(*ROLES), *encoder.prompts])
+    known = encoder.roles()
     if role not in known:
         raise RequestError(
             400,

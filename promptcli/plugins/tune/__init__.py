@@ -1,1 +1,1 @@
-"""Trackers of experiments, which a training reports to."""
+"""A search over the settings of a training, and trackers that a training reports to."""

@@ -15,16 +15,7 @@ from accelerate.tracking import (
 )
 
 from promptcli import UsageError
-from promptcli.extending import (
-    DevScore,
-    WatchedRun,
-    Watcher,
-    errors,
-    home_folder,
-    keyword,
-    note,
-    notes,
-)
+from promptcli.extending import Watcher, errors, home_folder, keyword, note, notes, watching
 
 _PROJECT = "promptcli"  #: of trackers that put runs into projects
 
@@ -34,11 +25,11 @@ class TrackerKind:
     """A row of ``TRACKERS``."""
 
     package: str  #: that pip installs
-    make: Callable[[WatchedRun], GeneralTracker]
+    make: Callable[[watching.WatchedRun], GeneralTracker]
     only_files: bool = False  #: it never uses the network
 
 
-def _tensorboard(run: WatchedRun) -> GeneralTracker:
+def _tensorboard(run: watching.WatchedRun) -> GeneralTracker:
     folder = home_folder() / "trackers"
     note(f"tensorboard reads the run in {folder / run.group}")
     place = run.group
@@ -52,15 +43,15 @@ def _tensorboard(run: WatchedRun) -> GeneralTracker:
     return TensorBoardTracker(place, folder, purge_step=first)
 
 
-def _wandb(run: WatchedRun) -> GeneralTracker:
+def _wandb(run: watching.WatchedRun) -> GeneralTracker:
     return WandBTracker(_PROJECT, group=run.group, name=run.name)
 
 
-def _mlflow(run: WatchedRun) -> GeneralTracker:
+def _mlflow(run: watching.WatchedRun) -> GeneralTracker:
     return MLflowTracker(_PROJECT, run_name=run.name, tags={"group": run.group})
 
 
-def _trackio(run: WatchedRun) -> GeneralTracker:
+def _trackio(run: watching.WatchedRun) -> GeneralTracker:
     return TrackioTracker(_PROJECT, group=run.group, name=run.name)
 
 
@@ -101,7 +92,7 @@ class Tracker(Watcher):
         self._name = name
         self._at_work: GeneralTracker | None = None
 
-    def begin(self, run: WatchedRun, facts: Mapping[str, Any]) -> None:
+    def begin(self, run: watching.WatchedRun, facts: Mapping[str, Any]) -> None:
         kind = TRACKERS[self._name]
         if not kind.only_files:
             notes.warn(f"reporting loss, scores and settings to {self._name}")
@@ -120,7 +111,7 @@ class Tracker(Watcher):
     def on_step(self, step: int, figures: Mapping[str, float]) -> None:
         self._log({f"train/{name}": value for name, value in figures.items()}, step)
 
-    def on_score(self, score: DevScore) -> None:
+    def on_score(self, score: watching.DevScore) -> None:
         values = {"development/spearman": score.value}
         if score.rate is not None:
             values["train/examples_per_second"] = score.rate

@@ -17,7 +17,7 @@ from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.names import portable_name
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
-from promptcli.models.sentence_transformers_format import lowest_cosine
+from promptcli.models.parity import lowest_cosine
 from promptcli.plugins.formats import gguf_files
 from promptcli.plugins.formats.gguf_header import read_header, rotary_scaling
 from promptcli.recipe import Recipe

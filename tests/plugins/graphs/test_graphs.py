@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 import promptcli as pc
-from promptcli.backbones.backbone_files import file_inputs
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models.backend_table import BACKENDS, build_on
 from promptcli.models.exporting import TARGETS
-from promptcli.models.sentence_transformers_format import PARITY_PROBES, lowest_cosine
+from promptcli.models.parity import PROBES, lowest_cosine
 from promptcli.plugins.graphs import backends, graph_files
 from promptcli.plugins.graphs.backends import WORTHWHILE, choose_backend
 from promptcli.plugins.graphs.graph_files import EncoderGraph, export_onnx
@@ -75,21 +75,21 @@ def padded(encoder, texts):
 def test_the_graph_is_the_encoder(family, recipe, tiny_backbone):
     encoder = random_encoder(recipe, tiny_backbone(family))
     with torch.inference_mode():
-        there = EncoderGraph(encoder)(*padded(encoder, PARITY_PROBES))
-    assert lowest_cosine(encoder.encode(PARITY_PROBES), there.numpy()) > 0.999999
+        there = EncoderGraph(encoder)(*padded(encoder, PROBES))
+    assert lowest_cosine(encoder.encode(PROBES), there.numpy()) > 0.999999
 
 
 @pytest.mark.parametrize("pooling", ["values:1-1/avg", "attention/avg", "static/ditto:1-3"])
 def test_a_pass_that_would_end_early_is_traced(pooling, tiny_backbone):
     encoder = random_encoder(Recipe(pooling=pooling), tiny_backbone("bert"))
     graph = EncoderGraph(encoder).eval()
-    ids, mask = padded(encoder, PARITY_PROBES[:2])
+    ids, mask = padded(encoder, PROBES[:2])
     sizes = {0: torch.export.Dim("inputs"), 1: torch.export.Dim("tokens")}
     with torch.no_grad():
         traced = torch.export.export(
             graph, (ids, mask), dynamic_shapes=(sizes, sizes), strict=False
         )
-        ids, mask = padded(encoder, PARITY_PROBES)
+        ids, mask = padded(encoder, PROBES)
         assert torch.allclose(traced.module()(ids, mask), graph(ids, mask), atol=1e-6)
 
 
@@ -103,7 +103,8 @@ def test_onnxruntime_computes_the_same(tiny_backbone, tmp_path):
     )
     assert "cosines to float32" in written.notes[-1] and (tmp_path / "model_int8.onnx").is_file()
     limit = encoder.max_length
-    assert len(file_inputs(tmp_path / "tokenizer.json", ["word " * 600])[0]) == limit
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert len(tokenizer.encode("word " * 600).ids) == limit
 
 
 SENTENCES = [

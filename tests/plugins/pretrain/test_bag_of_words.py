@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from promptcli.backbones.locating import SHIPPED
 from promptcli.errors import UsageError
 from promptcli.named_templates import named_templates
 from promptcli.plugins.pretrain import corpus as corpus_file
@@ -142,9 +143,7 @@ def test_lines_without_content_have_the_plain_loss():
 
 @pytest.fixture
 def vocabulary():
-    return Vocabulary.load(
-        next(iter(DEFAULT_TEMPLATES.parents[1].glob("**/shipped/mini*/vocab.txt")))
-    )
+    return Vocabulary.load(SHIPPED["mini-bert"] / "vocab.txt")
 
 
 def test_the_papers_own_templates_are_held_out(vocabulary):

@@ -7,40 +7,21 @@ that a search that was stopped is resumed.
 """
 
 import contextlib
-import dataclasses
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.errors import (
-    NotFoundError,
-    PromptcliError,
-    UsageError,
-    counted,
-    if_stopped,
-    require,
-)
-from promptcli.models.entries import Entry
-from promptcli.models.loading import open_registry
-from promptcli.models.registry import Registry
-from promptcli.notes import keyword, note
-from promptcli.settings import typed_settings
-from promptcli.storage.runs import RunFolder, read_log
-from promptcli.training.carry_out import carry_out, join_processes
-from promptcli.training.description import describe
-from promptcli.training.plan import TrainingPlan
-from promptcli.training.processes import Processes
-from promptcli.training.ranges import Range, Space
-from promptcli.training.resuming import document_of
-from promptcli.training.sweep import begin_again_hint, check_free, places, resumed_if_begun
-from promptcli.training.train_arguments import Setting
-from promptcli.training.trained import Trained
-from promptcli.training.watching import DevScore, Watcher
+from promptcli import NotFoundError, PromptcliError, Range, Trained, UsageError
+from promptcli.extending import SeveralRuns, Watcher, errors, keyword, note, typed_value, watching
 
 if TYPE_CHECKING:
     import optuna
+
+Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
+#: Setting -> what a search draws from: a range, or values.
+Space = Mapping[str, Range | Sequence[Any]]
 
 FINISHED = "finished"
 PRUNED = "pruned"
@@ -94,71 +75,40 @@ class _Pruning(Watcher):
         self._trial = trial
         self._reported = reported  # before the search was resumed
 
-    def on_score(self, score: DevScore) -> None:
+    def on_score(self, score: watching.DevScore) -> None:
         if score.step not in self._reported:
             self._trial.report(score.value, score.step)
         if self._trial.should_prune():
             raise _PrunedError
 
 
-def search_settings(plan: TrainingPlan, space: Space, count: int, name: str) -> SettingsSearch:
+def search_settings(runs: SeveralRuns, space: Space, count: int) -> SettingsSearch:
     """Train ``count`` trials, each as ``NAME.run-N``; the best one becomes the model NAME.
 
     Only the best model so far is kept. With ``resume`` the trials that ended are not run again.
     """
-    require("optuna", extra="trials")
-    job = plan.job
-    registry = open_registry()
-    described = check_space(plan, space)
-    registry.check_free(name, force=job.force or job.resume)
-    replaces = job.force or name in registry.names()
-    watchers = job.make_watchers()
-    processes = join_processes(job)
-    if processes.number > 1:
-        raise UsageError(
-            f"a search trains in one process, not in {processes.number}; start it without a"
-            " launcher"
-        )
-    folder = RunFolder(registry.run_folder(f"{name}.sweep"))
-    with RunFolder(registry.run_folder(name)).claim(
-        f"the training of {name!r}", f"give another {keyword('name')}"
-    ):
-        if job.force and not job.resume and folder.begun:
-            _discard_trials(registry, name)
-        elif not folder.begun:
-            check_free(registry, _trial_models(registry, name), name)
-        written = {setting: _space_document(values) for setting, values in space.items()}
-        folder.open(
-            {**described, **places(plan, described), "space": written},
-            resume=job.resume and folder.begun,
-            name=Path(name),
-            elsewhere=begin_again_hint(),
-            force=job.force,
-            given={**document_of(plan), "count": count},
-        )
-        with _study(folder.folder / "trials.sqlite", name) as study:
-            seed = int(described["seed"])
+    errors.require("optuna", extra="trials")
+    described = runs.check_space(space)
+    seed = int(described["seed"])
+    written = {setting: _space_document(values) for setting, values in space.items()}
+    with runs.begun(
+        described, {"space": written}, kept={"count": count}, one_process=True
+    ) as folder:
+        with _study(folder / "trials.sqlite", runs.name) as study:
             try:
                 while len(_ended(study)) < count:
-                    _run_next(study, plan, space, name, seed, processes, watchers)
-                    _keep_best_only(registry, study, name)
+                    _run_next(study, runs, space, seed)
+                    runs.forget_others(_best(study))
             except UsageError:  # no trial can begin: the name is free for the next try
                 if not _ended(study):
-                    folder.discard()
+                    runs.discard()
                 raise
             trials = [_trial_of(frozen) for frozen in _ended(study)]
             best = _best(study)
         if best is None:
-            raise PromptcliError(f"no trial of {name!r} finished: {trials[-1].reason}")
-        if not replaces and name in registry.names():
-            raise UsageError(
-                f"model {name!r} appeared during the search, which is kept: {keyword('resume')}"
-                " replaces that model"
-            )
-        trained = Trained(registry.load(_trial_name(name, best)))
-        registry.save(_record_all(trained, trials, best, name), force=replaces)
-        _discard_trials(registry, name)
-        folder.discard()
+            raise PromptcliError(f"no trial of {runs.name!r} finished: {trials[-1].reason}")
+        trained = runs.run(best, trials[best].changes)  # its model
+        runs.save(trained, **_record_of_all(trials, best))
     return SettingsSearch(trained, trials, best)
 
 
@@ -177,26 +127,6 @@ def search_of(best: Trained) -> SettingsSearch:
         )
     chosen = next(run["changes"] for run in facts["runs"] if run["chosen"])
     return SettingsSearch(best, trials, [trial.changes for trial in trials].index(chosen))
-
-
-def check_space(plan: TrainingPlan, space: Space) -> dict[str, Any]:
-    """Refuse values that the settings do not take; return the description of the plan."""
-    described = describe(plan)
-    for setting, values in space.items():
-        tried: Sequence[Any]
-        if isinstance(values, Range):
-            tried = [values.low, values.high]
-            if setting in described and not _is_number(described[setting]):
-                raise UsageError(f"{setting.replace('_', '-')} takes no range; give its values")
-        else:
-            tried = values
-        for value in tried:
-            describe(plan.with_changes({setting: value}))
-    return described
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _space_document(values: "Range | Any") -> Any:
@@ -231,15 +161,7 @@ def _study(file: Path, name: str) -> "Iterator[optuna.Study]":
         storage.engine.dispose()
 
 
-def _run_next(
-    study: "optuna.Study",
-    plan: TrainingPlan,
-    space: Space,
-    name: str,
-    seed: int,
-    processes: Processes,
-    watchers: Sequence[Watcher],
-) -> None:
+def _run_next(study: "optuna.Study", runs: SeveralRuns, space: Space, seed: int) -> None:
     """Run the trial that was interrupted, or a new one, to its end."""
     from optuna.samplers import TPESampler
     from optuna.trial import Trial as Drawn
@@ -256,38 +178,31 @@ def _run_next(
         reported = {}
     changes = {setting: _draw(trial, setting, values) for setting, values in space.items()}
     trial.set_user_attr("changes", changes)
-    note(f"trial {trial.number + 1}: {', '.join(typed_settings(changes))}")
-    registry = open_registry()
-    run_name = _trial_name(name, trial.number)
-    run = RunFolder(registry.run_folder(run_name))
+    note(f"trial {trial.number + 1}: {_written(changes)}")
     try:
-        if run_name in registry.names():  # it ended just before the search was stopped
-            trained = Trained(registry.load(run_name))
-        else:
-            of_trial = resumed_if_begun(plan.of_trial(run_name, name, changes), registry)
-            left = (
-                f"`promptcli train --resume {name}` continues the search, {keyword('force')} starts"
-                " it again"
-            )
-            with if_stopped(left, instead=True):
-                trained = carry_out(of_trial, processes, [*watchers, _Pruning(trial, reported)])
+        trained = runs.run(trial.number, changes, [_Pruning(trial, reported)])
     except _PrunedError:
-        curve = read_log(run.folder / "log.jsonl", DevScore)
-        trial.set_user_attr("curve", [dataclasses.asdict(score) for score in curve])
+        trial.set_user_attr("curve", runs.curve(trial.number))
         study.tell(trial, state=TrialState.PRUNED)
-        run.discard()
+        runs.forget(trial.number)
         note(f"trial {trial.number + 1} is below the median of the earlier ones: pruned")
     except (UsageError, NotFoundError):
         raise
     except PromptcliError as error:  # its loss is not a number, or memory does not hold it
         trial.set_user_attr("reason", str(error))
         study.tell(trial, state=TrialState.FAIL)
-        run.discard()
+        runs.forget(trial.number)
         note(f"trial {trial.number + 1} failed: {error}")
     else:
         trial.set_user_attr("curve", trained.facts["curve"])
         trial.set_user_attr("record", trained.to_dict())
         study.tell(trial, trained.chosen_by)
+
+
+def _written(changes: Mapping[str, Setting]) -> str:
+    return ", ".join(
+        f"{name.replace('_', '-')} {typed_value(value)}" for name, value in changes.items()
+    )
 
 
 def _draw(trial: "optuna.trial.Trial", setting: str, values: "Range | Any") -> Setting:
@@ -327,42 +242,16 @@ def _trial_of(frozen: "optuna.trial.FrozenTrial") -> Trial:
     )
 
 
-def _trial_name(name: str, number: int) -> str:
-    return f"{name}.run-{number + 1}"
-
-
-def _trial_models(registry: Registry, name: str) -> list[str]:
-    return [model for model in registry.names() if model.startswith(f"{name}.run-")]
-
-
-def _keep_best_only(registry: Registry, study: "optuna.Study", name: str) -> None:
-    best = _best(study)
-    for model in _trial_models(registry, name):
-        if best is None or model != _trial_name(name, best):
-            registry.remove(model)
-
-
-def _discard_trials(registry: Registry, name: str) -> None:
-    """Forget the models and the unfinished runs of trials."""
-    for model in _trial_models(registry, name):
-        registry.remove(model)
-    for folder in registry.run_folder(name).parent.glob(f"{name}.run-*"):
-        RunFolder(folder).discard()
-
-
-def _record_all(best: Trained, trials: list[Trial], chosen: int, name: str) -> Entry:
-    """Return the entry of the best trial under its own name, with the record of all trials."""
+def _record_of_all(trials: list[Trial], chosen: int) -> dict[str, Any]:
+    """Return what the record of the best trial says of all trials, JSON-ready."""
     runs = []
     for number, trial in enumerate(trials):
         if trial.state == FINISHED:
             record = {"changes": trial.changes, "chosen": number == chosen, **trial.record}
             runs.append({**record, "curve": trial.curve})
-    all_trials = [trial.to_dict() for trial in trials]
-    facts = {**best.facts, "runs": runs, "trials": all_trials}
-    note(f"{counted(len(trials), 'trial')}: {len(runs)} finished, {_count_ended(trials)}")
-    return dataclasses.replace(
-        best.entry, name=name, provenance={**best.entry.provenance, "trained": facts}
-    )
+    counted = errors.counted(len(trials), "trial")
+    note(f"{counted}: {len(runs)} finished, {_count_ended(trials)}")
+    return {"runs": runs, "trials": [trial.to_dict() for trial in trials]}
 
 
 def _count_ended(trials: list[Trial]) -> str:

@@ -10,8 +10,9 @@ from promptcli import training
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
+from promptcli.plugins.tune.job import drawn_from
 from promptcli.recipe import RECIPES
-from promptcli.training import trials
+from promptcli.training import several_runs
 from promptcli.training.ranges import Range
 from promptcli.training.trained import Trained
 from promptcli.training.watching import DevScore
@@ -49,7 +50,7 @@ def trainings(monkeypatch):
         registry.save(entry)
         return Trained(entry)
 
-    monkeypatch.setattr(trials, "carry_out", train)
+    monkeypatch.setattr(several_runs, "carry_out", train)
     return told
 
 
@@ -89,14 +90,13 @@ def test_the_trials_are_in_the_folder_whatever_its_name(name, trainings, tmp_pat
 )
 def test_what_a_search_begins_with_is_checked_in_the_whole_space(space, said):
     job = training.TrainJob(method="simcse", on="demo:dev")
-    drawn_from = training._drawn_from(space)
     with pytest.raises(UsageError, match=said):
-        training.describe_several([job], drawn_from)
+        training.describe_several([job], drawn_from(space))
     assert training.describe_several([job], {"steps": [1, 2]})["method"] == "simcse"
 
 
 def test_a_value_that_is_given_twice_is_drawn_as_one():
-    assert training._drawn_from({"steps": [1, 1, 2]}) == {"steps": [1, 2]}
+    assert drawn_from({"steps": [1, 1, 2]}) == {"steps": [1, 2]}
 
 
 def test_a_trial_below_the_median_is_pruned(trainings):
@@ -110,19 +110,19 @@ def test_a_trial_below_the_median_is_pruned(trainings):
 
 def test_a_search_that_is_resumed_draws_what_an_unbroken_one_draws(trainings, monkeypatch):
     whole = pc.train_search(SPACE, 5, **CHEAP).trials
-    real = trials.carry_out
+    real = several_runs.carry_out
 
     def stopped(*given):
         if len(trainings) == 5 + 3:
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setattr(trials, "carry_out", stopped)
+    monkeypatch.setattr(several_runs, "carry_out", stopped)
     with pytest.raises(KeyboardInterrupt, match="train --resume other` continues the search"):
         pc.train_search(SPACE, 5, **CHEAP | {"name": "other"})
     with pytest.raises(UsageError, match="unfinished run; `resume` it"):
         pc.train_search(SPACE, 5, **CHEAP | {"name": "other"})
-    monkeypatch.setattr(trials, "carry_out", real)
+    monkeypatch.setattr(several_runs, "carry_out", real)
     trainings.clear()
     resumed = pc.train_search(SPACE, 5, **CHEAP | {"name": "other"}, resume=True).trials
     assert len(trainings) == 2  # the one that was interrupted, and the rest
@@ -130,7 +130,7 @@ def test_a_search_that_is_resumed_draws_what_an_unbroken_one_draws(trainings, mo
 
 
 def test_a_trial_that_fails_does_not_end_the_search(trainings, monkeypatch):
-    real = trials.carry_out
+    real = several_runs.carry_out
 
     def train(plan, *given):
         if plan.job.name == "mine.run-1":
@@ -138,7 +138,7 @@ def test_a_trial_that_fails_does_not_end_the_search(trainings, monkeypatch):
             raise PromptcliError("the loss at step 3 is not a number")
         return real(plan, *given)
 
-    monkeypatch.setattr(trials, "carry_out", train)
+    monkeypatch.setattr(several_runs, "carry_out", train)
     found = pc.train_search(SPACE, 3, **CHEAP)
     assert [trial.state for trial in found.trials] == ["failed", "finished", "finished"]
     assert found.trials[0].value is None
@@ -178,7 +178,7 @@ def test_the_command_prints_the_trials_and_resumes_by_name(run, trainings, monke
     assert len(rows) == 4 and sum("*" in row for row in rows) == 1
     assert "chosen: temperature" in ran.err and "saved as model 'mine'" in ran.err
     assert (tmp_path / "trials.png").exists()
-    real = trials.carry_out
+    real = several_runs.carry_out
     stops = iter([False, False, True])
 
     def stopped(*given):
@@ -186,9 +186,9 @@ def test_the_command_prints_the_trials_and_resumes_by_name(run, trainings, monke
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setattr(trials, "carry_out", stopped)
+    monkeypatch.setattr(several_runs, "carry_out", stopped)
     assert run(*words, "--force").code == 130
-    monkeypatch.setattr(trials, "carry_out", real)
+    monkeypatch.setattr(several_runs, "carry_out", real)
     document = run("train", "--resume", "mine", "--json").json
     assert len(document["trials"]) == 4 and document["chosen"]
 

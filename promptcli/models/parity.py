@@ -1,0 +1,68 @@
+"""How an encoder's vectors in another program are compared with its own: by probes, whose cosines
+are to be 1.
+"""
+
+import numpy as np
+
+from promptcli.data.vectors.precision import unit
+from promptcli.encoder.encoder import TorchEncoder
+from promptcli.errors import CheckFailedError
+
+#: Sentences that exports are compared on: short and long, with and without end mark, other scripts,
+#: odd spaces.
+PROBES = (
+    "A man is playing the guitar.",
+    "Two children run across a green field",
+    'She said "no" and closed the door!',
+    "  Why does the river bend here?  ",
+    "Prices rose by 3.5% in May; nobody was surprised, and the government promised help.",
+    "Der Zug nach Köln hat zwei Stunden Verspätung",
+    "I",
+    "a cat, a dog, a cat " * 20,
+)
+
+
+def uncut_probes(encoder: TorchEncoder) -> list[str]:
+    """Return the probes that the encoder does not truncate."""
+    return [
+        text for text, cut in zip(PROBES, encoder.inputs(PROBES).truncated, strict=True) if not cut
+    ]
+
+
+#: cut: only its ids, and those of an empty one, may differ, with a note
+TOO_LONG = "the town is far away " * 400
+BLANK = " "
+LEAST_COSINE = 0.99999  #: lowest cosine of an exported vector to the encoder's own
+
+
+def row_cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Return the cosine of each row of (n, d) with its twin, (n,).
+
+    Two vectors of zeros are the same.
+    """
+    both_zero = ~ours.any(axis=1) & ~theirs.any(axis=1)
+    return np.where(both_zero, 1.0, np.sum(unit(ours).astype(np.float64) * unit(theirs), axis=1))
+
+
+def lowest_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """Return the lowest of the rows' cosines."""
+    return float(row_cosines(ours, theirs).min())
+
+
+def check_parity(ours: np.ndarray, theirs: np.ndarray, tool: str) -> float:
+    """Return the lowest cosine, at least ``LEAST_COSINE``.
+
+    Rows of zeros, which a note reports, do not count.
+    """
+    theirs = np.asarray(theirs, dtype=np.float32)
+    nonzero = theirs.any(axis=1)
+    if ours.shape == theirs.shape:
+        lowest = lowest_cosine(ours[nonzero], theirs[nonzero])
+    else:
+        lowest = float("nan")
+    if not lowest >= LEAST_COSINE:
+        why = f"lowest cosine {lowest:.6f}, shapes {theirs.shape} and {ours.shape}"
+        raise CheckFailedError(
+            f"{tool} gives other vectors than the encoder ({why}); nothing was written"
+        )
+    return lowest
