@@ -10,7 +10,6 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -75,16 +74,12 @@ class PretendCuda(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return self.run(func, args, kwargs or {})
 
-    @contextlib.contextmanager
-    def waits(self):
-        yield Counter()
-
     def run(self, func, args, kwargs):
         """Do one operation as the device would."""
         base = func._schema.name.partition("::")[2].rstrip("_")
-        here, there = [], []
-        for tensor in _tensors((args, kwargs)):
-            (here if isinstance(tensor, PretendTensor) else there).append(tensor)
+        tensors = _tensors((*args, *kwargs.values()))
+        here = [tensor for tensor in tensors if type(tensor) is PretendTensor]
+        there = [tensor for tensor in tensors if type(tensor) is not PretendTensor]
         on_device = _is_on_device(base, args, kwargs, here)
         if here and base not in MIXED and any(tensor.dim() for tensor in there):
             raise RuntimeError(f"Expected all tensors to be on the same device, cuda:0, in {base}")
@@ -92,8 +87,10 @@ class PretendCuda(TorchDispatchMode):
             return 0  # attention by its definition
         if base == "_pin_memory":
             return args[0].clone()
-        plain = {key: value for key, value in kwargs.items() if key != "pin_memory"}
-        result = func(*_mapped(_inner, args), **_mapped(_inner, plain))
+        plain = {
+            key: _mapped(_inner, value) for key, value in kwargs.items() if key != "pin_memory"
+        }
+        result = func(*_mapped(_inner, args), **plain)
         same = {id(tensor.inner): tensor for tensor in here}
 
         def outer(value):
@@ -113,23 +110,16 @@ def _is_on_device(base, args, kwargs, here):
     return isinstance(args[0], PretendTensor) if base == "copy" else bool(here)
 
 
-def _tensors(value):
-    """Yield the tensors of an operation's arguments, which stand alone or in a list."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _tensors(part)
+def _tensors(arguments):
+    """Return the tensors of an operation's arguments, where they stand alone or in a list."""
+    listed = [part for value in arguments if isinstance(value, (tuple, list)) for part in value]
+    return [value for value in (*arguments, *listed) if isinstance(value, torch.Tensor)]
 
 
 def _mapped(change, value):
-    """Return what ``_tensors`` looks into with each leaf changed; torch's own ``tree_map`` takes
-    most of a small operation's time.
+    """Return a value with each leaf changed; torch's own ``tree_map`` takes most of the time of a
+    small operation.
     """
-    if isinstance(value, dict):
-        return {key: _mapped(change, part) for key, part in value.items()}
     if isinstance(value, (tuple, list)):
         return type(value)([_mapped(change, part) for part in value])
     return change(value)
