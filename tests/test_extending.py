@@ -57,7 +57,12 @@ sentences = [
     "The cat sat on the mat.", "A man is playing the guitar.", "Two children run.", "It rains.",
 ]
 Path("text.txt").write_text("\\n".join(sentences * 4))
-small = ("--batch-size", "4", "--epochs", "1", "--set", "eval-steps=2")
+pairs = [f"{one}\\t{other}\\t{n}" for n, (one, other) in enumerate(zip(sentences, sentences[::-1]))]
+Path("pairs.tsv").write_text("\\n".join(pairs))
+small = (
+    *("--batch-size", "4", "--epochs", "1", "--set", "eval-steps=2"),
+    *("--on", "pairs.tsv", "--test", "pairs.tsv"),
+)
 """
 PLUGGED = """
 def encode(**fields):
@@ -82,9 +87,7 @@ assert np.array_equal(written, encoder.encode(sentences * 4))
 run("index", "build", "text.csv", "-o", "index")
 
 Path("SentEval/BIOSSES").mkdir(parents=True)
-pairs = enumerate(zip(sentences, sentences[::-1]))
-rows = [f"{one}\\t{other}\\t{number}" for number, (one, other) in pairs]
-Path("SentEval/BIOSSES/pairs.tsv").write_text("\\n".join(["sentence1\\tsentence2\\tscore", *rows]))
+Path("SentEval/BIOSSES/pairs.tsv").write_text("\\n".join(["sentence1\\tsentence2\\tscore", *pairs]))
 scores = pc.evaluate(encoder, tasks=["BIOSSES"], data_dir="SentEval")
 assert scores[0].task == "BIOSSES" and scores[0].pairs == 4
 run(*COMPARED, "--task", "SentEval/BIOSSES/pairs.tsv")

@@ -22,6 +22,8 @@ def text(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PROMPTCLI_HOME", str(tmp_path / "home"))
     (tmp_path / "text.txt").write_text("\n".join(SENTENCES * 4))
+    pairs = [f"{SENTENCES[0]}\t{other}\t{score}" for score, other in enumerate(SENTENCES)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(pairs))
 
 
 def test_the_command_counts_tokens(capsys):
@@ -42,6 +44,8 @@ def test_the_pooling_is_the_mean_of_the_middle():
 
 
 def test_the_method_trains():
-    pc.train("spreadcse", "text.txt", batch_size=4, steps=2, name="spread", spread=0.5)
+    pc.train(
+        "spreadcse", "text.txt", on="pairs.tsv", batch_size=4, steps=2, name="spread", spread=0.5
+    )
     assert pc.list_models()[-1].provenance["trained"]["spread"] == 0.5
     assert pc.load("spread").encode(["A cat sleeps."]).shape == (1, 256)
