@@ -1,11 +1,14 @@
 """The model that reads texts if none is named: by their language, and told in one line."""
 
+import functools
 import io
 
 import numpy as np
 import pytest
 
 import promptcli as pc
+from promptcli.backbones.word_tables import open_table
+from promptcli.models import language_choice
 from promptcli.models.language_choice import OTHER, language_of
 from promptcli.recipe import Choice
 from tests.encoder.foreign_texts import texts
@@ -44,7 +47,8 @@ def test_english_no_words_and_other_languages_have_none(sentence):
     assert language_of([sentence]) == ""
 
 
-def test_english_texts_with_foreign_names_are_english():
+def test_english_texts_with_foreign_names_are_english(monkeypatch):
+    monkeypatch.setattr(language_choice, "open_table", functools.cache(open_table))
     assert language_of(texts("English")) == ""
     assert sum(bool(language_of([text])) for text in texts("English")) <= 3
 
