@@ -12,16 +12,46 @@ import operator
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from promptcli.errors import UsageError, distribution_name, look_up, one_line
+from promptcli.errors import (
+    PromptcliError,
+    UsageError,
+    did_you_mean,
+    distribution_name,
+    is_out_of_memory,
+    look_up,
+    one_line,
+)
 from promptcli.notes import warn
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
+
+#: Name of a table -> where it is. An entry point of another group ``promptcli.NAME`` is a mistake.
+TABLES = {
+    "poolings": "promptcli.encoder.pooling:WEIGHTS",
+    "transforms": "promptcli.encoder.transforms:TRANSFORMS",
+    "prompts": "promptcli.encoder.prompts:PROMPTS",
+    "methods": "promptcli.training.methods:METHODS",
+    "objectives": "promptcli.training.objectives:OBJECTIVES",
+    "tasks": "promptcli.data.task_table:TASKS",
+    "formats": "promptcli.data.vectors.formats:VECTOR_FORMATS",
+    "input_formats": "promptcli.data.input_formats:INPUT_FORMATS",
+    "families": "promptcli.backbones.families:FAMILIES",
+    "commands": "promptcli.cli.command_line:COMMANDS",
+    "engines": "promptcli.embedding.engines:ENGINES",
+    "datasets": "promptcli.embedding.datasets:DATA_SETS",
+    "model_files": "promptcli.backbones.file_formats:MODEL_FILES",
+    "word_files": "promptcli.backbones.file_formats:WORD_FILES",
+    "trackers": "promptcli.training.tracker_table:TRACKERS",
+    "backends": "promptcli.models.backend_table:BACKENDS",
+    "exports": "promptcli.models.exporting:TARGETS",
+}
 
 _OWN = __name__.partition(".")[0]
 _GROUP = f"{_OWN}."
@@ -38,6 +68,13 @@ class Extension:
     distribution: str | None  #: None if a program put the row in itself
     version: str | None
     source_sha256: str  #: of the Python files of the distribution and of the row's package
+
+    @property
+    def author(self) -> str:
+        """The package and its version, as a message names it."""
+        if self.distribution is None:
+            return "this program"
+        return f"the package {self.distribution} {self.version}"
 
     def __str__(self) -> str:
         """Return distribution, version and the beginning of the hash: enough to tell two apart."""
@@ -85,6 +122,9 @@ class Table(MutableMapping[str, Row], Generic[Row]):
         self._all: dict[str, Row] | None = None
         self._extensions: dict[str, Extension] = {}
         self._absent: set[str] = set()
+        self._faults: dict[
+            tuple[str, str], str
+        ] = {}  #: name and target of a row -> why it is left out
         self._lock = threading.RLock()
 
     def _rows(self) -> dict[str, Row]:
@@ -98,6 +138,7 @@ class Table(MutableMapping[str, Row], Generic[Row]):
     def _add(self, point: "_EntryPoint", rows: dict[str, Row]) -> None:
         where = f"the row {point.name!r} that {point.value} adds to {self.name}"
         if point.name in rows:
+            self._faults[point.name, point.value] = "that name is taken"
             warn(f"{where} is left out: that name is taken")
             return
         try:
@@ -109,14 +150,22 @@ class Table(MutableMapping[str, Row], Generic[Row]):
         except Exception as error:  # a package may raise anything
             if is_absent_plugin(error):
                 self._absent.add(point.name)
+                self._faults[point.name, point.value] = "its folder was deleted"
                 return
-            warn(f"{where} is left out: {type(error).__name__}: {one_line(error, 160)}")
+            fault = f"{type(error).__name__}: {one_line(error, 160)}"
+            self._faults[point.name, point.value] = fault
+            warn(f"{where} is left out: {fault}")
             return
         rows[point.name] = row
 
     def scan(self) -> Iterator[tuple[str, Row]]:
         """Yield names and rows, which are looked through and not counted as used."""
         yield from self._rows().items()
+
+    def fault(self, name: str, target: str) -> str | None:
+        """Return why the row of an entry point was left out; None if it was not."""
+        self._rows()
+        return self._faults.get((name, target))
 
     def absent(self) -> set[str]:
         """Return the names of the rows whose plug-in, one of promptcli's own, was deleted."""
@@ -141,6 +190,25 @@ class Table(MutableMapping[str, Row], Generic[Row]):
         """Return where the code of a row came from; None if the row is promptcli's own."""
         self._rows()
         return self._extensions.get(name)
+
+    @contextlib.contextmanager
+    def naming_author(self, kind: str, name: str) -> Iterator[None]:
+        """Name the package of a row in what its code raises within the block; ``kind`` is what the
+        rows are called.
+
+        Raises:
+            PromptcliError: One line for any error that is not promptcli's own.
+        """
+        try:
+            yield
+        except PromptcliError:
+            raise
+        except Exception as error:  # a package may raise anything
+            extension = self.extension(name)
+            if extension is None or is_out_of_memory(error):
+                raise
+            fault = fault_of(error)
+            raise PromptcliError(f"{kind} {name!r} of {extension.author}: {fault}") from error
 
     def __getitem__(self, name: str) -> Row:
         row = self._rows()[name]
@@ -183,6 +251,81 @@ def absent_plugin(what: str) -> UsageError:
         f"{what} is a plug-in that is not installed here;"
         f" install {distribution_name()} again, which brings it"
     )
+
+
+@dataclass(frozen=True)
+class AddedRow:
+    """A row that an installed package adds."""
+
+    table: str
+    name: str
+    package: str  #: with its version
+    target: str  #: ``module:attribute``
+    value: Any  #: the row; None if it was left out
+    fault: str | None  #: why it was left out
+
+    def to_dict(self) -> dict[str, str]:
+        """Return what tells the row from others, JSON-ready."""
+        return {name: getattr(self, name) for name in ("table", "name", "package", "target")}
+
+
+def added_rows() -> list[AddedRow]:
+    """Return the rows that installed packages add, promptcli's own last; all are loaded."""
+    points = [point for of_group in _entry_points().values() for point in of_group]
+    rows = []
+    for point in sorted(points, key=lambda each: (each.is_own, each.distribution, each.group)):
+        table = point.group.removeprefix(_GROUP)
+        fault: str | None = f"there is no table {table!r}"
+        value = None
+        if table in TABLES:
+            fault = table_named(table).fault(point.name, point.value)
+            value = None if fault else table_named(table).get(point.name)
+        rows.append(AddedRow(table, point.name, point.distribution, point.value, value, fault))
+    return rows
+
+
+def table_named(name: str) -> Table[Any]:
+    """Return one of ``TABLES``; its module is imported."""
+    module, _, attribute = TABLES[name].partition(":")
+    table: Table[Any] = getattr(importlib.import_module(module), attribute)
+    return table
+
+
+def recorded_extensions(provenance: Mapping[str, Any]) -> list[Extension]:
+    """Return the rows of other packages that a model's record names; what is no row is left out."""
+    found = []
+    for facts in (provenance, provenance.get("trained")):
+        rows = facts.get("extensions") if isinstance(facts, Mapping) else None
+        for row in rows if isinstance(rows, list) else ():
+            with contextlib.suppress(TypeError):
+                found.append(Extension(**row))
+    return found
+
+
+def fault_of(error: BaseException) -> str:
+    """Return an error of another package's code in one line, with the place of its own code."""
+    line = f"{type(error).__name__}: {one_line(error, 200)}"
+    for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if frame.f_globals.get("__name__", "").partition(".")[0] in _roots_of_others():
+            return f"{line} ({os.path.basename(frame.f_code.co_filename)}, line {number})"
+    return line
+
+
+def author_of(error: BaseException) -> str | None:
+    """Return the installed package whose code is at work in an error; None if there is none."""
+    authors = _roots_of_others()
+    for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
+        root = frame.f_globals.get("__name__", "").partition(".")[0]
+        if root in authors:
+            return f"the package {authors[root].distribution}"
+    return None
+
+
+@functools.cache
+def _roots_of_others() -> "dict[str, _EntryPoint]":
+    """Return the packages of others that add rows, by the outermost name of their modules."""
+    points = [point for of_group in _entry_points().values() for point in of_group]
+    return {point.module.partition(".")[0]: point for point in points if not point.is_own}
 
 
 def _installed_extension(table: str, point: "_EntryPoint", row: object) -> Extension:
@@ -276,6 +419,12 @@ class _EntryPoint:
         return self.value.partition(":")[0].strip()
 
     @property
+    def distribution(self) -> str:
+        """Name and version, as the folder of the metadata has them."""
+        name = os.path.basename(self.metadata).rpartition(".")[0]
+        return name.replace("-", " ").replace("_", "-")
+
+    @property
     def is_own(self) -> bool:
         """Whether the row is in promptcli itself, as the plug-ins that come with it are."""
         return self.module.partition(".")[0] == _OWN
@@ -305,6 +454,13 @@ def _entry_points() -> dict[str, list[_EntryPoint]]:
     by_group: dict[str, list[_EntryPoint]] = {}
     for point in points.values():
         by_group.setdefault(point.group, []).append(point)
+    for group, rows in by_group.items():
+        name = group.removeprefix(_GROUP)
+        if name not in TABLES:
+            warn(
+                f"the rows of {group!r}, of the package {rows[0].distribution}, are left out: there"
+                f" is no such table{did_you_mean(name, TABLES)}"
+            )
     return by_group
 
 

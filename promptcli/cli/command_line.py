@@ -36,7 +36,7 @@ from promptcli.cli.typer_commands import fields_by_set, prose, typer_command
 from promptcli.cli.usage_lines import source, spelling, usage_line
 from promptcli.cli.visible import visible_lines
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, left_by, one_line
-from promptcli.extensions import Table, absent_plugin
+from promptcli.extensions import Table, absent_plugin, author_of, fault_of
 from promptcli.notes import command_typed, keywords_typed, stages_shown, warn, without_network
 from promptcli.settings import ANOTHER_HOME, program_folder
 from promptcli.threads import computing
@@ -121,7 +121,17 @@ class Command(TyperCommand):
 
     @functools.cache  # noqa: B019 - the commands live as long as the program
     def load(self) -> Any:
-        """Import the module and take the options of its function; return the module."""
+        """Import the module and take the options of its function; return the module.
+
+        Raises:
+            PromptcliError: A command of another package that cannot be loaded.
+        """
+        if self.target.startswith((".", "promptcli.")):
+            return self._load()
+        with COMMANDS.naming_author("command", self.path.split()[0]):
+            return self._load()
+
+    def _load(self) -> Any:
         path, _, function = self.target.partition(":")
         module = importlib.import_module(path, "promptcli.cli.commands")
         called = typer_command(getattr(module, function))
@@ -506,6 +516,7 @@ _MODELS = (
         "List templates, or show what one becomes for a backbone.",
     ),
     Command("config", ".config:config", "Show, set and unset your own defaults."),
+    Command("plugins", ".plugins:plugins", "List what plug-ins add, and check it."),
 )
 _RESEARCH = (
     Command(
@@ -655,6 +666,9 @@ def _ending(error: Any) -> tuple[int, str] | None:
         return 2, ""
     if hasattr(error, "format_message"):  # of Typer's parser
         return 2, usage_line(error)
+    author = author_of(error)
+    if author is not None:
+        return 1, f"a fault of {author}: {fault_of(error)}"
     return None
 
 

@@ -65,6 +65,9 @@ class JobOptions:
     def __init__(self, described: type[Job[Any]], only: Sequence[str] = ()) -> None:
         self.described = described
         self.only = only
+        for item in fields_of(described):
+            if "help" not in item.metadata:
+                raise TypeError(f"field {item.name} has no help; give it by option or argument")
         self.hints = hints_of(described)
 
     def options(self) -> Iterator[inspect.Parameter]:
@@ -95,8 +98,9 @@ class JobOptions:
         values = {}
         for item in self._offered_fields():
             group = self._group(item)
+            kind = item.metadata.get("kind")
             if isinstance(group, SettingOptions):
-                is_model = group is MODEL or dataclasses.is_dataclass(self.hints[item.name])
+                is_model = kind == "model" or dataclasses.is_dataclass(self.hints[item.name])
                 values[item.name] = group.read(given) if is_model else group.changes(given)
                 continue
             value = given[item.name]
@@ -130,6 +134,8 @@ class JobOptions:
         if kind is not None and kind not in FIELD_READERS:
             raise TypeError(f"field {item.name}: no kind {kind!r}; {', '.join(FIELD_READERS)}")
         group = FIELD_READERS.get(kind or "")
+        if group is MODEL:
+            return MODEL.with_default(item.default)
         if isinstance(group, SettingOptions):
             return group
         if "settings_of" in about:

@@ -14,7 +14,7 @@ import typer
 
 from promptcli.errors import UsageError, unknown
 from promptcli.recipe import Choice, Recipe
-from promptcli.settings import PAPER, expand_user, read_settings, setting, typed_value
+from promptcli.settings import BARE, PAPER, expand_user, read_settings, setting, typed_value
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 #: A model as an argument, for ``with_argument``.
@@ -247,7 +247,7 @@ RecipeChanges = Annotated[dict[str, Any], RECIPE]
 RecipeGiven = Annotated[Given, RECIPE]
 _MODEL = (
     "Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a folder, or a hub"
-    " id. Default: mini."
+    " id."
 )
 _DIM = (
     "Keep the first dimensions of each vector, of a model trained for it (`train --set"
@@ -255,16 +255,30 @@ _DIM = (
 )
 
 
+@dataclass(frozen=True)
 class _ModelFields(SettingOptions):
     """Which encoder: its name, and changes of its recipe."""
 
+    default: str = "mini"  #: the model if none is given
+
     def options(self) -> Iterator[inspect.Parameter]:
         yield from super().options()
-        yield Flag("--model -m", panel=self.panel).option("model", str, None, _MODEL)
+        about = f"{_MODEL} Default: {self.default}."
+        yield Flag("--model -m", panel=self.panel).option("model", str, None, about)
         yield Flag(min=1, panel=self.panel).option("dim", int, None, _DIM)
 
     def read(self, given: Mapping[str, Any]) -> Choice:
-        return choice_of(given["model"], self.changes(given), dim=given["dim"])
+        model = given["model"]
+        changes = self.changes(given)
+        if model is None and not changes and self.default != "mini":
+            model = self.default
+        return choice_of(model, changes, dim=given["dim"])
+
+    def with_default(self, model: Any) -> "_ModelFields":
+        """Return the options with another default, if a field has the name of a model as one."""
+        if not isinstance(model, str) or model in ("mini", BARE.backbone):
+            return self
+        return dataclasses.replace(self, default=model)
 
 
 MODEL = _ModelFields(**vars(RECIPE))

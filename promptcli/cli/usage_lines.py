@@ -30,13 +30,28 @@ def usage_line(error: Any) -> str:
         command = error.ctx.command_path
     if hasattr(error, "possibilities"):
         error.possibilities = _near(error.option_name, error.possibilities or ())
-    message = _wrong_value(error) or _missing(error) or one_line(error.format_message())
+    message = (
+        _wrong_value(error)
+        or _missing(error)
+        or _setting(error)
+        or one_line(error.format_message())
+    )
     if not getattr(error, "option_name", "a").lstrip("-")[:1].isalpha():
         example = f'{command} -- "-5 degrees"'
         message = f'{message.rstrip(".")}; a sentence that begins with "-" follows --: {example}'
     if message[:1].isalpha():
         message = f"{message[:1].lower()}{message[1:]}"
     return f"{message.rstrip('.')} (all options: {command} --help)"
+
+
+def _setting(error: Any) -> str | None:
+    """Return the message of a setting that is typed as an option; None: another error."""
+    name = getattr(error, "option_name", None) or ""
+    by_set = getattr(error.ctx and error.ctx.command, "by_set", ())
+    field = name.lstrip("-").replace("-", "_")
+    if not hasattr(error, "possibilities") or field not in by_set:
+        return None
+    return f"no such option: {name}; it is a setting: --set {name.lstrip('-')}=VALUE"
 
 
 def _near(given: str, possible: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.given import check_arguments, check_texts
-from promptcli.data.vectors.precision import unit
+from promptcli.data.vectors.precision import check_finite, unit
 from promptcli.encoder.compat import ScikitLearnMethods, SentenceTransformerMethods
 from promptcli.encoder.encoded import Encoded, Progress, no_progress
 from promptcli.encoder.template import Template, lower, text_rule
@@ -237,6 +237,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         Raises:
             UsageError: A sentence is not a string, with its index and type; or an argument has a
                 value that is not allowed.
+            PromptcliError: A vector is not finite.
         """
         if precision not in (None, "float32"):
             raise UsageError(
@@ -262,6 +263,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             advancing = progress_bar(len(texts), progress)
         with advancing as advance:
             encoded = encoder.encode_report(texts, progress=advance, most=batch_size)
+        check_finite(encoded.vectors, texts)
         vectors: Any = encoded.vectors[:, :truncate_dim]
         if normalize_embeddings:
             vectors = unit(vectors)

@@ -25,10 +25,10 @@ from promptcli.data.tasks import (
     TransferTask,
 )
 from promptcli.data.vectors import read_vectors
-from promptcli.data.vectors.precision import unit
+from promptcli.data.vectors.precision import check_finite, unit
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.encoding import encode_together
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import UsageError
 from promptcli.evaluation import classifier, statistics
 from promptcli.evaluation.classifier import (
     FULL,
@@ -132,7 +132,7 @@ def embed_tasks(
             advance(len(sentences))
     if any(isinstance(task, TransferTask) for task in tasks):
         for vectors in vectors_of.values():
-            _check_finite(vectors, sentences)
+            check_finite(vectors, sentences)
     no_vectors = np.zeros((0, 0), np.float32)
     embedded = []
     for label, encoder in zip(labels, encoders, strict=True):
@@ -140,14 +140,6 @@ def embed_tasks(
         recipe = encoder.recipe.to_dict()
         embedded.append(TaskVectors(label, recipe, encoder.fingerprint, vectors, encoder))
     return embedded
-
-
-def _check_finite(vectors: NDArray[Any], sentences: Sequence[str]) -> None:
-    wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-    if len(wrong):
-        raise PromptcliError(
-            f"the vector of {sentences[wrong[0]]!r} is not finite; try {keyword('dtype')} float32"
-        )
 
 
 def _has_roles(encoder: TorchEncoder | None) -> bool:

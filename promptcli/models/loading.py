@@ -21,6 +21,7 @@ from promptcli.encoder.encoded import Progress, no_progress
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
+from promptcli.extensions import recorded_extensions, table_named
 from promptcli.grammar import parse_ditto, parse_prompt
 from promptcli.models.entries import Entry
 from promptcli.models.foreign_formats import read_model
@@ -367,6 +368,28 @@ def backbone_model(model: Model) -> Model:
     return Recipe(backbone=name)
 
 
+def check_packages(entry: Entry) -> None:
+    """Refuse a model that needs a row of a package that is not installed, by what to install.
+
+    Raises:
+        UsageError: With the package and its version, as the model's record has them.
+    """
+    parts = entry.recipe.parts
+    named = {
+        "poolings": parts.pooling.names,
+        "transforms": [transform.name for transform in parts.transforms],
+        "prompts": [getattr(parts.prompt, "name", "")],
+    }
+    for extension in recorded_extensions(entry.provenance):
+        if extension.name not in named.get(extension.table, ()) or not extension.distribution:
+            continue
+        if extension.name not in table_named(extension.table):
+            raise UsageError(
+                f"model {entry.name!r} has {extension.name!r} of {extension.author}, which is not"
+                f" installed here; install it: pip install {extension.distribution}"
+            )
+
+
 @dataclasses.dataclass(frozen=True)
 class _Opening:
     """A model that is about to be opened: what, where, and how."""
@@ -385,6 +408,7 @@ class _Opening:
             dtype = model.dtype or dtype
             backend = model.backend if backend == "torch" else backend
         entry = entry_of(model)
+        check_packages(entry)
         # an average of rows is no faster in fewer bits, and is the same on every processor
         if (
             dtype == "auto"

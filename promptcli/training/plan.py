@@ -15,7 +15,7 @@ from promptcli.models.loading import open_registry
 from promptcli.notes import keyword
 from promptcli.recipe import Recipe
 from promptcli.settings import BARE, PAPER
-from promptcli.training.methods import find_method
+from promptcli.training.methods import METHODS, find_method
 from promptcli.training.methods.method import Method, keeps_head
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.presets import SettingsInForce, in_force, preset_for
@@ -54,6 +54,21 @@ class TrainingPlan:
             raise UsageError(
                 f"{keyword('paper')}: no settings of {method.name} are published; leave it out"
             )
+
+    def check_settings(self) -> None:
+        """Refuse an unknown method, and settings that no form of it takes."""
+        self.check()
+        refusals = []
+        for form in METHODS[self.job.method]:
+            if form is None:
+                continue
+            try:
+                self.settings(form)
+            except UsageError as error:
+                refusals.append(error)
+            else:
+                return
+        raise refusals[0]
 
     @property
     def backbone(self) -> str:

@@ -16,7 +16,9 @@ import promptcli as pc
 from promptcli.cli.commands import train as command
 from promptcli.encoder.prompts import deep_prefix
 from promptcli.errors import UsageError
+from promptcli.models.entries import Entry
 from promptcli.models.registry import Registry
+from promptcli.recipe import RECIPES
 from promptcli.training.carry_out import warn_if_worse
 from promptcli.training.methods import METHODS
 from promptcli.training.trained import Trained
@@ -309,6 +311,16 @@ def test_a_taken_name_is_refused_unless_it_is_replaced(run, options, registry):
     refused(run(*words), 2, "'simcse'", "--force")
     assert run(*words, "--force", "--seed", 3).code == 0
     assert registry.load("simcse").provenance["trained"]["seed"] == 3
+
+
+def test_a_wrong_setting_is_said_before_a_name_that_is_taken(run, registry):
+    registry.save(Entry("mine", RECIPES["cls"]))
+    refused(run("train", "simcse", "--name", "mine", "--set", "prefix-length=3"), 2, "no setting")
+    refused(run("train", "simcse", "--name", "mine"), 2, "'mine'", "--force")
+
+
+def test_a_setting_that_is_typed_as_an_option_is_told_how(run):
+    refused(run("train", "dcpcse", "--prefix-length", 3), 2, "--set prefix-length=VALUE")
 
 
 def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_path, registry):

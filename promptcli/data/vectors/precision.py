@@ -4,7 +4,7 @@ costs.
 Buckets and bits are those of sentence-transformers' ``quantize_embeddings``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from promptcli.data.given import check_arguments
 from promptcli.data.vectors.formats import Floats
-from promptcli.errors import UsageError, look_up
+from promptcli.errors import PromptcliError, UsageError, look_up, shorten
+from promptcli.notes import keyword
 
 #: Rows on which a loss is measured.
 SAMPLE = 2000
@@ -208,6 +209,20 @@ def neighbour_recall(before: Floats, after: Floats) -> float:
         true_of_nearest = np.take_along_axis(true, nearest, axis=1)
         hits += int(np.count_nonzero(true_of_nearest >= last - _EQUAL))
     return hits / (wanted * len(before))
+
+
+def check_finite(vectors: Floats, texts: Sequence[str]) -> None:
+    """Refuse the vectors of texts if one is not finite.
+
+    Raises:
+        PromptcliError: With the first such text.
+    """
+    wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(wrong):
+        raise PromptcliError(
+            f"the vector of {shorten(texts[wrong[0]])} is not finite; try {keyword('dtype')}"
+            " float32, or check the model"
+        )
 
 
 def unit(vectors: Floats) -> Floats:

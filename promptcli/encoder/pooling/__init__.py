@@ -14,7 +14,7 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.context import BuildContext, check_vectors
 from promptcli.encoder.pooling.content import ContentAverage, ContentMaximum
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.encoder.pooling.ditto import Ditto
@@ -259,7 +259,27 @@ def _build_weights(context: BuildContext[WeightsSpec]) -> Weights:
         if weights.of_content:  # which count no token of the prompt, wherever the others begin
             return weights
         return From(spec.first, weights)
-    return look_up("weights of pooling", spec.name, WEIGHTS)(context)
+    make = look_up("weights of pooling", spec.name, WEIGHTS)
+    with WEIGHTS.naming_author("pooling", spec.name):
+        weights = make(context)
+        _ = weights.spec  # which every one needs
+    if WEIGHTS.extension(spec.name) is not None:
+        weights.pool = functools.partial(_pool_of_others, spec.name, weights.pool)  # type: ignore[method-assign]
+    return weights
+
+
+def _pool_of_others(
+    name: str,
+    pool: Callable[[Tensor, Batch, HiddenStates], Tensor],
+    states: Tensor,
+    batch: Batch,
+    hidden: HiddenStates,
+) -> Tensor:
+    """Return the vectors of a pooling of another package, which may be wrong in any way."""
+    with WEIGHTS.naming_author("pooling", name):
+        vectors = pool(states, batch, hidden)
+        check_vectors(vectors, len(states))
+    return vectors
 
 
 def initial_weights(

@@ -42,7 +42,10 @@ def build_prompt(spec: PromptSpec, backbone: Backbone, tensors: Mapping[str, Ten
         return build_prompt(part, backbone, {})
 
     kind, spec = _row_of(spec)
-    return kind(BuildContext(spec, backbone, tensors, build_part))
+    with PROMPTS.naming_author("prompt", getattr(spec, "name", "")):
+        prompt = kind(BuildContext(spec, backbone, tensors, build_part))
+        _ = prompt.spec  # which every one needs
+    return prompt
 
 
 def initial_tensors(
