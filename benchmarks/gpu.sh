@@ -99,7 +99,7 @@ install() {
 }
 
 cuda_tests() {
-  timeout "${TESTS_S:-150}" "$PYTHON" -m pytest tests/test_cuda.py -m cuda -q -n 4 -rs | tee "$OUT/tests.txt"
+  timeout "${TESTS_S:-150}" "$PYTHON" -m pytest tests/test_cuda.py tests/plugins/pretrain/test_pretraining_on_cuda.py -m cuda -q -n 4 -rs | tee "$OUT/tests.txt"
 }
 
 speed() {

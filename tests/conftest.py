@@ -229,3 +229,22 @@ def run(
         )
 
     yield call
+
+
+@pytest.fixture
+def cuda(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The device: a real one where there is one, else the pretended one."""
+    import torch
+    from accelerate.state import AcceleratorState
+
+    from tests.pretend_cuda import RealCuda, pretended
+
+    if torch.cuda.is_available():
+        yield RealCuda()
+        return
+    # which remembers the device of whoever came first
+    AcceleratorState._reset_state(reset_partial_state=True)
+    assert request.config.cache is not None
+    with pretended(request.config.cache.mkdir("pretend-cuda")) as device:
+        yield device
+    AcceleratorState._reset_state(reset_partial_state=True)

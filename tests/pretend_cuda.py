@@ -10,6 +10,8 @@ import hashlib
 import os
 import shutil
 import subprocess
+import warnings
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -211,3 +213,19 @@ def _load_switch(cache):
     switch = ctypes.CDLL(str(library)).pretend_cuda
     switch.argtypes, switch.restype = [ctypes.c_bool], None
     return switch
+
+
+class RealCuda:
+    """The first GPU of this machine."""
+
+    @contextlib.contextmanager
+    def waits(self):
+        found = Counter()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                yield found
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        found.update(str(one.message) for one in caught if "synchroniz" in str(one.message))

@@ -39,12 +39,7 @@ _LOADED = [
     *("scipy.stats", "pyarrow.parquet", "accelerate", "typer._adapters", "rich.progress"),
     # no console: it looks at its terminal when it is made
     *("promptcli.models.loading", "promptcli.embedding.writing", "promptcli.training.methods"),
-    "promptcli.plugins.pretrain.plan",
-    *(
-        "promptcli.searching.search_settings",
-        "promptcli.plugins.serve.settings",
-        "promptcli.plugins.papers.published",
-    ),
+    "promptcli.searching.search_settings",
     *("hypothesis", "tests.processes", "tests.unsynced", "tests.frozen"),
 ]
 

@@ -5,16 +5,11 @@ Runs on a real GPU if the machine has one, else on a pretend device that counts 
 (``tests/pretend_cuda.py``): ``pytest -m cuda``.
 """
 
-import contextlib
 import functools
-import itertools
-import warnings
-from collections import Counter
 
 import numpy as np
 import pytest
 import torch
-from accelerate.state import AcceleratorState
 
 import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
@@ -23,17 +18,13 @@ from promptcli.data.sources import examples_of
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.evaluation.classifier import FAST, ClassifierSetting, cross_validation
-from promptcli.plugins.pretrain import trainer as pretraining
-from promptcli.plugins.pretrain.batches import predict_words, steps
-from promptcli.plugins.pretrain.plan import Plan
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS
 from promptcli.training.trainer import Trainer
 from tests import learning
 from tests.learning import gradients
-from tests.plugins.pretrain.test_pretraining_steps import random_corpus, take_step
-from tests.pretend_cuda import pretended
+from tests.pretend_cuda import RealCuda
 from tests.searching.pairs import EVERY_PAIR
 from tests.tiny import FAMILIES, SENTENCES
 
@@ -42,35 +33,6 @@ pytestmark = pytest.mark.cuda
 CLOSE = 1e-4  # of the largest number; a real GPU sums in another order
 MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]]
 PROMPT = MASKED_RECIPES["prompt"]
-
-
-class RealCuda:
-    """The first GPU of this machine."""
-
-    @contextlib.contextmanager
-    def waits(self):
-        found = Counter()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            torch.cuda.set_sync_debug_mode("warn")
-            try:
-                yield found
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
-        found.update(str(one.message) for one in caught if "synchroniz" in str(one.message))
-
-
-@pytest.fixture
-def cuda(request):
-    """The device: a real one where there is one, else the pretended one."""
-    if torch.cuda.is_available():
-        yield RealCuda()
-        return
-    # which remembers the device of whoever came first
-    AcceleratorState._reset_state(reset_partial_state=True)
-    with pretended(request.config.cache.mkdir("pretend-cuda")) as device:
-        yield device
-    AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def pair(recipe, folder, sentences=MANY, tolerance=CLOSE, **options):
@@ -276,28 +238,6 @@ def test_a_killed_training_run_ends_at_the_same_numbers(
     )
     for key, tensor in whole.tensors.items():
         assert torch.allclose(tensor.cpu(), resumed.tensors[key].cpu(), atol=1e-5), key
-
-
-def test_pretraining_has_the_processors_loss(cuda):
-    corpus = random_corpus()
-    shape = {"positions": 64, "vocab_size": 500, "width": 16, "heads": 1, "layers": 1}
-    plan = Plan(tokens=600, batch_tokens=256, dropout_from=1.0, **shape)
-    losses = []
-    for device in ("cpu", "cuda"):
-        trainer = pretraining.Pretrainer(plan, device, dtype=torch.float32)
-        taken = itertools.islice(steps(plan, corpus), 2)
-        losses.append(
-            [take_step(trainer, step, predict_words(step, plan, corpus))[0] for step in taken]
-        )
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    if not isinstance(cuda, RealCuda):
-        return
-    step = next(steps(plan, corpus))
-    batch = predict_words(step, plan, corpus)
-    with cuda.waits() as waits:
-        trainer.gradients(step, batch)
-        trainer.apply_gradients()
-    assert not waits, waits
 
 
 def test_searches_find_the_processors_figures(cuda, tiny_folder):

@@ -116,11 +116,12 @@ def test_wheel_and_sdist_hold_licence_and_notice_and_the_wheel_works(tmp_path):
     )
     assert {f"{info}/licenses/{name}" for name in metadata.get_all("License-File")} <= set(names)
     assert {name.split("/")[0] for name in names} == {"promptcli", info}
+    pages = [*(ROOT / "promptcli" / "plugins").rglob("*.html")]
     assert {
         "promptcli/templates/named.toml",
         "promptcli/py.typed",
         "promptcli/shipped/mini-bert/model.safetensors",
-        "promptcli/plugins/serve/page.html",
+        *(path.relative_to(ROOT).as_posix() for path in pages),
     } <= set(names)
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as packed:

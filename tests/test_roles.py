@@ -183,26 +183,3 @@ def test_mteb_s_tasks(folder, kind, side, prompt):
         [{"text": SENTENCES}], task_metadata=task, prompt_type=role, hf_split="test"
     )
     assert lowest_cosine(vectors, wanted(folder, prompt)) >= 0.9999
-
-
-def test_a_server(folder):
-    pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
-    from starlette.testclient import TestClient
-
-    from promptcli.plugins.serve.app import make_app
-    from promptcli.plugins.serve.service import Service
-
-    encoder = pc.load(folder, device="cpu", dtype="float32")
-    with TestClient(make_app(Service({"m": encoder}, {})), base_url="http://127.0.0.1") as client:
-        for given, prompt in (
-            (None, ""),
-            ("query", "two dogs : "),
-            ("passage", "flowers : "),
-            ("STS", "a man : "),
-        ):
-            body = {"model": "m", "input": SENTENCES, "input_type": given}
-            rows = client.post("/v1/embeddings", json=body).json()["data"]
-            assert (
-                lowest_cosine(np.array([row["embedding"] for row in rows]), wanted(folder, prompt))
-                >= 0.9999
-            )

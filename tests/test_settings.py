@@ -11,8 +11,6 @@ import pytest
 from promptcli.errors import UsageError
 from promptcli.models.loading import resolve
 from promptcli.models.registry import Registry
-from promptcli.plugins.pretrain.plan import Plan
-from promptcli.plugins.serve.settings import ServeSettings
 from promptcli.recipe import Choice
 from promptcli.searching.search_settings import SearchSettings
 from promptcli.settings import BARE, PAPER, config_file, read_settings, typed_settings, typed_value
@@ -166,8 +164,6 @@ def test_a_user_without_a_home_is_told_to_name_one(run, monkeypatch):
     "make",
     [
         lambda value: METHODS["simcse"][0].small.replace(epochs=value),
-        lambda value: Plan(weight_decay=value),
-        lambda value: ServeSettings(gather_ms=value),
         lambda value: SearchSettings(beam=value),
     ],
 )

@@ -9,8 +9,7 @@ from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.echo_template import EchoTemplate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
-from promptcli.models.sentence_transformers_format import InexactError
-from promptcli.plugins.graphs.graph_files import write_graph
+from promptcli.models.sentence_transformers_format import InexactError, write_tokenizer
 from promptcli.recipe import RECIPES, Recipe
 from tests.reference import plain
 from tests.tiny import SENTENCES
@@ -114,7 +113,7 @@ def test_a_template_whose_places_differ_or_that_is_not_for_two_is_refused(tiny_b
         with pytest.raises(UsageError, match=said):
             build_encoder(recipe, backbone=backbone)
     with pytest.raises(InexactError, match="two places"):
-        write_graph(build_encoder(ECHO, backbone=causal), tmp_path)
+        write_tokenizer(build_encoder(ECHO, backbone=causal), tmp_path)
 
 
 def test_a_masked_model_takes_it_with_a_note(tiny_backbone, caplog):

@@ -170,6 +170,7 @@ def site(tmp_path, monkeypatch):
         (about / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers\nVersion: 1.0\n")
         (about / "entry_points.txt").write_text(text)
         monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setitem(extensions.TABLES, "parts", "")
         extensions._entry_points.cache_clear()
 
     yield install
@@ -187,6 +188,11 @@ def test_a_deleted_row_of_our_own_is_absent_and_a_strangers_broken_one_is_named(
     assert table.absent() == {"gone"}
     assert table.extension("there") is None
     assert [record.getMessage().split("'")[1] for record in caplog.records] == ["broken"]
+
+
+def test_every_table_is_listed_by_its_name():
+    for name in extensions.TABLES:
+        assert extensions.table_named(name).name == name
 
 
 def test_two_installations_of_one_row_are_one(site, tmp_path, caplog):

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from promptcli.backbones.language_models import MaskedLM
-from promptcli.errors import PromptcliError
+from promptcli.errors import PromptcliError, UsageError
 from promptcli.plugins.pretrain import trainer as training
 from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.pretrain.start import sinusoids
@@ -166,3 +166,9 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
     trainer = Pretrainer(plan, "cpu", start=torch.full((500, 16), float("nan")))
     with pytest.raises(PromptcliError, match="loss at step 1 is not a number"):
         trainer.train(random_corpus(), tmp_path / "state", tmp_path / "log", lambda done: None)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, True, "1"])
+def test_settings_keep_to_their_types_and_bounds(value):
+    with pytest.raises(UsageError, match=r"is not allowed|; give "):
+        Plan(weight_decay=value)

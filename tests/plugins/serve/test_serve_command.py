@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
 
+from promptcli.errors import UsageError
 from promptcli.plugins.serve.job import _listen
 from promptcli.plugins.serve.settings import ServeSettings
 from tests.embed_running import refused
@@ -145,3 +146,9 @@ def test_a_second_signal_ends_at_once(tiny_folder):
         started.process.send_signal(signal.SIGTERM)
         rest = started.process.stderr.read()
     assert started.process.wait() == 1 and b"dropped" in rest and b"Traceback" not in rest
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, True, "1"])
+def test_settings_keep_to_their_types_and_bounds(value):
+    with pytest.raises(UsageError, match=r"is not allowed|; give "):
+        ServeSettings(gather_ms=value)

@@ -1,0 +1,36 @@
+"""Pre-training on a GPU, see ``tests/test_cuda.py``."""
+
+import itertools
+
+import pytest
+import torch
+
+from promptcli.plugins.pretrain.batches import predict_words, steps
+from promptcli.plugins.pretrain.plan import Plan
+from promptcli.plugins.pretrain.trainer import Pretrainer
+from tests.plugins.pretrain.test_pretraining_steps import random_corpus, take_step
+from tests.pretend_cuda import RealCuda
+
+pytestmark = pytest.mark.cuda
+
+
+def test_pretraining_has_the_processors_loss(cuda):
+    corpus = random_corpus()
+    shape = {"positions": 64, "vocab_size": 500, "width": 16, "heads": 1, "layers": 1}
+    plan = Plan(tokens=600, batch_tokens=256, dropout_from=1.0, **shape)
+    losses = []
+    for device in ("cpu", "cuda"):
+        trainer = Pretrainer(plan, device, dtype=torch.float32)
+        taken = itertools.islice(steps(plan, corpus), 2)
+        losses.append(
+            [take_step(trainer, step, predict_words(step, plan, corpus))[0] for step in taken]
+        )
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    if not isinstance(cuda, RealCuda):
+        return  # the pretended one has no waits
+    step = next(steps(plan, corpus))
+    batch = predict_words(step, plan, corpus)
+    with cuda.waits() as waits:
+        trainer.gradients(step, batch)
+        trainer.apply_gradients()
+    assert not waits, waits
