@@ -17,7 +17,7 @@ import numpy as np
 from promptcli.data.retrieval import read_retrieval_folder
 from promptcli.data.tasks import RetrievalTask
 from promptcli.data.vectors.precision import unit
-from promptcli.evaluation.lexical import DEPTH, GAINED_WEIGHT, LEAST_WEIGHT, Lexical, best_places
+from promptcli.evaluation.lexical import DEPTH, Lexical, stand_out, weight_of_words
 from promptcli.evaluation.statistics import ndcg
 from promptcli.models.loading import open_model
 
@@ -66,14 +66,14 @@ def measure(task: RetrievalTask, queries: Any, rows: Any) -> dict[str, Any]:
     ranked: dict[str, list[Any]] = {name: [] for name in ("meaning", "words", *FUSIONS)}
     for text, query in zip(task.queries, queries, strict=True):
         cosines = rows @ query
-        bm25 = words.scores(text)
+        asked_words = words.ask(text)
         nearest = np.argsort(-cosines, kind="stable")[:DEPTH]
-        worded = best_places(bm25, DEPTH)
+        worded = asked_words.rank(DEPTH)[0]
         both = np.union1d(nearest, worded)
         ranked["meaning"].append(nearest[:10])
         ranked["words"].append(worded[:10])
-        covered = words.coverage(text, worded[0]) if len(worded) else 0
-        asked = Asked(cosines, bm25, nearest, worded, both, covered)
+        covered = asked_words.covered_by(worded)
+        asked = Asked(cosines, asked_words.scores_of(both), nearest, worded, both, covered)
         for name, fusion in FUSIONS.items():
             ranked[name].append(both[np.argsort(-fusion(asked), kind="stable")][:10])
     figures = {}
@@ -92,8 +92,9 @@ class Asked:
         self, cosines: Any, bm25: Any, nearest: Any, worded: Any, both: Any, covered: float
     ) -> None:
         self.cosines = cosines[both]
-        self.share = bm25[both] / (bm25.max() or 1)
-        self.bm25 = bm25[both]
+        self.share = bm25 / (bm25.max() or 1)
+        self.bm25 = bm25
+        self.nearest = cosines[nearest]
         self.floored = np.maximum(self.cosines, cosines[nearest].min())
         self.found_share = np.where(np.isin(both, worded), self.share, 0)
         self.covered = covered
@@ -119,11 +120,25 @@ def mean(weight: float, left: Any, right: Any) -> Any:
     return (1 - weight) * left + weight * right
 
 
+def doubted(asked: Asked, least: float) -> float:
+    """Return the weight of words that doubt, from another place on, leaves."""
+    doubt = (1 - asked.covered) * max(0.0, stand_out(asked.nearest) - least)
+    return max(0.0, 0.4 + 0.4 * asked.covered - 3 * doubt)
+
+
 #: Way -> the joined scores of the rows that one of the rankings found.
 FUSIONS: dict[str, Callable[[Asked], Any]] = {
     "search": lambda asked: mean(
-        LEAST_WEIGHT + GAINED_WEIGHT * asked.covered, scaled(asked.cosines), asked.share
+        weight_of_words(asked.nearest, asked.covered), scaled(asked.cosines), asked.share
     ),
+    "words 0.2 + 0.6 x coverage": lambda asked: mean(
+        0.2 + 0.6 * asked.covered, scaled(asked.cosines), asked.share
+    ),
+    "words 0.4 + 0.4 x coverage": lambda asked: mean(
+        0.4 + 0.4 * asked.covered, scaled(asked.cosines), asked.share
+    ),
+    "doubt from 0.4": lambda asked: mean(doubted(asked, 0.4), scaled(asked.cosines), asked.share),
+    "doubt from 0.45": lambda asked: mean(doubted(asked, 0.45), scaled(asked.cosines), asked.share),
     "0.6 cosine + 0.4 share": lambda asked: mean(0.4, asked.floored, asked.found_share),
     "the same, exact cosines": lambda asked: mean(0.4, asked.cosines, asked.share),
     "exact, half and half": lambda asked: mean(0.5, asked.cosines, asked.share),

@@ -6,10 +6,11 @@ without those that are English words or parts of well-known names.
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|[¿¡]")
 
+_TEXTS, _CHARACTERS = 200, 1000  #: that are looked at, and of each text
 _SENTENCE = 5  #: words; names have fewer
 
 _ENGLISH = frozenset(
@@ -159,6 +160,31 @@ def foreign_language(texts: Iterable[str]) -> str:
     English ones; words that are parts of names count beside others, or in a sentence. Few texts
     among English ones do not count.
     """
+    foreign, english = _count_languages(texts)
+    if 4 * foreign.total() < english or not foreign:
+        return ""
+    return foreign.most_common(1)[0][0]
+
+
+def main_language(texts: Iterable[str]) -> str:
+    """Return the language in Latin letters that most of the texts are in, as far as they show it.
+
+    It is English if nothing else is shown.
+    """
+    foreign, english = _count_languages(texts)
+    [(language, count)] = foreign.most_common(1) or [("", 0)]
+    return language if count > english else "English"
+
+
+def sample(texts: Iterable[str]) -> list[str]:
+    """Return the beginnings of some texts: of a list from all of it, else of the first ones."""
+    if isinstance(texts, Sequence):
+        texts = texts[:: max(1, len(texts) // _TEXTS)]
+    return [text[:_CHARACTERS] for text, _ in zip(texts, range(_TEXTS), strict=False)]
+
+
+def _count_languages(texts: Iterable[str]) -> tuple[Counter[str], int]:
+    """Return how many texts are surely in each language but English, and how many in English."""
     foreign = Counter[str]()
     english = 0
     for text in texts:
@@ -174,9 +200,7 @@ def foreign_language(texts: Iterable[str]) -> str:
             foreign[language] += 1
         elif known:
             english += 1
-    if 4 * foreign.total() < english or not foreign:
-        return ""
-    return foreign.most_common(1)[0][0]
+    return foreign, english
 
 
 #: The languages besides English that the shipped ``mini-multi`` has learned.

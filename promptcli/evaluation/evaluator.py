@@ -418,18 +418,15 @@ def _rank_documents(
     unit_documents = unit(documents)
     both = []
     for text, query, close in zip(task.queries, unit_queries, nearest, strict=True):
-        bm25 = words.scores(text)
-        found_words = words.best(bm25, depth, None)
-        covered = 0.0
-        if len(found_words[0]):
-            covered = words.coverage(text, found_words[0][0])
+        asked = words.ask(text)
+        found_words = asked.rank(depth)
         joined = join_rankings(
             (close, unit_documents[close] @ query),
             found_words,
             depth,
-            covered,
+            asked.covered_by(found_words[0]),
             lambda rows, query=query: unit_documents[rows] @ query,  # type: ignore[misc]
-            lambda rows, bm25=bm25: bm25[rows],  # type: ignore[misc]
+            asked.scores_of,
         )
         both.append(joined.rows)
     return _as_array(both, depth)

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import Floats
+from promptcli.encoder.languages import main_language, sample
 from promptcli.errors import CheckFailedError, one_line
-from promptcli.evaluation.words import words
+from promptcli.evaluation.words import stemmer_of, words
 
 Numbers = NDArray[np.int64]
 Ranking = tuple[Numbers, Floats]  #: rows and their scores, best first
@@ -22,15 +23,25 @@ LEXICAL_FILES = {
     "vocab_name": "lexical-words.json",
     "params_name": "lexical.json",
 }
-#: The version of the rule that parts texts into words: an index keeps it beside its BM25.
-WORD_RULE = 2
+#: The version of the rule that parts texts into words, and words into stems: an index keeps it
+#: beside its BM25.
+WORD_RULE = 3
+#: What a row gains for a query's word that it has as it is written, and not only its stem, as a
+#: share of the word's ``idf``.
+WRITTEN = 0.1
 #: The weight of words in a joined ranking, if no row has a word of the query, and what it gains if
 #: one row has all of them; that of the cosine is the rest.
-LEAST_WEIGHT, GAINED_WEIGHT = 0.2, 0.6
+LEAST_WEIGHT, GAINED_WEIGHT = 0.4, 0.4
+#: From which part of the way from the nearest to the last cosine that is compared a tenth of the
+#: rows may be away, without a doubt that words would find better; and what doubt costs words.
+STANDING_OUT, LOST_WEIGHT = 0.5, 3
 #: Rows of each ranking that are joined, at least.
 DEPTH = 100
 #: Of BM25: how soon a repeated word stops counting more, and how much long texts count less.
 K1, B = 1.5, 0.75
+
+#: Returns the texts of rows.
+TextsOf = Callable[[Numbers], Sequence[str]]
 
 
 class JoinedRanking(NamedTuple):
@@ -54,34 +65,48 @@ class JoinedRanking(NamedTuple):
 
 
 class Lexical:
-    """BM25 (Lucene's, with ``K1`` and ``B``) of m texts, by bm25s."""
+    """BM25 (Lucene's, with ``K1`` and ``B``) of the stems of m texts, by bm25s."""
 
-    def __init__(self, model: Any, rows: Numbers) -> None:
+    def __init__(self, model: Any, rows: Numbers, language: str, texts_of: TextsOf) -> None:
+        self.language = language  #: in which words have their stems, see ``stemmer_of``
+        self.rows = rows
+        self.ids: dict[str, int] = model.vocab_dict  #: stem -> its number
         self._model = model
-        self._rows = rows
+        self.texts_of = texts_of
 
     @classmethod
-    def build(cls, texts: Sequence[str], rows: Numbers) -> "Lexical":
-        """Count the words of texts, (m,), whose numbers are ``rows``, ascending."""
+    def build(
+        cls, texts: Sequence[str], rows: Numbers, texts_of: TextsOf | None = None
+    ) -> "Lexical":
+        """Count the words of texts, (m,), whose numbers are ``rows``, ascending.
+
+        ``texts_of`` finds them later; None: they stay in memory.
+        """
         import bm25s  # which takes 0.15 s
 
+        language = main_language(sample(texts))
+        stem = stemmer_of(language)
         # bm25s would number words in no certain order
         vocabulary: dict[str, int] = {}
         ids: list[list[int]] = []
         for text in texts:
             ids_of_text = []
             for word in words(text) or [""]:
-                ids_of_text.append(vocabulary.setdefault(word, len(vocabulary)))
+                ids_of_text.append(vocabulary.setdefault(word and stem(word), len(vocabulary)))
             ids.append(ids_of_text)
         model = bm25s.BM25(k1=K1, b=B)
         model.index((ids, vocabulary), show_progress=False)
-        return cls(model, rows)
+
+        def in_memory(chosen: Numbers) -> Sequence[str]:
+            return [texts[place] for place in np.searchsorted(rows, chosen).tolist()]
+
+        return cls(model, rows, language, texts_of or in_memory)
 
     def write(self, folder: Path) -> None:
         self._model.save(folder, show_progress=False, **LEXICAL_FILES)
 
     @classmethod
-    def read(cls, folder: Path, rows: Numbers) -> "Lexical":
+    def read(cls, folder: Path, rows: Numbers, language: str, texts_of: TextsOf) -> "Lexical":
         """Open its files, memory-mapped."""
         import bm25s  # which takes 0.15 s
 
@@ -93,74 +118,121 @@ class Lexical:
                 raise ValueError(f"they are not of {len(rows):,} rows")
         except Exception as error:  # whatever its files say
             raise _damage_error(error, str(folder)) from None
-        return cls(model, rows)
+        return cls(model, rows, language, texts_of)
 
     def rank(self, query: str, k: int, allowed: NDArray[np.bool_] | None) -> Ranking:
         """Return the k rows with the highest scores, above 0, best first; equal scores by row."""
-        return self.best(self.scores(query), k, allowed)
+        return self.ask(query).rank(k, allowed)
 
-    def scores(self, query: str) -> Floats:
-        """Return the score of each of the m texts."""
-        ids = self._model.vocab_dict
-        known = [ids[word] for word in words(query, query=True) if word in ids]
+    def ask(self, query: str) -> "WordScores":
+        """Return the scores of all rows for a query."""
+        return WordScores(self, query)
+
+    def scores(self, stems: Sequence[str]) -> Floats:
+        """Return BM25 of each of the m texts for the stems of a query."""
+        known = [self.ids[stem] for stem in stems if stem in self.ids]
         if not known:
-            return np.zeros(len(self._rows), np.float32)
+            return np.zeros(len(self.rows), np.float32)
         try:
             scores: Floats = self._model.get_scores_from_ids(known)
         except (LookupError, ValueError, TypeError, ArithmeticError) as error:
             raise _damage_error(error, "this index") from None
         return scores
 
-    def coverage(self, query: str, row: int) -> float:
-        """Return how much of the query's words a row has, see ``coverage``."""
-        ids = self._model.vocab_dict
-        starts = self._model.scores["indptr"]
-        asked = dict.fromkeys(words(query, query=True))
-        texts_with = np.zeros(len(asked))
-        has = np.zeros(len(asked), bool)
-        place = np.searchsorted(self._rows, row)
-        for column, word in enumerate(asked):
-            if word in ids:
-                first, last = starts[ids[word] : ids[word] + 2]
-                texts_with[column] = last - first
-                has[column] = place in self._model.scores["indices"][first:last]
-        return coverage(texts_with, has, len(self._rows))
+    def places_with(self, stem: str) -> Numbers:
+        """Return which of the m texts have a stem."""
+        if stem not in self.ids:
+            return np.empty(0, np.int64)
+        first, last = self._model.scores["indptr"][self.ids[stem] : self.ids[stem] + 2]
+        places: Numbers = self._model.scores["indices"][first:last]
+        return places
 
-    def best(self, scores: Floats, k: int, allowed: NDArray[np.bool_] | None) -> Ranking:
-        """Return the rows of the k highest of the m scores; see ``rank``."""
+
+class WordScores:
+    """The scores of an index's rows for one query: BM25 of stems, and ``WRITTEN`` for words."""
+
+    def __init__(self, lexical: Lexical, query: str) -> None:
+        self._lexical = lexical
+        asked = AskedWords(query, lexical.language)
+        self._scores = lexical.scores(asked.stems)
+        self._places = [lexical.places_with(stem) for stem in asked.columns]
+        self._rarity = idf(np.array([len(places) for places in self._places]), len(lexical.rows))
+        self._asked = asked
+
+    def rank(self, k: int, allowed: NDArray[np.bool_] | None = None) -> Ranking:
+        """Return the rows of the k highest scores above 0, best first; equal ones by row.
+
+        As they are written, words are looked for in the best ``DEPTH`` rows by stems.
+        """
+        scores = self._scores
         if allowed is not None:
-            scores = np.where(allowed[self._rows], scores, 0)
-        places = best_places(scores, k)
-        return self._rows[places], scores[places]
+            scores = np.where(allowed[self._lexical.rows], scores, 0)
+        rows = self._lexical.rows[best_places(scores, max(k, DEPTH))]
+        found = self.scores_of(rows)
+        order = np.lexsort((rows, -found))[:k]
+        return rows[order], found[order]
 
-    def scores_of(self, scores: Floats, rows: Numbers) -> Floats:
-        """Return those of the m scores that belong to these rows."""
-        chosen: Floats = scores[np.searchsorted(self._rows, rows)]
-        return chosen
+    def scores_of(self, rows: Numbers) -> Floats:
+        """Return the scores of rows."""
+        chosen: Floats = self._scores[np.searchsorted(self._lexical.rows, rows)]
+        return chosen + self._asked.gains(self._lexical.texts_of(rows), self._rarity)
+
+    def covered_by(self, rows: Numbers) -> float:
+        """Return how much of the query's words the first of some rows has, see ``coverage``."""
+        if not len(rows):
+            return 0.0
+        place = np.searchsorted(self._lexical.rows, rows[0])
+        has = np.array([place in places for places in self._places], bool)
+        return coverage(self._rarity, has)
+
+
+class AskedWords:
+    """The words of a query, and their stems."""
+
+    def __init__(self, query: str, language: str) -> None:
+        written = words(query, query=True)
+        self.stem = stemmer_of(language)
+        self.stems = [self.stem(word) for word in written]
+        #: stem -> its place among the query's w stems
+        self.columns = {stem: place for place, stem in enumerate(dict.fromkeys(self.stems))}
+        self._written = dict(zip(written, self.stems, strict=True))
+
+    def gains(self, texts: Sequence[str], rarity: NDArray[np.float64]) -> Floats:
+        """Return what each of m texts gains for words that it has as they are written, (m,).
+
+        ``rarity`` is the ``idf`` of each stem, (w,).
+        """
+        weights = {
+            word: WRITTEN * rarity[self.columns[stem]] for word, stem in self._written.items()
+        }
+        gains = np.zeros(len(texts), np.float32)
+        for row, text in enumerate(texts):
+            gains[row] = sum(weights[word] for word in weights.keys() & words(text))
+        return gains
 
 
 class QueryWords:
     """BM25 for one query of texts that are read once: only the query's words are counted.
 
-    It needs no library, and no memory for the words of the texts.
+    It needs no memory for the words of the texts.
     """
 
-    def __init__(self, query: str) -> None:
-        self._asked = words(query, query=True)
-        self._columns = {word: place for place, word in enumerate(dict.fromkeys(self._asked))}
-        self._texts_with = np.zeros(len(self._columns))
+    def __init__(self, query: str, language: str) -> None:
+        self._asked = AskedWords(query, language)
+        self._texts_with = np.zeros(len(self._asked.columns))
         self._texts = 0
         self._length = 0
 
     def count(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return how often each of the query's w words is in each of m texts, (m, w), and the
+        """Return how often each of the query's w stems is in each of m texts, (m, w), and the
         number of words of each text, (m,).
         """
-        counts = np.zeros((len(texts), len(self._columns)), np.int32)
+        columns = self._asked.columns
+        stem = self._asked.stem
+        counts = np.zeros((len(texts), len(columns)), np.int32)
         lengths = np.zeros(len(texts), np.int32)
-        columns = self._columns
         for row, text in enumerate(texts):
-            found = words(text)
+            found = list(map(stem, words(text)))
             lengths[row] = len(found) or 1
             for word in columns.keys() & found:
                 counts[row, columns[word]] = found.count(word)
@@ -171,29 +243,35 @@ class QueryWords:
 
     def scores(self, counts: NDArray[np.int32], lengths: NDArray[np.int32]) -> Floats:
         """Return BM25 of m texts, beside all texts that were counted."""
-        times = np.array([self._asked.count(word) for word in self._columns])
-        rarity = idf(self._texts_with, self._texts)
+        stems = self._asked.stems
+        times = np.array([stems.count(stem) for stem in self._asked.columns])
         norm = K1 * (1 - B + B * lengths * self._texts / max(self._length, 1))
-        gains = counts / (counts + norm[:, None])
-        scores: Floats = (gains @ (rarity * times)).astype(np.float32)
+        shares = counts / (counts + norm[:, None])
+        scores: Floats = (shares @ (self._rarity * times)).astype(np.float32)
         return scores
+
+    def gains(self, texts: Sequence[str]) -> Floats:
+        """Return what m texts gain for words that they have as they are written."""
+        return self._asked.gains(texts, self._rarity)
 
     def coverage(self, counts: NDArray[np.int32]) -> float:
         """Return how much of the query's words a text with these counts, (w,), has."""
-        return coverage(self._texts_with, counts > 0, self._texts)
+        return coverage(self._rarity, counts > 0)
+
+    @property
+    def _rarity(self) -> NDArray[np.float64]:
+        return idf(self._texts_with, self._texts)
 
 
-def coverage(texts_with: NDArray[Any], has: NDArray[np.bool_], texts: int) -> float:
-    """Return how much of a query's words a text has, from 0 to 1: the share of their ``idf``.
+def coverage(rarity: NDArray[np.float64], has: NDArray[np.bool_]) -> float:
+    """Return how much of a query's words a text has, from 0 to 1: the share of their rarity.
 
     Args:
-        texts_with: For each of w words, the number of texts that have it.
+        rarity: The ``idf`` of each of w words.
         has: Whether the text has the word, (w,).
-        texts: Number of all texts.
     """
     if not has.any():
         return 0.0
-    rarity = idf(texts_with, texts)
     return float(rarity[has].sum() / rarity.sum())
 
 
@@ -232,9 +310,7 @@ def join_rankings(
     Each row has its cosine and its BM25, whichever found it. The lowest and highest cosine of
     these rows become 0 and 1, and BM25 is divided by the highest; the joined score is their
     weighted mean (a convex combination: Bruch et al., 2023, "An Analysis of Fusion Functions for
-    Hybrid Retrieval"). Words have the weight ``LEAST_WEIGHT + GAINED_WEIGHT * covered``: a row
-    with all words of a query answers it, one with the only common word may not. The scale of a
-    model's cosines does not matter.
+    Hybrid Retrieval"); see ``weight_of_words``. The scale of a model's cosines does not matter.
 
     Args:
         by_vectors: Rows and cosines, best first.
@@ -247,7 +323,7 @@ def join_rankings(
     rows = np.union1d(by_vectors[0], by_words[0])
     cosines, cosine_ranks = _filled(rows, by_vectors, cosines_of)
     bm25, bm25_ranks = _filled(rows, by_words, bm25_of)
-    weight = LEAST_WEIGHT + GAINED_WEIGHT * covered
+    weight = weight_of_words(by_vectors[1], covered)
     scores = (1 - weight) * _scaled(cosines)
     if bm25.any():
         scores += weight * bm25 / bm25.max()
@@ -259,6 +335,30 @@ def join_rankings(
         cosine_ranks[best],
         bm25_ranks[best],
     )
+
+
+def weight_of_words(cosines: Floats, covered: float) -> float:
+    """Return how much words count beside vectors, from 0 to 0.8.
+
+    A row with all words of a query answers it, one with the only common word may not. Then vectors
+    are to be trusted if they have found rows that stand out: paraphrases share few words, and are
+    far nearer than the other rows.
+
+    Args:
+        cosines: Those of the nearest rows, highest first.
+        covered: How much of the query's words the best row by words has, see ``coverage``.
+    """
+    doubt = (1 - covered) * max(0.0, stand_out(cosines[:DEPTH]) - STANDING_OUT)
+    return max(0.0, LEAST_WEIGHT + GAINED_WEIGHT * covered - LOST_WEIGHT * doubt)
+
+
+def stand_out(cosines: Floats) -> float:
+    """Return how far the nearest row is from the nearest tenth's last one, as a part of the way to
+    the last of all.
+    """
+    if len(cosines) < 2 or cosines[0] == cosines[-1]:
+        return 0.0
+    return float((cosines[0] - cosines[(len(cosines) - 1) // 10]) / (cosines[0] - cosines[-1]))
 
 
 def ways_of(answer: JoinedRanking) -> Iterator[tuple[str, float, int | None, int | None]]:

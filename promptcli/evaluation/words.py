@@ -1,9 +1,10 @@
-"""The words of a text in any script, for BM25."""
+"""The words of a text in any script, and their stems, for BM25."""
 
 import functools
 import itertools
 import re
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 #: Scripts without spaces between words.
@@ -14,6 +15,45 @@ _WORD = r"\w\p{M}"
 _LEFT_OUT = re.compile(
     r"[\u00ad\u200c\u200d\u2060\ufeff\ufe00-\ufe0f\u0640\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u0652\u0670]"
 )
+#: Letters with marks, which words lose; Russian ё is written as е, but й is another letter than и.
+_MARKED = re.compile("([a-z\u0370-\u03ff])[\u0300-\u036f]+|(\u0435)\u0308")
+#: Latin letters that Unicode does not take for others with marks.
+_PLAIN = str.maketrans(
+    {
+        "ø": "o",
+        "ł": "l",
+        "đ": "d",
+        "ð": "d",
+        "ħ": "h",
+        "\u0131": "i",
+        "æ": "ae",
+        "œ": "oe",
+        "þ": "th",
+    }
+)
+#: A language of ``encoder.languages`` in Latin letters -> Snowball's stemmer of it.
+_LATIN = {
+    "German": "german",
+    "French": "french",
+    "Spanish": "spanish",
+    "Portuguese": "portuguese",
+    "Italian": "italian",
+    "Dutch": "dutch",
+    "Turkish": "turkish",
+    "Polish": "polish",
+    "Swedish": "swedish",
+    "Danish or Norwegian": "danish",
+    "Finnish": "finnish",
+    "Czech": "czech",
+    "Romanian": "romanian",
+    "Hungarian": "hungarian",
+    "Indonesian or Malay": "indonesian",
+}
+#: Script, as Unicode's names of letters begin -> the stemmer of its words in texts of any language.
+_SCRIPTS = {"CYRILLIC": "russian", "GREEK": "greek"}
+#: The endings by which Snowball knows Portuguese nouns, without their marks.
+_PORTUGUESE = re.compile("cao$|coes$")
+_STEMS = 1 << 17  # words whose stems are remembered
 
 
 @functools.cache
@@ -30,14 +70,14 @@ def _patterns() -> tuple[Any, Any]:
 
 def words(text: str, *, query: bool = False) -> list[str]:
     """Return the words of a text: runs of letters, digits and underscores, in any Unicode form and
-    case.
+    case, and without accents.
 
     In scripts without spaces they are single characters and pairs of neighbours; of a query the
     pairs alone, and single characters.
 
     Example:
         >>> words("Le CAFÉ, 2 fois"), words("猫在"), words("猫在", query=True)
-        (['le', 'café', '2', 'fois'], ['猫', '在', '猫在'], ['猫在'])
+        (['le', 'cafe', '2', 'fois'], ['猫', '在', '猫在'], ['猫在'])
     """
     if text.isascii():
         return re.findall(r"\w+", text.lower())
@@ -55,9 +95,50 @@ def words(text: str, *, query: bool = False) -> list[str]:
     return found
 
 
+@functools.cache
+def stemmer_of(language: str) -> Callable[[str], str]:
+    """Return the function from a word to its stem, which the forms of a word have in common.
+
+    Words with digits or underscores are codes, and remain as they are. A word in Latin letters has
+    the stem of the given language, one of ``encoder.languages``, or English.
+
+    Example:
+        >>> stem = stemmer_of("German")
+        >>> stem("rechnungen"), stem("rechnung"), stem("mueller"), stem("muller"), stem("kx4831")
+        ('rechnung', 'rechnung', 'mull', 'mull', 'kx4831')
+    """
+    import Stemmer
+
+    of_script = _SCRIPTS | {"LATIN": _LATIN.get(language, "english")}
+    stemmers = {
+        script: Stemmer.Stemmer(algorithm, 0).stemWord for script, algorithm in of_script.items()
+    }
+
+    @functools.lru_cache(_STEMS)
+    def stem(word: str) -> str:
+        script = unicodedata.name(word[0], "").partition(" ")[0]
+        if script not in stemmers or re.search(r"[\d_]", word):
+            return word
+        noun = _PORTUGUESE.search(word) if language == "Portuguese" else None
+        if noun is not None:
+            marked = {"cao": "ção", "coes": "ções"}[noun[0]]
+            return _without_marks(stemmers[script](word[: noun.start()] + marked).rstrip("ãõ"))
+        return _without_marks(stemmers[script](word))
+
+    return stem
+
+
 def _normalise(text: str) -> str:
-    """Return a text without the signs that may be left out, in one Unicode form (NFKC) and without
-    case.
+    """Return a text without the signs that may be left out, in one Unicode form (NFKC), without
+    case and without accents.
     """
     plain = _LEFT_OUT.sub("", unicodedata.normalize("NFKC", text))
-    return unicodedata.normalize("NFKC", plain.casefold())
+    return _without_marks(unicodedata.normalize("NFKC", plain.casefold()))
+
+
+def _without_marks(text: str) -> str:
+    """Return a text in lower case without the accents of its Latin and Greek letters."""
+    if text.isascii():
+        return text
+    bare = _MARKED.sub(r"\1\2", unicodedata.normalize("NFD", text))
+    return unicodedata.normalize("NFC", bare).translate(_PLAIN)

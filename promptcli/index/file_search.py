@@ -24,6 +24,7 @@ from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding.passages import Passage
 from promptcli.embedding.splitting import Splitter
+from promptcli.encoder.languages import main_language, sample
 from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import UsageError, counted
 from promptcli.evaluation.lexical import (
@@ -160,7 +161,7 @@ class SearchFilesJob(Job[list[Line]]):
         splitter = None
         if self.split:
             splitter = Splitter(documents)
-        found_rows = _Found(self.query, self.k, way)
+        found_rows: _Found | None = None
         count = 0
         fields = ColumnChoice(remedy="", cells=condition is not None or bool(self.columns))
         with bad_rows(self.bad_lines) as bad, stage("search", None) as advance:
@@ -176,6 +177,8 @@ class SearchFilesJob(Job[list[Line]]):
                 cosines = np.zeros(len(texts), np.float32)
                 if way != "words":
                     cosines = unit(documents.encode(texts, progress=advance)) @ asked
+                if found_rows is None:
+                    found_rows = _Found(self.query, self.k, way, texts)
                 found_rows.add(window, texts, places, cosines)
                 count += len(window)
         if condition is not None:
@@ -190,7 +193,7 @@ class SearchFilesJob(Job[list[Line]]):
         note(f"searched {counted(count, reader.unit)} of {read}{by}{skipped}")
         return [
             replace(line, columns=_chosen_columns(candidate, self.columns))
-            for candidate, line in found_rows.best(self.context)
+            for candidate, line in (found_rows.best(self.context) if found_rows else ())
             if self.min_score is None or reaches(line.score, self.min_score)
         ]
 
@@ -201,11 +204,12 @@ search = function_of(SearchFilesJob, "search")
 class _Found:
     """The rows that may be among the k best, while files are read."""
 
-    def __init__(self, query: str, k: int, by: Way) -> None:
+    def __init__(self, query: str, k: int, by: Way, first_texts: Sequence[str]) -> None:
         self._by = by
         self._k = k
         self._depth = k if by == "meaning" else max(k, DEPTH)
-        self._words = QueryWords(query)
+        language = "" if by == "meaning" else main_language(sample(first_texts))
+        self._words = QueryWords(query, language)
         self._candidates = list[_Candidate]()
         self._texts = list[str]()  # what was compared: the text of a row, or a part of it
         self._numbers = np.empty(0, np.int64)  # of the rows, as they were read
@@ -239,15 +243,15 @@ class _Found:
         """Yield the best rows, each with its line, best first."""
         ways: Iterable[tuple[Any, ...]] = repeat(())
         nearest = self._nearest(self._depth)
-        bm25 = self._words.scores(self._counts, self._lengths)
         scores = self._cosines
         if self._by == "meaning":
             chosen = nearest
-        elif self._by == "words":
-            chosen = self._wordiest(bm25, self._depth)
-            scores = bm25
         else:
-            worded = self._wordiest(bm25, self._depth)
+            bm25, worded = self._word_scores(nearest)
+        if self._by == "words":
+            chosen = worded
+            scores = bm25
+        elif self._by == "both":
             covered = 0.0
             if len(worded):
                 covered = self._words.coverage(self._counts[worded[0]])
@@ -268,6 +272,16 @@ class _Found:
             line = _line(candidate, self._texts[place], float(scores[place]), context)
             named = dict(zip(WAY_FIELDS, way, strict=False))
             yield candidate, replace(line, **named)
+
+    def _word_scores(self, nearest: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]]:
+        """Return the scores of all rows by words, and the places of the best, best first.
+
+        As they are written, words are looked for in these rows and in the nearest.
+        """
+        scores = self._words.scores(self._counts, self._lengths)
+        compared = np.union1d(nearest, self._wordiest(scores, self._depth))
+        scores[compared] += self._words.gains([self._texts[place] for place in compared.tolist()])
+        return scores, self._wordiest(scores, self._depth)
 
     def _nearest(self, most: int) -> NDArray[np.int64]:
         order = np.argsort(-self._cosines, kind="stable")

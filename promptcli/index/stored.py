@@ -112,6 +112,8 @@ class StoredIndex:
     reading: Reading = Reading(AUTO)
     folder: Path | None = None  #: Where it was read; None if it was made in memory.
     stamp: Stamp | None = None  #: State of that folder when it was read.
+    #: Whether words of another version were left out, and a note has said it.
+    other_words: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +134,7 @@ class IndexManifest(Origin):
     split: bool = False  #: Whether long rows are in parts with the ids ROW#PART.
     lexical: bool = False  #: Whether BM25 is in the folder.
     word_rule: int  #: The version of the rule for words that it was counted by.
+    word_language: str = ""  #: In which words have their stems.
     #: Names of the further columns, for conditions.
     columns: list[str] = field(default_factory=list)
     #: Their types.
@@ -180,8 +183,10 @@ class Writer:
         segments = [self._place(segment) for segment in index.segments]
         if len(deleted):
             np.save(self._new / DELETED, deleted)
+        word_language = ""
         if index.lexical and index.rows:
             index.words.write(self._new)
+            word_language = index.words.language
         if not make_index(index.factory, index.width).is_trained:
             write_faiss(index.empty, self._new / TRAINED)
         manifest = IndexManifest(
@@ -197,6 +202,7 @@ class Writer:
             kinds=index.kinds,
             odd=_note_odd(stored),
             word_rule=WORD_RULE,
+            word_language=word_language,
             created=stored.created,
             synced=stored.synced,
             reading=stored.reading,
@@ -238,7 +244,7 @@ def best_way(stored: StoredIndex, folder: str | Path) -> Way:
     """Return how an index is ranked if nobody says it: by both, if its words were counted."""
     if stored.index.lexical:
         return "both"
-    if stored.index.has_texts:
+    if stored.index.has_texts and not stored.other_words:
         note(
             f"{folder} has no words, so it is searched by meaning alone: `promptcli index compact"
             f" {folder} --lexical` counts them"
@@ -363,10 +369,14 @@ def _load(folder: Path, *, words: bool) -> StoredIndex:
     except (RuntimeError, ValueError, OSError, LookupError, TypeError) as error:
         raise CheckFailedError(f"{folder} is damaged: {one_line(error)}; {_HINT}") from None
     index.known_kinds = manifest.kinds
-    if manifest.lexical and manifest.word_rule != WORD_RULE:
-        raise CheckFailedError(f"{folder} has the words of another version; {_HINT}")
-    if manifest.lexical and words and index.rows:
-        index.counted = Lexical.read(folder, index.live())
+    if manifest.lexical and words and manifest.word_rule != WORD_RULE:
+        index.lexical = False
+        note(
+            f"the words of {folder} are those of another version, so it is searched by meaning:"
+            f" `promptcli index compact {folder} --lexical` counts them again"
+        )
+    elif manifest.lexical and words and index.rows:
+        index.counted = Lexical.read(folder, index.live(), manifest.word_language, index.texts_of)
     origin = Origin(**{name: getattr(manifest, name) for name in Origin.__dataclass_fields__})
     return StoredIndex(
         index,
@@ -376,6 +386,7 @@ def _load(folder: Path, *, words: bool) -> StoredIndex:
         manifest.odd,
         manifest.reading,
         stamp=stamp,
+        other_words=manifest.lexical and not index.lexical,
     )
 
 

@@ -27,6 +27,7 @@ from promptcli.data.vectors import escape_name
 from promptcli.embedding.passages import AUTO
 from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError, counted
+from promptcli.evaluation.lexical import WORD_RULE
 from promptcli.index import stored
 from promptcli.index.array_rows import ArrayRows
 from promptcli.index.basics import INDEX_MANIFEST, bad_lines_option, memory_option, size_of
@@ -160,6 +161,7 @@ class SyncIndexJob(Job[Synced]):
             return work.result(manifest)
         reads_alike = manifest.reading == work.reading
         same = reads_alike and (manifest.split, manifest.lexical) == (work.split, work.lexical)
+        same = same and (manifest.word_rule == WORD_RULE or not work.lexical)
         if same and work.before.keys() == work.rows.keys():
             note(f"{counted(len(work.rows), 'row')}, unchanged")
             return work.result(manifest)

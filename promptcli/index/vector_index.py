@@ -264,12 +264,16 @@ class VectorIndex:
             )
         if self.counted is None:
             live = self.live()
+            texts = []
             if self.has_texts:
-                texts = self.labels.column("text").to_pylist()
-            else:
-                texts = []
-            self.counted = Lexical.build([texts[row] for row in live], live)
+                texts = self.labels.column("text").take(live).to_pylist()
+            self.counted = Lexical.build(texts, live, self.texts_of)
         return self.counted
+
+    def texts_of(self, rows: RowNumbers) -> list[str]:
+        """Return the texts of rows."""
+        column = self.labels.column("text")
+        return [column[row].as_py() for row in rows.tolist()]
 
     @property
     def width(self) -> int:
@@ -421,11 +425,8 @@ class VectorIndex:
         self, query: Floats, nearest: Ranking, text: str, count: int, allowed: RowMask | None
     ) -> JoinedRanking:
         """Return the best rows by vectors and words together, see ``join_rankings``."""
-        bm25 = self.words.scores(text)
-        found = self.words.best(bm25, max(count, DEPTH), allowed)
-        covered = 0.0
-        if len(found[0]):
-            covered = self.words.coverage(text, found[0][0])
+        asked = self.words.ask(text)
+        found = asked.rank(max(count, DEPTH), allowed)
 
         def cosines_of(rows: RowNumbers) -> Floats:
             try:
@@ -438,9 +439,9 @@ class VectorIndex:
             nearest,
             found,
             count,
-            covered,
+            asked.covered_by(found[0]),
             cosines_of,
-            lambda rows: self.words.scores_of(bm25, rows),
+            asked.scores_of,
         )
 
     def _best_parts(self, rank: Callable[[int], list[Answer]], k: int) -> list[Answer]:

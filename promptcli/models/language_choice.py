@@ -3,16 +3,21 @@ than English.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from promptcli.backbones.word_tables import open_table
-from promptcli.encoder.languages import LEARNED, foreign_language, language_of_script, latin_words
+from promptcli.encoder.languages import (
+    LEARNED,
+    foreign_language,
+    language_of_script,
+    latin_words,
+    sample,
+)
 from promptcli.models.loading import DEFAULT_MODEL, MULTILINGUAL, Model
 from promptcli.notes import keyword, note
 from promptcli.recipe import Choice
 
 OTHER = "another language than English"
-_TEXTS, _CHARACTERS = 200, 1000  #: that are looked at, and of each text
 #: Words up to which texts are told by their pieces: more have function words.
 _FEW = 60
 #: Tokens of a word in an English vocabulary for one in the multilingual vocabulary. For 50
@@ -51,21 +56,14 @@ def language_of(texts: Iterable[str]) -> str:
     Texts of few words are told by their pieces, since they may be without function words:
     ``OTHER``. Words with a capital may be names.
     """
-    sample = _sample(texts)
-    language = language_of_script(sample) or foreign_language(sample)
+    looked_at = sample(texts)
+    language = language_of_script(looked_at) or foreign_language(looked_at)
     if language:
         return language if language in LEARNED else ""
-    words = [word for text in sample for word in latin_words(text) if not word[0].isupper()]
+    words = [word for text in looked_at for word in latin_words(text) if not word[0].isupper()]
     if len(words) <= _FEW and _has_more_pieces(words, "mini-bert", MULTILINGUAL):
         return OTHER
     return ""
-
-
-def _sample(texts: Iterable[str]) -> list[str]:
-    """Return the beginnings of some texts: of a list from all of it, else of the first ones."""
-    if isinstance(texts, Sequence):
-        texts = texts[:: max(1, len(texts) // _TEXTS)]
-    return [text[:_CHARACTERS] for text, _ in zip(texts, range(_TEXTS), strict=False)]
 
 
 def _has_more_pieces(words: list[str], english: str, multilingual: str) -> bool:

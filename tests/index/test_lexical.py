@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import promptcli as pc
+from promptcli.encoder.languages import main_language
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.evaluation.lexical import (
     LEXICAL_FILES,
@@ -17,8 +18,11 @@ from promptcli.evaluation.lexical import (
     Lexical,
     QueryWords,
     join_rankings,
+    stand_out,
     ways_of,
+    weight_of_words,
 )
+from promptcli.evaluation.words import stemmer_of, words
 from promptcli.index import compact_index
 from promptcli.index.array_rows import ArrayRows
 from promptcli.index.stored import StoredIndex, change, load, save
@@ -34,16 +38,27 @@ def random_texts(n, seed=0):
     return [" ".join(random.choice(WORDS, random.integers(1, 9))) for _ in range(n)]
 
 
+def tokens(text):
+    return re.findall(r"\w+", text.casefold().replace("ö", "o"))
+
+
 def bm25(texts, query, k1=1.5, b=0.75):
-    documents = [re.findall(r"\w+", text.lower()) for text in texts]
+    """BM25 of stems, and a tenth of the rarity for each word as it is written."""
+    stem = stemmer_of(main_language(texts))
+    documents = [[*map(stem, tokens(text))] for text in texts]
     mean = sum(map(len, documents)) / len(documents)
     scores = []
-    for document in documents:
+    for document, text in zip(documents, texts, strict=True):
         score = 0.0
-        for word in re.findall(r"\w+", query.lower()):
-            count, within = document.count(word), sum(word in other for other in documents)
+        written = set()
+        for word in tokens(query):
+            count = document.count(stem(word))
+            within = sum(stem(word) in other for other in documents)
             rarity = math.log(1 + (len(documents) - within + 0.5) / (within + 0.5))
             score += rarity * count / (count + k1 * (1 - b + b * len(document) / mean))
+            if word in tokens(text) and word not in written:
+                written.add(word)
+                score += 0.1 * rarity
         scores.append(score)
     return scores
 
@@ -75,14 +90,15 @@ def test_scores_are_those_of_bm25(query):
 @pytest.mark.parametrize("query", ["x-200", "a cat on the mat", "größe 7 7", "nothing", "!"])
 def test_texts_that_are_read_once_score_as_those_of_an_index(query):
     texts = random_texts(60)
-    kept = Lexical.build(texts, np.arange(60))
-    read = QueryWords(query)
+    asked = Lexical.build(texts, np.arange(60)).ask(query)
+    read = QueryWords(query, main_language(texts))
     parts = [read.count(texts[:25]), read.count([]), read.count(texts[25:])]
     counts, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
-    assert read.scores(counts, lengths) == pytest.approx(bm25(texts, query), abs=1e-5)
-    assert read.scores(counts, lengths) == pytest.approx(kept.scores(query), abs=1e-5)
+    scores = read.scores(counts, lengths) + read.gains(texts)
+    assert scores == pytest.approx(bm25(texts, query), abs=1e-5)
+    assert scores == pytest.approx(asked.scores_of(np.arange(60)), abs=1e-5)
     for row in (0, 7):
-        expected = kept.coverage(query, row)
+        expected = asked.covered_by([row])
         assert read.coverage(counts[row]) == pytest.approx(expected)
         assert 0 <= expected <= 1
 
@@ -90,18 +106,27 @@ def test_texts_that_are_read_once_score_as_those_of_an_index(query):
 def test_a_text_covers_the_share_of_the_querys_rarity_that_it_has():
     kept = Lexical.build(["one two", "two three", "two three"], np.arange(3))
     rarity = {word: math.log(1 + (3 - n + 0.5) / (n + 0.5)) for word, n in COUNTED.items()}
-    assert kept.coverage("one TWO two", 0) == kept.coverage("two three", 2) == 1
+
+    def covered(query, row):
+        return kept.ask(query).covered_by(np.array([row]))
+
+    assert covered("one TWO two", 0) == covered("two three", 2) == covered("threes", 1) == 1
     whole = rarity["two"] + rarity["three"] + rarity["absent"]
-    assert kept.coverage("two three absent", 0) == pytest.approx(rarity["two"] / whole)
-    assert kept.coverage("absent", 0) == kept.coverage("", 0) == 0
+    assert covered("two three absent", 0) == pytest.approx(rarity["two"] / whole)
+    assert covered("absent", 0) == covered("", 0) == 0
 
 
 COUNTED = {"one": 1, "two": 3, "three": 2, "absent": 0}
 
 
-def plainly_joined(cosines, bm25, covered):
-    """Rows -> joined score, from rows -> cosine and rows -> BM25."""
-    weight, low, high = 0.2 + 0.6 * covered, min(cosines.values()), max(cosines.values())
+def plainly_joined(cosines, bm25, covered, nearest):
+    """Rows -> joined score, from rows -> cosine and rows -> BM25; ``nearest``: cosines, sorted."""
+    weight = 0.4 + 0.4 * covered
+    if nearest[0] > nearest[-1]:
+        tenth = nearest[(len(nearest) - 1) // 10]
+        away = (nearest[0] - tenth) / (nearest[0] - nearest[-1])
+        weight = max(0, weight - 3 * (1 - covered) * max(0, away - 0.5))
+    low, high = min(cosines.values()), max(cosines.values())
     best = max(bm25.values())
     return {
         row: (1 - weight) * ((cosine - low) / (high - low) if high > low else 0)
@@ -133,7 +158,7 @@ def test_joined_scores_are_weighted_sums(by_vectors, by_words, covered):
         lambda asked, given=given: np.array([given[row] for row in asked.tolist()])
         for given in (cosines, bm25)
     )
-    sums = plainly_joined(cosines, bm25, covered)
+    sums = plainly_joined(cosines, bm25, covered, [*by_vectors.values()])
     answers = join_rankings(*rankings, 9, covered, *others)
     expected = sorted(sums, key=lambda row: (-round(sums[row], 6), row))
     assert answers.rows.tolist() == expected
@@ -175,26 +200,27 @@ def test_both_rankings_are_joined_and_obey_filters():
     texts, query = random_texts(300), vectors(1, seed=5)
     index = build(texts)
     for options in ({}, {"where": "not id in ('r3', 'r7')"}, {"where": "id like 'r%0'"}):
-        for words in ("X-200 cat", "absent"):
+        for asked in ("X-200 cat", "absent"):
             [by_vectors] = index.search(query, 300, **options)
-            [by_words] = index.search(None, 300, words=[words], **options)
+            [by_words] = index.search(None, 300, words=[asked], **options)
             compared = {hit.id: hit for hit in (*by_vectors[:100], *by_words[:100])}
             cosines = {hit.id: hit.score for hit in by_vectors if hit.id in compared}
             scores = {hit.id: hit.score for hit in by_words}
             sums = plainly_joined(
                 cosines,
                 {name: scores.get(name, 0) for name in cosines},
-                index.words.coverage(words, int(by_words[0].id[1:])) if by_words else 0,
+                index.words.ask(asked).covered_by([int(hit.id[1:]) for hit in by_words]),
+                [hit.score for hit in by_vectors[:100]],
             )
             hits, other = index.search(
-                np.concatenate([query, -query]), 10, words=[words, "dog"], **options
+                np.concatenate([query, -query]), 10, words=[asked, "dog"], **options
             )
             expected = sorted(sums, key=lambda name: (-np.float32(sums[name]), int(name[1:])))[:10]
             assert [hit.id for hit in hits] == expected and hits != other
             for hit in hits:
                 assert hit.score == pytest.approx(cosines[hit.id], abs=1e-6)
                 assert hit.bm25 == pytest.approx(scores.get(hit.id, 0), abs=1e-6)
-            assert index.search(query, 10, words=[words], **options) == [hits]
+            assert index.search(query, 10, words=[asked], **options) == [hits]
 
 
 @pytest.mark.parametrize("factory", ["HNSW8", "IVF4,SQ8", "IVF4,PQ4x4fs,Refine(SQfp16)"])
@@ -280,7 +306,7 @@ SCRIPTS = [
         ("बिल्ली", {0}),
         ("caf\u00e9", {2, 3}),
         ("CAFE\u0301", {2, 3}),
-        ("cafe", set()),
+        ("cafe", {2, 3}),
         ("沙发", {4}),
         ("猫", {4}),
         ("在公园", {5}),
@@ -301,14 +327,111 @@ def test_words_of_every_script_are_found(query, rows):
     } == rows
 
 
-def test_an_index_whose_words_another_version_counted_is_refused(tmp_path):
-    folder = tmp_path / "idx"
-    save(folder, StoredIndex(build(SCRIPTS), ORIGIN, "now"))
-    document = json.loads((folder / "index.json").read_text())
-    document["word_rule"] += 1
-    (folder / "index.json").write_text(json.dumps(document))
-    with pytest.raises(CheckFailedError, match="another version; build it again"):
-        load(folder)
+FORMS = {
+    "German": (
+        "Die Rechnung ist nicht bezahlt und liegt bei uns.",
+        {"Rechnungen": 1, "rechnung": 1, "bezahlte": 1, "Zahl": 0, "lag": 0},
+    ),
+    "German ": (
+        "Herr Müller hat die Straße für das Büro gesperrt.",
+        {"Mueller": 1, "Muller": 1, "STRASSE": 1, "Straßen": 1, "buero": 1},
+    ),
+    "French": (
+        "Les étudiants ont fermé la réservation avec leur carte.",
+        {"etudiant": 1, "étudiante": 1, "réservations": 1, "fermer": 1},
+    ),
+    "Portuguese": (
+        "A informação não está no coração da página.",
+        {"informacao": 1, "informações": 1, "informacoes": 1, "corações": 1, "paginas": 1},
+    ),
+    "Russian": (
+        "Мы оплатили счёт за новые книги в договоре.",
+        {"счета": 1, "счет": 1, "книга": 1, "договор": 1, "новый": 1},
+    ),
+    "English": (
+        "The engines were running while she looked at the résumé of Rogers in mt5_small.",
+        {"engine": 1, "runs": 1, "resume": 1, "Roger": 1, "mt5_smalls": 0, "mt5_small": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("language", FORMS)
+def test_the_forms_of_a_word_find_one_another(language):
+    text, forms = FORMS[language]
+    found = Lexical.build([text, "..."], np.arange(2))
+    for query, expected in forms.items():
+        assert len(found.rank(query, 5, None)[0]) == expected, query
+        read = QueryWords(query, main_language([text]))
+        assert read.count([text])[0].any() == bool(expected), query
+
+
+def test_a_word_as_it_is_written_comes_before_its_other_forms():
+    texts = ["Simmon lives by the creek", "Simmons lives by the creek", "a rose by the creek"]
+    found = Lexical.build(texts, np.arange(3))
+    for query, first in (("Simmons", 1), ("simmon", 0)):
+        assert found.rank(query, 5, None)[0].tolist() == [first, 1 - first]
+
+
+def test_codes_have_no_stems_and_scripts_their_own():
+    stem = stemmer_of("English")
+    assert [stem(word) for word in words("KX-4831s parses_all 猫 книги runs ΛΌΓΟΣ")] == [
+        *("kx", "4831s", "parses_all", "猫", "книг", "run", stem("λογος"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cosines", "away"),
+    [
+        ([0.9, *[0.1] * 9], 0),  # of ten rows a tenth is the nearest itself
+        ([0.9, *[0.2] * 9, *[0.1] * 91], 0.875),  # the tenth of a hundred
+        ([0.5, 0.5, 0.5], 0),
+        ([0.5], 0),
+        ([], 0),
+    ],
+)
+def test_the_nearest_stands_out_of_a_tenth_of_the_rows(cosines, away):
+    assert stand_out(np.array(cosines[:100], np.float32)) == pytest.approx(away)
+
+
+def test_words_count_less_where_they_miss_and_vectors_stand_out():
+    near = np.array([0.9, *[0.2] * 50], np.float32)
+    far = np.linspace(0.9, 0.2, 51, dtype=np.float32)
+    assert weight_of_words(far, 0) == pytest.approx(0.4)
+    assert weight_of_words(far, 1) == weight_of_words(near, 1) == pytest.approx(0.8)
+    assert weight_of_words(near, 0) == 0
+    assert 0 < weight_of_words(near, 0.7) < weight_of_words(far, 0.7)
+
+
+def test_an_index_whose_words_another_version_counted_is_searched_by_meaning(tmp_path, caplog):
+    caplog.set_level("INFO", "promptcli")
+    encoder, folder, file = pc.load("static-avg"), tmp_path / "idx", tmp_path / "a.txt"
+    file.write_text("Model X-200 is loud.\nThe engine makes a lot of noise.\n")
+
+    def make_old():
+        document = json.loads((folder / "index.json").read_text())
+        document["word_rule"] -= 1
+        document.pop("word_language", None)
+        (folder / "index.json").write_text(json.dumps(document))
+        caplog.clear()
+
+    pc.sync_index(folder, [file], encoder)
+    make_old()
+    assert len(list(pc.search_index(folder, ["loud", "engines"], model=encoder))) == 2
+    assert caplog.text.count("another version") == 1
+    assert f"`promptcli index compact {folder} --lexical`" in caplog.text
+    for by in ("both", "words"):
+        with pytest.raises(UsageError, match="--lexical"):
+            list(pc.search_index(folder, ["x"], model=encoder, by=by))
+    for count_again in (
+        lambda: compact_index(folder),
+        lambda: compact_index(folder, lexical=True),
+        lambda: pc.sync_index(folder, [file]),
+    ):
+        make_old()
+        count_again()
+        [(_, [hit, *_])] = pc.search_index(folder, "engines", by="words")
+        assert hit.text == "The engine makes a lot of noise."
+        assert "another version" not in caplog.text
 
 
 @pytest.fixture
