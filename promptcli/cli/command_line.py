@@ -607,7 +607,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _end_with(error: BaseException) -> int:
-    """Print the line of an error and return its exit code; a fault of the program goes on."""
+    """Print the line of an error and return its exit code; a fault of the program goes on, and in
+    Python's development mode (``-X dev``) one of a plug-in, too.
+    """
+    fault = error
+    if isinstance(error, PromptcliError) and error.__cause__ is not None:
+        fault = error.__cause__
+    is_line = isinstance(fault, PromptcliError)
+    if sys.flags.dev_mode and not is_line and author_of(fault) is not None:
+        raise error
     ending = _ending(error)
     if ending is None:
         raise error

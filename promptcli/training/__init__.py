@@ -235,8 +235,6 @@ class FitJob(Job["TorchEncoder"]):
         from promptcli.training.fits import fit_recipe
 
         with tasks_from(self.data_dir):
-            if self.name is not None:
-                open_registry().check_free(self.name, force=self.force)
             wanted = entry_of(self.recipe).recipe
             where = self.recipe if isinstance(self.recipe, Choice) else Choice()
             pairs = None
@@ -248,6 +246,8 @@ class FitJob(Job["TorchEncoder"]):
             else:
                 source = "a list"
                 sentences = list(check_texts(self.on))
+            if self.name is not None:  # what is wrong with the others is said first
+                open_registry().check_free(self.name, force=self.force)
             fitted = fit_recipe(
                 wanted,
                 sentences,

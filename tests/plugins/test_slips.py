@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -153,6 +155,16 @@ def test_a_wrong_transform_is_one_line(strangers):
 def test_a_wrong_command_is_one_line(command, said, strangers, run):
     ran = run(command)
     assert ran.code == 1 and said in ran.err and "Traceback" not in ran.err
+
+
+def test_the_development_mode_shows_all_of_a_fault(strangers, monkeypatch):
+    flags = {name: getattr(sys.flags, name) for name in dir(sys.flags) if name[0] != "_"}
+    monkeypatch.setattr(sys, "flags", SimpleNamespace(**{**flags, "dev_mode": True}))
+    with pytest.raises(KeyError, match="of its own"):
+        command_line.main(["broken"])
+    with pytest.raises(PromptcliError) as raised:
+        command_line.main(["similarity", "a", "b", "--pooling", "last/fails"])
+    assert isinstance(raised.value.__cause__, AttributeError)
 
 
 def test_the_default_of_a_model_is_that_of_its_field(strangers, run):

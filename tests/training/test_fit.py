@@ -5,8 +5,9 @@ import pytest
 
 import promptcli as pc
 from promptcli.data import demo
-from promptcli.errors import UsageError
-from promptcli.recipe import Recipe
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.models.entries import Entry
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.fits import FITS, fit_recipe
 from tests.embed_running import refused
 from tests.tiny import SENTENCES
@@ -81,3 +82,11 @@ def test_the_command_takes_the_model_as_an_argument_or_an_option(run, tmp_path, 
     assert named["recipe"]["pooling"] == "first-last/tfidf"
     both = run("fit", "first-last-tfidf", "-m", "whitening", *words, "--name", "three")
     refused(both, 2, "'first-last-tfidf' and --model whitening both name an encoder; give one")
+
+
+def test_what_cannot_be_fitted_is_said_before_a_name_that_is_taken(registry):
+    registry.save(Entry("mine", RECIPES["cls"]))
+    with pytest.raises(NotFoundError, match="no-such-file"):
+        pc.fit("whitening", on="no-such-file.txt", name="mine")
+    with pytest.raises(UsageError, match="'mine'"):
+        pc.fit("whitening", on=["a", "b"], name="mine")
