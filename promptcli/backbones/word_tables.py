@@ -5,6 +5,7 @@ sentence-transformers, or a model of model2vec. For a file of word vectors (``fi
 sentence is lower-cased and split at spaces: the tasks' text is tokenised already.
 """
 
+import functools
 import hashlib
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -230,9 +231,8 @@ def open_table(name: str, tuned: np.ndarray | None) -> WordTable | None:
 def _rows_of_shipped(name: str, tuned: np.ndarray | None) -> WordTable | None:
     """Return the word embeddings of a shipped BERT; None if tuned ones do not fit it."""
     folder = SHIPPED[name]
-    what = f"backbone {name!r}"
-    config = read_config(what, folder)
-    tokenizer = PieceTokenizer(read_wordpiece(folder, config), what)
+    config = read_config(f"backbone {name!r}", folder)
+    tokenizer = shipped_tokenizer(folder)
     rows = tuned
     if rows is None:
         rows = load_arrays(folder / TABLE_ROWS, [_SHIPPED_ROWS])[_SHIPPED_ROWS]
@@ -242,6 +242,13 @@ def _rows_of_shipped(name: str, tuned: np.ndarray | None) -> WordTable | None:
     digest = known_digest(folder, weights_digest(folder))
     provenance = Provenance(name, config["model_type"], None, digest, tokenizer.sha256)
     return WordTable(tokenizer, rows, provenance, folder, longest, of_language_model=True)
+
+
+@functools.lru_cache(maxsize=1)
+def shipped_tokenizer(folder: Path) -> PieceTokenizer:
+    """Return the tokenizer of a shipped BERT: it chooses a model, and then reads for it."""
+    what = f"backbone {folder.name!r}"
+    return PieceTokenizer(read_wordpiece(folder, read_config(what, folder)), what)
 
 
 def read_words(name: str) -> WordTable:

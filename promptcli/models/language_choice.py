@@ -5,7 +5,8 @@ than English.
 import dataclasses
 from collections.abc import Iterable
 
-from promptcli.backbones.word_tables import open_table
+from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.word_tables import open_table, shipped_tokenizer
 from promptcli.encoder.languages import (
     LEARNED,
     foreign_language,
@@ -18,6 +19,7 @@ from promptcli.notes import keyword, note
 from promptcli.recipe import Choice
 
 OTHER = "another language than English"
+_ENGLISH = "mini-bert"  # whose vocabulary the shipped encoders have
 #: Words up to which texts are told by their pieces: more have function words.
 _FEW = 60
 #: Tokens of a word in an English vocabulary for one in the multilingual vocabulary. For 50
@@ -61,22 +63,17 @@ def language_of(texts: Iterable[str]) -> str:
     if language:
         return language if language in LEARNED else ""
     words = [word for text in looked_at for word in latin_words(text) if not word[0].isupper()]
-    if len(words) <= _FEW and _has_more_pieces(words, "mini-bert", MULTILINGUAL):
+    if len(words) <= _FEW and _has_more_pieces(words):
         return OTHER
     return ""
 
 
-def _has_more_pieces(words: list[str], english: str, multilingual: str) -> bool:
-    """Return whether words have clearly more pieces in an English vocabulary than in the other."""
-    in_english = _count_pieces(words, english)
-    if in_english < len(words) + _LEAST:
+def _has_more_pieces(words: list[str]) -> bool:
+    """Return whether words have clearly more tokens in the English vocabulary than in the other."""
+    english = shipped_tokenizer(SHIPPED[_ENGLISH]).pieces_per_word(words) * len(words)
+    if english < len(words) + _LEAST:
         return False  # the other vocabulary, which takes 0.3 s to open, is not asked
-    others = _count_pieces(words, multilingual)
-    return in_english >= max(_MORE_PIECES * others, others + _LEAST)
-
-
-def _count_pieces(words: list[str], backbone: str) -> float:
-    """Return how many tokens of a shipped backbone's vocabulary words have."""
-    table = open_table(backbone, None)
-    assert table is not None  # of a shipped one
-    return len(words) * table.tokenizer.pieces_per_word(words)
+    table = open_table(MULTILINGUAL, None)
+    assert table is not None
+    others = table.tokenizer.pieces_per_word(words) * len(words)
+    return english >= max(_MORE_PIECES * others, others + _LEAST)
