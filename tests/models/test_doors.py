@@ -6,6 +6,7 @@ import importlib
 import itertools
 import json
 import re
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -63,14 +64,24 @@ def by_import(folder):
 
 
 def by_sentence_transformers(folder):
-    library = pytest.importorskip("sentence_transformers")
-    model = library.SentenceTransformer(
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(
         str(folder), device="cpu", trust_remote_code=True, local_files_only=True
     )
     return model.encode(SENTENCES)
 
 
-DOORS = [by_path, by_import, by_sentence_transformers]
+DOORS = [
+    by_path,
+    by_import,
+    pytest.param(
+        by_sentence_transformers,
+        marks=pytest.mark.skipif(
+            find_spec("sentence_transformers") is None, reason="needs sentence-transformers"
+        ),
+    ),
+]
 WRITERS = [registry_folder, saved_folder, pushed_folder, exported_folder]
 
 

@@ -133,10 +133,13 @@ class LearnedBound(InfoNCE):
         return super().contrast(views, columns) + bounds
 
 
-def test_every_number_that_an_objective_learns_is_reported_and_kept(monkeypatch, caplog):
+def test_every_number_that_an_objective_learns_is_reported_and_kept(
+    monkeypatch, caplog, tiny_folder
+):
+    options = {"backbone": str(tiny_folder("bert")), **OPTIONS}
     monkeypatch.setitem(OBJECTIVES, "contrastive", LearnedBound)
     with caplog.at_level("INFO", "promptcli"):
-        trained = pc.train("simcse", SENTENCES * 3, name="complete", **OPTIONS)
+        trained = pc.train("simcse", SENTENCES * 3, name="complete", **options)
     assert "temperature 0.05" in caplog.text and "bound 0.5" in caplog.text
     curve = [score.learned for score in trained.curve]
     assert curve[0] == pytest.approx({"temperature": 0.05, "bound": 0.5})
@@ -145,8 +148,8 @@ def test_every_number_that_an_objective_learns_is_reported_and_kept(monkeypatch,
     assert trained.facts["learned"] == pytest.approx(best, abs=1e-6)
     assert trained.facts["temperature"] == 0.05  # the setting, from which it starts
     with stopped_at(monkeypatch, 5), pytest.raises(KeyboardInterrupt):
-        pc.train("simcse", SENTENCES * 3, name="killed", **OPTIONS)
-    resumed = pc.train("simcse", SENTENCES * 3, name="killed", resume=True, **OPTIONS)
+        pc.train("simcse", SENTENCES * 3, name="killed", **options)
+    resumed = pc.train("simcse", SENTENCES * 3, name="killed", resume=True, **options)
     assert [score.learned for score in resumed.curve] == curve
 
 
