@@ -146,7 +146,7 @@ class SeveralRuns:
         job = dataclasses.replace(plan.job, resume=plan.job.resume and begun)
         left = (
             f"`promptcli train --resume {self.name}` continues the {self.what},"
-            f" {keyword('force')} starts {'it' if self.what == 'search' else 'them'} again"
+            f" {keyword('force')} starts again"
         )
         with if_stopped(left, instead=True):
             return carry_out(
@@ -177,9 +177,8 @@ class SeveralRuns:
         registry = self._registry
         if not self._replaces and self.name in registry.names():
             raise UsageError(
-                f"model {self.name!r} appeared during the {self.what}, which"
-                f" {'is' if self.what == 'search' else 'are'} kept: {keyword('resume')} replaces"
-                " that model"
+                f"model {self.name!r} appeared during the {self.what}; nothing is lost:"
+                f" {keyword('resume')} replaces that model"
             )
         provenance = {**best.entry.provenance, "trained": {**best.facts, **facts}}
         entry = dataclasses.replace(best.entry, name=self.name, provenance=provenance)
