@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from promptcli.data.vectors import EmbedReport, EmbedSettings
     from promptcli.data.vectors.part_folder import PartsManifest
     from promptcli.embedding.parts import PartJob
-    from promptcli.encoder.encoder import TorchEncoder
     from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
 
@@ -343,9 +342,12 @@ class EmbedPartsJob(Job[EmbeddedParts]):
         from promptcli.embedding import parts
         from promptcli.embedding.writing import manifest_of
         from promptcli.models import loading
+        from promptcli.models.language_choice import model_for
 
-        encoder = self._open_encoder(inputs)
+        model = model_for(self.model, self._texts(inputs))
         rows = sum(file.rows for file in inputs)
+        texts = self._texts(inputs)
+        encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=texts)
         manifest = PartsManifest(
             **vars(manifest_of(encoder, settings)), shards=self.shards, rows=rows, inputs=inputs
         )
@@ -362,8 +364,8 @@ class EmbedPartsJob(Job[EmbeddedParts]):
                 folder,
                 manifest,
                 inputs,
-                loading.entry_of(self.model),
-                parts.wanted_device(self.model),
+                loading.entry_of(model),
+                parts.wanted_device(model),
                 is_offline(),
                 encoder,
             )
@@ -422,19 +424,14 @@ class EmbedPartsJob(Job[EmbeddedParts]):
         with bad_rows(bad_lines) as bad:
             return settings, parts_of.counted_inputs(folder, names, settings, self.shards, bad)
 
-    def _open_encoder(self, inputs: "list[InputFile]") -> "TorchEncoder":
-        """Return the encoder; texts of the inputs are at hand for its calibration."""
+    def _texts(self, inputs: "list[InputFile]") -> Iterator[str]:
+        """Yield the texts of the inputs, which are read once they are asked for."""
         from promptcli.data.counted_files import read_range
         from promptcli.data.layouts import TEXT
-        from promptcli.models import loading
 
         rows = sum(file.rows for file in inputs)
-        texts = (
-            text
-            for batch in read_range(inputs, 0, rows, str(self.folder))
-            for text in batch.column(TEXT).to_pylist()
-        )
-        return loading.open_model(self.model, dtype="auto", rows=rows, calibration=texts)
+        for batch in read_range(inputs, 0, rows, str(self.folder)):
+            yield from batch.column(TEXT).to_pylist()
 
     def _make(self, job: "PartJob", missing: list[int]) -> None:
         """Make the missing parts by the engine."""

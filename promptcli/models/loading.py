@@ -565,14 +565,14 @@ def shared_backbone(encoders: Iterable[Encoder], name: str) -> "Backbone | None"
 
 @overload  # a text is a sequence of texts, too
 @check_arguments
-def similarity(first: str, second: str, model: Model = ...) -> float: ...  # type: ignore[overload-overlap]
+def similarity(first: str, second: str, model: Model | None = ...) -> float: ...  # type: ignore[overload-overlap]
 @overload
 def similarity(
-    first: Sequence[str], second: Sequence[str], model: Model = ...
+    first: Sequence[str], second: Sequence[str], model: Model | None = ...
 ) -> NDArray[np.float32]: ...
 @check_arguments
 def similarity(
-    first: str | Sequence[str], second: str | Sequence[str], model: Model = DEFAULT_MODEL
+    first: str | Sequence[str], second: str | Sequence[str], model: Model | None = None
 ) -> float | NDArray[np.float32]:
     """Return the cosine of two sentences, -1 to 1; of two lists of n, the n cosines of their pairs.
 
@@ -581,7 +581,7 @@ def similarity(
     Args:
         first: A sentence, or a list.
         second: A sentence, or a list of the same length.
-        model: An encoder, or what ``load`` takes.
+        model: An encoder, or what ``load`` takes. Default: by the texts' language.
 
     Example:
         >>> import promptcli as pc
@@ -596,7 +596,10 @@ def similarity(
             f"{len(left)} and {len(right)} sentences do not make pairs; give two lists of one"
             " length"
         )
-    cosines = cosines_of_pairs(open_encoder(model), left, right)
+    from promptcli.models.language_choice import model_for
+
+    encoder = open_encoder(model_for(model, [*left, *right]))
+    cosines = cosines_of_pairs(encoder, left, right)
     if isinstance(first, str):
         return float(cosines[0])
     return cosines

@@ -8,6 +8,7 @@ import pytest
 
 import promptcli as pc
 from promptcli.backbones.word_tables import open_table
+from promptcli.data.vectors import read_vectors
 from promptcli.models import language_choice
 from promptcli.models.language_choice import OTHER, language_of
 from promptcli.recipe import Choice
@@ -131,3 +132,17 @@ def test_a_device_alone_names_no_model(tmp_path):
     (tmp_path / "lines.txt").write_text("\n".join(GERMAN), encoding="utf-8")
     made = pc.embed(tmp_path / "lines.txt", tmp_path / "a.npy", Choice(device="cpu"))
     assert made.encoder.name == "mini-multi"
+
+
+def test_parts_are_of_the_language_too(run, tmp_path):
+    (tmp_path / "lines.txt").write_text("\n".join(GERMAN), encoding="utf-8")
+    ran = run("embed", tmp_path / "lines.txt", "-o", tmp_path / "parts", "--shards", "1")
+    assert "using mini-multi" in ran.err
+    run("embed", tmp_path / "lines.txt", "-o", tmp_path / "a.npy", "-m", "mini-multi")
+    (part,) = (tmp_path / "parts").glob("*.parquet")
+    assert np.allclose(read_vectors(part).matrix, np.load(tmp_path / "a.npy"), atol=1e-5)
+
+
+def test_similarity_in_python_chooses_by_the_texts():
+    assert pc.similarity(*GERMAN) == pc.similarity(*GERMAN, "mini-multi")
+    assert pc.similarity(*ENGLISH) == pc.similarity(*ENGLISH, "mini")
