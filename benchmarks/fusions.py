@@ -17,7 +17,7 @@ import numpy as np
 from promptcli.data.retrieval import read_retrieval_folder
 from promptcli.data.tasks import RetrievalTask
 from promptcli.data.vectors.precision import unit
-from promptcli.evaluation.lexical import DEPTH, Lexical, stand_out, weight_of_words
+from promptcli.evaluation.lexical import DEPTH, Lexical, Match, stand_out, weight_of_words
 from promptcli.evaluation.statistics import ndcg
 from promptcli.models.loading import open_model
 
@@ -68,12 +68,13 @@ def measure(task: RetrievalTask, queries: Any, rows: Any) -> dict[str, Any]:
         cosines = rows @ query
         asked_words = words.ask(text)
         nearest = np.argsort(-cosines, kind="stable")[:DEPTH]
-        worded = asked_words.rank(DEPTH)[0]
+        found_words = asked_words.rank(DEPTH)
+        worded = found_words[0]
         both = np.union1d(nearest, worded)
         ranked["meaning"].append(nearest[:10])
         ranked["words"].append(worded[:10])
-        covered = asked_words.covered_by(worded)
-        asked = Asked(cosines, asked_words.scores_of(both), nearest, worded, both, covered)
+        match = asked_words.match(found_words)
+        asked = Asked(cosines, asked_words.scores_of(both), nearest, worded, both, match)
         for name, fusion in FUSIONS.items():
             ranked[name].append(both[np.argsort(-fusion(asked), kind="stable")][:10])
     figures = {}
@@ -89,7 +90,7 @@ class Asked:
     """What is known of a query: scores of all rows, and the rows that each ranking found."""
 
     def __init__(
-        self, cosines: Any, bm25: Any, nearest: Any, worded: Any, both: Any, covered: float
+        self, cosines: Any, bm25: Any, nearest: Any, worded: Any, both: Any, match: Match
     ) -> None:
         self.cosines = cosines[both]
         self.share = bm25 / (bm25.max() or 1)
@@ -97,7 +98,8 @@ class Asked:
         self.nearest = cosines[nearest]
         self.floored = np.maximum(self.cosines, cosines[nearest].min())
         self.found_share = np.where(np.isin(both, worded), self.share, 0)
-        self.covered = covered
+        self.match = match
+        self.covered = match.covered
         self.ranks = [
             np.array([places.get(row, np.inf) for row in both.tolist()])
             for places in (
@@ -120,16 +122,15 @@ def mean(weight: float, left: Any, right: Any) -> Any:
     return (1 - weight) * left + weight * right
 
 
-def doubted(asked: Asked, least: float) -> float:
-    """Return the weight of words that doubt, from another place on, leaves."""
-    doubt = (1 - asked.covered) * max(0.0, stand_out(asked.nearest) - least)
-    return max(0.0, 0.4 + 0.4 * asked.covered - 3 * doubt)
+def doubt(asked: Asked) -> float:
+    """Return what words lose for rows that stand out."""
+    return min(0.4, 3 * max(0.0, stand_out(asked.nearest) - 0.5))
 
 
 #: Way -> the joined scores of the rows that one of the rankings found.
 FUSIONS: dict[str, Callable[[Asked], Any]] = {
     "search": lambda asked: mean(
-        weight_of_words(asked.nearest, asked.covered), scaled(asked.cosines), asked.share
+        weight_of_words(asked.nearest, asked.match), scaled(asked.cosines), asked.share
     ),
     "words 0.2 + 0.6 x coverage": lambda asked: mean(
         0.2 + 0.6 * asked.covered, scaled(asked.cosines), asked.share
@@ -137,8 +138,16 @@ FUSIONS: dict[str, Callable[[Asked], Any]] = {
     "words 0.4 + 0.4 x coverage": lambda asked: mean(
         0.4 + 0.4 * asked.covered, scaled(asked.cosines), asked.share
     ),
-    "doubt from 0.4": lambda asked: mean(doubted(asked, 0.4), scaled(asked.cosines), asked.share),
-    "doubt from 0.45": lambda asked: mean(doubted(asked, 0.45), scaled(asked.cosines), asked.share),
+    "the same, less doubt": lambda asked: mean(
+        0.8 * asked.covered + (1 - asked.covered) * (0.4 - doubt(asked)),
+        scaled(asked.cosines),
+        asked.share,
+    ),
+    "the same, 0.4 x strength": lambda asked: mean(
+        0.8 * asked.covered + (1 - asked.covered) * (0.4 * asked.match.strength - doubt(asked)),
+        scaled(asked.cosines),
+        asked.share,
+    ),
     "0.6 cosine + 0.4 share": lambda asked: mean(0.4, asked.floored, asked.found_share),
     "the same, exact cosines": lambda asked: mean(0.4, asked.cosines, asked.share),
     "exact, half and half": lambda asked: mean(0.5, asked.cosines, asked.share),

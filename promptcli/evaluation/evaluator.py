@@ -424,7 +424,7 @@ def _rank_documents(
             (close, unit_documents[close] @ query),
             found_words,
             depth,
-            asked.covered_by(found_words[0]),
+            asked.match(found_words),
             lambda rows, query=query: unit_documents[rows] @ query,  # type: ignore[misc]
             asked.scores_of,
         )

@@ -17,7 +17,7 @@ from promptcli.storage.cache import Cache
 
 #: To be raised when the same vectors and data get another score or interval than before, or a score
 #: another field.
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 #: Tasks whose scores are kept. The metric of an ``OwnTask`` is a function, which may change
 #: unseen; mteb writes its own result files.

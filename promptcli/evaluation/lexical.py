@@ -29,11 +29,10 @@ WORD_RULE = 3
 #: What a row gains for a query's word that it has as it is written, and not only its stem, as a
 #: share of the word's ``idf``.
 WRITTEN = 0.1
-#: The weight of words in a joined ranking, if no row has a word of the query, and what it gains if
-#: one row has all of them; that of the cosine is the rest.
-LEAST_WEIGHT, GAINED_WEIGHT = 0.4, 0.4
-#: From which part of the way from the nearest to the last cosine that is compared a tenth of the
-#: rows may be away, without a doubt that words would find better; and what doubt costs words.
+#: The weight of words in a joined ranking if one row has all words of the query, and, if it has
+#: none of them, at most; that of the cosine is the rest. See ``weight_of_words``.
+COVERED_WEIGHT, PARTIAL_WEIGHT = 0.8, 0.5
+#: What words lose if vectors have found rows that stand out further than this, see ``stand_out``.
 STANDING_OUT, LOST_WEIGHT = 0.5, 3
 #: Rows of each ranking that are joined, at least.
 DEPTH = 100
@@ -62,6 +61,32 @@ class JoinedRanking(NamedTuple):
             self.cosine_ranks[places],
             self.bm25_ranks[places],
         )
+
+
+class Match(NamedTuple):
+    """How well the best row by words answers a query."""
+
+    covered: float  #: how much of the query's words it has, see ``coverage``
+    strength: float  #: its score beside the highest ``idf``, at most 1
+
+    @classmethod
+    def of(
+        cls, score: float, has: NDArray[np.bool_], rarity: NDArray[np.float64], texts: int
+    ) -> "Match":
+        """Return that of a row with a score and some of the query's words.
+
+        Args:
+            score: Of the row, by words.
+            has: Whether the row has each of w words, (w,).
+            rarity: The ``idf`` of the words, (w,).
+            texts: Number of all texts.
+        """
+        [highest] = idf(np.zeros(1), texts)
+        return cls(coverage(rarity, has), min(1.0, score / highest))
+
+
+#: That of a query without a row that words find.
+NO_MATCH = Match(0.0, 0.0)
 
 
 class Lexical:
@@ -177,13 +202,14 @@ class WordScores:
         chosen: Floats = self._scores[np.searchsorted(self._lexical.rows, rows)]
         return chosen + self._asked.gains(self._lexical.texts_of(rows), self._rarity)
 
-    def covered_by(self, rows: Numbers) -> float:
-        """Return how much of the query's words the first of some rows has, see ``coverage``."""
+    def match(self, found: Ranking) -> Match:
+        """Return how well the first row of a ranking answers the query."""
+        rows, scores = found
         if not len(rows):
-            return 0.0
+            return NO_MATCH
         place = np.searchsorted(self._lexical.rows, rows[0])
         has = np.array([place in places for places in self._places], bool)
-        return coverage(self._rarity, has)
+        return Match.of(float(scores[0]), has, self._rarity, len(self._lexical.rows))
 
 
 class AskedWords:
@@ -254,9 +280,9 @@ class QueryWords:
         """Return what m texts gain for words that they have as they are written."""
         return self._asked.gains(texts, self._rarity)
 
-    def coverage(self, counts: NDArray[np.int32]) -> float:
-        """Return how much of the query's words a text with these counts, (w,), has."""
-        return coverage(self._rarity, counts > 0)
+    def match(self, counts: NDArray[np.int32], score: float) -> Match:
+        """Return how well a text with these counts, (w,), and this score answers the query."""
+        return Match.of(score, counts > 0, self._rarity, self._texts)
 
     @property
     def _rarity(self) -> NDArray[np.float64]:
@@ -301,7 +327,7 @@ def join_rankings(
     by_vectors: Ranking,
     by_words: Ranking,
     k: int,
-    covered: float,
+    match: Match,
     cosines_of: Callable[[Numbers], Floats],
     bm25_of: Callable[[Numbers], Floats],
 ) -> JoinedRanking:
@@ -316,14 +342,14 @@ def join_rankings(
         by_vectors: Rows and cosines, best first.
         by_words: Rows and BM25, best first.
         k: Most rows to return.
-        covered: How much of the query's words the best row by BM25 has, see ``coverage``.
+        match: Of the best row by BM25.
         cosines_of: Returns the cosines of rows that only words found.
         bm25_of: Returns BM25 of rows that only vectors found.
     """
     rows = np.union1d(by_vectors[0], by_words[0])
     cosines, cosine_ranks = _filled(rows, by_vectors, cosines_of)
     bm25, bm25_ranks = _filled(rows, by_words, bm25_of)
-    weight = weight_of_words(by_vectors[1], covered)
+    weight = weight_of_words(by_vectors[1], match)
     scores = (1 - weight) * _scaled(cosines)
     if bm25.any():
         scores += weight * bm25 / bm25.max()
@@ -337,19 +363,20 @@ def join_rankings(
     )
 
 
-def weight_of_words(cosines: Floats, covered: float) -> float:
-    """Return how much words count beside vectors, from 0 to 0.8.
+def weight_of_words(cosines: Floats, match: Match) -> float:
+    """Return how much words count beside vectors, from 0 to ``COVERED_WEIGHT``.
 
-    A row with all words of a query answers it, one with the only common word may not. Then vectors
-    are to be trusted if they have found rows that stand out: paraphrases share few words, and are
-    far nearer than the other rows.
+    A row with all words of a query answers it, one with some common words may not. Then words count
+    by their strength, and vectors are trusted if they have found rows that stand out: paraphrases
+    share few words, and are far nearer than the other rows.
 
     Args:
         cosines: Those of the nearest rows, highest first.
-        covered: How much of the query's words the best row by words has, see ``coverage``.
+        match: Of the best row by words.
     """
-    doubt = (1 - covered) * max(0.0, stand_out(cosines[:DEPTH]) - STANDING_OUT)
-    return max(0.0, LEAST_WEIGHT + GAINED_WEIGHT * covered - LOST_WEIGHT * doubt)
+    doubt = LOST_WEIGHT * max(0.0, stand_out(cosines[:DEPTH]) - STANDING_OUT)
+    partial = PARTIAL_WEIGHT * match.strength**2 - doubt
+    return max(0.0, COVERED_WEIGHT * match.covered + (1 - match.covered) * partial)
 
 
 def stand_out(cosines: Floats) -> float:

@@ -29,6 +29,7 @@ from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import UsageError, counted
 from promptcli.evaluation.lexical import (
     DEPTH,
+    NO_MATCH,
     QueryWords,
     best_places,
     join_rankings,
@@ -252,14 +253,14 @@ class _Found:
             chosen = worded
             scores = bm25
         elif self._by == "both":
-            covered = 0.0
+            match = NO_MATCH
             if len(worded):
-                covered = self._words.coverage(self._counts[worded[0]])
+                match = self._words.match(self._counts[worded[0]], float(bm25[worded[0]]))
             joined = join_rankings(
                 (nearest, self._cosines[nearest]),
                 (worded, bm25[worded]),
                 len(nearest) + len(worded),
-                covered,
+                match,
                 self._cosines.__getitem__,
                 bm25.__getitem__,
             )

@@ -439,7 +439,7 @@ class VectorIndex:
             nearest,
             found,
             count,
-            asked.covered_by(found[0]),
+            asked.match(found),
             cosines_of,
             asked.scores_of,
         )

@@ -14,8 +14,10 @@ from promptcli.encoder.languages import main_language
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.evaluation.lexical import (
     LEXICAL_FILES,
+    NO_MATCH,
     JoinedRanking,
     Lexical,
+    Match,
     QueryWords,
     join_rankings,
     stand_out,
@@ -98,9 +100,9 @@ def test_texts_that_are_read_once_score_as_those_of_an_index(query):
     assert scores == pytest.approx(bm25(texts, query), abs=1e-5)
     assert scores == pytest.approx(asked.scores_of(np.arange(60)), abs=1e-5)
     for row in (0, 7):
-        expected = asked.covered_by([row])
-        assert read.coverage(counts[row]) == pytest.approx(expected)
-        assert 0 <= expected <= 1
+        expected = asked.match((np.array([row]), scores[[row]]))
+        assert read.match(counts[row], scores[row]) == pytest.approx(expected)
+        assert all(0 <= share <= 1 for share in expected)
 
 
 def test_a_text_covers_the_share_of_the_querys_rarity_that_it_has():
@@ -108,7 +110,7 @@ def test_a_text_covers_the_share_of_the_querys_rarity_that_it_has():
     rarity = {word: math.log(1 + (3 - n + 0.5) / (n + 0.5)) for word, n in COUNTED.items()}
 
     def covered(query, row):
-        return kept.ask(query).covered_by(np.array([row]))
+        return kept.ask(query).match((np.array([row]), np.ones(1))).covered
 
     assert covered("one TWO two", 0) == covered("two three", 2) == covered("threes", 1) == 1
     whole = rarity["two"] + rarity["three"] + rarity["absent"]
@@ -119,13 +121,14 @@ def test_a_text_covers_the_share_of_the_querys_rarity_that_it_has():
 COUNTED = {"one": 1, "two": 3, "three": 2, "absent": 0}
 
 
-def plainly_joined(cosines, bm25, covered, nearest):
+def plainly_joined(cosines, bm25, match, nearest):
     """Rows -> joined score, from rows -> cosine and rows -> BM25; ``nearest``: cosines, sorted."""
-    weight = 0.4 + 0.4 * covered
+    partial = 0.5 * match.strength**2
     if nearest[0] > nearest[-1]:
         tenth = nearest[(len(nearest) - 1) // 10]
         away = (nearest[0] - tenth) / (nearest[0] - nearest[-1])
-        weight = max(0, weight - 3 * (1 - covered) * max(0, away - 0.5))
+        partial -= 3 * max(0, away - 0.5)
+    weight = max(0, 0.8 * match.covered + (1 - match.covered) * partial)
     low, high = min(cosines.values()), max(cosines.values())
     best = max(bm25.values())
     return {
@@ -135,7 +138,7 @@ def plainly_joined(cosines, bm25, covered, nearest):
     }
 
 
-@pytest.mark.parametrize("covered", [0, 0.4, 1])
+@pytest.mark.parametrize("match", [NO_MATCH, Match(0.4, 0.6), Match(1, 1)])
 @pytest.mark.parametrize(
     ("by_vectors", "by_words"),
     [
@@ -146,7 +149,7 @@ def plainly_joined(cosines, bm25, covered, nearest):
         ({3: 0.1}, {3: 2.0}),
     ],
 )
-def test_joined_scores_are_weighted_sums(by_vectors, by_words, covered):
+def test_joined_scores_are_weighted_sums(by_vectors, by_words, match):
     rankings = [
         (np.array([*each], np.int64), np.array([*each.values()], np.float32))
         for each in (by_vectors, by_words)
@@ -158,8 +161,8 @@ def test_joined_scores_are_weighted_sums(by_vectors, by_words, covered):
         lambda asked, given=given: np.array([given[row] for row in asked.tolist()])
         for given in (cosines, bm25)
     )
-    sums = plainly_joined(cosines, bm25, covered, [*by_vectors.values()])
-    answers = join_rankings(*rankings, 9, covered, *others)
+    sums = plainly_joined(cosines, bm25, match, [*by_vectors.values()])
+    answers = join_rankings(*rankings, 9, match, *others)
     expected = sorted(sums, key=lambda row: (-round(sums[row], 6), row))
     assert answers.rows.tolist() == expected
     assert answers.cosines == pytest.approx([cosines[row] for row in expected])
@@ -171,7 +174,7 @@ def test_joined_scores_are_weighted_sums(by_vectors, by_words, covered):
 
 def test_rankings_without_rows_join_to_none():
     none = np.empty(0, np.int64), np.empty(0, np.float32)
-    assert [len(column) for column in join_rankings(none, none, 3, 0, len, len)] == 5 * [0]
+    assert [len(column) for column in join_rankings(none, none, 3, NO_MATCH, len, len)] == 5 * [0]
 
 
 def test_what_found_a_row_is_the_one_way_that_has_it_among_as_many():
@@ -209,7 +212,9 @@ def test_both_rankings_are_joined_and_obey_filters():
             sums = plainly_joined(
                 cosines,
                 {name: scores.get(name, 0) for name in cosines},
-                index.words.ask(asked).covered_by([int(hit.id[1:]) for hit in by_words]),
+                index.words.ask(asked).match(
+                    ([int(hit.id[1:]) for hit in by_words], [hit.score for hit in by_words])
+                ),
                 [hit.score for hit in by_vectors[:100]],
             )
             hits, other = index.search(
@@ -396,10 +401,11 @@ def test_the_nearest_stands_out_of_a_tenth_of_the_rows(cosines, away):
 def test_words_count_less_where_they_miss_and_vectors_stand_out():
     near = np.array([0.9, *[0.2] * 50], np.float32)
     far = np.linspace(0.9, 0.2, 51, dtype=np.float32)
-    assert weight_of_words(far, 0) == pytest.approx(0.4)
-    assert weight_of_words(far, 1) == weight_of_words(near, 1) == pytest.approx(0.8)
-    assert weight_of_words(near, 0) == 0
-    assert 0 < weight_of_words(near, 0.7) < weight_of_words(far, 0.7)
+    some, strong, all_words = Match(0.5, 0.5), Match(0.5, 1), Match(1, 0.6)
+    assert weight_of_words(far, all_words) == weight_of_words(near, all_words) == 0.8
+    assert weight_of_words(far, NO_MATCH) == weight_of_words(near, NO_MATCH) == 0
+    assert 0.4 < weight_of_words(far, some) < weight_of_words(far, strong) < 0.8
+    assert weight_of_words(near, strong) < weight_of_words(far, some)
 
 
 def test_an_index_whose_words_another_version_counted_is_searched_by_meaning(tmp_path, caplog):
