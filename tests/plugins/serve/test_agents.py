@@ -168,9 +168,14 @@ def test_the_command_serves_a_client_over_stdin_and_stdout(run, tmp_path):
 
 def test_a_signal_ends_it_while_stdin_is_open(tiny_folder):
     program = Program("mcp", "--model", tiny_folder("bert"), "--offline", stdin=PIPE)
-    lines = list(iter(program.stderr.readline, b"ready for an agent; indexes: none\n"))
+    said = b""
+    for line in program.stderr:  # which ends with the process
+        said += line
+        if line.startswith(b"ready for an agent"):
+            break
+    assert said.endswith(b"ready for an agent; indexes: none\n"), said
     program.send_signal(signal.SIGTERM)
-    assert program.wait() == 143, lines
+    assert program.wait() == 143, said
     assert program.stdout.read() == b""
     program.stdin.close()
 
