@@ -39,6 +39,9 @@ DEPTH = 100
 #: Of BM25: how soon a repeated word stops counting more, and how much long texts count less.
 K1, B = 1.5, 0.75
 
+_TOGETHER = 1024  #: texts whose words are counted at once
+_MOST_WORDS = 1 << 20  #: that are remembered while texts are read
+
 #: Returns the texts of rows.
 TextsOf = Callable[[Numbers], Sequence[str]]
 
@@ -237,6 +240,23 @@ class AskedWords:
         return gains
 
 
+class _ColumnOfWord(dict[str, int]):
+    """A word -> the place of its stem among a query's, or -1; each word's stem is looked for once.
+
+    Most words of texts have no stem of the query, so a dictionary is what this costs.
+    """
+
+    def __init__(self, asked: AskedWords) -> None:
+        super().__init__()
+        self._asked = asked
+
+    def __missing__(self, word: str) -> int:
+        if len(self) > _MOST_WORDS:
+            self.clear()
+        self[word] = column = self._asked.columns.get(self._asked.stem(word), -1)
+        return column
+
+
 class QueryWords:
     """BM25 for one query of texts that are read once: only the query's words are counted.
 
@@ -245,6 +265,7 @@ class QueryWords:
 
     def __init__(self, query: str, language: str) -> None:
         self._asked = AskedWords(query, language)
+        self._column_of = _ColumnOfWord(self._asked)
         self._texts_with = np.zeros(len(self._asked.columns))
         self._texts = 0
         self._length = 0
@@ -253,19 +274,30 @@ class QueryWords:
         """Return how often each of the query's w stems is in each of m texts, (m, w), and the
         number of words of each text, (m,).
         """
-        columns = self._asked.columns
-        stem = self._asked.stem
-        counts = np.zeros((len(texts), len(columns)), np.int32)
-        lengths = np.zeros(len(texts), np.int32)
-        for row, text in enumerate(texts):
-            found = list(map(stem, words(text)))
-            lengths[row] = len(found) or 1
-            for word in columns.keys() & found:
-                counts[row, columns[word]] = found.count(word)
+        parts = [
+            self._count_some(texts[start : start + _TOGETHER])
+            for start in range(0, len(texts), _TOGETHER)
+        ]
+        no_texts = np.zeros((0, len(self._asked.columns)), np.int32), np.zeros(0, np.int32)
+        counts, lengths = map(np.concatenate, zip(no_texts, *parts, strict=True))
         self._texts_with += (counts > 0).sum(axis=0)
         self._texts += len(texts)
         self._length += int(lengths.sum())
         return counts, lengths
+
+    def _count_some(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        found = list[str]()
+        lengths = np.zeros(len(texts), np.int32)
+        for row, text in enumerate(texts):
+            words_of_text = words(text)
+            lengths[row] = len(words_of_text)
+            found += words_of_text
+        columns = np.fromiter(map(self._column_of.__getitem__, found), np.int64, len(found))
+        asked = columns >= 0
+        counts = np.zeros((len(texts), len(self._asked.columns)), np.int32)
+        rows = np.repeat(np.arange(len(texts)), lengths)
+        np.add.at(counts, (rows[asked], columns[asked]), 1)
+        return counts, np.maximum(lengths, 1)
 
     def scores(self, counts: NDArray[np.int32], lengths: NDArray[np.int32]) -> Floats:
         """Return BM25 of m texts, beside all texts that were counted."""

@@ -10,6 +10,10 @@ from typing import Any
 #: Scripts without spaces between words.
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORD = r"\w\p{M}"
+_ASCII_WORD = re.compile(r"\w+", re.ASCII)
+#: Texts of Latin letters without combining marks, and of common punctuation.
+_LATIN_TEXT = re.compile("[\0-\u02ff\u2010-\u205e\u20a0-\u20bf]*")
+_LATIN_WORD = re.compile(r"\w+")
 #: Signs inside a word that writers may leave out: soft hyphens, joiners, Arabic's long strokes, and
 #: the points of Hebrew and Arabic vowels.
 _LEFT_OUT = re.compile(
@@ -59,7 +63,7 @@ _STEMS = 1 << 17  # words whose stems are remembered
 @functools.cache
 def _patterns() -> tuple[Any, Any]:
     """Return the patterns of a run of characters of one kind, and of a character with its marks."""
-    import regex  # which takes 0.05 s, and no text in ASCII needs it
+    import regex  # which takes 0.05 s, and texts in Latin letters do without it
 
     run = (
         rf"(?V1)(?P<spaceless>[{_SPACELESS}][{_SPACELESS}ー\p{{M}}]*)"
@@ -80,10 +84,13 @@ def words(text: str, *, query: bool = False) -> list[str]:
         (['le', 'cafe', '2', 'fois'], ['猫', '在', '猫在'], ['猫在'])
     """
     if text.isascii():
-        return re.findall(r"\w+", text.lower())
+        return _ASCII_WORD.findall(text.lower())
+    text = _normalise(text)
+    if _LATIN_TEXT.fullmatch(text):
+        return _LATIN_WORD.findall(text)
     run_pattern, character_pattern = _patterns()
     found = list[str]()
-    for run in run_pattern.finditer(_normalise(text)):
+    for run in run_pattern.finditer(text):
         if run["spaceless"] is None:
             found.append(run[0])
             continue

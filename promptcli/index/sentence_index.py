@@ -13,7 +13,7 @@ from promptcli.data.given import check_arguments, check_ids, check_texts
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, counted
 from promptcli.index.array_rows import ArrayRows, Hit
-from promptcli.index.basics import TARGET
+from promptcli.index.basics import TARGET, Way, chosen_way
 from promptcli.index.inputs import documents_of, encoder_of, origin_of
 from promptcli.index.neighbours import DuplicateGroup, dups
 from promptcli.index.stored import Reading, Stamp, StoredIndex, load, save, stamp_of
@@ -57,6 +57,7 @@ class SentenceIndex:
         columns: "Columns | None" = None,
         factory: str | None = None,
         target_recall: float = TARGET,
+        lexical: bool = True,
     ) -> "SentenceIndex":
         """Encode and index sentences; blank ones are left out.
 
@@ -70,6 +71,7 @@ class SentenceIndex:
             factory: FAISS factory string, e.g. ``HNSW32``; ``Flat`` is exact. None: chosen from n,
                 d and the recall.
             target_recall: recall@10 to tune an approximate index for.
+            lexical: Whether words are counted, too (BM25), when they are first searched or saved.
 
         Raises:
             UsageError: No sentences, another number of ids, or a factory that is not allowed.
@@ -77,7 +79,10 @@ class SentenceIndex:
         opened = encoders.open_encoder(encoder, dtype="auto")
         documents = opened.in_role("document", report=True)
         index = VectorIndex.build(
-            _rows(sentences, documents, ids, columns), factory, target=target_recall
+            _rows(sentences, documents, ids, columns),
+            factory,
+            target=target_recall,
+            lexical=lexical,
         )
         origin = origin_of(opened, documents, encoder)
         return cls(StoredIndex(index, origin, utc_now(), reading=Reading(AUTO)), opened)
@@ -140,8 +145,9 @@ class SentenceIndex:
         k: int = 10,
         *,
         where: str | None = None,
+        by: Way | None = None,
     ) -> list[Hit] | list[list[Hit]]:
-        """Return the k nearest sentences, best first; for a list of queries one such list each.
+        """Return the k best sentences, best first; for a list of queries one such list each.
 
         Each hit has a ``rank`` from 1, the sentence's ``id`` and ``text``, and its ``score``, the
         cosine, -1 to 1.
@@ -150,16 +156,23 @@ class SentenceIndex:
             query: A sentence, or a list of them.
             k: At least 1.
             where: Condition on the further columns, e.g. ``year > 2020 and lang = "en"``.
+            by: How sentences are ranked: ``meaning`` by cosine, ``words`` by BM25, which is then
+                the score, or ``both`` together, as the commands do. None: by meaning.
 
         Raises:
-            UsageError: ``k`` below 1, or a condition that does not fit.
+            UsageError: ``k`` below 1, a condition that does not fit, or no words in the index.
         """
         texts = check_texts(query)
-        if texts:
-            queries = self.queries.encode(texts)
-        else:
+        way = chosen_way(by, hybrid=False, lexical=False) or "meaning"
+        queries = words = None
+        if way != "meaning":
+            _ = self.vectors.words  # refused before anything is encoded
+            words = texts
+        if way != "words":
             queries = np.empty((0, self.vectors.width), np.float32)
-        answers = self.vectors.search(queries, k, where=where)
+            if texts:
+                queries = self.queries.encode(texts)
+        answers = self.vectors.search(queries, k, words=words, where=where)
         if isinstance(query, str):
             return answers[0]
         return answers

@@ -544,3 +544,23 @@ def test_eval_ranks_documents_as_an_index_does(tmp_path):
         assert 0 < score.value < 100
     with pytest.raises(UsageError, match="retrieval:FILE"):
         pc.evaluate(encoder, ["demo:dev"], by="both")
+
+
+def test_an_index_in_memory_counts_words_too(tmp_path):
+    texts = ["Model X-200 is loud.", "The engines make a lot of noise.", "A cat sleeps."]
+    encoder = pc.load("static-avg")
+    index = pc.SentenceIndex.build(texts, encoder)
+    assert [hit.text for hit in index.search("x-200", by="words")] == texts[:1]
+    assert [[hit.text for hit in hits] for hits in index.search(["engine"], by="words")] == [
+        texts[1:2]
+    ]
+    assert index.search("x-200", k=1, by="both")[0].text == texts[0]
+    assert index.search("x-200")[0].found_by is None
+    index.save(tmp_path / "idx")
+    [(_, [hit, *_])] = pc.search_index(tmp_path / "idx", "x-200", model=encoder)
+    assert hit.text == texts[0] and hit.bm25 > 0
+    plain = pc.SentenceIndex.build(texts, encoder, lexical=False)
+    with pytest.raises(UsageError, match="--lexical"):
+        plain.search("x", by="both")
+    with pytest.raises(UsageError, match="unknown by 'word'"):
+        index.search("x", by="word")
