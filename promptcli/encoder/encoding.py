@@ -321,9 +321,12 @@ def _gather(batches: Batches, count: int, progress: Progress) -> dict[int, np.nd
                 vectors[number][rows] = values
 
     late: list[tuple[np.ndarray, Fetch]] = []
+    left = count
     for numbers, parts in batches:
         fetch_all(late)
         late = parts
-        progress(len(np.unique(numbers)))
+        new = min(len(numbers), left)  # the last batch may repeat its rows
+        left -= new
+        progress(new)
     fetch_all(late)
     return vectors

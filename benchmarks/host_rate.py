@@ -1,0 +1,166 @@
+"""What the host alone can do: ``embed`` and ``train`` with a backbone that answers at once.
+
+    python benchmarks/host_rate.py [--lines 200000] [--examples 50000] [--rounds 3]
+
+The backbone is ``mini-bert``, whose layers are left out: the states have the right shape and are
+zeros. So what is left is everything that a GPU would wait for. Sentences are 20 drawn words.
+Printed are sentences/s by the clock and by processor seconds, medians of the rounds, and the
+processor seconds of each part by its share; ``the rest`` is the loop around them. Parts run in two
+threads, so their sum may be more than the time by the clock.
+"""
+
+import argparse
+import itertools
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import numpy as np
+import torch
+
+import promptcli as pc
+from promptcli.backbones import pretrained
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.embedding import writing
+from promptcli.encoder import encoding
+from promptcli.encoder.encoder import PromptEncoder
+from promptcli.training import trainable_encoder
+from promptcli.training.trainer import Trainer
+
+WORDS = 20
+RECIPE = pc.Recipe(backbone="mini-bert", pooling="last/cls")
+
+
+class Spent:
+    """Processor seconds of parts, each without those of the parts inside it."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._inside = threading.local()
+
+    def add(self, part: str, work: Callable[[], Any]) -> Any:
+        """Return what some work returns, and count its time for the part."""
+        outer = getattr(self._inside, "seconds", 0.0)
+        self._inside.seconds = 0.0
+        began = time.thread_time()
+        try:
+            return work()
+        finally:
+            whole = time.thread_time() - began
+            self.seconds[part] += whole - self._inside.seconds
+            self._inside.seconds = outer + whole
+
+    def timed(self, owner: Any, name: str, part: str) -> None:
+        """Count the calls of a function or method for a part, also the steps of an iterator."""
+        plain = getattr(owner, name)
+
+        def call(*given: Any, **options: Any) -> Any:
+            result = self.add(part, lambda: plain(*given, **options))
+            return self._steps(result, part) if isinstance(result, Iterator) else result
+
+        setattr(owner, name, call)
+
+    def _steps(self, iterator: Iterator[Any], part: str) -> Iterator[Any]:
+        end = object()
+        while (item := self.add(part, lambda: next(iterator, end))) is not end:
+            yield item
+
+
+def answer_at_once(backbone: Backbone, batch: Batch, needs: Needs) -> HiddenStates:
+    """Return zeros for the states, with a gradient that is zero, too."""
+    one = next(backbone.model.parameters()).flatten()[0] * 0
+    n, t = batch.ids.shape
+    return HiddenStates({layer: one.expand(n, t, backbone.width) for layer in needs.layers})
+
+
+def draw_lines(file: Path, lines: int) -> None:
+    """Write lines of words whose frequencies fall as those of a language."""
+    vocabulary = (SHIPPED["mini-bert"] / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    words = np.array([word for word in vocabulary if word.isalpha() and len(word) > 2])
+    shares = 1 / np.arange(10, len(words) + 10)
+    drawn = np.random.default_rng(0).choice(
+        len(words), size=(lines, WORDS), p=shares / shares.sum()
+    )
+    file.write_text("\n".join(" ".join(row) for row in words[drawn]), encoding="utf-8")
+
+
+def measure(what: str, work: Callable[[], object], count: int, rounds: int, spent: Spent) -> None:
+    """Print the rates of some work and the shares of its parts."""
+    clock = []
+    processor = []
+    work()  # words that are seen for the first time are tokenised here
+    spent.seconds.clear()
+    for _ in range(rounds):
+        began = time.perf_counter(), time.process_time()
+        work()
+        clock.append(time.perf_counter() - began[0])
+        processor.append(time.process_time() - began[1])
+    by_clock, by_processor = statistics.median(clock), statistics.median(processor)
+    print(
+        f"{what}: {count / by_clock:,.0f} sentences/s by the clock,"
+        f" {count / by_processor:,.0f} a processor second"
+    )
+    shares = dict(spent.seconds)
+    shares["the rest"] = sum(processor) - sum(shares.values())
+    for part, seconds in sorted(shares.items(), key=lambda item: -item[1]):
+        print(f"  {seconds / sum(processor):5.1%}  {part}")
+
+
+def main() -> None:
+    """Measure ``embed``, then ``train``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lines", type=int, default=200_000)
+    parser.add_argument("--examples", type=int, default=50_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    encoder = pc.load(RECIPE, dtype="float32")
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    Backbone.run = answer_at_once
+    pretrained.check_probe = lambda what, backbone: None  # it would refuse such a backbone
+    spent = Spent()
+    spent.timed(writing, "windows", "read")
+    spent.timed(PromptEncoder, "inputs", "tokenise")
+    spent.timed(encoding, "plan_batches", "plan batches")
+    spent.timed(encoding, "_gather", "gather")
+    spent.timed(encoding._Group, "_compute", "compute")
+    spent.timed(PromptEncoder, "batch", "make batches")
+    spent.timed(trainable_encoder, "make_batch", "make batches")
+    spent.timed(Trainer, "gradients", "loss and gradients")
+    spent.timed(Trainer, "apply_gradients", "optimiser")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["PROMPTCLI_HOME"] = str(Path(folder, "home"))
+        file = Path(folder, "lines.txt")
+        draw_lines(file, asked.lines)
+        embedded = Path(folder, "lines.npy")
+        measure(
+            "embed",
+            lambda: pc.embed(file, output=embedded, model=encoder, force=True),
+            asked.lines,
+            asked.rounds,
+            spent,
+        )
+        draw_lines(file, asked.examples)
+        pairs = Path(folder, "pairs.tsv")
+        pairs.write_text("A cat sleeps.\tIt rains.\t0\nA cat sleeps.\tA cat is asleep.\t5\n")
+        steps = asked.examples // 64
+        names = map("host-{}".format, itertools.count())
+
+        def train() -> None:
+            options = {"steps": steps, "eval_steps": steps, "batch_size": 64}
+            pc.train("simcse", file, on=pairs, name=next(names), **options)
+
+        measure("train simcse", train, steps * 64, 1, spent)
+
+
+if __name__ == "__main__":
+    main()
