@@ -8,7 +8,10 @@ for each: language, row of NAME.txt, text. The vector of a translation is its or
 
 The data FOLDER holds ``parallel``, ``stsb-multi`` (development sets: their sentences are left out)
 and the English texts of ``distillation_corpus.py``. The packages FOLDER holds Debian's packages
-wesnoth-1.16-data, wesnoth-1.16-CAMPAIGN and manpages-LANGUAGE. NOTICE names all sources.
+wesnoth-1.16-data, wesnoth-1.16-CAMPAIGN, manpages-LANGUAGE and the dictionaries that
+``multilingual_translations.py`` names. The corpus ``glossed`` is translated with them and with
+words of the corpora before it, and needs WORK/words.vectors of ``multilingual_teacher.py``. NOTICE
+names all sources.
 """
 
 import argparse
@@ -24,10 +27,21 @@ import sys
 import tempfile
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from multilingual_table import centred, read_vectors, tokenizer_of
+from multilingual_translations import (
+    Lexicon,
+    by_apertium,
+    dictionary_entries,
+    lexicon,
+    neighbours,
+    together,
+    word_by_word,
+    words,
+)
 from wordfreq import get_frequency_dict, top_n_list
 
 Group = dict[str, str]  # language to text, translations of one another; the teacher reads the first
@@ -50,6 +64,10 @@ WORDS = {
 WITHOUT_SPACES = {"zh", "ja"}
 _ROWS = 126_000
 _KNOWN_WORDS = 60_000  # words of a language whose letters and parts are counted
+_ENGLISH = 25_000  # sentences of each kind
+_TRANSLATED = 50_000  # sentences: captions and inferences
+#: The languages to which Apertium has no way from English, and sentences for each.
+_GLOSSED, _GLOSSES = ("de", "nl", "pl", "ru", "zh", "ja"), 12_000
 _BAG_WORDS = 25_000  # words of a language that bags are drawn from
 _LONGEST_STEM = 8  # characters of a part at the beginning of a word
 _LONGEST_PART = 5  # characters of others
@@ -250,24 +268,84 @@ def manual_sentences(path: Path, language: str) -> Iterator[str]:
                 yield text
 
 
-def english(data: Path) -> Iterator[Group]:
-    """Yield English sentences: captions, inferences, examples of a dictionary, an encyclopaedia."""
+def english(data: Path) -> list[str]:
+    """Return English sentences: captions, inferences, examples of a dictionary."""
     draw = random.Random(0)
-    captions = table(data / "pairs/captions_coco.tsv", (0, 1))
-    inferences = table(data / "nli/nli_pairs.tsv", (1, 2))
-    examples = lines(data / "corpus/wordnet_examples.txt")
-    articles = [
-        line for line in lines(data / "corpus/enwiki_contrastive_250k.txt") if 15 < len(line) < 130
-    ]
-    for texts, count in (
-        (captions, 25_000),
-        (inferences, 25_000),
-        (examples, 25_000),
-        (articles, 25_000),
+    found: dict[str, None] = {}
+    for texts in (
+        table(data / "pairs/captions_coco.tsv", (0, 1)),
+        table(data / "nli/nli_pairs.tsv", (1, 2)),
+        lines(data / "corpus/wordnet_examples.txt"),
     ):
         draw.shuffle(texts)
-        for text in texts[:count]:
-            yield {"en": text}
+        found.update(dict.fromkeys(texts[:_ENGLISH]))
+    return list(found)
+
+
+def translated(sentences: Sequence[str]) -> Iterator[Group]:
+    """Yield English sentences with translations by Apertium."""
+    found = by_apertium(sentences)
+    for place, text in enumerate(sentences):
+        yield {"en": text} | {key: texts[place] for key, texts in found.items()}
+
+
+def glossed(
+    sentences: Sequence[str], packages: Path, folder: Path, tokens: list[str]
+) -> Iterator[Group]:
+    """Yield English sentences with translations word by word, some for each language."""
+    found: dict[str, dict[int, str]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        for pattern in ("trans-de-en*.deb", "mueller7-dict*.deb", "dict-freedict-*.deb"):
+            unpacked(packages, pattern, dictionaries := Path(name))
+        for number, language in enumerate(_GLOSSED):
+            words_known = words_of(language, dictionaries, folder, tokens)
+            draw = np.random.default_rng([7, number])
+            found[language] = word_by_word(sentences, language, words_known, _GLOSSES, draw)
+    for place, text in enumerate(sentences):
+        others = {key: texts[place] for key, texts in found.items() if place in texts}
+        if others:
+            yield {"en": text} | others
+
+
+def words_of(language: str, dictionaries: Path, folder: Path, tokens: list[str]) -> Lexicon:
+    """Return the translations of English words in a language."""
+
+    def cut(text: str) -> list[str]:
+        found = tokenizer.encode(text, add_special_tokens=False).tokens
+        return [token for token in found if token.isalpha()]
+
+    tokenizer = tokenizer_of(tokens)
+    spaced = language not in WITHOUT_SPACES
+    sources = [
+        list(dictionary_entries(dictionaries, language)),
+        list(together(parallel_texts(folder, language), words if spaced else cut)),
+    ]
+    if not spaced:
+        vectors = read_vectors(folder / "words.vectors")
+        sources.append(
+            list(neighbours(*(of_words(key, tokens, vectors) for key in ("en", language))))
+        )
+    return lexicon(language, sources)
+
+
+def of_words(language: str, tokens: list[str], vectors: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Return the words of a language that have rows, and the teacher's vectors of them, centred."""
+    rows = {token: row for row, token in enumerate(tokens)}
+    found = [word for word, _ in frequent_words(language, _KNOWN_WORDS) if word.isalpha()]
+    known = [word for word in dict.fromkeys(found) if word in rows][: WORDS[language]]
+    return known, centred(vectors[[rows[word] for word in known]])
+
+
+def parallel_texts(folder: Path, language: str) -> list[tuple[str, str]]:
+    """Return the pairs of an English text and its translation in the corpora that are written."""
+    pairs = []
+    for name in ("tatoeba", "stories", "help"):
+        originals = lines(folder / f"{name}.txt")
+        for line in lines(folder / f"{name}.tsv"):
+            key, row, text = line.split("\t")
+            if key == language:
+                pairs.append((originals[int(row)], text))
+    return pairs
 
 
 def lines(path: Path) -> list[str]:
@@ -297,13 +375,18 @@ def excluded_texts(data: Path) -> set[str]:
 
 
 def write(name: str, groups: Iterable[Group], folder: Path, excluded: set[str]) -> None:
-    """Write a corpus, and say how many texts of each language it has."""
+    """Write a corpus, and say how many texts of each language it has.
+
+    Its files take their names when they are complete.
+    """
+    paths = [folder / f"{name}.txt", folder / f"{name}.tsv"]
+    begun = [path.with_suffix(f"{path.suffix}.begun") for path in paths]
     counts: Counter[str] = Counter()
     row = dropped = 0
     seen: set[str] = set()
     with (
-        (folder / f"{name}.txt").open("w", encoding="utf-8") as sources,
-        (folder / f"{name}.tsv").open("w", encoding="utf-8") as texts,
+        begun[0].open("w", encoding="utf-8") as sources,
+        begun[1].open("w", encoding="utf-8") as texts,
     ):
         for group in groups:
             group = {key: " ".join(text.split()) for key, text in group.items()}
@@ -325,6 +408,8 @@ def write(name: str, groups: Iterable[Group], folder: Path, excluded: set[str]) 
                 counts[language] += 1
                 texts.write(f"{language}\t{row}\t{text}\n")
             row += 1
+    for old, new in zip(begun, paths, strict=True):
+        old.replace(new)
     print(f"{name}: {row:,} groups, {dropped:,} left out, {dict(counts)}", file=sys.stderr)
 
 
@@ -348,7 +433,10 @@ def main() -> None:
         "treebanks": lambda: treebanks(parallel / "ud.jsonl.gz"),
         "stories": lambda: stories(given.packages),
         "manuals": lambda: manuals(given.packages),
-        "english": lambda: english(given.data),
+        "translated": lambda: translated(english(given.data)[:_TRANSLATED]),
+        "glossed": lambda: glossed(
+            english(given.data), given.packages, given.output, lines(given.output / "words.txt")
+        ),
     }
     if given.only is None or "vocabulary" in given.only:
         tokens = vocabulary()
