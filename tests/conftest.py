@@ -100,7 +100,7 @@ def tiny_backbone(tiny_folder: Callable[[str], Path]) -> Callable[[str], Any]:
 
 @pytest.fixture(scope="session")
 def small_demo_tasks() -> Callable[[], dict[str, Any]]:
-    """Return a function that gives the tasks `demo` and `demo:dev` with four or five pairs of each
+    """Return a function that gives the tasks `demo` and `demo:dev` with two or three pairs of each
     kind.
     """
 
@@ -111,7 +111,7 @@ def small_demo_tasks() -> Callable[[], dict[str, Any]]:
 
         made = {}
         for name, split in (("demo", "test"), ("demo:dev", "dev")):
-            few = {kind: pairs[:: len(pairs) // 4] for kind, pairs in read_demo(split).items()}
+            few = {kind: pairs[:: len(pairs) // 2] for kind, pairs in read_demo(split).items()}
             size = {"all": sum(map(len, few.values()))}
             made[name] = replace(TASKS[name], read=lambda _, few=few: few, sizes=size)
         return made

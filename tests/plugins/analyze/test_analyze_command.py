@@ -42,7 +42,7 @@ def analyze(run, tiny_folder, tmp_path, monkeypatch):
             "uniformity demo:dev -m cls",
             "points.png",
             "alignment",
-            ("uniformity", "104 sentences"),
+            ("uniformity", "60 sentences"),
         ),
         (
             "token-bias corpus.txt --set states=mlm-head",
