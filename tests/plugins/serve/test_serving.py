@@ -62,7 +62,7 @@ def other(tiny_backbone):
 @pytest.fixture(scope="module")
 def served(encoder, other):
     return {"tiny": encoder, "other": other}, {
-        name: SentenceIndex.build(HALVES[name], encoder) for name in HALVES
+        name: SentenceIndex.build(HALVES[name], encoder, lexical=False) for name in HALVES
     }
 
 
@@ -638,7 +638,7 @@ def test_bodies_and_answers_in_work_have_a_limit_together(served, monkeypatch):
 
 def test_an_index_is_searched_as_its_folder_holds_it(encoder, other, tmp_path, caplog):
     folder, link = tmp_path / "lines", tmp_path / "link"
-    SentenceIndex.build(SENTENCES[:3], encoder).save(folder)
+    SentenceIndex.build(SENTENCES[:3], encoder, lexical=False).save(folder)
     link.symlink_to(folder)
     indexes = {
         name: SentenceIndex.load(path, encoder)
@@ -653,17 +653,17 @@ def test_an_index_is_searched_as_its_folder_holds_it(encoder, other, tmp_path, c
             return {hit["text"] for hit in result["hits"]}
 
         assert texts() == texts("link") == set(SENTENCES[:3])
-        SentenceIndex.build(SENTENCES[3:7], encoder).save(folder, force=True)
+        SentenceIndex.build(SENTENCES[3:7], encoder, lexical=False).save(folder, force=True)
         assert texts() == texts("link") == set(SENTENCES[3:7])
-        SentenceIndex.build(SENTENCES[7:], encoder).save(tmp_path / "new")
+        SentenceIndex.build(SENTENCES[7:], encoder, lexical=False).save(tmp_path / "new")
         link.unlink()
         link.symlink_to(tmp_path / "new")
         assert texts("link") == set(SENTENCES[7:])
-        SentenceIndex.build(SENTENCES, other).save(folder, force=True)
+        SentenceIndex.build(SENTENCES, other, lexical=False).save(folder, force=True)
         assert texts() == texts() == set(SENTENCES[3:7]) and "another model" in caplog.text
         (folder / "index.json").write_text("{")
         assert texts() == texts() == set(SENTENCES[3:7]) and len(caplog.messages) == 2
-        SentenceIndex.build(SENTENCES[:1], encoder).save(tmp_path / "one")
+        SentenceIndex.build(SENTENCES[:1], encoder, lexical=False).save(tmp_path / "one")
         folder.rename(tmp_path / "gone")
         assert texts() == set(SENTENCES[3:7])
         (tmp_path / "one").rename(folder)
