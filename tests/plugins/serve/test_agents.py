@@ -130,9 +130,9 @@ def test_an_index_is_read_again_once_it_is_replaced(encoder, tmp_path):
 
 def test_a_damaged_index_leaves_the_old_one_answering(encoder, tmp_path, caplog):
     folder = tmp_path / "notes"
-    SentenceIndex.build(SENTENCES[:3], encoder).save(folder)
+    SentenceIndex.build(SENTENCES[:3], encoder, lexical=False).save(folder)
     server = make_server({"notes": SentenceIndex.load(folder, encoder)}, encoder)
-    SentenceIndex.build(SENTENCES, encoder).save(folder, force=True)
+    SentenceIndex.build(SENTENCES, encoder, lexical=False).save(folder, force=True)
     (folder / INDEX_MANIFEST).write_text("{")
     for result in call(server, ("indexes", {}), ("indexes", {})):
         assert found(result)[0]["rows"] == 3
@@ -242,7 +242,7 @@ class HeldIndex:
 @pytest.fixture
 def held(index, encoder, monkeypatch):
     """Return an index of held rows."""
-    held = SentenceIndex.build(SENTENCES[:3], encoder)
+    held = SentenceIndex.build(SENTENCES[:3], encoder, lexical=False)
     rows = HeldIndex(held.vectors)
     monkeypatch.setattr(held, "vectors", rows)
     return held

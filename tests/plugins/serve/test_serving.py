@@ -251,7 +251,7 @@ def test_similarity_is_the_cosine(client, other):
 def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(
     encoder, tmp_path, monkeypatch
 ):
-    SentenceIndex.build(SENTENCES, encoder).save(tmp_path / "lines")
+    SentenceIndex.build(SENTENCES, encoder, lexical=False).save(tmp_path / "lines")
     opened = []
     monkeypatch.setattr(
         loading, "open_encoder", lambda model, **where: opened.append(where["device"]) or encoder
@@ -672,9 +672,9 @@ def test_an_index_is_searched_as_its_folder_holds_it(encoder, other, tmp_path, c
 
 def test_an_index_that_changes_is_read_once_for_all_requests(encoder, tmp_path, monkeypatch):
     read, real = [], SentenceIndex.read_again
-    SentenceIndex.build(SENTENCES[:3], encoder).save(tmp_path / "lines")
+    SentenceIndex.build(SENTENCES[:3], encoder, lexical=False).save(tmp_path / "lines")
     service = Service({"tiny": encoder}, {"lines": SentenceIndex.load(tmp_path / "lines", encoder)})
-    SentenceIndex.build(SENTENCES[3:7], encoder).save(tmp_path / "lines", force=True)
+    SentenceIndex.build(SENTENCES[3:7], encoder, lexical=False).save(tmp_path / "lines", force=True)
     monkeypatch.setattr(SentenceIndex, "read_again", lambda self: read.append(self) or real(self))
 
     async def ask():
