@@ -28,10 +28,10 @@ from promptcli.models import import_model as import_model
 from promptcli.models import pull as pull
 from promptcli.models import push as push
 from promptcli.models import save as save
+from promptcli.models.cosines import similarity as similarity
 from promptcli.models.loading import list_models as list_models
 from promptcli.models.loading import load as load
 from promptcli.models.loading import register as register
-from promptcli.models.loading import similarity as similarity
 from promptcli.plugins.analyze.job import analyze as analyze
 from promptcli.plugins.papers.job import reproduce as reproduce
 from promptcli.plugins.pretrain.job import Pretrained as Pretrained

@@ -552,6 +552,7 @@ class SimilarityJob(Job[Iterator[tuple[str, str, float]]]):
         from promptcli.embedding.writing import WINDOW
         from promptcli.encoder.unknown_letters import note_unknown_letters
         from promptcli.models import loading
+        from promptcli.models.cosines import cosines_of_pairs
         from promptcli.models.language_choice import model_for
 
         texts = [*sides[0], *sides[1]]
@@ -560,7 +561,7 @@ class SimilarityJob(Job[Iterator[tuple[str, str, float]]]):
         with stage("similarity", sum(counts)) as advance:
             for start in range(0, counts[0], WINDOW // 2):
                 lefts, rights = (side[start : start + WINDOW // 2] for side in sides)
-                cosines = loading.cosines_of_pairs(encoder, lefts, rights, advance)
+                cosines = cosines_of_pairs(encoder, lefts, rights, advance)
                 yield from zip(lefts, rights, cosines.tolist(), strict=True)
 
 

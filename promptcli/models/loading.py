@@ -7,17 +7,12 @@ import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from promptcli.backbones.locating import SHIPPED as BACKBONES
 from promptcli.backbones.locating import cached_id, hub_remedy, locate
 from promptcli.backbones.names import words_only
-from promptcli.data.given import check_arguments, check_texts
-from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoded import Progress, no_progress
+from promptcli.data.given import check_arguments
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
@@ -561,68 +556,6 @@ def shared_backbone(encoders: Iterable[Encoder], name: str) -> "Backbone | None"
         if encoder.origin.backbone == name and encoder.loaded_backbone is not None:
             return encoder.loaded_backbone
     return None
-
-
-@overload  # a text is a sequence of texts, too
-@check_arguments
-def similarity(first: str, second: str, model: Model | None = ...) -> float: ...  # type: ignore[overload-overlap]
-@overload
-def similarity(
-    first: Sequence[str], second: Sequence[str], model: Model | None = ...
-) -> NDArray[np.float32]: ...
-@check_arguments
-def similarity(
-    first: str | Sequence[str], second: str | Sequence[str], model: Model | None = None
-) -> float | NDArray[np.float32]:
-    """Return the cosine of two sentences, -1 to 1; of two lists of n, the n cosines of their pairs.
-
-    The rows of two files: ``similarities``.
-
-    Args:
-        first: A sentence, or a list.
-        second: A sentence, or a list of the same length.
-        model: An encoder, or what ``load`` takes. Default: by the texts' language.
-
-    Example:
-        >>> import promptcli as pc
-        >>> near = pc.similarity("A dog runs.", "A puppy is running.")
-        >>> bool(near > pc.similarity("A dog runs.", "Prices fell."))
-        True
-    """
-    left = check_texts(first)
-    right = check_texts(second)
-    if len(left) != len(right):
-        raise UsageError(
-            f"{len(left)} and {len(right)} sentences do not make pairs; give two lists of one"
-            " length"
-        )
-    from promptcli.models.language_choice import model_for
-
-    encoder = open_encoder(model_for(model, [*left, *right]))
-    cosines = cosines_of_pairs(encoder, left, right)
-    if isinstance(first, str):
-        return float(cosines[0])
-    return cosines
-
-
-def cosines_of_pairs(
-    encoder: Encoder,
-    first: Sequence[str],
-    second: Sequence[str],
-    progress: Progress = no_progress,
-) -> NDArray[np.float32]:
-    """Return the cosines (n,) of n sentences with n others.
-
-    The cosine of a zero vector is 0, with a note.
-    """
-    vectors = unit(encoder.encode([*first, *second], progress=progress))
-    if zero := int((~vectors.any(axis=1)).sum()):
-        note(f"{zero:,} of {len(vectors):,} sentences have a zero vector, so their cosines are 0")
-    # rounding
-    cosines: NDArray[np.float32] = (
-        (vectors[: len(first)] * vectors[len(first) :]).sum(axis=1).clip(-1, 1)
-    )
-    return cosines
 
 
 @check_arguments
