@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from promptcli.settings import setting
 
 _FORMATS = {"table": "lines", "csv": "a row for each hit", "json": "a document for each hit"}
 _BELOW_ONE = 0.9999
+_ROUGH = 95  # percent, below which a rarity is printed without decimals
 #: Ends of lines of other systems: a terminal obeys the first sign.
 _OTHER_ENDS = re.compile("\r\n?")
 
@@ -75,6 +77,15 @@ def score_text(score: float) -> str:
     if not reaches(score, 1):
         score = min(score, _BELOW_ONE)
     return f"{score:.4f}"
+
+
+def rarity_text(percent: float | None) -> str:
+    """Return how many random pairs a cosine exceeds, to stand behind it: never 100%."""
+    if percent is None:
+        return ""
+    digits = 0 if percent < _ROUGH else 2
+    step = 10**-digits
+    return f"  {math.floor(percent / step) * step:5.{digits}f}%"
 
 
 def rounded_way(hit: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from promptcli.index.basics import (
     chosen_way,
     folder_argument,
     memory_option,
+    min_rarity_option,
     reaches,
     size_of,
 )
@@ -369,6 +370,7 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
         "Leave out answers below this score, as it is printed: the cosine, or by words BM25. 1"
         " finds exact copies of the query.",
     )
+    min_rarity: float | None = min_rarity_option()
     where: str | None = option(
         None,
         "Condition on the other columns of the indexed table, or on the place of a passage, e.g."
@@ -381,6 +383,7 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
         from promptcli.data.given import note_no_file
         from promptcli.encoder.unknown_letters import note_unknown_letters
         from promptcli.index import inputs, stored
+        from promptcli.index.kept_rarity import check_rarity
 
         by = chosen_way(self.by, hybrid=self.hybrid, lexical=self.lexical)
         query = self.query
@@ -391,6 +394,9 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
         if by != "meaning":
             _ = stored_index.index.words  # refused before anything is encoded
         among = stored.allowed_rows(stored_index, self.where)  # this, too
+        why_unknown = check_rarity(stored_index.index, self.min_rarity, by, self.folder)
+        if why_unknown is not None:
+            note(why_unknown)
         if isinstance(query, str) and not is_query_file(query):
             note_no_file(query)
             query = [query]
@@ -413,6 +419,8 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
                     if self.min_score is not None:
                         rounding = stored_index.index.rounding
                         hits = [hit for hit in hits if reaches(hit.score, self.min_score, rounding)]
+                    if self.min_rarity is not None:
+                        hits = [hit for hit in hits if (hit.rarity or 0) >= self.min_rarity]
                     yield text, hits
 
 

@@ -36,6 +36,8 @@ class Hit(NamedTuple):
     bm25: float | None = None
     cosine_rank: int | None = None  #: by cosine alone; None beyond those that were compared
     bm25_rank: int | None = None  #: by words alone
+    #: how many of 100 random pairs of rows the cosine exceeds; None if that is not known
+    rarity: float | None = None
 
     def way(self) -> dict[str, Any]:
         """Return which of two rankings found it, and its scores and ranks there; nothing if one

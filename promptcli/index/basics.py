@@ -66,6 +66,15 @@ def size_of(text: str | int) -> int:
     return int(float(size[1]) * _UNITS[size[2].upper()])
 
 
+def min_rarity_option() -> Any:
+    """Return the field of the rarity that an answer must have."""
+    about = (
+        "Leave out answers whose cosine exceeds that of fewer random pairs of rows than this, in"
+        " percent, e.g. 99.9."
+    )
+    return option(None, about)
+
+
 def folder_argument() -> Any:
     """Return the field of the folder of an index that a job reads or changes."""
     return argument("Folder of the index.", metavar="DIR", typed=str)

@@ -35,11 +35,19 @@ from promptcli.evaluation.lexical import (
     join_rankings,
     ways_of,
 )
-from promptcli.index.basics import WAY_FIELDS, Way, bad_lines_option, chosen_way, reaches
+from promptcli.evaluation.rarity import FEWEST, Rarity, RowSample, check_least
+from promptcli.index.basics import (
+    WAY_FIELDS,
+    Way,
+    bad_lines_option,
+    chosen_way,
+    min_rarity_option,
+    reaches,
+)
 from promptcli.index.file_rows import FileRows, Reader
 from promptcli.index.found_files import FoundFiles, find_files, list_of_names
 from promptcli.jobs import Job, argument, function_of, option
-from promptcli.notes import note, stage
+from promptcli.notes import keyword, note, stage
 
 if TYPE_CHECKING:
     from promptcli.index.where import Condition
@@ -70,6 +78,8 @@ class Line:
     bm25: float | None = None
     cosine_rank: int | None = None  #: by cosine alone; None beyond those that were compared
     bm25_rank: int | None = None  #: by words alone
+    #: how many of 100 random pairs of rows the cosine exceeds; None if that is not known
+    rarity: float | None = None
 
 
 class _Candidate(NamedTuple):
@@ -121,6 +131,7 @@ class SearchFilesJob(Job[list[Line]]):
         "Leave out answers below this score, as it is printed: the cosine, or by words BM25. 1"
         " finds exact copies of the query.",
     )
+    min_rarity: float | None = min_rarity_option()
     rows: Literal["auto", "passages", "lines"] = option(
         "auto",
         "What is compared in a text: passages, lines, or by its look (auto: lines if it has a"
@@ -147,6 +158,8 @@ class SearchFilesJob(Job[list[Line]]):
         if not self.query.strip():
             raise UsageError("the query is empty; give a few words, or a sentence")
         way = chosen_way(self.by, hybrid=self.hybrid, lexical=self.lexical) or "both"
+        if self.min_rarity is not None:
+            check_least(self.min_rarity, way)
         names = list_of_names(self.files)
         _check_order(self.query, names)
         found = find_files(names)
@@ -163,6 +176,7 @@ class SearchFilesJob(Job[list[Line]]):
         if self.split:
             splitter = Splitter(documents)
         found_rows: _Found | None = None
+        sample = RowSample()
         count = 0
         fields = ColumnChoice(remedy="", cells=condition is not None or bool(self.columns))
         with bad_rows(self.bad_lines) as bad, stage("search", None) as advance:
@@ -177,7 +191,9 @@ class SearchFilesJob(Job[list[Line]]):
                     note_unknown_letters(documents, [self.query, *texts])
                 cosines = np.zeros(len(texts), np.float32)
                 if way != "words":
-                    cosines = unit(documents.encode(texts, progress=advance)) @ asked
+                    units = unit(documents.encode(texts, progress=advance))
+                    sample.add(units)
+                    cosines = units @ asked
                 if found_rows is None:
                     found_rows = _Found(self.query, self.k, way, texts)
                 found_rows.add(window, texts, places, cosines)
@@ -192,11 +208,29 @@ class SearchFilesJob(Job[list[Line]]):
         by = f" with {with_language(encoder.name)}" if encoder.name else ""
         read = counted(len(found.files) - len(found.unreadable), "file")
         note(f"searched {counted(count, reader.unit)} of {read}{by}{skipped}")
-        return [
-            replace(line, columns=_chosen_columns(candidate, self.columns))
-            for candidate, line in (found_rows.best(self.context) if found_rows else ())
-            if self.min_score is None or reaches(line.score, self.min_score)
-        ]
+        return [] if found_rows is None else self._answers(found_rows, sample.rarity())
+
+    def _answers(self, found: "_Found", rarity: Rarity) -> list[Line]:
+        """Return the best rows that are neither too far nor too common."""
+        if self.min_rarity is not None and not rarity.is_known:
+            different = counted(rarity.rows, "different row")
+            raise UsageError(
+                f"{keyword('min_rarity')}: {different} are too few to say how rare a cosine is"
+                f" ({FEWEST} are enough)"
+            )
+        lines = list[Line]()
+        for candidate, line in found.best(self.context):
+            [percent] = rarity.percents([line.score])
+            shown = _chosen_columns(candidate, self.columns)
+            if self._is_answer(line.score, percent):
+                lines.append(replace(line, columns=shown, rarity=percent))
+        return lines
+
+    def _is_answer(self, score: float, percent: float | None) -> bool:
+        """Return whether a row with this score and rarity is an answer."""
+        if self.min_score is not None and not reaches(score, self.min_score):
+            return False
+        return self.min_rarity is None or (percent or 0) >= self.min_rarity
 
 
 search = function_of(SearchFilesJob, "search")

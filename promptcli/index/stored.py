@@ -24,10 +24,12 @@ from promptcli.data.vectors import holds_vectors
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, one_line, shorten
 from promptcli.evaluation.lexical import WORD_RULE, Lexical
+from promptcli.evaluation.rarity import UNKNOWN
 from promptcli.index.array_rows import RowMask
 from promptcli.index.basics import INDEX_MANIFEST, Way
 from promptcli.index.column_types import cell_columns, odd_columns
 from promptcli.index.factory import Effort, Recall, faiss, make_index
+from promptcli.index.kept_rarity import RARITY, read_rarity, write_rarity
 from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
 from promptcli.index.where import Condition
@@ -52,7 +54,7 @@ DELETED = "deleted.npy"
 TRAINED = "trained.faiss"
 _LOCK = ".lock"
 _OURS = re.compile(
-    rf"{INDEX_MANIFEST}|{DELETED}|{TRAINED}|segment-\d+\.(faiss|arrow)|lexical[\w-]*\.(json|npy)|\..*"
+    rf"{INDEX_MANIFEST}|{DELETED}|{TRAINED}|{RARITY}|segment-\d+\.(faiss|arrow)|lexical[\w-]*\.(json|npy)|\..*"
 )
 _HINT = "build it again: `promptcli index build FILE -o DIR --force`"
 
@@ -187,6 +189,7 @@ class Writer:
         if index.lexical and index.rows:
             index.words.write(self._new)
             word_language = index.words.language
+        write_rarity(index.rarity, self._new)
         if not make_index(index.factory, index.width).is_trained:
             write_faiss(index.empty, self._new / TRAINED)
         manifest = IndexManifest(
@@ -366,8 +369,10 @@ def _load(folder: Path, *, words: bool) -> StoredIndex:
             split=manifest.split,
             lexical=manifest.lexical,
         )
+        rarity = read_rarity(folder) if RARITY in manifest.files else UNKNOWN
     except (RuntimeError, ValueError, OSError, LookupError, TypeError) as error:
         raise CheckFailedError(f"{folder} is damaged: {one_line(error)}; {_HINT}") from None
+    index.known_rarity = rarity
     index.known_kinds = manifest.kinds
     if manifest.lexical and words and manifest.word_rule != WORD_RULE:
         index.lexical = False

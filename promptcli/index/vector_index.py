@@ -28,8 +28,9 @@ from promptcli.evaluation.lexical import (
     join_rankings,
     ways_of,
 )
+from promptcli.evaluation.rarity import Rarity
 from promptcli.index.array_rows import Hit, IndexRows, RowMask, RowNumbers, list_some, unit_rows
-from promptcli.index.basics import ROUGHLY, ROUNDING, TARGET, Way, chosen_way, reaches
+from promptcli.index.basics import ROUGHLY, ROUNDING, TARGET, WAY_FIELDS, Way, chosen_way, reaches
 from promptcli.index.column_types import cell_columns, column_kinds
 from promptcli.index.factory import (
     Effort,
@@ -47,6 +48,7 @@ from promptcli.index.factory import (
     training_size,
     tune,
 )
+from promptcli.index.kept_rarity import check_rarity, draw_rarity
 from promptcli.index.segment import Segment, join_labels, label_table
 from promptcli.index.where import Condition, shown_cells
 from promptcli.notes import keyword, note
@@ -229,6 +231,7 @@ class VectorIndex:
     def _set_masked(self, masked: RowMask) -> None:
         self.known_kinds = None
         self.counted: Lexical | None = None  #: ``words``, if they have been counted.
+        self.known_rarity: Rarity | None = None  #: ``rarity``, if it was drawn.
         self.masked = masked  #: Over all rows, whether each is deleted.
         #: Number of rows that are not deleted, n.
         self.rows = len(masked) - int(np.count_nonzero(masked))
@@ -269,6 +272,18 @@ class VectorIndex:
                 texts = self.labels.column("text").take(live).to_pylist()
             self.counted = Lexical.build(texts, live, self.texts_of)
         return self.counted
+
+    @property
+    def rarity(self) -> Rarity:
+        """How rare a cosine is among random pairs of the rows that are not deleted."""
+        if self.known_rarity is None:
+            self.known_rarity = draw_rarity(self)
+        return self.known_rarity
+
+    def check_rarity(self, min_rarity: float | None, by: Way) -> None:
+        """Refuse to leave out rows by a rarity that nobody knows, or that is none."""
+        if min_rarity is not None:
+            check_rarity(self, min_rarity, by)
 
     def texts_of(self, rows: RowNumbers) -> list[str]:
         """Return the texts of rows."""
@@ -386,7 +401,11 @@ class VectorIndex:
             allowed = self.allowed_rows(where)
         else:
             allowed = among
-        return [list(self.hits(answer)) for answer in self.search_rows(queries, k, words, allowed)]
+        are_cosines = queries is not None
+        return [
+            list(self.hits(answer, are_cosines=are_cosines))
+            for answer in self.search_rows(queries, k, words, allowed)
+        ]
 
     def search_rows(
         self,
@@ -548,9 +567,12 @@ class VectorIndex:
             merged.append((rows[order], scores[order]))
         return merged
 
-    def hits(self, answer: Answer) -> Iterator[Hit]:
+    def hits(self, answer: Answer, *, are_cosines: bool = True) -> Iterator[Hit]:
         """Yield the rows of an answer as hits; the score is the cosine, or by words alone BM25."""
         rows, scores = answer[:2]
+        rarities: list[float | None] = [None] * len(rows)
+        if are_cosines:
+            rarities = self.rarity.percents(scores)
         ways: Iterable[tuple[Any, ...]] = [()] * len(rows)
         if isinstance(answer, JoinedRanking):
             ways = ways_of(answer)
@@ -560,15 +582,16 @@ class VectorIndex:
         if CELLS in self.labels.column_names:
             cells = self.labels.column(CELLS)
         # cell by cell: Table.take takes 50 ms for ten of nine million rows
-        found = zip(rows.tolist(), scores.tolist(), ways, strict=True)
-        for rank, (row, score, way) in enumerate(found, 1):
+        found = zip(rows.tolist(), scores.tolist(), rarities, ways, strict=True)
+        for rank, (row, score, rarity, way) in enumerate(found, 1):
             text = None
             if texts is not None:
                 text = texts[row].as_py()
             columns = None
             if cells is not None:
                 columns = shown_cells(cells[row].as_py() or (), self.kinds)
-            yield Hit(rank, ids[row].as_py(), text, score, columns, *way)
+            named_way = dict(zip(WAY_FIELDS, way, strict=False))
+            yield Hit(rank, ids[row].as_py(), text, score, columns, rarity=rarity, **named_way)
 
     def vectors(self, rows: RowNumbers) -> Floats:
         """Return the unit vectors (m, d) of m rows, in the precision that the index keeps."""

@@ -46,7 +46,7 @@ def test_a_narrow_terminal_breaks_no_word(width, capsys, monkeypatch):
 
 def test_hits_of_files_as_csv_and_with_columns(run, table):
     found = rows(run("search", "a cat", "t.csv", "notes.md", "--format", "csv").out)
-    place = ["file", "line", "end_line", "score", "heading", "text"]
+    place = ["file", "line", "end_line", "score", "heading", "text", "rarity"]
     assert list(found[0]) == [*place, *WAYS]
     by_meaning = run("search", "a cat", "t.csv", "--format", "csv", "--by", "meaning").out
     assert list(rows(by_meaning)[0]) == place
@@ -77,7 +77,17 @@ def test_hits_and_groups_of_an_index_as_csv_and_with_columns(run, table):
     run("index", "build", "t.csv", "-o", "i", "-m", "mini-static")
     ran = run("index", "search", "i", "a dog", "--format", "csv", "--show", "lang,year", "-k", 3)
     found = rows(ran.out)
-    assert list(found[0]) == ["query", "rank", "id", "text", "score", *WAYS, "lang", "year"]
+    assert list(found[0]) == [
+        "query",
+        "rank",
+        "id",
+        "text",
+        "score",
+        "rarity",
+        *WAYS,
+        "lang",
+        "year",
+    ]
     assert {row["found_by"] for row in found} <= {"both", "meaning", "words"}
     assert {row["lang"] for row in found} >= {"de", "fr"} and len(found) == 3
     assert "[lang: de]" in run("index", "search", "i", "a dog", "--show", "lang").out

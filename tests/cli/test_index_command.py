@@ -79,7 +79,7 @@ def test_search_for_a_sentence_and_for_the_lines_of_a_file(
     run, search, built, text, tmp_path, monkeypatch
 ):
     found = search(built, SENTENCES[2], "-k", 3)
-    names = ["query", "rank", "id", "text", "score"]
+    names = ["query", "rank", "id", "text", "score", "rarity"]
     ways = ["found_by", "bm25", "cosine_rank", "bm25_rank"]
     assert all(list(hit) == [*names, *ways] for hit in found)
     by_meaning = search(built, SENTENCES[2], "--by", "meaning")
@@ -91,7 +91,7 @@ def test_search_for_a_sentence_and_for_the_lines_of_a_file(
     ran = run("index", "search", built, SENTENCES[2], "-k", 2)
     assert (
         ran.out.splitlines()[0].split(maxsplit=4) == ["1", "1.0000", "both", "2", SENTENCES[2]]
-        and ran.err == ""
+        and ran.err == "4 different rows are too few to say how rare a cosine is (50 are enough)\n"
     )
 
     from_file = search(built, text, "-k", 1)
@@ -430,6 +430,7 @@ def test_hits_show_file_lines_and_heading(run, search, tmp_path, monkeypatch):
     assert line.pop("bm25") > 0
     assert line == place | {
         "score": 1.0,
+        "rarity": None,
         "text": "The ferry leaves at six.",
         "before": [],
         "after": [],

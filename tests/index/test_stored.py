@@ -151,7 +151,7 @@ def test_small_additions_are_joined_and_large_segments_are_linked(tmp_path):
     assert (folder / f"{manifest.segments[0]}.faiss").stat().st_ino == large, "not written again"
     assert (
         set(os.listdir(folder)) == {"index.json", ".lock", *manifest.files}
-        and len(manifest.files) == 4
+        and len(manifest.files) == 5
     )
 
 

@@ -16,6 +16,7 @@ from promptcli.cli.hits import (
     HitTable,
     choose_columns,
     print_hit,
+    rarity_text,
     rounded_way,
     score_text,
     way_text,
@@ -110,7 +111,7 @@ def search(job: SearchIndexJob, hits: HitOptions, json: Json = False) -> None:
             console.result(f"query: {one_line(query)}")
         _print_found(found, {"query": query}, columns, format, table)
         if not found:
-            console.note(nothing_found(query, job.min_score, job.where))
+            console.note(nothing_found(query, job))
 
 
 def dups(job: FindDupsJob, hits: HitOptions, json: Json = False) -> None:
@@ -150,6 +151,7 @@ def _json(hit: "Hit") -> dict[str, object]:
         "id": hit.id,
         "text": hit.text,
         "score": round(hit.score, 6),
+        "rarity": hit.rarity,
         **rounded_way(hit),
     }
     if hit.columns is not None:
@@ -188,7 +190,7 @@ def _print_found(
             table.row({**about, **record}, shown)
         else:
             row_id = one_line(str(hit.id))
-            score = f"{score_text(hit.score):>7}{way_text(hit)}"
+            score = f"{score_text(hit.score):>7}{rarity_text(hit.rarity)}{way_text(hit)}"
             label = f"{hit.rank:>4}  {score}  {row_id:<{width}}  "
             print_hit(label, one_line(_with_heading(hit)), shown)
 

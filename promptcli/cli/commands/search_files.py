@@ -13,11 +13,13 @@ from promptcli.cli.hits import (
     HitTable,
     choose_columns,
     print_hit,
+    rarity_text,
     rounded_way,
     score_text,
     way_text,
 )
 from promptcli.cli.options import Json
+from promptcli.index import SearchIndexJob
 from promptcli.index.basics import WAY_FIELDS
 from promptcli.index.file_search import Line, SearchFilesJob
 
@@ -45,7 +47,7 @@ def search_files(job: SearchFilesJob, hits: HitOptions, json: Json = False) -> N
         if lines and not any(name in (line.columns or {}) for line in lines):
             console.note(f"no hit has a column {name!r}")
     if not lines:
-        console.note(nothing_found(job.query, job.min_score, job.where))
+        console.note(nothing_found(job.query, job))
 
 
 def _record(line: Line, *, with_columns: bool) -> dict[str, Any]:
@@ -72,17 +74,23 @@ def _print_line(line: Line, columns: dict[str, Any]) -> None:
     if line.end_line != line.line:
         place += f"-{line.end_line}"
     text = f"{line.heading}: {line.text}" if line.heading else line.text
-    print_hit(f"{score_text(line.score)}{way_text(line)}  {place}: ", one_line(text), columns)
+    score = f"{score_text(line.score)}{rarity_text(line.rarity)}{way_text(line)}"
+    print_hit(f"{score}  {place}: ", one_line(text), columns)
     for number, text in enumerate(line.after, line.end_line + 1):
         console.result_folded(f"        {line.file}-{number}- ", one_line(text))
 
 
-def nothing_found(query: str, least: float | None, where: str | None) -> str:
+def nothing_found(query: str, job: SearchFilesJob | SearchIndexJob) -> str:
     """Return why a search has no hit: only its conditions can leave out every row."""
-    if least is not None:
-        reason = f"no row scores at least {least} for {query!r}"
-        return reason if where is None else f"{reason} among those that meet the condition"
-    if where is not None:
+    least = []
+    if job.min_score is not None:
+        least.append(f"scores at least {job.min_score}")
+    if job.min_rarity is not None:
+        least.append(f"is closer than {job.min_rarity:g}% of random pairs")
+    if least:
+        reason = f"no row {' and '.join(least)} for {query!r}"
+        return reason if job.where is None else f"{reason} among those that meet the condition"
+    if job.where is not None:
         return "no row meets the condition"
     return f"no row matches {query!r}"
 

@@ -74,7 +74,9 @@ _ALLOWED = {
 
 @dataclass(frozen=True)
 class FoundRow:
-    """A row that was found: rank from 1, score (cosine; by words alone BM25)."""
+    """A row that was found: rank from 1, score (cosine; by words alone BM25), and rarity: how many
+    of 100 random pairs of rows are less similar.
+    """
 
     rank: int
     score: float
@@ -87,6 +89,7 @@ class FoundRow:
     bm25: float | None
     cosine_rank: int | None
     bm25_rank: int | None
+    rarity: float | None  #: how many of 100 random pairs of rows the cosine exceeds
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,7 @@ class SearchRequest(msgspec.Struct, forbid_unknown_fields=True):
     index: str | None = None  #: None: the first
     k: int = 10
     min_score: float | None = None
+    min_rarity: float | None = None  #: in percent
     where: str | None = None  #: a condition on columns, as of ``index search``
     by: Literal["both", "meaning", "words"] | None = None  #: None: both, if words were counted
     hybrid: bool = False  #: the same as both
@@ -202,6 +203,7 @@ async def search(service: Service, request: Request) -> Response:
         raise RequestError(400, f"k {body.k} is not allowed; give 1 to {_MOST_HITS:,}", param="k")
     index = await service.index(request, body.index)
     by = index.vectors.way(body.by, hybrid=body.hybrid, lexical=body.lexical)
+    index.vectors.check_rarity(body.min_rarity, by)
     encoded = vectors = None
     if by != "words":
         encoded = await service.encode(request, index.queries, queries)
@@ -253,15 +255,19 @@ class _Asked:
             queries, self.index.search_rows(vectors, self.body.k, words, self.allowed), strict=True
         ):
             hits = list[msgspec.Raw]()
-            for hit in self.index.hits(nearest):
+            for hit in self.index.hits(nearest, are_cosines=vectors is not None):
                 least = self.body.min_score
                 if least is not None and not self.index.reaches(hit, least):
+                    continue
+                least_rarity = self.body.min_rarity
+                if least_rarity is not None and (hit.rarity or 0) < least_rarity:
                     continue
                 shown: dict[str, Any] = {
                     "rank": hit.rank,
                     "id": hit.id,
                     "text": hit.text,
                     "score": hit.score,
+                    "rarity": hit.rarity,
                 }
                 if hit.columns is not None:
                     shown["columns"] = hit.columns

@@ -354,7 +354,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_policy_allows_its_own_sty
             "/search",
             {"q": "x", "query": "x"},
             400,
-            'unknown field "q"; /search takes query, index, k, min_score, where, ',
+            'unknown field "q"; /search takes query, index, k, min_score, min_rarity, where, ',
         ),
         ("/v1/embeddings", {"model": "tiny", "input": []}, 400, "empty"),
         ("/v1/embeddings", {"model": "tiny", "input": ["x", ""]}, 400, "input[1]"),
