@@ -394,7 +394,7 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
         if by != "meaning":
             _ = stored_index.index.words  # refused before anything is encoded
         among = stored.allowed_rows(stored_index, self.where)  # this, too
-        why_unknown = check_rarity(stored_index.index, self.min_rarity, by, self.folder)
+        why_unknown = check_rarity(stored_index.index.rarity, self.min_rarity, by, self.folder)
         if why_unknown is not None:
             note(why_unknown)
         if isinstance(query, str) and not is_query_file(query):

@@ -1,34 +1,16 @@
-"""The rarity of cosines in an index: drawn from its rows when they change, kept in its folder."""
+"""The rarity of cosines in the folder of an index, and what is said if nobody knows it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from promptcli.data.vectors.precision import unit
 from promptcli.errors import UsageError, counted
-from promptcli.evaluation.rarity import FEWEST, UNKNOWN, Rarity, check_least, sample_rows
+from promptcli.evaluation.rarity import FEWEST, Rarity, check_least
 from promptcli.index.basics import Way
 from promptcli.notes import keyword
 
-if TYPE_CHECKING:
-    from promptcli.index.vector_index import VectorIndex
-
 #: The cosines of random pairs of rows, and the number of rows that they come from.
 RARITY = "rarity.npz"
-
-
-def draw_rarity(index: "VectorIndex") -> Rarity:
-    """Return the rarity of cosines among random pairs of rows of an index.
-
-    Nothing is known if the index gives no vectors back.
-    """
-    rows = index.live()
-    try:
-        vectors = index.vectors(rows[sample_rows(len(rows))])
-    except UsageError:
-        return UNKNOWN
-    return Rarity.of_rows(unit(vectors))
 
 
 def write_rarity(rarity: Rarity, folder: Path) -> None:
@@ -43,18 +25,17 @@ def read_rarity(folder: Path) -> Rarity:
 
 
 def check_rarity(
-    index: "VectorIndex", min_rarity: float | None, by: Way, folder: str | Path = "DIR"
+    rarity: Rarity, min_rarity: float | None, by: Way, folder: str | Path = "DIR"
 ) -> str | None:
     """Return why nobody knows how rare a cosine is in an index, None if it is known; refuse to
     leave out rows by it then.
     """
     if min_rarity is not None:
         check_least(min_rarity, by)
-    if by == "words" or index.rarity.is_known:
+    if by == "words" or rarity.is_known:
         return None
-    rows = index.rarity.rows
-    if rows:
-        different = counted(rows, "different row")
+    if rarity.rows:
+        different = counted(rarity.rows, "different row")
         reason = f"{different} are too few to say how rare a cosine is ({FEWEST} are enough)"
     else:
         reason = (

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from promptcli.data.layouts import CELLS
 from promptcli.data.vectors.formats import BLOCK, Floats
+from promptcli.data.vectors.precision import unit
 from promptcli.embedding.splitting import PART
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation.lexical import (
@@ -28,7 +29,7 @@ from promptcli.evaluation.lexical import (
     join_rankings,
     ways_of,
 )
-from promptcli.evaluation.rarity import Rarity
+from promptcli.evaluation.rarity import UNKNOWN, Rarity, sample_rows
 from promptcli.index.array_rows import Hit, IndexRows, RowMask, RowNumbers, list_some, unit_rows
 from promptcli.index.basics import ROUGHLY, ROUNDING, TARGET, WAY_FIELDS, Way, chosen_way, reaches
 from promptcli.index.column_types import cell_columns, column_kinds
@@ -48,7 +49,7 @@ from promptcli.index.factory import (
     training_size,
     tune,
 )
-from promptcli.index.kept_rarity import check_rarity, draw_rarity
+from promptcli.index.kept_rarity import check_rarity
 from promptcli.index.segment import Segment, join_labels, label_table
 from promptcli.index.where import Condition, shown_cells
 from promptcli.notes import keyword, note
@@ -277,13 +278,21 @@ class VectorIndex:
     def rarity(self) -> Rarity:
         """How rare a cosine is among random pairs of the rows that are not deleted."""
         if self.known_rarity is None:
-            self.known_rarity = draw_rarity(self)
+            self.known_rarity = self._draw_rarity()
         return self.known_rarity
+
+    def _draw_rarity(self) -> Rarity:
+        rows = self.live()
+        try:
+            vectors = self.vectors(rows[sample_rows(len(rows))])
+        except UsageError:  # FAISS gives none back
+            return UNKNOWN
+        return Rarity.of_rows(unit(vectors))
 
     def check_rarity(self, min_rarity: float | None, by: Way) -> None:
         """Refuse to leave out rows by a rarity that nobody knows, or that is none."""
         if min_rarity is not None:
-            check_rarity(self, min_rarity, by)
+            check_rarity(self.rarity, min_rarity, by)
 
     def texts_of(self, rows: RowNumbers) -> list[str]:
         """Return the texts of rows."""
