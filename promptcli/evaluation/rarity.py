@@ -25,6 +25,9 @@ FEWEST = 50  #: rows, below which nothing is known
 HIGHEST = 99.99
 _FEWEST_PAIRS = 500  # that are no copies
 _TAIL = 0.1  # share of the pairs that the distribution is fitted to
+_LONGEST = 2000  # of them, at most
+_ABOVE = 0.3  # share of the tail above the quantile that an exponential one follows from
+_FLAT = 1e-6  # a shape nearer to 0 is 0
 _COPY = 5e-5  # how far the cosine of two copies may be from 1
 _SEED = 0
 
@@ -35,24 +38,27 @@ class Rarity:
 
     cosines: Cosines  #: (m,) ascending
     rows: int  #: that the pairs were drawn from
+    has_repeats: bool = False  #: whether some of the pairs may be of a text and its repeat
     _tail: "_Tail | None" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         tail = None
         if self.rows >= FEWEST and len(self.cosines) >= _FEWEST_PAIRS:
-            tail = _Tail.of(self.cosines)
+            tail = _Tail.of_most(self.cosines) if self.has_repeats else _Tail.of(self.cosines)
         object.__setattr__(self, "_tail", tail)
 
     @classmethod
-    def of_rows(cls, vectors: Vectors, pairs: int = PAIRS) -> "Rarity":
+    def of_rows(
+        cls, vectors: Vectors, pairs: int = PAIRS, *, has_repeats: bool = False
+    ) -> "Rarity":
         """Return the rarity among pairs of rows, of unit vectors (n, d).
 
         Rows that repeat others, and zero vectors, are left out: copies are no unrelated pair.
         """
         rows = _distinct(vectors)
         first, second = _draw_pairs(len(rows), pairs)
-        cosines = np.einsum("nd,nd->n", rows[first], rows[second]).astype(np.float64)
-        return cls(np.sort(cosines[cosines < 1 - _COPY]), len(rows))
+        cosines = _products(rows, first, second)
+        return cls(np.sort(cosines[cosines < 1 - _COPY]), len(rows), has_repeats)
 
     @property
     def is_known(self) -> bool:
@@ -87,7 +93,7 @@ class _Tail:
 
     @classmethod
     def of(cls, cosines: Cosines) -> "_Tail":
-        """Fit the upper tail of ascending cosines (m,)."""
+        """Fit the upper tail of ascending cosines (m,), by probability-weighted moments."""
         count = round(_TAIL * len(cosines))
         start = float(cosines[-count - 1])
         excess = cosines[-count:] - start
@@ -99,10 +105,22 @@ class _Tail:
             return cls(start, count / len(cosines), 0.0, _COPY)
         return cls(start, count / len(cosines), 2 - mean / spread, 2 * mean * weighted / spread)
 
+    @classmethod
+    def of_most(cls, cosines: Cosines) -> "_Tail":
+        """Fit the upper tail of many ascending cosines (m,) by one quantile, as exponential.
+
+        A few pairs at the end that are not random, since one text repeats the other, do not move
+        it. Tails of cosines are seldom longer, so that shares are rather too high than too low.
+        """
+        count = min(round(_TAIL * len(cosines)), _LONGEST)
+        start = float(cosines[-count - 1])
+        excess = float(np.quantile(cosines[-count:] - start, 1 - _ABOVE))
+        return cls(start, count / len(cosines), 0.0, max(excess / -np.log(_ABOVE), _COPY))
+
     def share_above(self, cosines: Cosines) -> Cosines:
         """Return the share of all pairs whose cosine is at least as high."""
         excess = np.maximum(cosines - self.start, 0) / self.scale
-        if abs(self.shape) < 1e-9:
+        if abs(self.shape) < _FLAT:
             above = np.exp(-excess)
         else:
             inside = np.maximum(1 + self.shape * excess, 0)
@@ -183,3 +201,14 @@ def _draw_pairs(rows: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int
     second = np.floor((1 + np.sqrt(1 + 8 * numbers)) / 2).astype(np.int64)
     first = numbers - second * (second - 1) // 2
     return first, second
+
+
+def _products(
+    rows: Vectors, first: NDArray[np.int64], second: NDArray[np.int64], block: int = 1 << 14
+) -> NDArray[np.float64]:
+    """Return the product of each pair of rows (m,), as many at once as have room."""
+    products = np.empty(len(first))
+    for start in range(0, len(first), block):
+        some = slice(start, start + block)
+        products[some] = np.einsum("nd,nd->n", rows[first[some]], rows[second[some]])
+    return products

@@ -32,7 +32,11 @@ if TYPE_CHECKING:
     from promptcli.index.array_rows import Hit, IndexRows
     from promptcli.index.neighbours import DuplicateGroup
     from promptcli.index.stored import IndexManifest
+    from promptcli.index.vector_index import VectorIndex
     from promptcli.models.loading import Model
+
+#: Cosine of near-duplicates in an index whose rows are too few to tell.
+_THRESHOLD = 0.95
 
 
 @dataclass(frozen=True)
@@ -437,8 +441,10 @@ class FindDupsJob(Job["tuple[list[DuplicateGroup], int]"]):
     """
 
     folder: str | Path = folder_argument()
-    threshold: float = option(
-        0.95, "Cosine from which two rows are near-duplicates; 1: exact copies."
+    threshold: float | None = option(
+        None,
+        "Cosine from which two rows are near-duplicates; 1: exact copies. Default: that from which"
+        " at most 5 of 100 links are expected to be false, which is said.",
     )
     _: KW_ONLY
     links: Literal["complete", "chain"] = option(
@@ -453,12 +459,29 @@ class FindDupsJob(Job["tuple[list[DuplicateGroup], int]"]):
         stored_index = stored.load(Path(self.folder), words=False)
         if stored_index.origin.prompt is not None:
             note(f"documents begin with the model's prompt {stored_index.origin.text}")
-        return neighbours.dups(
-            stored_index.index, self.threshold, self.links
-        ), stored_index.index.rows
+        threshold = self.threshold
+        if threshold is None:
+            threshold = _proposed_threshold(stored_index.index)
+        groups = neighbours.dups(stored_index.index, threshold, self.links)
+        return groups, stored_index.index.rows
 
 
 find_dups = function_of(FindDupsJob, "find_dups")
+
+
+def _proposed_threshold(index: "VectorIndex") -> float:
+    """Return the threshold of near-duplicates that is taken if none is given, and say it."""
+    from promptcli.index.false_links import FALSE_SHARE, propose_threshold
+
+    proposed = propose_threshold(index)
+    if proposed is None:
+        note(f"too few rows to propose a {keyword('threshold')}: {_THRESHOLD}")
+        return _THRESHOLD
+    note(
+        f"{keyword('threshold')} {proposed:g}: from there on, at most {100 * FALSE_SHARE:g} of 100"
+        " links are expected to be false, or one in all"
+    )
+    return proposed
 
 
 def is_query_file(query: str) -> bool:
