@@ -138,8 +138,9 @@ class Table(MutableMapping[str, Row], Generic[Row]):
     def _add(self, point: "_EntryPoint", rows: dict[str, Row]) -> None:
         where = f"the row {point.name!r} that {point.value} adds to {self.name}"
         if point.name in rows:
-            self._faults[point.name, point.value] = "that name is taken"
-            warn(f"{where} is left out: that name is taken")
+            taken = "that name is taken; rename the entry point"
+            self._faults[point.name, point.value] = taken
+            warn(f"{where} is left out: {taken}")
             return
         try:
             row = point.load()

@@ -183,9 +183,9 @@ def result_folded(label: str, text: str) -> None:
         result(f"{begin}{part.plain.rstrip()}")
 
 
-def result_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write rows in columns to stdout."""
-    show(Grid(heads, rows))
+def result_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Write rows in columns to stdout, each cell as its text."""
+    show(Grid(heads, [list(map(str, row)) for row in rows]))
 
 
 #: Columns before a text that stands below its label.
