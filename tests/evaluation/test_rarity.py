@@ -38,8 +38,8 @@ def sentences():
     return list(dict.fromkeys(SENTENCES_FILE.read_text(encoding="utf-8").splitlines()))[:1200]
 
 
-def encoded(name):
-    return unit(load(name).encode(sentences()))
+def encoded(name, count=1200):
+    return unit(load(name).encode(sentences()[:count]))
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,7 @@ def rows():
     return {
         "unit": random_units(),
         "static": static,
+        "torch": encoded("mini", 500),
         "whitened": unit(whitened.astype(np.float32)),
         "int8": in_bytes(static),
     }
@@ -73,7 +74,7 @@ def check_shares(units):
         assert max(low - 1, 0) / PAIRS <= (fresh >= cosine).mean() <= (high + 1) / PAIRS
 
 
-@pytest.mark.parametrize("kind", ["unit", "static", "whitened", "int8"])
+@pytest.mark.parametrize("kind", ["unit", "static", "torch", "whitened", "int8"])
 def test_the_stated_share_holds_on_fresh_pairs(kind, rows):
     check_shares(rows[kind])
 
