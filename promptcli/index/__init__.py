@@ -398,9 +398,7 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
         if by != "meaning":
             _ = stored_index.index.words  # refused before anything is encoded
         among = stored.allowed_rows(stored_index, self.where)  # this, too
-        why_unknown = check_rarity(stored_index.index.rarity, self.min_rarity, by, self.folder)
-        if why_unknown is not None:
-            note(why_unknown)
+        remedy = check_rarity(stored_index.index.rarity, self.min_rarity, by, self.folder)
         if isinstance(query, str) and not is_query_file(query):
             note_no_file(query)
             query = [query]
@@ -410,6 +408,8 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
                 encoder = inputs.encoder_of(stored_index.origin, self.model).in_role(
                     "query", report=True
                 )
+            if remedy is not None:
+                note(remedy)
             for number, texts in enumerate(batches):
                 vectors = words = None
                 if encoder is not None:

@@ -27,21 +27,22 @@ def read_rarity(folder: Path) -> Rarity:
 def check_rarity(
     rarity: Rarity, min_rarity: float | None, by: Way, folder: str | Path = "DIR"
 ) -> str | None:
-    """Return why nobody knows how rare a cosine is in an index, None if it is known; refuse to
-    leave out rows by it then.
+    """Return what an index of an earlier version lacks to say how rare a cosine is, None if it
+    lacks nothing; refuse to leave out rows by a rarity that nobody knows.
     """
     if min_rarity is not None:
         check_least(min_rarity, by)
     if by == "words" or rarity.is_known:
         return None
+    remedy = None
     if rarity.rows:
         different = counted(rarity.rows, "different row")
         reason = f"{different} are too few to say how rare a cosine is ({FEWEST} are enough)"
     else:
-        reason = (
+        remedy = reason = (
             "an index of an earlier version does not say how rare a cosine is: `promptcli index"
             f" compact {folder}` makes it count, once"
         )
     if min_rarity is not None:
         raise UsageError(f"{keyword('min_rarity')}: {reason}")
-    return reason
+    return remedy

@@ -557,8 +557,8 @@ def test_an_answer_has_a_limit(encoder, path, body, says):
 def test_no_more_is_made_of_an_answer_than_its_limit(encoder, monkeypatch):
     made, real = [], VectorIndex.hits
 
-    def count(self, *arguments):
-        for hit in real(self, *arguments):
+    def count(self, *arguments, **options):
+        for hit in real(self, *arguments, **options):
             made.append(hit)
             yield hit
 
