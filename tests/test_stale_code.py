@@ -123,6 +123,7 @@ class Package:
         extensions._entry_points.cache_clear()
         for table in (WEIGHTS, TRANSFORMS, PROMPTS, METHODS, OBJECTIVES):
             self.monkeypatch.setattr(table, "_all", None)
+            self.monkeypatch.setattr(table, "_faults", {})
             self.monkeypatch.setattr(table, "_extensions", {})
 
 
