@@ -12,7 +12,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.pretrained import shape_of
 from promptcli.backbones.published_backbones import PUBLISHED, Shape
 from promptcli.named_templates import last_part
-from promptcli.settings import BARE, typed_value
+from promptcli.settings import BARE, typed_setting, typed_value
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 
@@ -74,7 +74,7 @@ class SettingsInForce:
         if len(given) > _MOST_GIVEN:
             line += f"; given: {len(given)} settings"
         elif given:
-            typed = [_typed(field, getattr(self.settings, field)) for field in given]
+            typed = [typed_setting(field, getattr(self.settings, field)) for field in given]
             line += f"; given: {', '.join(typed)}"
         return line
 
@@ -85,7 +85,7 @@ class SettingsInForce:
         named = [field for field in _NAMED if field in values]
         if preset.source != PAPER:
             return f"{preset.source} ({_beside_the_paper(self.method, preset, named)})"
-        settings = ", ".join(_typed(field, values[field]) for field in named)
+        settings = ", ".join(typed_setting(field, values[field]) for field in named)
         return f"published for {preset.backbone} ({settings})"
 
     def record(self) -> dict[str, Any]:
@@ -98,17 +98,13 @@ class SettingsInForce:
         }
 
 
-def _typed(field: str, value: Any) -> str:
-    return f"{field.replace('_', '-')} {typed_value(value)}"
-
-
 def _beside_the_paper(method: Method, preset: MethodPreset, named: list[str]) -> str:
     """Return the preset's values, each with the paper's where that is another."""
     published = method.paper.get(preset.backbone)
     shown = []
     for field in named:
         value = getattr(preset.settings, field)
-        typed = _typed(field, value)
+        typed = typed_setting(field, value)
         if published is not None and getattr(published, field) != value:
             typed += f", paper {typed_value(getattr(published, field))}"
         shown.append(typed)

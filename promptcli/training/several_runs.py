@@ -82,7 +82,7 @@ class SeveralRuns:
         return check_space(self.plan, space)
 
     @contextlib.contextmanager
-    def begun(
+    def start(
         self,
         described: Mapping[str, Any],
         changed: Mapping[str, Any],
@@ -91,7 +91,7 @@ class SeveralRuns:
         kept: Mapping[str, Any] | None = None,
         one_process: bool = False,
     ) -> Iterator[Path]:
-        """Yield the folder of the runs, which nobody else works on meanwhile.
+        """Start the runs, or go on with them; yield their folder, which nobody else works on.
 
         Args:
             described: What a run begins with.
@@ -133,6 +133,10 @@ class SeveralRuns:
             self._processes.wait()
             yield self._folder.folder
             self._processes.wait()
+
+    def note_settings(self, run: str, changes: Mapping[str, Setting]) -> None:
+        """Say which settings a run changes."""
+        note(f"{run}: {', '.join(typed_settings(changes))}")
 
     def run(
         self, number: int, changes: Mapping[str, Setting], watchers: Sequence[Watcher] = ()
@@ -245,9 +249,9 @@ def run_trials(runs: SeveralRuns, trials: Sequence[Mapping[str, Setting]]) -> li
     _check_different(descriptions)
     trained: list[Trained] = []
     count = len(trials)
-    with runs.begun(descriptions[0], {"trials": trials}, count=count):
+    with runs.start(descriptions[0], {"trials": trials}, count=count):
         for number, changes in enumerate(trials):
-            note(f"run {number + 1} of {count}: {', '.join(typed_settings(changes))}")
+            runs.note_settings(f"run {number + 1} of {count}", changes)
             trained.append(runs.run(number, changes))
         best = max(trained, key=lambda run: run.chosen_by)
         runs.save(best, count, runs=_records(best, trained, trials))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli import NotFoundError, PromptcliError, Range, Trained, UsageError
-from promptcli.extending import SeveralRuns, Watcher, errors, keyword, note, typed_value, watching
+from promptcli.extending import SeveralRuns, Watcher, errors, keyword, note, watching
 
 if TYPE_CHECKING:
     import optuna
@@ -91,7 +91,7 @@ def search_settings(runs: SeveralRuns, space: Space, count: int) -> SettingsSear
     described = runs.check_space(space)
     seed = int(described["seed"])
     written = {setting: _space_document(values) for setting, values in space.items()}
-    with runs.begun(
+    with runs.start(
         described, {"space": written}, kept={"count": count}, one_process=True
     ) as folder:
         with _study(folder / "trials.sqlite", runs.name) as study:
@@ -178,7 +178,7 @@ def _run_next(study: "optuna.Study", runs: SeveralRuns, space: Space, seed: int)
         reported = {}
     changes = {setting: _draw(trial, setting, values) for setting, values in space.items()}
     trial.set_user_attr("changes", changes)
-    note(f"trial {trial.number + 1}: {_written(changes)}")
+    runs.note_settings(f"trial {trial.number + 1}", changes)
     try:
         trained = runs.run(trial.number, changes, [_Pruning(trial, reported)])
     except _PrunedError:
@@ -197,12 +197,6 @@ def _run_next(study: "optuna.Study", runs: SeveralRuns, space: Space, seed: int)
         trial.set_user_attr("curve", trained.facts["curve"])
         trial.set_user_attr("record", trained.to_dict())
         study.tell(trial, trained.chosen_by)
-
-
-def _written(changes: Mapping[str, Setting]) -> str:
-    return ", ".join(
-        f"{name.replace('_', '-')} {typed_value(value)}" for name, value in changes.items()
-    )
 
 
 def _draw(trial: "optuna.trial.Trial", setting: str, values: "Range | Any") -> Setting:
