@@ -101,6 +101,11 @@ def way_text(hit: Any) -> str:
     return "" if hit.found_by is None else f"  {hit.found_by:<7}"
 
 
+def figures(hit: Any, width: int = 0) -> str:
+    """Return a hit's score, its rarity and what found it, to stand before it."""
+    return f"{score_text(hit.score):>{width}}{rarity_text(hit.rarity)}{way_text(hit)}"
+
+
 def print_hit(label: str, text: str, columns: Mapping[str, Any]) -> None:
     """Print a hit: where it was found, its text, and columns."""
     result_folded(label, f"{text}{beside(columns)}")

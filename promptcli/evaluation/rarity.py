@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, counted
 from promptcli.notes import keyword
 
 Cosines = NDArray[np.float64]
@@ -64,6 +64,12 @@ class Rarity:
     def is_known(self) -> bool:
         """Whether there are rows enough."""
         return self._tail is not None
+
+    @property
+    def too_few_rows(self) -> str:
+        """Why nothing is known, where there are some rows."""
+        different = counted(self.rows, "different row")
+        return f"{different} are too few to say how rare a cosine is ({FEWEST} are enough)"
 
     def share_above(self, cosines: ArrayLike) -> Cosines:
         """Return the share of random pairs whose cosine is at least as high, for each of some."""

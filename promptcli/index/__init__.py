@@ -21,7 +21,7 @@ from promptcli.index.basics import (
     folder_argument,
     memory_option,
     min_rarity_option,
-    reaches,
+    min_score_option,
     size_of,
 )
 from promptcli.jobs import Job, argument, function_of, option
@@ -369,11 +369,7 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
     )
     hybrid: bool = option(False, "The same as `by` both.")
     lexical: bool = option(False, "The same as `by` words.")
-    min_score: float | None = option(
-        None,
-        "Leave out answers below this score, as it is printed: the cosine, or by words BM25. 1"
-        " finds exact copies of the query.",
-    )
+    min_score: float | None = min_score_option()
     min_rarity: float | None = min_rarity_option()
     where: str | None = option(
         None,
@@ -420,12 +416,12 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
                     words = texts
                 answers = stored_index.index.search(vectors, self.k, words=words, among=among)
                 for text, hits in zip(texts, answers, strict=True):
-                    if self.min_score is not None:
-                        rounding = stored_index.index.rounding
-                        hits = [hit for hit in hits if reaches(hit.score, self.min_score, rounding)]
-                    if self.min_rarity is not None:
-                        hits = [hit for hit in hits if (hit.rarity or 0) >= self.min_rarity]
-                    yield text, hits
+                    kept = [
+                        hit
+                        for hit in hits
+                        if stored_index.index.is_answer(hit, self.min_score, self.min_rarity)
+                    ]
+                    yield text, kept
 
 
 search_index = function_of(SearchIndexJob, "search_index")

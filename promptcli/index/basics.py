@@ -29,6 +29,19 @@ def reaches(score: float, least: float, rounding: float = ROUNDING) -> bool:
     return score >= least - rounding
 
 
+def is_answer(
+    score: float,
+    rarity: float | None,
+    min_score: float | None,
+    min_rarity: float | None,
+    rounding: float = ROUNDING,
+) -> bool:
+    """Return whether a row is near enough and rare enough to be an answer."""
+    if min_score is not None and not reaches(score, min_score, rounding):
+        return False
+    return min_rarity is None or (rarity or 0) >= min_rarity
+
+
 def way_record(hit: Any) -> dict[str, Any]:
     """Return the ``WAY_FIELDS`` of a hit; nothing if one way ranked."""
     if hit.found_by is None:
@@ -64,6 +77,15 @@ def size_of(text: str | int) -> int:
             f"{keyword('memory')} {text} is not a size; give a number and a unit, e.g. 4GB or 800MB"
         )
     return int(float(size[1]) * _UNITS[size[2].upper()])
+
+
+def min_score_option() -> Any:
+    """Return the field of the score that an answer must have."""
+    about = (
+        "Leave out answers below this score, as it is printed: the cosine, or by words BM25. 1"
+        " finds exact copies of the query."
+    )
+    return option(None, about)
 
 
 def min_rarity_option() -> Any:

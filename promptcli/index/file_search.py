@@ -35,14 +35,15 @@ from promptcli.evaluation.lexical import (
     join_rankings,
     ways_of,
 )
-from promptcli.evaluation.rarity import FEWEST, Rarity, RowSample, check_least
+from promptcli.evaluation.rarity import Rarity, RowSample, check_least
 from promptcli.index.basics import (
     WAY_FIELDS,
     Way,
     bad_lines_option,
     chosen_way,
+    is_answer,
     min_rarity_option,
-    reaches,
+    min_score_option,
 )
 from promptcli.index.file_rows import FileRows, Reader
 from promptcli.index.found_files import FoundFiles, find_files, list_of_names
@@ -126,11 +127,7 @@ class SearchFilesJob(Job[list[Line]]):
     )
     hybrid: bool = option(False, "The same as `by` both.")
     lexical: bool = option(False, "The same as `by` words.")
-    min_score: float | None = option(
-        None,
-        "Leave out answers below this score, as it is printed: the cosine, or by words BM25. 1"
-        " finds exact copies of the query.",
-    )
+    min_score: float | None = min_score_option()
     min_rarity: float | None = min_rarity_option()
     rows: Literal["auto", "passages", "lines"] = option(
         "auto",
@@ -213,24 +210,14 @@ class SearchFilesJob(Job[list[Line]]):
     def _answers(self, found: "_Found", rarity: Rarity) -> list[Line]:
         """Return the best rows that are neither too far nor too common."""
         if self.min_rarity is not None and not rarity.is_known:
-            different = counted(rarity.rows, "different row")
-            raise UsageError(
-                f"{keyword('min_rarity')}: {different} are too few to say how rare a cosine is"
-                f" ({FEWEST} are enough)"
-            )
+            raise UsageError(f"{keyword('min_rarity')}: {rarity.too_few_rows}")
         lines = list[Line]()
         for candidate, line in found.best(self.context):
             [percent] = rarity.percents([line.score])
             shown = _chosen_columns(candidate, self.columns)
-            if self._is_answer(line.score, percent):
+            if is_answer(line.score, percent, self.min_score, self.min_rarity):
                 lines.append(replace(line, columns=shown, rarity=percent))
         return lines
-
-    def _is_answer(self, score: float, percent: float | None) -> bool:
-        """Return whether a row with this score and rarity is an answer."""
-        if self.min_score is not None and not reaches(score, self.min_score):
-            return False
-        return self.min_rarity is None or (percent or 0) >= self.min_rarity
 
 
 search = function_of(SearchFilesJob, "search")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from promptcli.errors import UsageError, counted
-from promptcli.evaluation.rarity import FEWEST, Rarity, check_least
+from promptcli.errors import UsageError
+from promptcli.evaluation.rarity import Rarity, check_least
 from promptcli.index.basics import Way
 from promptcli.notes import keyword
 
@@ -36,8 +36,7 @@ def check_rarity(
         return None
     remedy = None
     if rarity.rows:
-        different = counted(rarity.rows, "different row")
-        reason = f"{different} are too few to say how rare a cosine is ({FEWEST} are enough)"
+        reason = rarity.too_few_rows
     else:
         remedy = reason = (
             "an index of an earlier version does not say how rare a cosine is: `promptcli index"

@@ -31,7 +31,7 @@ from promptcli.evaluation.lexical import (
 )
 from promptcli.evaluation.rarity import UNKNOWN, Rarity, sample_rows
 from promptcli.index.array_rows import Hit, IndexRows, RowMask, RowNumbers, list_some, unit_rows
-from promptcli.index.basics import ROUGHLY, ROUNDING, TARGET, WAY_FIELDS, Way, chosen_way, reaches
+from promptcli.index.basics import ROUGHLY, ROUNDING, TARGET, WAY_FIELDS, Way, chosen_way, is_answer
 from promptcli.index.column_types import cell_columns, column_kinds
 from promptcli.index.factory import (
     Effort,
@@ -313,9 +313,9 @@ class VectorIndex:
         """How far a score may be from the cosine of the vectors; see ``reaches``."""
         return ROUNDING if self.exact else ROUGHLY
 
-    def reaches(self, hit: Hit, least: float) -> bool:
-        """Return whether a hit's score is at least ``least``, as far as it is known."""
-        return reaches(hit.score, least, self.rounding)
+    def is_answer(self, hit: Hit, min_score: float | None, min_rarity: float | None) -> bool:
+        """Return whether a hit is near enough, as far as its score is known, and rare enough."""
+        return is_answer(hit.score, hit.rarity, min_score, min_rarity, self.rounding)
 
     def columns(self) -> list[str]:
         """Return the names of the columns of its rows besides the text."""

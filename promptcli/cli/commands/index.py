@@ -15,11 +15,10 @@ from promptcli.cli.hits import (
     HitOptions,
     HitTable,
     choose_columns,
+    figures,
     print_hit,
-    rarity_text,
     rounded_way,
     score_text,
-    way_text,
 )
 from promptcli.cli.options import RUNTIME, Json
 from promptcli.errors import UsageError, counted, unknown
@@ -190,8 +189,7 @@ def _print_found(
             table.row({**about, **record}, shown)
         else:
             row_id = one_line(str(hit.id))
-            score = f"{score_text(hit.score):>7}{rarity_text(hit.rarity)}{way_text(hit)}"
-            label = f"{hit.rank:>4}  {score}  {row_id:<{width}}  "
+            label = f"{hit.rank:>4}  {figures(hit, 7)}  {row_id:<{width}}  "
             print_hit(label, one_line(_with_heading(hit)), shown)
 
 

@@ -12,11 +12,9 @@ from promptcli.cli.hits import (
     HitOptions,
     HitTable,
     choose_columns,
+    figures,
     print_hit,
-    rarity_text,
     rounded_way,
-    score_text,
-    way_text,
 )
 from promptcli.cli.options import Json
 from promptcli.index import SearchIndexJob
@@ -74,8 +72,7 @@ def _print_line(line: Line, columns: dict[str, Any]) -> None:
     if line.end_line != line.line:
         place += f"-{line.end_line}"
     text = f"{line.heading}: {line.text}" if line.heading else line.text
-    score = f"{score_text(line.score)}{rarity_text(line.rarity)}{way_text(line)}"
-    print_hit(f"{score}  {place}: ", one_line(text), columns)
+    print_hit(f"{figures(line)}  {place}: ", one_line(text), columns)
     for number, text in enumerate(line.after, line.end_line + 1):
         console.result_folded(f"        {line.file}-{number}- ", one_line(text))
 

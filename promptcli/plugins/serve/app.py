@@ -256,11 +256,7 @@ class _Asked:
         ):
             hits = list[msgspec.Raw]()
             for hit in self.index.hits(nearest, are_cosines=vectors is not None):
-                least = self.body.min_score
-                if least is not None and not self.index.reaches(hit, least):
-                    continue
-                least_rarity = self.body.min_rarity
-                if least_rarity is not None and (hit.rarity or 0) < least_rarity:
+                if not self.index.is_answer(hit, self.body.min_score, self.body.min_rarity):
                     continue
                 shown: dict[str, Any] = {
                     "rank": hit.rank,
