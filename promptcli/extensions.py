@@ -240,6 +240,51 @@ class Table(MutableMapping[str, Row], Generic[Row]):
         return len(self._rows())
 
 
+def must_be(*kinds: type) -> Callable[[str, object], None]:
+    """Return the check that a row of a plug-in is an object of one of the kinds."""
+
+    def check(name: str, row: object) -> None:
+        if not isinstance(row, kinds):
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise TypeError(f"it is {_described(row)}, not an object of {wanted}")
+
+    return check
+
+
+def must_extend(base: type) -> Callable[[str, object], None]:
+    """Return the check that a row of a plug-in is a class made from ``base``."""
+
+    def check(name: str, row: object) -> None:
+        if not (isinstance(row, type) and issubclass(row, base)):
+            raise TypeError(f"it is {_described(row)}, not a class made from {base.__name__}")
+
+    return check
+
+
+def must_have(*methods: str) -> Callable[[str, object], None]:
+    """Return the check that a row of a plug-in is an object with these methods."""
+
+    def check(name: str, row: object) -> None:
+        missing = [method for method in methods if not callable(getattr(row, method, None))]
+        if isinstance(row, type) or missing:
+            wanted = " and ".join(methods)
+            raise TypeError(f"it is {_described(row)}, not an object with {wanted}")
+
+    return check
+
+
+def must_be_called(name: str, row: object) -> None:
+    """Check that a row of a plug-in is a function or a class."""
+    if not callable(row):
+        raise TypeError(f"it is {_described(row)}, not a function or a class")
+
+
+def _described(row: object) -> str:
+    if isinstance(row, type):
+        return f"the class {row.__name__}"
+    return f"an object of {type(row).__name__}"
+
+
 def is_absent_plugin(error: Exception) -> bool:
     """Return whether an import failed because a plug-in of promptcli's own was deleted."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None

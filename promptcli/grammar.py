@@ -737,8 +737,7 @@ class CountSpec(TransformSpec):
             return cls(name)
         if not re.fullmatch(_WHOLE, argument) or int(argument) < 1:
             raise UsageError(
-                f"transform '{name}:{argument}' is not allowed; give a whole number, e.g."
-                f" {name}:200"
+                f"'{name}:{argument}' is not allowed; give a whole number, e.g. {name}:200"
             )
         return cls(name, int(argument))
 
@@ -763,7 +762,7 @@ class EndsSpec(TransformSpec):
         match = re.fullmatch(_PAIR, argument)
         if match is None:
             raise UsageError(
-                f"transform '{name}:{argument}' is not allowed; give how many axes to drop at the"
+                f"'{name}:{argument}' is not allowed; give how many axes to drop at the"
                 f" top and the bottom, e.g. {name}:16-64"
             )
         return cls(name, (int(match[1]), int(match[2])))
@@ -791,7 +790,7 @@ class WhiteningSpec(TransformSpec):
         )
         if match is None or match[1].startswith("0") or float(match[2] or 0) > 1:
             raise UsageError(
-                f"transform '{name}:{argument}' is not allowed; give a whole number, e.g."
+                f"'{name}:{argument}' is not allowed; give a whole number, e.g."
                 f" {name}:200, and perhaps an exponent from 0 to 1, {name}:all:0.25"
             )
         columns = exponent = None

@@ -36,7 +36,7 @@ from promptcli.cli.typer_commands import fields_by_set, prose, typer_command
 from promptcli.cli.usage_lines import source, spelling, usage_line
 from promptcli.cli.visible import visible_lines
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, left_by, one_line
-from promptcli.extensions import Table, absent_plugin, author_of, fault_of
+from promptcli.extensions import Table, absent_plugin, author_of, fault_of, must_be
 from promptcli.notes import command_typed, keywords_typed, stages_shown, warn, without_network
 from promptcli.settings import ANOTHER_HOME, program_folder
 from promptcli.threads import computing
@@ -553,7 +553,9 @@ _PANELS = (
 )
 #: Plug-ins add theirs, which ``--help`` lists after these.
 COMMANDS = Table[Command | Commands](
-    "commands", {str(row.name): row for _, rows in _PANELS for row in rows}
+    "commands",
+    {str(row.name): row for _, rows in _PANELS for row in rows},
+    must_be(Command, Commands),
 )
 
 

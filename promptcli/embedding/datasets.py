@@ -18,7 +18,7 @@ from promptcli.embedding.writing import WINDOW, WINDOW_CHARACTERS
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import UsageError
-from promptcli.extensions import Table
+from promptcli.extensions import Table, must_have
 from promptcli.models import loading
 from promptcli.notes import is_offline, without_network
 from promptcli.recipe import Choice
@@ -185,4 +185,8 @@ class HuggingFaceData:
 
 
 #: Library -> its data sets.
-DATA_SETS = Table[DataSets]("datasets", {"pyarrow": ArrowData(), "datasets": HuggingFaceData()})
+DATA_SETS = Table[DataSets](
+    "datasets",
+    {"pyarrow": ArrowData(), "datasets": HuggingFaceData()},
+    must_have("columns", "add"),
+)

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from promptcli.extensions import Table
+from promptcli.extensions import Table, must_be_called
 from promptcli.training.watching import Watcher
 
 #: Name of a tracker -> what makes one; it raises a ``UsageError`` where it cannot work.
-TRACKERS: Table[Callable[[], Watcher]] = Table("trackers", {})
+TRACKERS: Table[Callable[[], Watcher]] = Table("trackers", {}, must_be_called)
 
 
 def make_trackers(names: Sequence[str]) -> list[Watcher]:

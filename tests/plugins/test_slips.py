@@ -10,8 +10,6 @@ import pytest
 import promptcli as pc
 from promptcli import extensions
 from promptcli.cli import command_line
-from promptcli.encoder.pooling import WEIGHTS
-from promptcli.encoder.transforms import TRANSFORMS
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
@@ -41,6 +39,13 @@ class Nothing(Weights):
 
     def pool(self, states, batch, hidden):
         return states[:, 0] * float("nan")
+
+
+class OfEachToken(Weights):
+    spec = "of-each-token"
+
+    def pool(self, states, batch, hidden):
+        return states[:, :, 0]
 
 
 class Fails(Weights):
@@ -78,6 +83,7 @@ def broken(job: NamedJob) -> None:
     raise KeyError("of its own")
 
 
+THREE = 3
 NAMED = Command("named", "strange_parts:named", "Print the model.")
 BARE = Command("bare", "strange_parts:bare", "A field without an option.")
 BROKEN = Command("broken", "strange_parts:broken", "Fail.")
@@ -89,11 +95,16 @@ ROWS = {
         "whole": "Whole",
         "nothing": "Nothing",
         "fails": "Fails",
+        "of-each-token": "OfEachToken",
     },
     "transforms": {"flat": "Flat"},
     "commands": {name: name.upper() for name in ("named", "bare", "broken", "gone")},
     "poolingz": {"median": "Whole"},
 }
+
+
+for name in extensions.TABLES:
+    ROWS.setdefault(name, {})["three"] = "THREE"
 
 
 @pytest.fixture
@@ -113,7 +124,7 @@ def strangers(tmp_path, monkeypatch):
     caches = (extensions._entry_points, extensions._roots_of_others, command_line.command)
     for cache in caches:
         cache.cache_clear()
-    for table in (WEIGHTS, TRANSFORMS, command_line.COMMANDS):
+    for table in map(extensions.table_named, extensions.TABLES):
         monkeypatch.setattr(table, "_all", None)
         monkeypatch.setattr(table, "_extensions", {})
         monkeypatch.setattr(table, "_faults", {})
@@ -136,6 +147,14 @@ def test_a_wrong_pooling_is_one_line(pooling, said, strangers, run):
     assert ran.code == 1 and not ran.out
     assert all(part in ran.err for part in said), ran.err
     assert "Traceback" not in ran.err
+
+
+def test_vectors_with_a_column_for_each_token_are_refused(strangers, run, tmp_path):
+    sentences = tmp_path / "sentences.txt"
+    sentences.write_text("short\n" * 64 + "longer than the others by some words\n" * 64)
+    ran = run("embed", sentences, "--pooling", "last/of-each-token", "-o", tmp_path / "out.npy")
+    assert ran.code == 1 and "pooling 'of-each-token' of the package strange-parts" in ran.err
+    assert "returned vectors of " in ran.err and not (tmp_path / "out.npy").exists()
 
 
 def test_a_wrong_transform_is_one_line(strangers):
@@ -181,13 +200,16 @@ def test_a_group_that_is_no_table_is_said(strangers, run, capsys):
 
 def test_the_rows_of_plugins_are_listed_with_their_faults(strangers, run):
     ran = run("plugins", "--json")
-    assert ran.code == 4 and "3 rows cannot be used" in ran.err
+    count = 3 + len(extensions.TABLES)
+    assert ran.code == 4 and f"{count} rows cannot be used" in ran.err
     faults = {(row["table"], row["name"]): row["fault"] for row in json.loads(ran.out)}
     assert faults["poolings", "whole"] is None
     assert "no table" in faults["poolingz", "median"]
     assert "no_such_function" in faults["commands", "gone"]
     assert "has no help" in faults["commands", "bare"]
     assert faults["commands", "named"] is None
+    for table in extensions.TABLES:
+        assert "TypeError" in faults[table, "three"], table
 
 
 def test_a_model_of_a_package_that_is_gone_says_what_to_install():

@@ -36,7 +36,7 @@ from promptcli.encoder.pooling.weights import (
 )
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError, look_up, unknown
-from promptcli.extensions import Table
+from promptcli.extensions import Table, must_be_called
 from promptcli.grammar import (
     AttentionSpec,
     FirstLastSpec,
@@ -204,6 +204,7 @@ WEIGHTS: Table[Callable[[BuildContext[Any]], Weights]] = Table(
         "content-avg": ContentAverage,
         "content-max": ContentMaximum,
     },
+    must_be_called,
 )
 
 
@@ -264,22 +265,29 @@ def _build_weights(context: BuildContext[WeightsSpec]) -> Weights:
         weights = make(context)
         _ = weights.spec  # which every one needs
     if WEIGHTS.extension(spec.name) is not None:
-        weights.pool = functools.partial(_pool_of_others, spec.name, weights.pool)  # type: ignore[method-assign]
+        weights.pool = _PoolOfOthers(spec.name, weights.pool)  # type: ignore[method-assign]
     return weights
 
 
-def _pool_of_others(
-    name: str,
-    pool: Callable[[Tensor, Batch, HiddenStates], Tensor],
-    states: Tensor,
-    batch: Batch,
-    hidden: HiddenStates,
-) -> Tensor:
-    """Return the vectors of a pooling of another package, which may be wrong in any way."""
-    with WEIGHTS.naming_author("pooling", name):
-        vectors = pool(states, batch, hidden)
-        check_vectors(vectors, len(states))
-    return vectors
+@dataclass
+class _PoolOfOthers:
+    """The ``pool`` of another package's weights, which may be wrong in any way."""
+
+    name: str
+    pool: Callable[[Tensor, Batch, HiddenStates], Tensor]
+    width: int | None = None  #: d of the first vectors
+
+    def __call__(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        with WEIGHTS.naming_author("pooling", self.name):
+            vectors = self.pool(states, batch, hidden)
+            check_vectors(vectors, len(states))
+            width = vectors.size(1)
+            if width != (self.width or width):  # (n, t) is not known before t is another
+                raise TypeError(
+                    f"returned vectors of {width} dimensions after some of {self.width}"
+                )
+            self.width = width
+        return vectors
 
 
 def initial_weights(

@@ -17,7 +17,7 @@ from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.reversed_words import ReversedWords
 from promptcli.encoder.prompts.soft_template import LookedUpSoftTemplate, SoftTemplate
 from promptcli.encoder.prompts.token_prepending import TokenPrepending
-from promptcli.extensions import Table
+from promptcli.extensions import Table, must_extend
 from promptcli.grammar import NamedPromptSpec, PromptSpec, TemplateSpec
 
 #: Prompts that are more than words, by name; anything else is a template of words.
@@ -32,6 +32,7 @@ PROMPTS: Table[type[Prompt]] = Table(
         "reversed": ReversedWords,
         "kv": KVEmbedding,
     },
+    must_extend(Prompt),
 )
 
 

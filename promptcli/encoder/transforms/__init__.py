@@ -31,7 +31,7 @@ from promptcli.encoder.transforms.principal_axes import (
 )
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, look_up
-from promptcli.extensions import Table
+from promptcli.extensions import Table, must_be_called
 from promptcli.grammar import TransformSpec
 
 TRANSFORMS: Table[Callable[[BuildContext[Any]], Transform]] = Table(
@@ -49,6 +49,7 @@ TRANSFORMS: Table[Callable[[BuildContext[Any]], Transform]] = Table(
         "normalize": Normalize,
         "truncate": Truncate,
     },
+    must_be_called,
 )
 
 
