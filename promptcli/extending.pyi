@@ -132,6 +132,12 @@ from promptcli.index.factory import set_search_threads as set_search_threads
 from promptcli.index.sentence_index import open_index as open_index
 from promptcli.index.vector_index import VectorIndex as VectorIndex
 
+# files of texts, as searches read them
+from promptcli.data.column_choice import ColumnChoice as ColumnChoice
+from promptcli.data.tasks import RetrievalTask as RetrievalTask
+from promptcli.index import file_rows as file_rows
+from promptcli.index.found_files import find_files as find_files
+
 # data
 from promptcli.data.column_forms import scale_value as scale_value
 from promptcli.data import given as given

@@ -1,0 +1,357 @@
+"""Queries made from texts without labels, each with the passages that answer it.
+
+A text says what it is about: a heading what stands below it, a title its body, and a first sentence
+the rest (the inverse cloze task: Lee et al., 2019, "Latent Retrieval for Weakly Supervised Open
+Domain Question Answering"). The field calls such queries synthetic. What a query was taken from is
+removed from its answers: else the words would be found where they were copied. The same words
+elsewhere in an answer remain, as they do for a person's query.
+
+    made = synthetic_queries(["docs"], most=None)
+    for query in made.queries:
+        positives = [made.passages[row] for row in query.answers]
+
+Split ``made.queries`` by ``query.document`` where parts of a collection must not overlap.
+"""
+
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from promptcli import UsageError
+from promptcli.extending import ColumnChoice, RetrievalTask, errors, file_rows, loading, notes
+from promptcli.extending import find_files as find_named_files
+
+#: What a query was taken from, that which is most like a person's query first.
+HEADING, TITLE, FIRST_SENTENCE = KINDS = ("heading", "title", "first sentence")
+#: Fewest queries by which models are told apart.
+FEWEST = 50
+#: Columns of a table that hold what a row is about, best first.
+TITLES = ("question", "query", "title", "subject", "headline")
+#: Most passages below a heading that is a query: as many as nDCG@10 looks at.
+_MOST_ANSWERS = 10
+#: Words of a query, and the fewest words of an answer.
+_FEWEST_WORDS, _MOST_WORDS = 2, 40
+_ANSWER_WORDS = 5
+#: Fewest words of a first sentence: fewer are an abbreviation's, or a greeting.
+_SENTENCE_WORDS = 4
+#: Characters of the headings that an answer keeps.
+_LONGEST_HEADING = 120
+_SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*(?=\s)|[。！？]")  # noqa: RUF001
+#: The model whose window passages fit, whatever models are compared.
+_WINDOW_MODEL = "mini"
+
+
+@dataclass(frozen=True)
+class SyntheticQuery:
+    """A query that was taken from a text."""
+
+    text: str
+    kind: str  #: one of ``KINDS``
+    document: str  #: the file of the text, or the row of a table: ``FILE:LINE``
+    answers: tuple[int, ...]  #: numbers of the passages that answer it, ascending, at least one
+
+
+@dataclass(frozen=True)
+class SyntheticQueries:
+    """q queries and the m passages, all distinct, among which their answers are."""
+
+    queries: tuple[SyntheticQuery, ...]  #: (q,)
+    passages: tuple[str, ...]  #: (m,); an answer lacks what its queries were taken from
+    documents: tuple[str, ...]  #: of each passage, (m,), see ``SyntheticQuery.document``
+    #: number of files, of all their passages, and of all queries that could be made
+    files: int
+    all_passages: int
+    all_queries: int
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """The number of queries of each kind that there is."""
+        counts = Counter(query.kind for query in self.queries)
+        return {kind: counts[kind] for kind in KINDS if counts[kind]}
+
+    def task(self, ranking: str = "retrieval") -> RetrievalTask:
+        """Return the queries as a task, ranked by vectors, or by words (``lexical``) or both
+        (``hybrid``).
+        """
+        return RetrievalTask(
+            "synthetic queries",
+            [query.text for query in self.queries],
+            list(self.passages),
+            [dict.fromkeys(query.answers, 1.0) for query in self.queries],
+            ranking,
+        )
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A passage, a line or a row of a table."""
+
+    document: str
+    path: tuple[str, ...]  # the headings above it
+    title: str
+    body: str
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A query that could be asked."""
+
+    text: str
+    kind: str
+    document: str
+    rows: tuple[int, ...]
+    titles: tuple[int, ...] = ()  # places in the path of the answers of the headings that it is
+
+
+def synthetic_queries(
+    files: Sequence[str | Path],
+    *,
+    most: int | None = None,
+    most_passages: int | None = None,
+    fewest: int = FEWEST,
+    seed: int = 0,
+) -> SyntheticQueries:
+    """Return queries made from the texts of files.
+
+    A row gives one query at most by its heading or title; first sentences are queries where these
+    are too few. A text that two queries would have is none: several passages would answer it.
+
+    Args:
+        files: Texts, tables (``FILE:COLUMN`` names that of the text), globs and folders.
+        most: Most queries; they are drawn at random, each document has one before any has two.
+            None: all.
+        most_passages: Most passages: the answers, and others drawn at random. None: all.
+        fewest: Fewest queries.
+        seed: Of the draws.
+
+    Raises:
+        UsageError: Fewer than ``fewest`` queries, or a file that cannot be read.
+        NotFoundError: No such file.
+    """
+    draw = random.Random(seed)
+    rows, count = _read(files)
+    candidates = [*_by_headings(rows), *_by_titles(rows)]
+    sentences = list(_by_first_sentences(rows))
+    answers = {row for candidate in candidates for row in candidate.rows}
+    possible = len(candidates) + sum(each.rows[0] not in answers for each in sentences)
+    if possible < fewest:
+        raise UsageError(_too_few(possible, fewest, rows, count))
+    chosen = _draw_queries(candidates, sentences, most, draw)
+    return _collect(rows, chosen, most_passages, draw, (count, len(rows), possible))
+
+
+def _read(files: Sequence[str | Path]) -> tuple[list[_Row], int]:
+    """Return the rows of files, and the number of files that were read."""
+    found = find_named_files([str(name) for name in files])
+    encoder = loading.open_encoder(_WINDOW_MODEL)
+    reader = file_rows.Reader("auto", lambda: encoder, ColumnChoice(remedy="", cells=True))
+    rows = list[_Row]()
+    count = 0
+    with notes.stage("read", len(found.files)) as advance:
+        for file, in_folder in found.files.items():
+            read = reader.read(file, found if in_folder else None)
+            if read is not None:
+                rows += _rows_of(file, read)
+                count += 1
+            advance(1)
+    if left_out := found.note(verbose=False):
+        notes.note(left_out)
+    return rows, count
+
+
+def _rows_of(file: str, read: file_rows.FileRows) -> Iterator[_Row]:
+    """Yield the rows of a file: a text of passages is one document, a line or a row is its own."""
+    cells = [dict(row or ()) for row in read.cells.to_pylist()]
+    for passage, columns in zip(read.rows, cells, strict=True):
+        if "end_line" in columns:
+            path = tuple(filter(None, passage.heading.split(" > ")))
+            yield _Row(file, path, "", passage.body)
+            continue
+        title = ""
+        if columns.get("file") is None:
+            title = _title_of(columns)
+        yield _Row(f"{file}:{passage.line}", (), title, _after(title, passage.body))
+
+
+def _title_of(columns: dict[str, str]) -> str:
+    by_name = {name.casefold(): cell for name, cell in columns.items()}
+    return next((by_name[name].strip() for name in TITLES if by_name.get(name)), "")
+
+
+def _after(query: str, body: str) -> str:
+    """Return a body without the query with which it begins; spaces and case do not count."""
+    words = query.split()
+    if not words:
+        return body
+    pattern = r"\s*" + r"\s+".join(map(re.escape, words)) + r"(?!\w)[\s:.,;!?-]*"
+    start = re.match(pattern, body, re.IGNORECASE)
+    if start is None:
+        return body
+    return body[start.end() :]
+
+
+def _by_headings(rows: Sequence[_Row]) -> Iterator[_Candidate]:
+    """Yield the headings that are queries.
+
+    A heading that is one word, or stands above several texts, has those above it before it.
+    """
+    below = defaultdict[tuple[str, tuple[str, ...]], list[int]](list)
+    direct = dict[tuple[str, tuple[str, ...]], None]()
+    for number, row in enumerate(rows):
+        if row.path:
+            direct[row.document, row.path] = None
+        for depth in range(1, len(row.path) + 1):
+            below[row.document, row.path[:depth]].append(number)
+    used = Counter[str]()
+    for _, path in below:
+        used.update({_key(path[start:]) for start in range(len(path))})
+    for document, path in direct:
+        answers = below[document, path]
+        if len(answers) > _MOST_ANSWERS or not any(_is_answer(rows[row].body) for row in answers):
+            continue
+        for start in reversed(range(len(path))):
+            words = sum(len(title.split()) for title in path[start:])
+            if words > _MOST_WORDS:
+                break
+            if words >= _FEWEST_WORDS and used[_key(path[start:])] == 1:
+                text = " ".join(path[start:])
+                places = tuple(range(start, len(path)))
+                yield _Candidate(text, HEADING, document, tuple(answers), places)
+                break
+
+
+def _by_titles(rows: Sequence[_Row]) -> Iterator[_Candidate]:
+    used = Counter(_key([row.title]) for row in rows)
+    for number, row in enumerate(rows):
+        words = len(row.title.split())
+        fits = _FEWEST_WORDS <= words <= _MOST_WORDS
+        if fits and used[_key([row.title])] == 1 and _is_answer(row.body):
+            yield _Candidate(row.title, TITLE, row.document, (number,))
+
+
+def _by_first_sentences(rows: Sequence[_Row]) -> Iterator[_Candidate]:
+    sentences = [_first_sentence(row.body) for row in rows]
+    used = Counter(_key([sentence]) for sentence in sentences)
+    for number, (row, sentence) in enumerate(zip(rows, sentences, strict=True)):
+        if sentence and used[_key([sentence])] == 1:
+            yield _Candidate(sentence, FIRST_SENTENCE, row.document, (number,))
+
+
+def _first_sentence(body: str) -> str:
+    """Return the first sentence of a text that goes on after it; empty if it has none that is a
+    query.
+    """
+    for end in _SENTENCE_END.finditer(body):
+        rest = body[end.end() :].lstrip()
+        if rest[:1].islower():  # an abbreviation
+            continue
+        sentence = " ".join(body[: end.end()].split())
+        words = len(sentence.split())
+        if words > _MOST_WORDS:
+            return ""
+        if words >= _SENTENCE_WORDS:
+            return sentence if _is_answer(rest) else ""
+    return ""
+
+
+def _key(titles: Iterable[str]) -> str:
+    return " ".join(" ".join(titles).casefold().split())
+
+
+def _is_answer(text: str) -> bool:
+    return len(text.split()) >= _ANSWER_WORDS
+
+
+def _draw_queries(
+    candidates: Sequence[_Candidate],
+    sentences: Sequence[_Candidate],
+    most: int | None,
+    draw: random.Random,
+) -> list[_Candidate]:
+    """Return headings and titles, then first sentences of other rows, up to a number."""
+    chosen = _spread(candidates, draw)[:most]
+    answers = {row for candidate in chosen for row in candidate.rows}
+    others = [each for each in _spread(sentences, draw) if each.rows[0] not in answers]
+    if most is not None:
+        others = others[: most - len(chosen)]
+    return chosen + others
+
+
+def _spread(candidates: Sequence[_Candidate], draw: random.Random) -> list[_Candidate]:
+    """Return candidates in a random order in which each document has one before any has two."""
+    shuffled = draw.sample(candidates, len(candidates))
+    earlier = Counter[str]()
+    turns = list[int]()
+    for candidate in shuffled:
+        turns.append(earlier[candidate.document])
+        earlier[candidate.document] += 1
+    order = sorted(range(len(shuffled)), key=turns.__getitem__)
+    return [shuffled[place] for place in order]
+
+
+def _collect(
+    rows: Sequence[_Row],
+    chosen: Sequence[_Candidate],
+    most_passages: int | None,
+    draw: random.Random,
+    counts: tuple[int, int, int],
+) -> SyntheticQueries:
+    """Return the queries with their answers and other passages."""
+    removed = defaultdict[int, list[_Candidate]](list)
+    for candidate in chosen:
+        for row in candidate.rows:
+            removed[row].append(candidate)
+    others = [number for number in range(len(rows)) if number not in removed]
+    if most_passages is not None:
+        room = max(0, most_passages - len(removed))
+        others = draw.sample(others, min(room, len(others)))
+    passages = dict[str, int]()
+    documents = list[str]()
+    places = dict[int, int]()
+    for number in sorted([*removed, *others]):
+        text = _text_without(rows[number], removed[number])
+        if not text.strip():
+            continue
+        places[number] = passages.setdefault(text, len(passages))
+        if len(documents) < len(passages):
+            documents.append(rows[number].document)
+    queries = list[SyntheticQuery]()
+    for each in chosen:
+        answers = sorted({places[row] for row in each.rows if row in places})
+        queries.append(SyntheticQuery(each.text, each.kind, each.document, tuple(answers)))
+    return SyntheticQueries(tuple(queries), tuple(passages), tuple(documents), *counts)
+
+
+def _text_without(row: _Row, queries: Sequence[_Candidate]) -> str:
+    """Return the text of a row without what queries were taken from."""
+    removed = {place for query in queries for place in query.titles}
+    titles = [title for place, title in enumerate(row.path) if place not in removed]
+    while titles[1:] and len(" > ".join(titles)) > _LONGEST_HEADING:
+        del titles[0]
+    body = row.body
+    kinds = {query.kind for query in queries}
+    for place in sorted(removed & set(range(len(row.path)))):
+        body = _after(row.path[place], body)
+    for query in queries:
+        if query.kind == FIRST_SENTENCE:
+            body = _after(query.text, body)
+    if row.title and TITLE not in kinds:
+        titles = [row.title]
+    heading = " > ".join(titles)[:_LONGEST_HEADING]
+    return f"{heading}\n{body}".strip()
+
+
+def _too_few(possible: int, fewest: int, rows: Sequence[_Row], count: int) -> str:
+    """Return why there are too few queries."""
+    headings = len({(row.document, row.path) for row in rows if row.path})
+    titles = sum(bool(row.title) for row in rows)
+    several = sum(bool(_first_sentence(row.body)) for row in rows)
+    read = f"{errors.counted(len(rows), 'passage')} of {errors.counted(count, 'file')}"
+    have = f"{headings:,} headings, {titles:,} titles, {several:,} first sentences with a rest"
+    return (
+        f"{possible:,} queries can be made from {read} ({have}), and telling models apart takes"
+        f" {fewest}; give more texts, or texts with headings, titles or several sentences"
+    )

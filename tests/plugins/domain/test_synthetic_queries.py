@@ -1,0 +1,146 @@
+"""Queries are made from headings, titles and first sentences, and not found by their copies."""
+
+import csv
+import json
+
+import pytest
+
+from promptcli import NotFoundError, UsageError
+from promptcli.plugins.domain.synthetic_queries import synthetic_queries
+
+THINGS = "boat bridge castle drum engine fence garden hammer island jacket kettle ladder".split()
+
+
+def made(*files, **options):
+    return synthetic_queries([str(file) for file in files], **{"fewest": 1, **options})
+
+
+def answers(queries, text):
+    """Return the passages that answer the query of a text."""
+    [query] = [query for query in queries.queries if query.text == text]
+    return [queries.passages[row] for row in query.answers]
+
+
+@pytest.fixture
+def guide(tmp_path):
+    path = tmp_path / "guide.md"
+    path.write_text(
+        "# The river boats\n\n## Hiring one\n\n"
+        "Hiring one takes a deposit and a valid card of yours.\n\n"
+        "## Rules\n\nKeep to the right bank and slow down near swimmers.\n\n"
+        "# The mountain huts\n\nThe huts are open from June until the first snow falls.\n\n"
+        "## Rules\n\nTake off your boots before you enter the sleeping room.\n"
+    )
+    return path
+
+
+def test_a_heading_asks_for_what_stands_below_it(guide):
+    queries = made(guide)
+    texts = {query.text for query in queries.queries if query.kind == "heading"}
+    assert texts == {
+        "Hiring one",
+        "The river boats Rules",
+        "The mountain huts",
+        "The mountain huts Rules",
+    }
+    assert answers(queries, "The river boats Rules") == [
+        "Keep to the right bank and slow down near swimmers."
+    ]
+    assert {query.document for query in queries.queries} == {str(guide)}
+
+
+def test_an_answer_lacks_its_heading_and_keeps_those_of_others(guide):
+    assert answers(made(guide), "Hiring one") == [
+        "The river boats\ntakes a deposit and a valid card of yours."
+    ]
+    # the section below answers, too
+    assert answers(made(guide), "The mountain huts") == [
+        "The huts are open from June until the first snow falls.",
+        "Take off your boots before you enter the sleeping room.",
+    ]
+
+
+def write_table(path, rows):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+def test_a_title_asks_for_its_body(tmp_path):
+    rows = [["subject", "text"]]
+    for thing in THINGS:
+        rows.append([f"My {thing} is broken", f"My {thing} is broken: it fell, what can I do now?"])
+    rows += [["Refund please", f"Please refund what I paid for the {thing}"] for thing in THINGS]
+    write_table(tmp_path / "letters.csv", rows)
+    queries = made(tmp_path / "letters.csv")
+    # twelve letters have one subject: none of them is *the* answer
+    assert queries.kinds == {"title": len(THINGS)}
+    assert answers(queries, "My drum is broken") == ["it fell, what can I do now?"]
+    assert any(passage.startswith("Refund please\n") for passage in queries.passages)
+    assert len({query.document for query in queries.queries}) == len(THINGS)
+
+
+def test_a_corpus_of_beir_has_titles(tmp_path):
+    lines = []
+    for number, thing in enumerate(THINGS):
+        text = f"Some say that {thing}s were first made by hand"
+        lines.append(json.dumps({"_id": str(number), "title": f"About {thing}s", "text": text}))
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
+    queries = made(tmp_path / "corpus.jsonl")
+    assert answers(queries, "About drums") == ["Some say that drums were first made by hand"]
+
+
+def write_lines(path):
+    lines = []
+    for thing in THINGS:
+        bought = f"We bought a {thing} in spring, e.g. a used one."
+        lines.append(f"{bought} The seller had told us that every {thing} works.")
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_a_first_sentence_asks_for_the_rest(tmp_path):
+    queries = made(write_lines(tmp_path / "lines.txt"))
+    assert queries.kinds == {"first sentence": len(THINGS)}
+    assert answers(queries, "We bought a drum in spring, e.g. a used one.") == [
+        "The seller had told us that every drum works."
+    ]
+
+
+def test_first_sentences_fill_up_what_headings_lack(tmp_path, guide):
+    write_lines(tmp_path / "lines.txt")
+    queries = made(guide, tmp_path / "lines.txt", most=6)
+    assert queries.kinds == {"heading": 4, "first sentence": 2}
+    assert queries.all_queries == 4 + len(THINGS)
+
+
+def test_each_document_has_a_query_before_one_has_two(tmp_path):
+    for thing in THINGS[:5]:
+        sections = [
+            f"## {thing} of {other}\n\nA {thing} is not quite like a {other}, we found.\n"
+            for other in THINGS
+        ]
+        (tmp_path / f"{thing}.md").write_text("\n".join(sections))
+    queries = made(tmp_path, most=5)
+    assert len({query.document for query in queries.queries}) == 5
+    assert queries == made(tmp_path, most=5)
+    assert queries.queries != made(tmp_path, most=5, seed=1).queries
+
+
+def test_answers_stay_when_passages_are_drawn(tmp_path):
+    path = write_lines(tmp_path / "lines.txt")
+    queries = made(path, most=3, most_passages=7)
+    assert (len(queries.queries), len(queries.passages), queries.all_passages) == (3, 7, 12)
+    assert all(
+        "We bought" not in passage
+        for query in queries.queries
+        for passage in [queries.passages[row] for row in query.answers]
+    )
+    task = queries.task("lexical")
+    assert (task.ranking, len(task.queries), len(task.documents)) == ("lexical", 3, 7)
+
+
+def test_too_few_queries_are_an_error_that_counts_what_there_is(guide):
+    with pytest.raises(UsageError, match=r"4 headings.*50"):
+        synthetic_queries([guide])
+    with pytest.raises(NotFoundError):
+        synthetic_queries([guide.parent / "none"])
