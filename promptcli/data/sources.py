@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,16 @@ from promptcli.data.layouts import (
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import DEMO_TASK, TASKS, TaskName
-from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names
+from promptcli.data.tasks import (
+    DevelopmentTask,
+    RetrievalTask,
+    STSTask,
+    any_task_names,
+    fitting_task,
+    load_any,
+    load_tasks,
+    task_names,
+)
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.notes import keyword, note
 
@@ -491,6 +500,20 @@ def development_task(on: STSTask | str | Path) -> STSTask:
     if isinstance(on, STSTask):
         return on
     return _task(task_names([str(on)])[0])
+
+
+def checkpoint_task(on: DevelopmentTask | str | Path) -> DevelopmentTask:
+    """Return what the best checkpoint of a training is chosen by: as ``development_task``, or
+    queries with their documents, ``retrieval:FILE``.
+    """
+    if isinstance(on, RetrievalTask):
+        return on
+    if isinstance(on, STSTask) or not str(on).startswith("retrieval:"):
+        return development_task(on)
+    loaded = load_any(None, any_task_names(str(on)))
+    if loaded.missing:
+        raise NotFoundError(f"task {on} is missing: {loaded.missing[str(on)]}")
+    return cast(RetrievalTask, loaded.tasks[0])
 
 
 def _task(name: TaskName) -> STSTask:

@@ -153,6 +153,11 @@ class RetrievalTask:
     grades: list[dict[int, float]]  # by query: number of a document -> its grade above 0
     ranking: str = "retrieval"  # by vectors; "lexical": by words; "hybrid": by both
 
+    @property
+    def label(self) -> str:
+        """The name of the task on the command line."""
+        return self.name
+
     @classmethod
     def of(cls, name: str, rows: Sequence[GoldRow], ranking: str = "retrieval") -> "RetrievalTask":
         """Return the task of rows (query, document, grade); a document of grade 0 is irrelevant."""
@@ -220,6 +225,8 @@ class OwnTask:
 
 #: Anything that ``evaluate`` scores.
 AnyTask = STSTask | TransferTask | RetrievalTask | MtebTask | OwnTask
+#: What can choose the best checkpoint of a training.
+DevelopmentTask = STSTask | RetrievalTask
 Task = TypeVar("Task", STSTask, TransferTask, AnyTask)
 
 

@@ -17,6 +17,7 @@ from promptcli.data.given import check_arguments
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS
 from promptcli.data.tasks import (
     AnyTask,
+    DevelopmentTask,
     LabelledExamples,
     MtebTask,
     OwnTask,
@@ -238,6 +239,15 @@ def spearman_on(encoder: TorchEncoder, task: STSTask) -> float:
     first = vectors[_rows_in(rows, pairs.first)]
     second = vectors[_rows_in(rows, pairs.second)]
     return 100 * statistics.spearman(statistics.cosine(first, second), pairs.gold)
+
+
+def value_on(encoder: TorchEncoder, task: DevelopmentTask) -> float:
+    """Return the figure that a checkpoint is chosen by: Spearman x 100, or nDCG@10 x 100."""
+    if isinstance(task, STSTask):
+        return spearman_on(encoder, task)
+    [score] = score_vectors(embed_tasks([encoder], [task], advance=lambda done: None), [task])
+    value: float = score.value
+    return value
 
 
 def _rows_in(rows: RowOfSentence, sentences: Sequence[str]) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.data.sources import TrainingData
-from promptcli.data.tasks import STSTask
+from promptcli.data.tasks import DevelopmentTask
 from promptcli.errors import UsageError
 from promptcli.models.loading import open_registry
 from promptcli.notes import keyword
@@ -99,8 +99,8 @@ class TrainingPlan:
         return _TRIPLETS if self.job.supervised else PAPER.corpus
 
     @property
-    def development(self) -> STSTask | str | Path:
-        """The graded pairs that choose the best checkpoint."""
+    def development(self) -> DevelopmentTask | str | Path:
+        """The graded pairs or queries that choose the best checkpoint."""
         if self.job.on:
             return self.job.on
         if self.job.paper or self.job.data_dir is not None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.sources import TrainingExamples
 from promptcli.data.task_table import TASKS
-from promptcli.data.tasks import AnyTask, STSTask
+from promptcli.data.tasks import AnyTask, DevelopmentTask
 from promptcli.encoder.encoder import TorchEncoder, build_encoder, tuned_weights
 from promptcli.errors import counted
 from promptcli.evaluation.scores import Label, Score
@@ -25,7 +25,7 @@ from promptcli.notes import note
 from promptcli.storage.cache import library_versions
 from promptcli.training.batches import source_shares
 from promptcli.training.methods.method import Method
-from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
+from promptcli.training.methods.training_settings import MiningSettings, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
 from promptcli.training.scoring import (
@@ -51,7 +51,7 @@ class TrainingRun:
     settings: TrainingSettings
     examples: TrainingExamples
     source: str  #: names the examples
-    development: STSTask  #: chooses the best checkpoint
+    development: DevelopmentTask  #: chooses the best checkpoint
     tests: tuple[AnyTask, ...] = ()  #: scored at the end, untrained and trained
     start: Entry | None = None  #: None: the backbone as pre-trained
     #: The vectors of the models that settings name, by setting.
@@ -123,7 +123,7 @@ class TrainingRun:
         A tuned backbone is changed.
         """
         examples = self.examples
-        if isinstance(self.settings, ContrastiveSettings) and "mine" in self.models:
+        if isinstance(self.settings, MiningSettings) and "mine" in self.models:
             vectors = self.models["mine"]
             guide = self.models.get("mine_guide", self.models["mine"])
             examples = mine_negatives(examples, vectors, guide, self.settings.mine_margin)
@@ -216,7 +216,7 @@ def train_encoder(
     method: Method,
     settings: TrainingSettings,
     examples: TrainingExamples,
-    development: STSTask,
+    development: DevelopmentTask,
     backbone: Backbone,
     folder: Path,
     *,
@@ -228,7 +228,7 @@ def train_encoder(
         method: The method, unsupervised or supervised.
         settings: Its settings.
         examples: What it learns from; those that its objective cannot read are left out.
-        development: Pairs that choose the best checkpoint.
+        development: Pairs or queries that choose the best checkpoint.
         backbone: The backbone, on the device of the training.
         folder: Keeps the state, from which a training that was stopped goes on.
         mixed: Whether products are computed in bfloat16.

@@ -12,12 +12,12 @@ from promptcli.data.layouts import GRADED_PAIRS, PAIRS
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import (
     TrainingExamples,
-    development_task,
+    checkpoint_task,
     source_name,
     training_examples,
 )
 from promptcli.data.task_table import graded_columns
-from promptcli.data.tasks import AnyTask, STSTask, TransferTask
+from promptcli.data.tasks import AnyTask, DevelopmentTask, STSTask, TransferTask
 from promptcli.encoder.encoder import tuned_weights
 from promptcli.errors import NoColumnError, NotFoundError, UsageError, counted
 from promptcli.evaluation.candidates import load_named_tasks
@@ -40,7 +40,7 @@ class RunData:
     method: Method  #: in the form that reads the examples
     source: str  #: names the examples
     examples: TrainingExamples
-    development: STSTask  #: chooses the best checkpoint
+    development: DevelopmentTask  #: chooses the best checkpoint
     tests: tuple[AnyTask, ...]  #: scored at the end
     start: Entry | None  #: None: the backbone as pre-trained
 
@@ -78,7 +78,7 @@ def read_run_data(plan: TrainingPlan) -> RunData:
     method = find_method(plan.job.method, supervised=examples.supervised)
     _check_sizes(plan, method, examples)
     with tasks_from(plan.job.data_dir):
-        development = development_task(plan.development)
+        development = checkpoint_task(plan.development)
         tests = _read_tests(plan)
     check_tasks([task for task in tests if isinstance(task, TransferTask)], FULL)
     return RunData(method, source_name(plan.data), examples, development, tuple(tests), start)

@@ -7,10 +7,10 @@ from typing import Any
 
 from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.published_backbones import published_name
-from promptcli.data.tasks import AnyTask, STSTask, TransferTask
+from promptcli.data.tasks import AnyTask, DevelopmentTask, TransferTask
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
-from promptcli.evaluation.evaluator import embed_tasks, evaluate, score_vectors, spearman_on
-from promptcli.evaluation.scores import Label, Score, SpearmanScore
+from promptcli.evaluation.evaluator import embed_tasks, score_vectors, value_on
+from promptcli.evaluation.scores import Label, Score
 from promptcli.models.entries import Entry
 from promptcli.models.loading import DEFAULT_MODEL, open_model, open_registry
 from promptcli.notes import note
@@ -67,8 +67,8 @@ def score_tasks(
 
 
 def score_default_model(
-    plain: TorchEncoder, development: STSTask, start: Entry | None
-) -> list[SpearmanScore]:
+    plain: TorchEncoder, development: DevelopmentTask, start: Entry | None
+) -> list[Score]:
     """Return the default model's score on the development set.
 
     Empty if the plain encoder is that model, or if the backbone is not shipped: whoever brings
@@ -80,15 +80,15 @@ def score_default_model(
     if start is not None and start.name == DEFAULT_MODEL and plain.recipe == entry.recipe.resolve():
         return []
     encoder = open_model(entry, device=str(plain.device), dtype="float32")
-    return evaluate([encoder], [development], labels=[Label(DEFAULT_MODEL, DEFAULT_MODEL)])
+    return score_tasks(encoder, [development], Label(DEFAULT_MODEL, DEFAULT_MODEL))
 
 
-def score_by_dim(encoder: TorchEncoder, development: STSTask) -> dict[str, float]:
+def score_by_dim(encoder: TorchEncoder, development: DevelopmentTask) -> dict[str, float]:
     """Return the development score of the vectors cut to each width that was trained."""
     by_dim = {}
     for dim in encoder.recipe.dims:
         shorter = make_encoder(encoder.recipe.truncate(dim), encoder.backbone, encoder.tensors())
-        by_dim[str(dim)] = spearman_on(shorter, development)
+        by_dim[str(dim)] = value_on(shorter, development)
     if by_dim:
         shown = ", ".join(f"{dim} {value:.2f}" for dim, value in by_dim.items())
         note(f"{development.label} by dim: {shown}")

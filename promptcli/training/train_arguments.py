@@ -10,7 +10,7 @@ from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
     from promptcli.data.sources import TrainingData
-    from promptcli.data.tasks import STSTask
+    from promptcli.data.tasks import DevelopmentTask
     from promptcli.training.watching import Watcher
 
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
@@ -77,10 +77,10 @@ class TrainArguments:
         False,
         "The published settings, backbone and data, with the choices behind the printed figures.",
     )
-    on: "STSTask | str | Path | None" = option(
+    on: "DevelopmentTask | str | Path | None" = option(
         None,
-        "Graded pairs that choose the best checkpoint: a task, or a file. Default: demo:dev, or"
-        " STS-B:dev.",
+        "Graded pairs that choose the best checkpoint: a task, or a file; or queries with their"
+        " documents, `retrieval:FILE`, by nDCG@10. Default: demo:dev, or STS-B:dev.",
         typed=str,
         locates=True,
     )

@@ -25,13 +25,13 @@ from torch import Tensor, nn
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.lora import ALPHA
 from promptcli.data.sources import TrainingExamples
-from promptcli.data.tasks import STSTask
+from promptcli.data.tasks import DevelopmentTask
 from promptcli.encoder.batching import LateFigures
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.prefetching import prefetch
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
-from promptcli.evaluation.evaluator import spearman_on
+from promptcli.evaluation.evaluator import value_on
 from promptcli.notes import Advance, describe, keyword, note, note_counts, stage
 from promptcli.storage.files import atomic_path
 from promptcli.storage.interrupts import delay_interrupts
@@ -228,7 +228,9 @@ class Trainer:
             )
         return optimizer
 
-    def fit(self, examples: TrainingExamples, development: STSTask, folder: Path) -> TrainedWeights:
+    def fit(
+        self, examples: TrainingExamples, development: DevelopmentTask, folder: Path
+    ) -> TrainedWeights:
         """Train until the last step, or until ``patience`` is at its end, from the state in
         ``folder`` if there is one.
         """
@@ -493,11 +495,11 @@ class Trainer:
         return done % self.settings.eval_steps == 0
 
     def _score(self, position: Position) -> None:
-        """Score the learner on all development pairs, and log it; keep its weights if they are the
+        """Score the learner on the development set, and log it; keep its weights if they are the
         best so far (ties keep the earlier).
         """
         self.learner.eval()
-        value = spearman_on(self.learner.encoder(selecting=True), self.development)
+        value = value_on(self.learner.encoder(selecting=True), self.development)
         if not math.isfinite(value):
             value = 0.0  # equal vectors for all sentences rank nothing
         seconds_before = self.dev_scores[-1].seconds if self.dev_scores else 0.0

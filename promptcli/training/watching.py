@@ -11,7 +11,7 @@ class DevScore:
 
     step: int  #: steps done
     loss: float | None  #: mean training loss since the last score; None at the start
-    value: float  #: Spearman x 100
+    value: float  #: Spearman x 100; of queries, nDCG@10 x 100
     best: bool  #: the best so far
     seconds: float  #: spent in steps
     rate: float | None  #: examples per second since the last score

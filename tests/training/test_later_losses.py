@@ -5,6 +5,8 @@ Hard negatives; `dims`.
 
 import functools
 import itertools
+import json
+import re
 
 import numpy as np
 import pytest
@@ -258,6 +260,38 @@ def test_a_run_mines_by_the_model_that_is_named(tiny_folder, caplog):
     assert trained.facts["by_dim"].keys() == {"8", "4"}
     with pytest.raises(UsageError, match="`mine` needs pairs, columns sent0, sent1; list has none"):
         pc.train("simcse", SENTENCES, mine="mini", **options)
+
+
+def test_distillation_takes_mined_negatives_and_pairs_that_have_none(tiny_folder, caplog):
+    caplog.set_level("INFO", "promptcli")
+    options = {"backbone": str(tiny_folder("bert")), "on": "demo:dev", "batch_size": 4, "steps": 2}
+    options |= {"teacher": "mini", "mine": "mini", "mine_margin": 0.1}
+    trained = pc.train("distill", CONSECUTIVE, contrastive_weight=1.0, **options)
+    mined, none = re.search(r"(\d+) hard negatives mined; (\d+) pairs", caplog.text).groups()
+    assert int(mined) > 0 and int(none) > 0
+    assert trained.facts["mine_fingerprint"] == trained.facts["teacher_fingerprint"]
+    with pytest.raises(UsageError, match=r"`mine` finds hard negatives.*`contrastive_weight`"):
+        pc.train("distill", CONSECUTIVE, **options)
+
+
+def test_a_checkpoint_is_chosen_by_the_rank_of_queries_documents(tiny_folder, tmp_path):
+    rows = [json.dumps({"query": one, "document": other, "grade": 1}) for one, other in CONSECUTIVE]
+    (tmp_path / "queries.jsonl").write_text("\n".join(rows))
+    task = f"retrieval:{tmp_path / 'queries.jsonl'}"
+    trained = pc.train(
+        "simcse",
+        SENTENCES,
+        backbone=str(tiny_folder("bert")),
+        on=task,
+        batch_size=4,
+        steps=3,
+        eval_steps=1,
+        learning_rate=1e-2,
+    )
+    [score] = pc.evaluate(trained.encoder, [task])
+    assert trained.scores == {task: pytest.approx(score.value, abs=1e-4)}
+    assert trained.chosen_by == pytest.approx(max(each.value for each in trained.curve), abs=1e-4)
+    assert len({each.value for each in trained.curve}) > 1
 
 
 @pytest.fixture(scope="session")

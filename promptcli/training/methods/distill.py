@@ -9,6 +9,7 @@ from promptcli.grammar import parse_prompt
 from promptcli.recipe import SLOT, pooling_for
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import (
+    MiningSettings,
     TeacherSettings,
     TemperatureSettings,
     Templates,
@@ -18,7 +19,7 @@ from promptcli.training.methods.training_settings import (
 
 
 @dataclass(frozen=True)
-class DistillSettings(TeacherSettings, TemplateSettings, TemperatureSettings):
+class DistillSettings(TeacherSettings, TemplateSettings, TemperatureSettings, MiningSettings):
     """Settings of distillation."""
 
     most_templates: ClassVar[int] = 1

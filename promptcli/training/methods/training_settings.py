@@ -136,7 +136,31 @@ class TemperatureSettings(TrainingSettings):
 
 
 @dataclass(frozen=True)
-class ContrastiveSettings(TemperatureSettings):
+class MiningSettings(TrainingSettings):
+    """Settings of losses with hard negatives, which a model may choose."""
+
+    mine: str = setting(
+        "",
+        "Model that chooses a hard negative for each pair that has none.",
+        model=True,
+        optional=True,
+    )
+    mine_guide: str = setting(
+        "",
+        "Model that decides what is too near to be one. Default: `mine`.",
+        model=True,
+        optional=True,
+    )
+    mine_margin: float = setting(
+        0.05,
+        "Cosine by which a hard negative is farther from its sentence than the positive.",
+        min=0,
+        max=2,
+    )
+
+
+@dataclass(frozen=True)
+class ContrastiveSettings(TemperatureSettings, MiningSettings):
     """What the ``contrastive`` objective reads."""
 
     mask_duplicates: bool = setting(
@@ -170,24 +194,6 @@ class ContrastiveSettings(TemperatureSettings):
         "",
         "Also the loss of the first dimensions of the vectors, e.g. 256,128,64, which `dim` may cut"
         " them to (Matryoshka).",
-    )
-    mine: str = setting(
-        "",
-        "Model that chooses a hard negative for each pair that has none.",
-        model=True,
-        optional=True,
-    )
-    mine_guide: str = setting(
-        "",
-        "Model that decides what is too near to be one. Default: `mine`.",
-        model=True,
-        optional=True,
-    )
-    mine_margin: float = setting(
-        0.05,
-        "Cosine by which a hard negative is farther from its sentence than the positive.",
-        min=0,
-        max=2,
     )
 
     def __post_init__(self) -> None:

@@ -74,6 +74,11 @@ class Distillation(Objective[DistillSettings]):
                 " leave it out"
             )
         _check_target_column(settings, examples)
+        if settings.mine and not settings.contrastive_weight:
+            raise UsageError(
+                f"{keyword('mine')} finds hard negatives, which only a contrastive loss reads; give"
+                f" {keyword('contrastive_weight')}, too"
+            )
         return examples
 
     @classmethod
@@ -102,11 +107,18 @@ class Distillation(Objective[DistillSettings]):
         with torch.autocast(hidden.device.type, enabled=False):
             taught = columns[self.columns_of_models(self.settings)]
             texts = list(itertools.chain.from_iterable(taught))
-            vectors = to_device(self.teacher.encode(texts), hidden.device)
+            vectors = to_device(self._teach(texts), hidden.device)
             if self.map is not None:
                 vectors = vectors @ self.map
             teacher = torch.split(vectors, [len(column) for column in taught])
         return *student, *teacher
+
+    def _teach(self, texts: Sequence[str]) -> Floats:
+        """Return the teacher's vectors (n, e); of a hard negative that is not there, zeros."""
+        present = np.array([bool(text) for text in texts])
+        vectors = np.zeros((len(texts), self.teacher.width), np.float32)
+        vectors[present] = self.teacher.encode([text for text in texts if text])
+        return vectors
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         settings = self.settings
