@@ -44,8 +44,6 @@ GUIDES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not 
 #: Their snippets are run one by one in test_snippets.py, each where its library is installed.
 OF_OTHER_LIBRARIES = ("interop.md",)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-#: Prose, and the block of code after it.
-PARTS = re.compile(r"(.*?)^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
 def blocks(page):
@@ -58,8 +56,11 @@ def steps(page):
 
     A ``text`` block right after either of them is what it prints: ``output``.
     """
-    runs = False
-    for between, kind, text in PARTS.findall(page.read_text(encoding="utf-8")):
+    whole = page.read_text(encoding="utf-8")
+    runs, end = False, 0
+    for block in BLOCK.finditer(whole):
+        between, (kind, text) = whole[end : block.start()], block.groups()
+        end = block.end()
         if kind == "console":
             yield from (
                 ("command", line[2:]) for line in text.splitlines() if line.startswith("$ ")
