@@ -18,6 +18,8 @@ from promptcli.evaluation import task_sentences as task_sentences
 from promptcli.evaluation.evaluator import compare as compare
 from promptcli.index import add_to_index as add_to_index
 from promptcli.index import build_index as build_index
+from promptcli.index import find_index_leaks as find_index_leaks
+from promptcli.index import find_leaks as find_leaks
 from promptcli.index import search_index as search_index
 from promptcli.index.file_search import search as search
 from promptcli.index.sentence_index import SentenceIndex as SentenceIndex

@@ -430,8 +430,20 @@ _FIRST = (
             "Print the rows that are nearest to each query.",
             example='my-index "a cat sleeps"',
         ),
-        Command("dups", ".index:dups", "Print groups of near-duplicates.", example="my-index"),
+        Command(
+            "dups",
+            ".index:dups",
+            "Print groups of near-duplicates, or the rows of another set that stand in an index.",
+            example="my-index",
+            usual="threshold links against min-rarity check format show json",
+        ),
         Command("info", ".index:info", "Print what an index holds.", example="my-index"),
+    ),
+    Command(
+        "dups",
+        ".dups:dups",
+        "Find the rows of a test set that stand in the training data.",
+        example="train.txt --against test.txt",
     ),
     Command(
         "embed",

@@ -18,6 +18,9 @@ _BELOW_ONE = 0.9999
 _ROUGH = 95  # percent, below which a rarity is printed without decimals
 #: Ends of lines of other systems: a terminal obeys the first sign.
 _OTHER_ENDS = re.compile("\r\n?")
+#: Breaks of lines and pages, and tabs.
+_BREAKS = re.compile("[\t-\r\x85\u2028\u2029]")
+_LONGEST = 1000  # characters of a text that are printed; `--json` prints all
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,13 @@ def beside(columns: Mapping[str, Any]) -> str:
 def choose_columns(columns: Sequence[str], of_hit: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the columns to show of those that a hit has; others are None."""
     return {name: (of_hit or {}).get(name) for name in columns}
+
+
+def one_line(text: str) -> str:
+    """Return a text on one line, cut to what a screen holds."""
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}…"
+    return _BREAKS.sub(" ", text)
 
 
 def score_text(score: float) -> str:

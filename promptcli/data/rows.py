@@ -35,7 +35,7 @@ from promptcli.data.input_formats import (
     extensions,
     line_format,
 )
-from promptcli.data.layouts import ID, PAIRS, TEXT
+from promptcli.data.layouts import ID, NUMERIC, PAIRS, TEXT, Columns
 from promptcli.data.line_readers import with_all_negatives, with_title
 from promptcli.data.parquet_files import RecordBatch
 from promptcli.data.row_batches import OpenFile, Rows, batches_of, display_name
@@ -90,6 +90,31 @@ def numbered_rows(rows: Rows, *, skip_blank: bool = False) -> Rows:
     if first is None:
         raise UsageError(f"{display_name(rows.name)} is empty; give a file with at least one row")
     return dataclasses.replace(rows, batches=itertools.chain([first], batches))
+
+
+def sentences_of(rows: Rows) -> Rows:
+    """Return the sentences in all columns of pairs and triplets, with the ids ``ROW:COLUMN``, rows
+    counted from 0; those of sentences alone as they are.
+    """
+    if TEXT in rows.columns:
+        return rows
+    columns = {role: name for role, name in rows.columns.items() if role not in (ID, *NUMERIC)}
+    batches = _sentence_batches(rows.batches, columns)
+    return dataclasses.replace(rows, columns={TEXT: ""}, batches=batches)
+
+
+def _sentence_batches(batches: Iterator[RecordBatch], columns: Columns) -> Iterator[RecordBatch]:
+    """Yield batches of the sentences in these columns of others, row after row."""
+    import pyarrow as pa
+
+    start = 0
+    for batch in batches:
+        texts = zip(*(batch.column(role).to_pylist() for role in columns), strict=True)
+        numbers = range(start, start + len(batch))
+        ids = [f"{number}:{name}" for number in numbers for name in columns.values()]
+        joined = list(itertools.chain.from_iterable(texts))
+        yield pa.record_batch({TEXT: pa.array(joined, pa.string()), ID: pa.array(ids, pa.string())})
+        start += len(batch)
 
 
 # From the bytes of one file to its batches

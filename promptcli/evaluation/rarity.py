@@ -57,8 +57,21 @@ class Rarity:
         """
         rows = _distinct(vectors)
         first, second = _draw_pairs(len(rows), pairs)
-        cosines = _products(rows, first, second)
+        cosines = _products(rows, rows, first, second)
         return cls(np.sort(cosines[cosines < 1 - _COPY]), len(rows), has_repeats)
+
+    @classmethod
+    def between(cls, first: Vectors, second: Vectors, pairs: int = PAIRS) -> "Rarity":
+        """Return the rarity among pairs of a row of one set and a row of another, of unit vectors
+        (n, d) and (m, d); some pairs may be of a text and its repeat.
+        """
+        first = _distinct(first)
+        second = _distinct(second)
+        count = len(first) * len(second)
+        numbers = np.random.default_rng(_SEED).choice(count, min(count, pairs), replace=False)
+        cosines = _products(first, second, numbers // len(second), numbers % len(second))
+        rows = min(len(first), len(second))
+        return cls(np.sort(cosines[cosines < 1 - _COPY]), rows, has_repeats=True)
 
     @property
     def is_known(self) -> bool:
@@ -170,6 +183,11 @@ class RowSample:
         self._keys = self._keys[kept]
         self._vectors = self._vectors[kept]
 
+    @property
+    def vectors(self) -> Vectors:
+        """The rows (n, d)."""
+        return np.empty((0, 1), np.float32) if self._vectors is None else self._vectors
+
     def rarity(self) -> Rarity:
         """Return the rarity among pairs of the rows."""
         if self._vectors is None:
@@ -210,11 +228,17 @@ def _draw_pairs(rows: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def _products(
-    rows: Vectors, first: NDArray[np.int64], second: NDArray[np.int64], block: int = 1 << 14
+    lefts: Vectors,
+    rights: Vectors,
+    first: NDArray[np.int64],
+    second: NDArray[np.int64],
+    block: int = 1 << 14,
 ) -> NDArray[np.float64]:
-    """Return the product of each pair of rows (m,), as many at once as have room."""
+    """Return the product of each pair of a left and a right row (m,), as many at once as have
+    room.
+    """
     products = np.empty(len(first))
     for start in range(0, len(first), block):
         some = slice(start, start + block)
-        products[some] = np.einsum("nd,nd->n", rows[first[some]], rows[second[some]])
+        products[some] = np.einsum("nd,nd->n", lefts[first[some]], rights[second[some]])
     return products

@@ -19,6 +19,8 @@ from promptcli.index.basics import (
     bad_lines_option,
     chosen_way,
     folder_argument,
+    leak_rarity_option,
+    leak_threshold_option,
     memory_option,
     min_rarity_option,
     min_score_option,
@@ -30,9 +32,9 @@ from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
     from promptcli.index.array_rows import Hit, IndexRows
+    from promptcli.index.leakage import Leaks, NearRows
     from promptcli.index.neighbours import DuplicateGroup
     from promptcli.index.stored import IndexManifest
-    from promptcli.index.vector_index import VectorIndex
     from promptcli.models.loading import Model
 
 #: Cosine of near-duplicates in an index whose rows are too few to tell.
@@ -457,7 +459,9 @@ class FindDupsJob(Job["tuple[list[DuplicateGroup], int]"]):
             note(f"documents begin with the model's prompt {stored_index.origin.text}")
         threshold = self.threshold
         if threshold is None:
-            threshold = _proposed_threshold(stored_index.index)
+            from promptcli.index.false_links import propose_threshold
+
+            threshold = _say_threshold(propose_threshold(stored_index.index), "links")
         groups = neighbours.dups(stored_index.index, threshold, self.links)
         return groups, stored_index.index.rows
 
@@ -465,19 +469,162 @@ class FindDupsJob(Job["tuple[list[DuplicateGroup], int]"]):
 find_dups = function_of(FindDupsJob, "find_dups")
 
 
-def _proposed_threshold(index: "VectorIndex") -> float:
+def _say_threshold(proposed: float | None, what: str) -> float:
     """Return the threshold of near-duplicates that is taken if none is given, and say it."""
-    from promptcli.index.false_links import FALSE_SHARE, propose_threshold
+    from promptcli.index.false_links import FALSE_SHARE
 
-    proposed = propose_threshold(index)
     if proposed is None:
         note(f"too few rows to propose a {keyword('threshold')}: {_THRESHOLD}")
         return _THRESHOLD
     note(
         f"{keyword('threshold')} {proposed:g}: from there on, at most {100 * FALSE_SHARE:g} of 100"
-        " links are expected to be false, or one in all"
+        f" {what} are expected to be false, or one in all"
     )
     return proposed
+
+
+@dataclass(frozen=True)
+class FindLeaksJob(Job["Leaks"]):
+    """Find the rows of a file that stand in another one, such as those of a test set in the
+    training data: with the same text, the same but for case, spaces and forms of characters, or
+    near it by cosine.
+
+    Of pairs and triplets every sentence is a row, with the id ROW:COLUMN; rows are counted from 0.
+
+    Raises:
+        NotFoundError: No such file.
+        UsageError: A file without sentences, or a threshold that is not allowed.
+    """
+
+    file: str | Path | BinaryIO = argument(
+        "Sentences, pairs or triplets, e.g. the training data; also FILE:COLUMN, or - for standard"
+        " input.",
+        metavar="FILE",
+        typed=str,
+        kind="file or stream",
+    )
+    against: str | Path | BinaryIO = option(
+        ...,
+        "The file whose rows are looked for in FILE, e.g. the test set.",
+        metavar="FILE",
+        typed=str,
+        kind="file or stream",
+    )
+    model: "Model | None" = option(
+        None,
+        "Encoder. Default: mini-static (English); mini-multi for texts in its other languages.",
+        names="model m",
+        typed=str,
+        kind="named model",
+    )
+    _: KW_ONLY
+    threshold: float | None = leak_threshold_option()
+    min_rarity: float | None = leak_rarity_option()
+    bad_lines: str | Path | None = bad_lines_option()
+
+    def run(self) -> "Leaks":
+        from promptcli.data.bad_lines import bad_rows
+        from promptcli.index import compared_files
+        from promptcli.index.leakage import NearRows
+
+        _check_leak_options(self.threshold, self.min_rarity)
+        compared_files.note_if_same(self.file, self.against)
+        with bad_rows(self.bad_lines) as bad:
+            source = compared_files.read_set(self.file, bad)
+            compared, rest = compared_files.compare_texts(self.against, source, bad)
+        near = None
+        if rest and len(source) and self.threshold != 1:
+            index, vectors = compared_files.encode_both(self.model, source, rest)
+            near_rows = NearRows(compared, index, vectors, source.distinct)
+            near = _add_near(near_rows, self.threshold, self.min_rarity)
+        return compared.found(len(source), near)
+
+
+find_leaks = function_of(FindLeaksJob, "find_leaks")
+
+
+@dataclass(frozen=True)
+class FindIndexLeaksJob(Job["Leaks"]):
+    """Find the rows of a file, of vectors or of another index that stand in an index: with the same
+    text, the same but for case, spaces and forms of characters, or near it by cosine.
+
+    A file becomes rows as it does when it is added to the index.
+
+    Raises:
+        NotFoundError: No such index or file.
+        UsageError: Vectors of another encoder, or a threshold that is not allowed.
+    """
+
+    folder: str | Path = folder_argument()
+    against: str | Path | BinaryIO = option(
+        ...,
+        "Find the rows of this file, or index, that stand in the index, e.g. those of a test set in"
+        " the training data.",
+        metavar="FILE",
+        typed=str,
+        kind="file or stream",
+    )
+    model: "Model | None" = option(
+        None,
+        "With `against`: the encoder of the index. Default: made again from what the index"
+        " remembers.",
+        names="model m",
+        typed=str,
+        kind="named model",
+    )
+    _: KW_ONLY
+    threshold: float | None = leak_threshold_option()
+    min_rarity: float | None = leak_rarity_option()
+    bad_lines: str | Path | None = bad_lines_option()
+
+    def run(self) -> "Leaks":
+        from promptcli.data.bad_lines import bad_rows
+        from promptcli.index import compared_indexes, stored
+        from promptcli.index.leakage import ComparedRows, NearRows
+
+        _check_leak_options(self.threshold, self.min_rarity)
+        stored_index = stored.load(Path(self.folder), words=False)
+        index = stored_index.index
+        if self.min_rarity is not None:
+            index.check_rarity(self.min_rarity, "meaning")
+        texts_alone = self.threshold == 1 and index.has_texts
+        compared = ComparedRows(compared_indexes.texts_of(index), texts_alone=texts_alone)
+        with bad_rows(self.bad_lines) as bad:
+            other = compared_indexes.OtherRows(self.against, Path(self.folder), self.model, bad)
+            vectors = other.compare(stored_index, compared)
+        near = None
+        if vectors and not texts_alone:
+            near_rows = NearRows(compared, index, vectors)
+            near = _add_near(near_rows, self.threshold, self.min_rarity)
+        return compared.found(index.rows, near)
+
+
+find_index_leaks = function_of(FindIndexLeaksJob, "find_index_leaks")
+
+
+def _check_leak_options(threshold: float | None, min_rarity: float | None) -> None:
+    """Refuse a threshold that is no cosine above 0, and a rarity that no cosine has."""
+    from promptcli.evaluation.rarity import check_least
+    from promptcli.index.neighbours import check_threshold
+
+    if threshold is not None:
+        check_threshold(threshold)
+    if min_rarity is not None:
+        check_least(min_rarity, "meaning")
+
+
+def _add_near(rows: "NearRows", threshold: float | None, min_rarity: float | None) -> float | None:
+    """Add the rows that are near one of the other set; return the cosine from which they are."""
+    if threshold is None and min_rarity is None:
+        threshold = _say_threshold(rows.propose_threshold(), "near rows")
+    elif threshold is None and min_rarity is not None:
+        by_chance = rows.source_rows * (1 - min_rarity / 100)
+        note(
+            f"{keyword('min_rarity')} {min_rarity:g}: by chance, a row is as near to about"
+            f" {by_chance:,.2g} of {counted(rows.source_rows, 'row')}"
+        )
+    rows.add(threshold, min_rarity)
+    return threshold
 
 
 def is_query_file(query: str) -> bool:

@@ -119,6 +119,36 @@ class RowFiles:
         ``plain``: without the prompt for documents. ``check`` passes the batches on, or refuses
         them.
         """
+        with self._open(opener, plain=plain) as opened:
+            source = opened.source
+            reading = Reading(
+                self.rows, source.columns[TEXT] or None, self.fields.id or source.columns.get(ID)
+            )
+            rows = spool(opened.documents, check(opened.batches), self.near, opened.total)
+            rows.converts = source.forms.decide()
+            for doubt in source.forms.doubts.values():
+                note(f"{source.name}: {doubt}")
+            return rows, origin_of(opened.encoder, opened.documents, opened.model), reading
+
+    def encode_rest(
+        self,
+        opener: Opener,
+        *,
+        plain: bool,
+        check: Callable[[Iterator[RecordBatch]], Iterator[RecordBatch]],
+    ) -> ParquetRows | None:
+        """Return the rows that ``check`` passes on, encoded; None if it passes none on."""
+        with self._open(opener, plain=plain) as opened:
+            rest = check(opened.batches)
+            first = next(rest, None)
+            if first is None:
+                return None
+            batches = itertools.chain([first], rest)
+            return spool(opened.documents, batches, self.near, opened.total, "embed")
+
+    @contextlib.contextmanager
+    def _open(self, opener: Opener, *, plain: bool) -> "Iterator[_OpenedRows]":
+        """Open a file of sentences and its encoder."""
         stdin = None if isinstance(self.given, str | Path) else self.given
         fields = replace(self.fields, cells=True)
         with open_rows(self.file, fields, stdin=stdin, bad=self.bad) as source:
@@ -136,14 +166,7 @@ class RowFiles:
             elif self.split:
                 batches = Splitter(documents).batches(source)
                 total = None
-            reading = Reading(
-                self.rows, source.columns[TEXT] or None, self.fields.id or source.columns.get(ID)
-            )
-            rows = spool(documents, check(batches), self.near, total)
-            rows.converts = source.forms.decide()
-            for doubt in source.forms.doubts.values():
-                note(f"{source.name}: {doubt}")
-            return rows, origin_of(encoder, documents, model), reading
+            yield _OpenedRows(source, batches, total, encoder, documents, model)
 
     def _of_text(self, source: FileOfRows, documents: "Encoder") -> Iterator[RecordBatch]:
         """Yield batches of the passages of a text, or of its lines."""
@@ -210,10 +233,22 @@ class RowFiles:
                     " again"
                 )
             if made_by.fingerprint != origin.fingerprint:
-                given, wanted = _names_of_two(made_by, origin)
+                given, wanted = names_of_two(made_by, origin)
                 problem = f"{self.file} was made with {given}, and the index with {wanted}"
                 raise UsageError(f"{problem}; embed the sentences again with {wanted}")
         return rows, made_by
+
+
+@dataclass(frozen=True)
+class _OpenedRows:
+    """An open file of sentences, and the encoder of its rows."""
+
+    source: FileOfRows
+    batches: Iterator[RecordBatch]  #: its rows, or their parts
+    total: int | None  #: about how many they are, if that is shown
+    encoder: "Encoder"
+    documents: "Encoder"  #: the same in the role of the rows
+    model: "Model | None"  #: what was chosen
 
 
 def _blank_rows(file: Path, manifest: VectorManifest | None) -> Sequence[Sequence[int]]:
@@ -230,11 +265,18 @@ def _blank_rows(file: Path, manifest: VectorManifest | None) -> Sequence[Sequenc
 
 
 def spool(
-    documents: "Encoder", batches: Iterable[RecordBatch], near: Path, total: int | None
+    documents: "Encoder",
+    batches: Iterable[RecordBatch],
+    near: Path,
+    total: int | None,
+    label: str = "index",
 ) -> ParquetRows:
-    """Encode batches window by window into a nameless file on the disk of the index ``near``."""
+    """Encode batches window by window into a nameless file on the disk of the index ``near``.
+
+    ``label`` stands beside the progress.
+    """
     place = next((folder for folder in real_path(near).parents if folder.is_dir()), None)
-    with stage("index", total) as advance:
+    with stage(label, total) as advance:
         spool = cast(BinaryIO, tempfile.TemporaryFile(dir=place))
         with open_sink(spool, ".parquet", documents.width) as sink:
             report = embed_stream(documents, batches, sink, progress=advance)
@@ -275,7 +317,7 @@ def rows_to_build(files: RowFiles, model: "Model") -> tuple[IndexRows, Origin, R
         if origin is not None:
             documents = documents if documents.fingerprint == origin.fingerprint else encoder
             if origin.fingerprint != documents.fingerprint:
-                made_by, given = _names_of_two(origin, origin_of(encoder, documents, model))
+                made_by, given = names_of_two(origin, origin_of(encoder, documents, model))
                 raise UsageError(
                     f"{files.file} was made with {made_by}, not with {given}; leave out"
                     f" {keyword('model')}"
@@ -379,7 +421,7 @@ def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
         encoder = encoders.open_encoder(model, dtype=dtype)
         documents = documents_of(origin, encoder)
         if documents.fingerprint != origin.fingerprint:
-            built, given = _names_of_two(origin, origin_of(encoder, documents, model))
+            built, given = names_of_two(origin, origin_of(encoder, documents, model))
             problem = f"the index was built with {built}, not with {given}"
             raise UsageError(
                 f"{problem}; leave out {keyword('model')}, or build the index again with {given}"
@@ -428,6 +470,6 @@ def _fitted_models(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry
                 yield registry.load(name)
 
 
-def _names_of_two(one: Origin, other: Origin) -> tuple[str, str]:
+def names_of_two(one: Origin, other: Origin) -> tuple[str, str]:
     """Return what to call two models in a message."""
     return names_apart((one.name, one.fingerprint), (other.name, other.fingerprint))

@@ -55,10 +55,7 @@ def dups(index: VectorIndex, threshold: float, links: Links = "complete") -> lis
     Raises:
         UsageError: Another threshold, or an index that gives no vectors back.
     """
-    if not 0 < threshold <= 1:
-        raise UsageError(
-            f"threshold is {threshold}; give a cosine above 0 and at most 1, e.g. 0.95"
-        )
+    check_threshold(threshold)
     if links not in _LINKS:
         raise unknown("links", links, _LINKS)
     rows, first_of = _distinct_vectors(index)
@@ -70,6 +67,14 @@ def dups(index: VectorIndex, threshold: float, links: Links = "complete") -> lis
     else:
         label = search.chains()
     return _groups(index, rows, first_of, label)
+
+
+def check_threshold(threshold: float) -> None:
+    """Refuse a threshold that is no cosine above 0."""
+    if not 0 < threshold <= 1:
+        raise UsageError(
+            f"threshold is {threshold}; give a cosine above 0 and at most 1, e.g. 0.95"
+        )
 
 
 class _Comparison:

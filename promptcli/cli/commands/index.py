@@ -4,35 +4,41 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from promptcli.cli import console
+from promptcli.cli.commands.dups import Check, display_given
 from promptcli.cli.commands.models import method_line
-from promptcli.cli.commands.search_files import nothing_found, one_line
+from promptcli.cli.commands.search_files import nothing_found
 from promptcli.cli.hits import (
     HitOptions,
     HitTable,
     choose_columns,
     figures,
+    one_line,
     print_hit,
     rounded_way,
     score_text,
 )
+from promptcli.cli.job_options import JobOptions
+from promptcli.cli.leak_lists import check_none, show_leaks
 from promptcli.cli.options import RUNTIME, Json
-from promptcli.errors import UsageError, counted, unknown
+from promptcli.errors import CheckFailedError, UsageError, counted, unknown
 from promptcli.index import (
     AddToIndexJob,
     BuildIndexJob,
     CompactIndexJob,
     DeleteFromIndexJob,
     FindDupsJob,
+    FindIndexLeaksJob,
     IndexInfoJob,
     SearchIndexJob,
     is_query_file,
 )
 from promptcli.index.sync import MostRowsError, SyncIndexJob, changes_of
+from promptcli.notes import keyword
 from promptcli.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -113,9 +119,24 @@ def search(job: SearchIndexJob, hits: HitOptions, json: Json = False) -> None:
             console.note(nothing_found(query, job))
 
 
-def dups(job: FindDupsJob, hits: HitOptions, json: Json = False) -> None:
+#: Fields of ``FindIndexLeaksJob`` that have options; it shares the threshold with ``FindDupsJob``.
+_OF_LEAKS = ("against", "model", "min_rarity", "bad_lines")
+
+
+def dups(
+    job: FindDupsJob,
+    leaks: Annotated[dict[str, Any], JobOptions(FindIndexLeaksJob, only=_OF_LEAKS)],
+    hits: HitOptions,
+    check: Check = False,
+    json: Json = False,
+) -> None:
     format = hits.name(json=json)
     columns = _columns_of(job.folder, hits)
+    if "against" in leaks:
+        _leaks(job, leaks, columns, format, check=check)
+        return
+    for field in leaks:
+        raise UsageError(f"{keyword(field)} is for {keyword('against')} FILE; give that, too")
     groups, row_count = job.run()
     table = HitTable()
     for number, group in enumerate(groups, 1):
@@ -129,6 +150,23 @@ def dups(job: FindDupsJob, hits: HitOptions, json: Json = False) -> None:
     console.note(f"{found}; {spare:,} of {counted(row_count, 'row')} repeat another row")
     if groups:
         console.note(_LINKS[job.links])
+    if check and spare:
+        raise CheckFailedError(
+            f"{spare:,} of {counted(row_count, 'row')} of {job.folder} repeat another row"
+        )
+
+
+def _leaks(
+    job: FindDupsJob, given: dict[str, Any], columns: Sequence[str], format: str, *, check: bool
+) -> None:
+    """Print the rows of another set that stand in the index."""
+    if job.links != "complete":
+        raise UsageError(f"{keyword('links')} is for groups; leave out {keyword('against')}")
+    found = FindIndexLeaksJob(job.folder, threshold=job.threshold, **given).run()
+    names = (display_given(given["against"]), str(job.folder))
+    show_leaks(found, names, format, columns)
+    if check:
+        check_none(found, names)
 
 
 #: What the lowest cosine of a group says.

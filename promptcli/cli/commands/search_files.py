@@ -3,7 +3,6 @@
 It imports nothing of an index (FAISS, Arrow's functions): it answers at once.
 """
 
-import re
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from promptcli.cli.hits import (
     HitTable,
     choose_columns,
     figures,
+    one_line,
     print_hit,
     rounded_way,
 )
@@ -20,10 +20,6 @@ from promptcli.cli.options import Json
 from promptcli.index import SearchIndexJob
 from promptcli.index.basics import WAY_FIELDS
 from promptcli.index.file_search import Line, SearchFilesJob
-
-#: Breaks of lines and pages, and tabs.
-_BREAKS = re.compile("[\t-\r\x85\u2028\u2029]")
-_LONGEST = 1000  # characters of a text that are printed; `--json` prints all
 
 
 def search_files(job: SearchFilesJob, hits: HitOptions, json: Json = False) -> None:
@@ -90,10 +86,3 @@ def nothing_found(query: str, job: SearchFilesJob | SearchIndexJob) -> str:
     if job.where is not None:
         return "no row meets the condition"
     return f"no row matches {query!r}"
-
-
-def one_line(text: str) -> str:
-    """Return a text on one line, cut to what a screen holds."""
-    if len(text) > _LONGEST:
-        text = f"{text[:_LONGEST]}…"
-    return _BREAKS.sub(" ", text)
