@@ -187,23 +187,39 @@ class SoftTemplateLookupSpec(SoftTemplateSpec):
 
 
 @value
+class Blocks:
+    """How ``token-prepending`` cuts a text into blocks: ``sentences``, or K tokens each."""
+
+    size: int | None  #: tokens; None: sentences
+
+    def __str__(self) -> str:
+        return "sentences" if self.size is None else str(self.size)
+
+
+@value
 class TokenPrependingSpec(NamedTemplateSpec):
-    """``token-prepending:[START-EXIT:]TEMPLATE``, layers START <= l < EXIT, from 0."""
+    """``token-prepending:[START-EXIT][;BLOCKS]:TEMPLATE``, layers START <= l < EXIT, from 0."""
 
     name = "token-prepending"
     layers: LayerRange | None
+    blocks: Blocks | None  #: None: the whole text is one, with one placeholder
     text: str
 
     @property
     def argument(self) -> str:
-        return self.text if self.layers is None else f"{self.layers}:{self.text}"
+        settings = "" if self.layers is None else str(self.layers)
+        if self.blocks is not None:
+            settings += f";{self.blocks}"
+        return f"{settings}:{self.text}" if settings else self.text
 
     @classmethod
     def parse(cls, argument: str) -> "TokenPrependingSpec":
-        layers, template = _split_settings(argument, _PAIR)
-        if layers is None:
-            return cls(None, template)
-        return cls(LayerRange(int(layers[1]), int(layers[2])), template)
+        settings, template = _split_settings(argument, f"(?={_WHOLE}-|;)(?:{_PAIR})?(?:;([^:]*))?")
+        if settings is None:
+            return cls(None, None, template)
+        first, last, cut = settings.groups()
+        layers = None if first is None else LayerRange(int(first), int(last))
+        return cls(layers, None if cut is None else _parse_blocks(cut), template)
 
 
 @value
@@ -352,6 +368,17 @@ def parse_prompt(text: str) -> PromptSpec:
     if argument is None or name not in _PROMPTS:
         return TemplateSpec(text)
     return _PROMPTS[name](argument)
+
+
+def _parse_blocks(text: str) -> Blocks:
+    if text == "sentences":
+        return Blocks(None)
+    if not re.fullmatch(_WHOLE, text) or int(text) == 0:
+        raise UsageError(
+            f"blocks {text!r} of prompt 'token-prepending' are not known; give sentences, or a"
+            " number of tokens, e.g. token-prepending:1-7;sentences:[X]"
+        )
+    return Blocks(int(text))
 
 
 def _split_settings(argument: str, pattern: str) -> tuple[re.Match[str] | None, str]:

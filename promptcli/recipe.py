@@ -45,8 +45,8 @@ class Recipe:
     prompt: str = setting(
         SLOT,
         "Template with [X] for the sentence and [MASK] for the mask, or the name of a template;"
-        " learned ones: deep-prefix:P, soft-template:TEXT; token-prepending:START-EXIT:TEXT;"
-        " reversed:TEXT; kv:START-EXIT;BIAS:TEXT;"
+        " learned ones: deep-prefix:P, soft-template:TEXT; token-prepending:START-EXIT:TEXT or"
+        " START-EXIT;sentences:TEXT; reversed:TEXT; kv:START-EXIT;BIAS:TEXT;"
         " `contrastive:LAYER:C:TEXT || AUXILIARY`; `mean:ONE || OTHER`, the mean of several.",
     )
     period: bool | None = setting(
@@ -330,6 +330,7 @@ CAUSAL_RECIPES: dict[str, Recipe] = {
     "prompteol+rev": _add_reversed(_ONE_PASS["prompteol"]),
     "knowledge+rev": _add_reversed(_ONE_PASS["knowledge"]),
     "echo": Recipe(prompt=_ECHO, pooling="last/content-avg"),
+    "htp": Recipe(prompt="token-prepending:;sentences:[X]", pooling="layer--2/content-avg"),
     "kv-embedding": _at_last_token(f"kv:{_COMPRESS}").replace(pooling="last/last-and-mean"),
     "aligned-wva": _ONE_PASS["prompteol"].replace(pooling="attention/last-token"),
     "contrastive-prompting": _contrast(_ONE_PASS["prompteol"].prompt),

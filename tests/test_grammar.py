@@ -10,6 +10,7 @@ from promptcli import grammar
 from promptcli.errors import UsageError
 from promptcli.grammar import (
     AttentionHead,
+    Blocks,
     ContrastiveSpec,
     DeepPrefixSpec,
     DittoSpec,
@@ -34,12 +35,13 @@ from promptcli.recipe import RECIPES, Recipe
 _whole = st.integers(0, 10**17)
 _decimal = st.decimals(0, 10**9, places=8).map(float)
 _layers = st.builds(LayerRange, _whole, _whole)
+_blocks = st.builds(Blocks, st.none() | st.integers(1, 10**17))
 _head = st.builds(AttentionHead, _whole, _whole)
 _text = st.from_regex(r"[A-Za-z .]{0,9}\[X\][A-Za-z .:]{0,9}", fullmatch=True)
 _template = st.builds(TemplateSpec, _text)
 _inner = st.one_of(
     _template,
-    st.builds(TokenPrependingSpec, st.none() | _layers, _text),
+    st.builds(TokenPrependingSpec, st.none() | _layers, st.none() | _blocks, _text),
     st.builds(KVSpec, st.none() | st.builds(Rerouted, _layers, _decimal), _text),
 )
 _prompts = st.one_of(

@@ -36,7 +36,7 @@ class Injected:
     prepending: Prepending | None = None
     contrast: Contrast | None = None
     rerouting: Rerouting | None = None
-    #: (n,) positions of the last tokens, for ``prepending``, ``contrast`` and ``rerouting``
+    #: (n,) positions of the last tokens, for ``contrast`` and ``rerouting``
     lasts: Tensor | None = None
 
 
@@ -275,11 +275,8 @@ def _prepend(
     if prepending is None or number not in prepending.layers:
         return None
     hidden, *rest = given
-    lasts = hook.injected.lasts
-    assert lasts is not None
-    rows = torch.arange(hidden.size(0), device=hidden.device)
-    slots = torch.full_like(rows, prepending.slot)
-    replaced = hidden.index_put((rows, slots), hidden[rows, lasts])
+    rows = torch.arange(hidden.size(0), device=hidden.device).unsqueeze(1)
+    replaced = hidden.index_put((rows, prepending.slots), hidden[rows, prepending.sources])
     return (replaced, *rest), options
 
 

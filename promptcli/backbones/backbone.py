@@ -168,7 +168,7 @@ class Backbone:
         places = lasts = None
         if needs.slot is not None and _reads_slot_only(needs):
             places = slot_positions(batch, needs.slot)
-        if batch.prepending or batch.contrast or batch.rerouting:
+        if batch.contrast or batch.rerouting:
             lasts = slot_positions(batch, LAST)
         injected = Injected(batch.prefix, batch.prepending, batch.contrast, batch.rerouting, lasts)
         recorded = Recorded(
@@ -217,7 +217,7 @@ class Backbone:
         """
         batch = without_shared(batch)
         lasts = slot_positions(batch, LAST)
-        injected = Injected(batch.prefix, batch.prepending, lasts=lasts)
+        injected = Injected(batch.prefix, batch.prepending)
         recorded = Recorded(mixture_layers=(layer,), slots=lasts, stop=layer)
         self._pass(batch, Needs(), injected, recorded)
         return recorded.mixtures[layer].squeeze(1)

@@ -31,11 +31,12 @@ class SharedTokens:
 
 @dataclass(frozen=True)
 class Prepending:
-    """Token Prepending: before some layers a placeholder's state becomes that of the input's last
-    token.
+    """Token Prepending: before some layers the states of placeholders become those of other tokens,
+    all at the same time.
     """
 
-    slot: int  #: the placeholder's position
+    slots: Tensor  #: (n, k) the placeholders' positions
+    sources: Tensor  #: (n, k) the positions of the tokens whose states they get
     layers: range  #: 0-based
 
 
@@ -141,8 +142,10 @@ def without_shared(batch: Batch) -> Batch:
     if batch.soft is not None:
         rest = replace(rest, soft=replace(batch.soft, slots=batch.soft.slots - count))
     if batch.prepending is not None:
-        slot = batch.prepending.slot - count
-        rest = replace(rest, prepending=replace(batch.prepending, slot=slot))
+        slots = batch.prepending.slots - count
+        sources = batch.prepending.sources - count
+        prepending = replace(batch.prepending, slots=slots, sources=sources)
+        rest = replace(rest, prepending=prepending)
     return rest
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PART = r"#[1-9]\d*$"
 #: Bytes that a template may add to a text, such as a period.
 _ADDED = 8
+_ANY = 2**40  # tokens: nothing is cut
 
 
 class Splitter:
@@ -40,7 +41,7 @@ class Splitter:
         """
         whole = f"{begin}{text}"
         size = len(whole.encode("utf-8", "replace")) + _ADDED
-        longest = max(each.template.length + each.template.copies * size for each in self._encoders)
+        longest = max(each.template.most_tokens(size) for each in self._encoders)
         # a token has a byte or more
         if longest <= self.window or self._tokens(whole) <= self.window:
             return [(0, text)]
@@ -88,6 +89,6 @@ class Splitter:
     def _tokens(self, text: str) -> int:
         tokens = 0
         for each in self._encoders:
-            piece = len(each.pieces.encode(each.prepare([text]))[0])
-            tokens = max(tokens, each.template.input_length(piece))
+            whole = each.template.inputs(each.prepare([text]), each.pieces.encode_packed, _ANY)
+            tokens = max(tokens, len(whole.rows[0]))
         return tokens

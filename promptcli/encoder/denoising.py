@@ -42,6 +42,11 @@ def bias_batch(
     """
     if template.text == SLOT:
         raise UsageError(f"denoising needs a template with words around [X], not {template.text!r}")
+    if template.has_blocks:
+        raise UsageError(
+            f"denoising takes the words around one {SLOT}, and prompt 'token-prepending' cuts the"
+            " text into blocks; leave one of them out"
+        )
     if template.copies > 1:
         raise UsageError(
             f"denoising takes the words around one {SLOT}, and {template.text!r} has"

@@ -315,8 +315,8 @@ class PromptEncoder(TorchEncoder):
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
         """Return the ids of n sentences in the prompt's template."""
-        ids = self.pooling.weights.token_ids(self.prepare(sentences), self.backbone)
-        return self.template.splice(ids, self.max_length)
+        tokenize = functools.partial(self.pooling.weights.token_ids, backbone=self.backbone)
+        return self.template.inputs(self.prepare(sentences), tokenize, self.max_length)
 
     def batch(self, rows: Sequence[Sequence[int]], shared: SharedTokens | None = None) -> Batch:
         """Return rows of ids as a batch on the backbone's device, padded.
@@ -375,6 +375,8 @@ class PromptEncoder(TorchEncoder):
         layer for a sentence. None for all others.
         """
         if self.pooling.weights.averaged is None or self.prompt.tensors():
+            return None
+        if self.template.has_blocks:
             return None
         if self.pooling.needs == Needs(static=True):
             return self.backbone.token_rows

@@ -37,6 +37,7 @@ class Template:
     """
 
     copies = 1  #: how often the sentence stands in it
+    has_blocks = False  #: whether the sentence is cut into blocks, with placeholders between them
 
     def __init__(self, text: str, tokenizer: PieceTokenizer, *, placeholder: bool = False) -> None:
         check_template(text)
@@ -115,6 +116,10 @@ class Template:
         """
         return len(self.prefix) + piece + len(self.suffix)
 
+    def most_tokens(self, size: int) -> int:
+        """Return the most tokens that an input of a sentence of so many tokens can have."""
+        return self.length + self.copies * size
+
     def pieces(self, length: int) -> list[slice]:
         """Return the places of the sentence, with what touches it, in an input of that many
         tokens.
@@ -178,6 +183,18 @@ class Template:
                 f" {keyword('max_length')}"
             )
             raise UsageError(f"template {self.text!r} takes {self.length} tokens, which {room}")
+
+    def inputs(
+        self,
+        texts: Sequence[str],
+        tokenize: Callable[[Sequence[str]], list[bytes]],
+        max_length: int,
+    ) -> Inputs:
+        """Return the model inputs of n prepared sentences.
+
+        ``tokenize`` returns the packed ids of each text that it is given.
+        """
+        return self.splice(tokenize(texts), max_length)
 
     def splice(self, pieces: Sequence[bytes], max_length: int) -> Inputs:
         """Put the template's ids around each piece's packed ids.

@@ -93,6 +93,11 @@ def with_template(
     else:
         changed = copy.deepcopy(dict(definition))
     template = encoder.template
+    if template.has_blocks:
+        raise InexactError(
+            f"template {template.text!r} has placeholders between the blocks of a text, and no"
+            " tokenizer.json sets them"
+        )
     if template.copies > 1:
         raise InexactError(
             f"template {template.text!r} has two places for the sentence, and no tokenizer.json"

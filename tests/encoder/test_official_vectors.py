@@ -110,6 +110,6 @@ def test_vectors_of_token_prepending(monkeypatch, name):
     values, case = np.load(OFFICIAL / "one-word.npz"), f"tiny-llama/{name}+tp"
     drawn = torch.from_numpy(values["placeholder"]).reshape(1, -1)
     # drawn anew in each run of the program
-    monkeypatch.setattr(TokenPrepending, "_embedding", drawn)
+    monkeypatch.setattr(TokenPrepending, "_embeddings", drawn)
     wanted = recipe(f"{name}+tp", prompt=f"token-prepending:1-4:{RECIPES[name].prompt}")
     assert largest_difference(case, values[case], "tiny-llama", wanted) < 3e-5

@@ -140,3 +140,41 @@ def kv_embedding(reference, ids, start, exit_, bias):
         return reference.states(ids)[0]
     finally:
         reference.model.set_attn_implementation(usual)
+
+
+@torch.no_grad()
+def block_prepending(reference, ids, marks, start, exit_, after):
+    """States [0..L] with placeholders for blocks, as Hierarchical Token Prepending sets them.
+
+    ``marks`` are the ids in place of the placeholder in front of a block, and of that in front of
+    the text, with their embeddings. ``after`` is the place of the first token after the text.
+    """
+    (of_block, _), (of_text, _) = marks
+    blocks = [place for place, token in enumerate(ids) if token == of_block]
+    begins = [place for place, token in enumerate(ids) if token == of_text]
+    ends = [*(place - 1 for place in blocks[1:]), min(after, len(ids) - 1)]
+    model = reference.model
+    rows = model.get_input_embeddings().weight
+    own = [rows.data[token].clone() for token, _ in marks]
+    for token, embedding in marks:
+        rows.data[token] = embedding
+    decoder = model.get_decoder()
+    layers = decoder.h if hasattr(decoder, "h") else decoder.layers
+    hooks = []
+    for number in range(start, exit_):
+
+        def replace(_, given):
+            read = given[0]
+            hidden = read.clone()
+            for place, end in [*zip(blocks, ends, strict=True), *zip(begins, ends, strict=False)]:
+                hidden[0, place] = read[0, end]
+            return (hidden, *given[1:])
+
+        hooks.append(layers[number].register_forward_pre_hook(replace))
+    try:
+        return reference.states(ids)[0]
+    finally:
+        for (token, _), row in zip(marks, own, strict=True):
+            rows.data[token] = row
+        for hook in hooks:
+            hook.remove()

@@ -61,20 +61,34 @@ class ContentTokens:
     def __init__(self, template: Template, tokenizer: PieceTokenizer) -> None:
         self._around = template.input_length(0)
         self._copies = template.copies
+        self._has_blocks = template.has_blocks
         self._after = len(template.suffix)
         before, after = template.touching
         self._first = _Spelling(before, tokenizer, step=1)
         self._last = _Spelling(after, tokenizer, step=-1)
 
     def mask(self, batch: Batch) -> Tensor:
-        """Return the mask (n, t) of the sentences' tokens."""
-        places = torch.arange(batch.ids.size(1), device=batch.ids.device)
+        """Return the mask (n, t) of the sentences' tokens; placeholders of blocks are none."""
+        if not self._has_blocks or batch.prepending is None:
+            return self._of_whole(batch.ids, batch.lengths)
+        slots = batch.prepending.slots
+        placed = torch.zeros_like(batch.ids, dtype=torch.bool)
+        # an input without placeholders has a place that is its own source
+        placed = placed.scatter(1, slots, slots != batch.prepending.sources)
+        # the same inputs with the placeholders after all other tokens
+        order = placed.int().argsort(dim=1, stable=True)
+        content = self._of_whole(batch.ids.gather(1, order), batch.lengths - placed.sum(1))
+        return torch.zeros_like(placed).scatter(1, order, content)
+
+    def _of_whole(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """Return the mask (n, t) of the sentences in inputs (n, t) without placeholders."""
+        places = torch.arange(ids.size(1), device=ids.device)
         # the last copy, of a template with two [X]
-        piece = (batch.lengths - self._around) // self._copies
-        first = batch.lengths - self._after - piece
-        first = first + self._first.count(batch.ids, first)
-        last = batch.lengths - self._after - 1
-        last = last - self._last.count(batch.ids, last)
+        piece = (lengths - self._around) // self._copies
+        first = lengths - self._after - piece
+        first = first + self._first.count(ids, first)
+        last = lengths - self._after - 1
+        last = last - self._last.count(ids, last)
         return (places >= first.unsqueeze(1)) & (places <= last.unsqueeze(1))
 
 

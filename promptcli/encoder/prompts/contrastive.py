@@ -56,6 +56,11 @@ class Contrastive(Prompt):
         self.template = self._main.template
         self.shared = self._main.shared
         for template in (self.template, self._auxiliary.template):
+            if template.has_blocks:
+                raise UsageError(
+                    "prompt 'contrastive' takes no text in blocks; give token-prepending without"
+                    " ;sentences"
+                )
             if template.copies > 1:
                 raise UsageError(
                     f"template {template.text!r} of prompt 'contrastive' has two {SLOT}; give one"

@@ -1,15 +1,18 @@
-"""``token-prepending:[START-EXIT:]TEMPLATE``: causal models, whose sentence sees its own summary
-(Token Prepending).
+"""``token-prepending:[START-EXIT][;BLOCKS]:TEMPLATE``: causal models, whose sentence sees its own
+summary (Token Prepending), or the summaries of its blocks (Hierarchical Token Prepending).
 """
 
 import functools
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from promptcli.backbones.published_backbones import published_name
 from promptcli.backbones.states import Batch, Prepending, SoftTokens
+from promptcli.encoder.batching import to_device
+from promptcli.encoder.block_template import BlockTemplate
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import Template
@@ -30,13 +33,16 @@ _SHARE = 7 / 32  # exit layer by depth for other models: Llama-2-7B's
 
 class TokenPrepending(Prompt):
     """A template with a placeholder token right before the piece that contains [X] (Fu et al., ACL
-    2025).
+    2025), or with placeholders for each block of the text (Hierarchical Token Prepending,
+    arXiv 2511.14868).
 
     Before each layer l with START <= l < EXIT (0-based) the placeholder's state is replaced by that
-    of the last token, so that the sentence attends to it in spite of the causal mask. Nothing is
-    learned: the placeholder's embedding is drawn from N(0, 1), as in the published code, here
-    always the same. The vector is read at the last token, best of an intermediate layer (published:
-    27 of 32, or -2).
+    of the last token, so that the sentence attends to it in spite of the causal mask. Those of a
+    block get the state of the block's end, at the same time: one stands in front of the block and
+    one in front of the whole text, so that every token attends to the ends of all blocks. Nothing
+    is learned: the placeholders' embeddings are drawn from N(0, 1), as in the published code, here
+    always the same. The vector is read at the last token, with blocks as the mean of the
+    sentence's own tokens, best of an intermediate layer (published: 27 of 32, or -2).
     """
 
     name = "token-prepending"
@@ -45,7 +51,6 @@ class TokenPrepending(Prompt):
         backbone = context.backbone
         context.require_causal("prompt 'token-prepending'")
         super().__init__(context)
-        assert self.template.placeholder is not None
         layers = context.spec.layers
         if layers is None:
             usual = (1, max(2, round(_SHARE * backbone.n_layers)))
@@ -57,23 +62,56 @@ class TokenPrepending(Prompt):
                 f"0 <= START < EXIT <= {backbone.n_layers}, e.g. token-prepending:0-1:TEMPLATE"
             )
             raise UsageError(f"token-prepending:{first}-{exit_} is not allowed; give {allowed}")
-        self.spec = str(TokenPrependingSpec(layers, self.template.text))
+        blocks = context.spec.blocks
+        self.spec = str(TokenPrependingSpec(layers, blocks, self.template.text))
         self.shared = self.template.prefix[: self.template.placeholder]
-        self._prepending = Prepending(self.template.placeholder, range(first, exit_))
+        if blocks is not None:
+            self.beyond_graphs = "cuts each text into blocks"
+        self._layers = range(first, exit_)
         self._backbone = backbone
 
     @classmethod
     def read_template(cls, context: BuildContext[TokenPrependingSpec]) -> Template:
         text = template_text(context.spec.text, context.backbone.name)
-        return Template(text, context.backbone.tokenizer, placeholder=True)
+        tokenizer = context.backbone.tokenizer
+        blocks = context.spec.blocks
+        if blocks is None:
+            return Template(text, tokenizer, placeholder=True)
+        return BlockTemplate(text, tokenizer, blocks.size)
 
     def attach(self, batch: Batch) -> Batch:
-        slots = torch.full((len(batch.ids), 1), self._prepending.slot, device=batch.ids.device)
-        return replace(batch, soft=SoftTokens(self._embedding, slots), prepending=self._prepending)
+        if isinstance(self.template, BlockTemplate):
+            return self._attach_blocks(batch, self.template)
+        assert self.template.placeholder is not None
+        slots = torch.full((len(batch.ids), 1), self.template.placeholder, device=batch.ids.device)
+        prepending = Prepending(slots, (batch.lengths - 1).unsqueeze(1), self._layers)
+        soft = SoftTokens(self._embeddings[:1], slots)
+        return replace(batch, soft=soft, prepending=prepending)
+
+    def _attach_blocks(self, batch: Batch, template: BlockTemplate) -> Batch:
+        rows = batch.host_ids()
+        found = template.placeholders(rows, batch.host_lengths())
+        pad = self._backbone.tokenizer.pad
+        device = batch.ids.device
+        ids = batch.ids.masked_fill(batch.ids < 0, pad)
+        slots = to_device(found.slots, device)
+        kinds = to_device(found.kinds, device).unsqueeze(2)
+        own = self._backbone.token_rows[ids.gather(1, slots)].float()
+        vectors = torch.where(kinds < 0, own, self._embeddings[kinds.squeeze(2).clamp(min=0)])
+        return replace(
+            batch,
+            ids=ids,
+            rows=np.where(rows < 0, pad, rows),
+            soft=SoftTokens(vectors, slots),
+            prepending=Prepending(slots, to_device(found.sources, device), self._layers),
+        )
 
     @functools.cached_property
-    def _embedding(self) -> Tensor:
-        drawn = torch.randn(
-            1, self._backbone.token_rows.size(1), generator=torch.Generator().manual_seed(0)
-        )
-        return drawn.to(self._backbone.device)
+    def _embeddings(self) -> Tensor:
+        """(2, e), of the placeholder in front of a block, or of the only one, and of that in front
+        of the text.
+        """
+        generator = torch.Generator().manual_seed(0)
+        width = self._backbone.token_rows.size(1)
+        drawn = [torch.randn(1, width, generator=generator) for _ in range(2)]
+        return torch.cat(drawn).to(self._backbone.device)

@@ -1,0 +1,153 @@
+"""BlockTemplate: a template whose sentence is cut into blocks, with a placeholder for each block
+in front of it and in front of the whole text (Hierarchical Token Prepending).
+
+The input is ``[words] B..B P block P block ... P block [words]``. In the rows of ids the
+placeholders are negative numbers, which no text can have.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.backbones.tokenizer import ID_BYTES, PieceTokenizer, pack
+from promptcli.encoder.template import END_MARKS, Inputs, Template
+
+#: The placeholder in front of a block, and that of a block in front of the whole text.
+OF_BLOCK, OF_TEXT = -1, -2
+_CLOSING = "\"'”’»)\\]」』】〟"  # noqa: RUF001
+_UNSPACED = "。．｡！？"  # noqa: RUF001 - end marks of scripts without spaces
+#: The end of a sentence that another one follows.
+_END = re.compile(
+    rf"[{re.escape(''.join(END_MARKS))}…][{_CLOSING}]*(?=\s)|[{_UNSPACED}][{_CLOSING}]*(?=[^\s{_CLOSING}])"
+)
+
+
+@dataclass(frozen=True)
+class Placeholders:
+    """The placeholders of n inputs, k of the longest.
+
+    A shorter input repeats its last one. One without placeholders has its last token, in its own
+    place.
+    """
+
+    slots: NDArray[np.int64]  #: (n, k) their positions
+    sources: NDArray[np.int64]  #: (n, k) positions of the tokens whose states they get
+    kinds: NDArray[np.int64]  #: (n, k) 0 in front of a block, 1 in front of the text, -1 none
+
+
+class BlockTemplate(Template):
+    """A template with one [X], whose text is cut into its sentences, or every ``size`` tokens."""
+
+    has_blocks = True
+
+    def __init__(self, text: str, tokenizer: PieceTokenizer, size: int | None) -> None:
+        super().__init__(text, tokenizer, placeholder=True)
+        self._size = size  # tokens of a block; None: sentences
+        self.prefix.pop()  # the placeholder of the whole text
+        self.placeholder = None
+        self.left = [*self.prefix, *self._before_ids]
+
+    @property
+    def length(self) -> int:
+        return super().length + 2  # the placeholders of one block
+
+    def inputs(
+        self,
+        texts: Sequence[str],
+        tokenize: Callable[[Sequence[str]], list[bytes]],
+        max_length: int,
+    ) -> Inputs:
+        self.check_room(max_length)
+        if self._size is None:
+            split = [sentences_of(text) for text in texts]
+        else:
+            split = [[text] for text in texts]
+        pieces = iter(tokenize([block for blocks in split for block in blocks]))
+        rows = []
+        truncated = []
+        for blocks in split:
+            ids = [next(pieces) for _ in blocks]
+            if self._size is not None:
+                ids = _every(self._size, ids[0])
+            kept, is_cut = self._cut([block for block in ids if block], max_length)
+            rows.append(self._with_placeholders(kept) or pack([self._tokenizer.pad]))
+            truncated.append(is_cut)
+        return Inputs(rows, truncated)
+
+    def most_tokens(self, size: int) -> int:
+        return self.length + 3 * size  # a block has a token or more, and two placeholders
+
+    def placeholders(self, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> Placeholders:
+        """Return the placeholders in padded rows (n, t) of these lengths (n,).
+
+        The source of a block's placeholders is the block's last token; of the last block's it is
+        the first token after the text, if there is one.
+        """
+        found = [self._of_row(row, int(length)) for row, length in zip(rows, lengths, strict=True)]
+        most = max(len(of_row) for of_row in found)
+        filled = np.array([[*of_row, *of_row[-1:] * (most - len(of_row))] for of_row in found])
+        slots, sources, kinds = np.moveaxis(filled, 2, 0)
+        return Placeholders(slots, sources, kinds)
+
+    def _of_row(self, row: NDArray[np.int64], length: int) -> list[tuple[int, int, int]]:
+        of_block = np.flatnonzero(row == OF_BLOCK).tolist()
+        if not of_block:
+            return [(length - 1, length - 1, -1)]
+        after = min(length - len(self.suffix), length - 1)
+        ends = [*(place - 1 for place in of_block[1:]), after]
+        of_text = np.flatnonzero(row == OF_TEXT).tolist()
+        found = [(place, end, 0) for place, end in zip(of_block, ends, strict=True)]
+        # rows that were changed by hand may have none
+        found += [(place, end, 1) for place, end in zip(of_text, ends, strict=False)]
+        return found
+
+    def _cut(self, blocks: list[bytes], max_length: int) -> tuple[list[bytes], bool]:
+        """Return the blocks that fit with their placeholders, and whether tokens were lost.
+
+        The characters that touch [X] are kept.
+        """
+        room = self.room(max_length)
+        needed = sum(len(block) // ID_BYTES + 2 for block in blocks)
+        if needed <= room:
+            return blocks, False
+        before = pack(self._before_ids)
+        after = pack(self._after_ids)
+        kept: list[bytes] = []
+        if self._tokenizer.cuts_left:
+            room -= len(self._before_ids)
+            for block in reversed(blocks):
+                count = min(len(block) // ID_BYTES, room - 2)
+                if count < 1:
+                    break
+                kept.insert(0, block[len(block) - count * ID_BYTES :])
+                room -= count + 2
+            return [before + kept[0], *kept[1:]], True
+        room -= len(self._after_ids)
+        for block in blocks:
+            count = min(len(block) // ID_BYTES, room - 2)
+            if count < 1:
+                break
+            kept.append(block[: count * ID_BYTES])
+            room -= count + 2
+        return [*kept[:-1], kept[-1] + after], True
+
+    def _with_placeholders(self, blocks: Sequence[bytes]) -> bytes:
+        text = b"".join(pack([OF_BLOCK]) + block for block in blocks)
+        return pack(self.prefix) + pack([OF_TEXT] * len(blocks)) + text + pack(self.suffix)
+
+
+def sentences_of(text: str) -> list[str]:
+    """Return the sentences of a text, each with the white space before it; together they are the
+    text.
+    """
+    ends = [end.end() for end in _END.finditer(text)]
+    return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
+
+
+def _every(size: int, ids: bytes) -> list[bytes]:
+    """Return packed ids in blocks of ``size``."""
+    step = size * ID_BYTES
+    return [ids[start : start + step] for start in range(0, len(ids), step)]
