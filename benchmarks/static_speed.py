@@ -23,7 +23,6 @@ from model2vec import StaticModel
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import promptcli as pc
-from promptcli.backbones.tokenizer import pack
 
 
 def peer_of(encoder):
@@ -33,7 +32,7 @@ def peer_of(encoder):
     kept = [
         token
         for token, ids in enumerate(encoder.pooling.weights._rewritten_tokens(tokens))
-        if ids == pack([token])
+        if ids == [token]
     ]
     table = np.zeros((len(pieces), encoder.width), np.float32)
     rows = encoder.backbone.token_rows[kept].detach()

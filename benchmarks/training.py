@@ -52,8 +52,8 @@ def ours(
     view = learner.template_encoders[0]
 
     def tokens(lines: list[str]) -> int:
-        pieces = learner.backbone.tokenizer.encode_packed(lines)
-        return 2 * sum(map(len, view.template.splice(pieces, view.max_length).rows))
+        pieces = learner.backbone.tokenizer.encode_rows(lines)
+        return 2 * int(view.template.splice(pieces, view.max_length).rows.lengths.sum())
 
     return (
         lambda lines: [step.gradients(0, [lines])] and None,

@@ -8,12 +8,10 @@ transformers, to the letter of its definition; anything unusual in them is left 
 
 import contextlib
 import hashlib
-import itertools
 import json
 import re
 import string
 import unicodedata
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +26,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
+from promptcli.backbones.token_rows import TokenRows, pack
 from promptcli.errors import PromptcliError, UsageError, one_line, shorten
 from promptcli.storage.typed_documents import parse_json
 
@@ -140,27 +139,16 @@ def _is_usual(name: str, value: Any) -> bool:
 
 _SLICE = 1024  # pieces at a time: the tokenizer's own objects are many times the size of the ids
 _KEPT_CHARACTERS = 1 << 20  #: characters of the words whose ids are kept; then they are forgotten
-_PUNCTUATION = re.escape(string.punctuation)
-_WORDS = re.compile(f"[^ {_PUNCTUATION}]+|[{_PUNCTUATION}]")
+_END = "\0"  # ends a piece where several are one text
+_OF_END = -1  # stands for it among ids
+_NO_WORDS = {"": b"", _END: pack([_OF_END])}
 _MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
 _WORDS_A_TEXT = 32
 _A_WORD = re.compile(r"[^\W\d_]+")  #: for counts of pieces
 _OF_UNKNOWN = 3  #: pieces that stand for an unknown token
-_INTEGER = "i"  #: a packed id
 #: Scripts (the first word of a letter's Unicode name) whose signs are words or syllables, often
 #: tokens by themselves.
 _SYLLABIC = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO")
-ID_BYTES = array(_INTEGER).itemsize
-
-
-def pack(ids: Sequence[int]) -> bytes:
-    """Return ids as C's integers: bytes are joined many times faster than lists."""
-    return array(_INTEGER, ids).tobytes()
-
-
-def unpack(packed: bytes) -> list[int]:
-    """Return packed ids as a list."""
-    return array(_INTEGER, packed).tolist()
 
 
 @contextlib.contextmanager
@@ -260,15 +248,13 @@ class PieceTokenizer:
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
         """Return the ids of every piece of text, without special tokens, in bulk."""
-        return list(map(unpack, self.encode_packed(pieces)))
+        return list(self.encode_rows(pieces))
 
-    def encode_packed(self, pieces: Sequence[str]) -> list[bytes]:
+    def encode_rows(self, pieces: Sequence[str]) -> TokenRows:
+        """Return ``encode`` in one array."""
         read = self._by_words if self.splits_at_blanks else self._whole
-        return [
-            ids
-            for start in range(0, len(pieces), _SLICE)
-            for ids in read(list(pieces[start : start + _SLICE]))
-        ]
+        slices = [list(pieces[start : start + _SLICE]) for start in range(0, len(pieces), _SLICE)]
+        return TokenRows.joined(list(map(read, slices)))
 
     def begins_with_added(self, text: str) -> bool:
         """Return whether a text begins with an added token, before which the tokenizer puts no
@@ -276,7 +262,7 @@ class PieceTokenizer:
         """
         return self._added_token.match(text) is not None
 
-    def _whole(self, pieces: list[str]) -> list[bytes]:
+    def _whole(self, pieces: list[str]) -> TokenRows:
         if self.segment_blank:
             pieces = [self._blank_after_added.sub(r"\g<0> ", piece) for piece in pieces]
         try:
@@ -287,26 +273,46 @@ class PieceTokenizer:
                 piece for piece in pieces if piece.encode("utf-8", "replace").decode() != piece
             )
             raise UsageError(f"{shorten(wrong)} is not text: not all of it is UTF-8") from None
-        return [pack(encoding.ids) for encoding in encodings]
+        return TokenRows.of(encoding.ids for encoding in encodings)
 
-    def _by_words(self, pieces: list[str]) -> list[bytes]:
+    def _by_words(self, pieces: list[str]) -> TokenRows:
         """Tokenise each word once: text repeats its words, and looking one up is many times faster.
 
         Words end at spaces and at ASCII punctuation, each mark a word: BERT's tokenizer always cuts
         there. A piece that may spell an added token, such as ``[MASK]``, is not split.
         """
-        if self._held > _KEPT_CHARACTERS:
-            self._words = {}
-            self._held = 0
-        words = self._words  # another thread may begin a new one
-        split = [
-            [piece] if any(map(piece.__contains__, self._added)) else _WORDS.findall(piece)
-            for piece in pieces
+        text = f" {_END} ".join([*pieces, ""])
+        unsplit = {*self._added, _END}
+        if text.count(_END) > len(pieces) or any(map(text.__contains__, self._added)):
+            plain = np.array([not any(map(piece.__contains__, unsplit)) for piece in pieces])
+            if not plain.all():
+                return self._in_two_parts(pieces, plain)
+        for mark in filter(text.__contains__, string.punctuation):
+            text = text.replace(mark, f" {mark} ")
+        found = text.split(" ")
+        words = self._known_words(set(found))
+        ids = np.frombuffer(b"".join(map(words.__getitem__, found)), np.intc)
+        return TokenRows.ended_by(_OF_END, ids)
+
+    def _in_two_parts(self, pieces: list[str], plain: np.ndarray) -> TokenRows:
+        """Tokenise the plain pieces by words, the others whole."""
+        parts = [
+            self._by_words([pieces[number] for number in np.flatnonzero(plain)]),
+            self._whole([pieces[number] for number in np.flatnonzero(~plain)]),
         ]
-        new = list(set(itertools.chain.from_iterable(split)).difference(words))
-        words.update(zip(new, self._ids_of_words(new), strict=True))
+        order = np.concatenate([np.flatnonzero(plain), np.flatnonzero(~plain)])
+        return TokenRows.joined(parts).take(np.argsort(order))
+
+    def _known_words(self, words: set[str]) -> dict[str, bytes]:
+        """Return a table of packed ids that has these words, and all that were asked for before."""
+        if not self._words or self._held > _KEPT_CHARACTERS:
+            self._words = dict(_NO_WORDS)
+            self._held = 0
+        known = self._words  # another thread may begin a new one
+        new = list(words.difference(known))
+        known.update(zip(new, self._ids_of_words(new), strict=True))
         self._held += sum(map(len, new))
-        return [b"".join(map(words.__getitem__, row)) for row in split]
+        return known
 
     def _ids_of_words(self, words: list[str]) -> list[bytes]:
         """Return the ids of each word, many in one text with a mark between them: a text costs more
@@ -314,23 +320,18 @@ class PieceTokenizer:
         """
         mark = next(filter(self.knows, _MARKS), None)
         if mark is None:
-            return self._whole(words)
+            return self._whole(words).packed()
         apart = [word for word in words if mark in word]
-        ids_of = dict(zip(apart, self._whole(apart), strict=True))
+        ids_of = dict(zip(apart, self._whole(apart).packed(), strict=True))
         plain = [word for word in words if mark not in word]
         groups = [
             plain[start : start + _WORDS_A_TEXT] for start in range(0, len(plain), _WORDS_A_TEXT)
         ]
-        if groups:
-            end_of_word = self.id(mark)
-            assert end_of_word is not None
-            ids = pack([end_of_word]).join(
-                self._whole([f" {mark} ".join(group) for group in groups])
-            )
-            ends = (np.flatnonzero(np.frombuffer(ids, np.intc) == end_of_word) * ID_BYTES).tolist()
-            starts = [0, *(end + ID_BYTES for end in ends)]
-            for word, start, end in zip(plain, starts, [*ends, len(ids)], strict=True):
-                ids_of[word] = ids[start:end]
+        whole = self._whole([f" {mark} ".join([*group, ""]) for group in groups])
+        end_of_word = self.id(mark)
+        assert end_of_word is not None
+        rows = TokenRows.ended_by(end_of_word, whole.ids)
+        ids_of |= zip(plain, rows.packed(), strict=True)
         return [ids_of[word] for word in words]
 
     def unknown_letters(self, texts: Sequence[str]) -> tuple[int, int]:

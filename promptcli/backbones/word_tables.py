@@ -34,7 +34,8 @@ from promptcli.backbones.locating import (
 )
 from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import TABLE, Provenance
-from promptcli.backbones.tokenizer import PieceTokenizer, pack, read_wordpiece, tokenizing
+from promptcli.backbones.token_rows import TokenRows
+from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece, tokenizing
 from promptcli.backbones.tokenizer_files import (
     checked_definition,
     encodes_by_words,
@@ -64,16 +65,13 @@ class WordTokenizer(PieceTokenizer):
         self.sha256 = hashlib.sha256(b"lower-cased, split at blanks").hexdigest()
         self._row_of = row_of
 
-    def encode_packed(self, pieces: Sequence[str]) -> list[bytes]:
-        """Return the ids of every sentence's known words, packed.
-
-        ``[0]`` if a sentence has none.
-        """
+    def encode_rows(self, pieces: Sequence[str]) -> TokenRows:
+        """Return the ids of every sentence's known words; ``[0]`` if a sentence has none."""
         rows = []
         for piece in pieces:
             known = [self._row_of[word] for word in piece.lower().split() if word in self._row_of]
-            rows.append(pack(known or [_NOTHING]))
-        return rows
+            rows.append(known or [_NOTHING])
+        return TokenRows.of(rows)
 
     def unknown_letters(self, texts: Sequence[str]) -> tuple[int, int]:
         """Return no letters: a sentence without a known word has a vector of zeros, which is
@@ -118,25 +116,22 @@ class TableTokenizer(WordTokenizer):
             return None if model.unk_token is None else self.id(model.unk_token)
         return unigram_unknown(definition)
 
-    def encode_packed(self, pieces: Sequence[str]) -> list[bytes]:
-        """Return the ids of every sentence's tokens, packed, without those that have no row in the
-        table.
-        """
+    def encode_rows(self, pieces: Sequence[str]) -> TokenRows:
+        """Return the ids of every sentence's tokens without those that have no row in the table."""
         if self._of_words:
             composed = [unicodedata.normalize("NFKC", piece) for piece in pieces]
-            found = super(WordTokenizer, self).encode_packed(composed)
+            found = super(WordTokenizer, self).encode_rows(composed)
         else:
             found = self._whole([piece[: self._characters] for piece in pieces])
-        return [ids or pack([self.pad]) for ids in found]
+        return found.filled(self.pad)
 
-    def _whole(self, pieces: list[str]) -> list[bytes]:
+    def _whole(self, pieces: list[str]) -> TokenRows:
         with tokenizing():
             encoded = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
+        rows = TokenRows.of(encoding.ids for encoding in encoded)
         if self.unk is None:
-            return [pack(encoding.ids) for encoding in encoded]
-        return [
-            pack([token for token in encoding.ids if token != self.unk]) for encoding in encoded
-        ]
+            return rows
+        return rows.without(self.unk)
 
 
 _BLOCK = 32  # numbers of a packed row that share a scale

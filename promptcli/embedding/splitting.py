@@ -89,6 +89,6 @@ class Splitter:
     def _tokens(self, text: str) -> int:
         tokens = 0
         for each in self._encoders:
-            whole = each.template.inputs(each.prepare([text]), each.pieces.encode_packed, _ANY)
+            whole = each.template.inputs(each.prepare([text]), each.pieces.encode_rows, _ANY)
             tokens = max(tokens, len(whole.rows[0]))
         return tokens

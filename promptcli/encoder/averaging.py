@@ -2,11 +2,11 @@
 compute, with torch and without it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from promptcli.backbones.tokenizer import ID_BYTES
+from promptcli.backbones.token_rows import TokenRows
 
 #: Bags that are added up together: their sums stay in a core's own cache.
 _TOGETHER = 256
@@ -14,19 +14,17 @@ _TOGETHER = 256
 Floats = np.ndarray
 
 
-def average_rows(bags: Sequence[bytes], table: Callable[[np.ndarray], Floats], size: int) -> Floats:
-    """Return the mean of a table's rows in each of n packed bags, (n, d) float32.
+def average_rows(bags: TokenRows, table: Callable[[np.ndarray], Floats], size: int) -> Floats:
+    """Return the mean of a table's rows in each of n bags of ids, (n, d) float32.
 
     Zeros for an empty bag. ``table`` returns the rows (k, d) float32 of some of its ``size``
     numbers; it is called once, with those that occur.
     """
-    lengths = np.fromiter(map(len, bags), np.int64, len(bags)) // ID_BYTES
-    flat = np.frombuffer(b"".join(bags), np.intc)
     # few of the rows, so that these are made float32
-    used = np.flatnonzero(np.bincount(flat, minlength=size))
+    used = np.flatnonzero(np.bincount(bags.ids, minlength=size))
     place = np.empty(size, dtype=np.int32)
     place[used] = np.arange(len(used))
-    return _means(table(used), place[flat], lengths)
+    return _means(table(used), place[bags.ids], bags.lengths)
 
 
 def _means(rows: Floats, places: np.ndarray, lengths: np.ndarray) -> Floats:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from promptcli.backbones.states import Batch
+from promptcli.backbones.token_rows import TokenRows
 from promptcli.errors import OutOfMemoryError, is_out_of_memory
 from promptcli.notes import keyword, note
 
@@ -174,34 +175,26 @@ def padded_length(longest: int) -> int:
 
 def make_batch(
     rows: Sequence[Sequence[int]],
-    mask_slots: Sequence[list[int]] | None,
+    mask_slots: np.ndarray | None,
     pad: int,
     device: torch.device,
     limit: int,
 ) -> Batch:
-    """Return the padded batch of some rows of ids, at most ``limit`` tokens long.
+    """Return the padded batch of n rows of ids, at most ``limit`` tokens long.
 
-    If the templates have different numbers of masks, the last mask of a row fills its missing
-    slots.
+    ``mask_slots``: the positions (n, k) of the templates' masks.
     """
-    lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
-    longest = min(padded_length(int(lengths.max())), limit)
-    if (lengths == longest).all():
-        ids = np.array(rows, dtype=np.int64)
-    else:
-        ids = np.full((len(rows), longest), pad, dtype=np.int64)
-        for line, row in zip(ids, rows, strict=True):
-            line[: len(row)] = row
-    arrays = [ids, lengths]
-    most = max(map(len, mask_slots or []), default=0)
-    if mask_slots and most:
-        filled = [row + row[-1:] * (most - len(row)) for row in mask_slots]
-        arrays.append(np.array(filled, dtype=np.int64))
+    rows = TokenRows.of(rows)
+    longest = min(padded_length(int(rows.lengths.max())), limit)
+    ids = rows.padded(longest, pad)
+    arrays = [ids, rows.lengths]
+    if mask_slots is not None and mask_slots.size:
+        arrays.append(mask_slots)
     # one copy for all of them
     flat = to_device(np.concatenate([array.ravel() for array in arrays]), device)
     pieces = torch.split_with_sizes(flat, [array.size for array in arrays])
     sent = [piece.view(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
-    batch = Batch(sent[0], sent[1], counts=lengths, rows=ids)
-    if most:
+    batch = Batch(sent[0], sent[1], counts=rows.lengths, rows=ids)
+    if len(sent) > 2:
         batch = replace(batch, mask_slots=sent[2])
     return batch

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.backbones.tokenizer import ID_BYTES, PieceTokenizer, pack
+from promptcli.backbones.token_rows import ID_BYTES, TokenRows, pack
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.template import END_MARKS, Inputs, Template
 
 #: The placeholder in front of a block, and that of a block in front of the whole text.
@@ -57,7 +58,7 @@ class BlockTemplate(Template):
     def inputs(
         self,
         texts: Sequence[str],
-        tokenize: Callable[[Sequence[str]], list[bytes]],
+        tokenize: Callable[[Sequence[str]], TokenRows],
         max_length: int,
     ) -> Inputs:
         self.check_room(max_length)
@@ -65,7 +66,7 @@ class BlockTemplate(Template):
             split = [sentences_of(text) for text in texts]
         else:
             split = [[text] for text in texts]
-        pieces = iter(tokenize([block for blocks in split for block in blocks]))
+        pieces = iter(tokenize([block for blocks in split for block in blocks]).packed())
         rows = []
         truncated = []
         for blocks in split:
@@ -75,7 +76,7 @@ class BlockTemplate(Template):
             kept, is_cut = self._cut([block for block in ids if block], max_length)
             rows.append(self._with_placeholders(kept) or pack([self._tokenizer.pad]))
             truncated.append(is_cut)
-        return Inputs(rows, truncated)
+        return Inputs(TokenRows.unpacked(rows), np.array(truncated))
 
     def most_tokens(self, size: int) -> int:
         return self.length + 3 * size  # a block has a token or more, and two placeholders

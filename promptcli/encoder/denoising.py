@@ -14,6 +14,7 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch
+from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.batching import BatchSplitter, make_batch, to_device
 from promptcli.encoder.pooling import Pooling
 from promptcli.encoder.prompts.prompt import Prompt
@@ -29,8 +30,8 @@ def padded_bias_batch(template: Template, lengths: Sequence[int], backbone: Back
     k (CoT-BERT).
     """
     pad = backbone.tokenizer.pad
-    rows = [[*template.left, *[pad] * length, *template.right] for length in lengths]
-    slots = [template.mask_slots(len(row)) for row in rows]
+    rows = TokenRows.of([*template.left, *[pad] * length, *template.right] for length in lengths)
+    slots = template.slots_of(rows.lengths)
     return make_batch(rows, slots, pad, backbone.device, backbone.max_tokens)
 
 
@@ -54,7 +55,7 @@ def bias_batch(
         )
     batch = make_batch(
         [[*template.left, *template.right]] * len(lengths),
-        [template.mask_slots(template.length)] * len(lengths),
+        template.slots_of(np.full(len(lengths), template.length)),
         backbone.tokenizer.pad,
         backbone.device,
         template.length,

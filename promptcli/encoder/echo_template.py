@@ -4,7 +4,10 @@ In a causal model a token of the second copy has seen the whole sentence. Poolin
 sentence alone read that copy.
 """
 
-from promptcli.backbones.tokenizer import PieceTokenizer, pack
+import numpy as np
+
+from promptcli.backbones.token_rows import TokenRows
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
 from promptcli.recipe import MASK, SLOT
@@ -56,8 +59,10 @@ class EchoTemplate(Template):
     def room(self, max_length: int) -> int:
         return (max_length - self.input_length(0)) // self.copies
 
-    def _filled(self, piece: bytes) -> bytes:
-        return pack(self.prefix) + piece + pack(self.between) + piece + pack(self.suffix)
+    def _filled(self, pieces: TokenRows) -> TokenRows:
+        once = np.ones(len(pieces), np.int64)
+        between = TokenRows.repeated(self.between, once)
+        return super()._filled(TokenRows.side_by_side([pieces, between, pieces]))
 
 
 _PROBE = "cat"

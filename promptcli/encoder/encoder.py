@@ -22,6 +22,7 @@ from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
+from promptcli.backbones.token_rows import TokenRows
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.given import check_texts
 from promptcli.encoder.batching import make_batch
@@ -323,7 +324,8 @@ class PromptEncoder(TorchEncoder):
 
         ``shared``: the tokens that begin every row, if they are computed already.
         """
-        slots = [self.template.mask_slots(len(row)) for row in rows]
+        rows = TokenRows.of(rows)
+        slots = self.template.slots_of(rows.lengths)
         pad = self.backbone.tokenizer.pad
         batch = make_batch(rows, slots, pad, self.backbone.device, self.max_length)
         return replace(batch, shared=shared)

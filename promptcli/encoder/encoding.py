@@ -17,7 +17,7 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, Needs, SharedTokens
-from promptcli.backbones.tokenizer import ID_BYTES, pack, unpack
+from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.averaging import average_rows
 from promptcli.encoder.batching import (
     TOKEN_BUDGET,
@@ -68,14 +68,14 @@ class OnePrompt(Protocol):
     @property
     def input_key(self) -> tuple[object, ...]: ...
     def inputs(self, sentences: Sequence[str]) -> Inputs: ...
-    def batch(self, rows: Sequence[Sequence[int]]) -> Batch: ...
+    def batch(self, rows: TokenRows) -> Batch: ...
     def averaged_rows(self) -> Tensor | None: ...
     def shared_tokens(self, needs: Needs, lengths: np.ndarray) -> SharedTokens | None: ...
     def sentence_lengths(self, lengths: np.ndarray) -> np.ndarray: ...
     def apply_transforms(self, vectors: Tensor, lengths: np.ndarray) -> Tensor: ...
     def encode_batch(
         self,
-        rows: Sequence[Sequence[int]],
+        rows: TokenRows,
         peers: Sequence[Any],
         needs: Needs,
         shared: SharedTokens | None = None,
@@ -124,7 +124,7 @@ class Encoding:
         Another thread reads the next one.
         """
         for window, (places, inputs) in prefetch(self._read, windows):
-            rows = sum(len(of_group.packed) for of_group in inputs)
+            rows = sum(len(of_group.rows) for of_group in inputs)
             share = ProgressShare(progress, len(window), rows)
             encoded: dict[int, Encoded] = {}
             for group, of_group in zip(self._groups, inputs, strict=True):
@@ -213,49 +213,46 @@ class _Group:
 
         ``progress`` takes the number of inputs newly done.
         """
-        count = len(inputs.packed)
-        if not count:
+        rows = inputs.rows
+        if not len(rows):
             return {
                 number: Encoded.empty(encoder.width) for number, encoder in self._encoders.items()
             }
-        lengths = np.fromiter(map(len, inputs.packed), np.int64, count) // ID_BYTES
         vectors: dict[int, np.ndarray] = {}
         with torch.inference_mode():
             for number, table in self._averaging.items():
-                vectors[number] = self._averages(number, inputs.packed, lengths, table)
+                vectors[number] = self._averages(number, rows, table)
             if self._deep:
-                vectors |= self._in_batches(inputs.rows, lengths, progress)
+                vectors |= self._in_batches(rows, progress)
             else:
-                progress(count)
-        truncated = np.array(inputs.truncated, dtype=bool)
-        return {number: Encoded(vectors[number], truncated, lengths) for number in self._encoders}
+                progress(len(rows))
+        return {
+            number: Encoded(vectors[number], inputs.truncated, rows.lengths)
+            for number in self._encoders
+        }
 
-    def _averages(
-        self, number: int, packed: Sequence[bytes], lengths: np.ndarray, table: Tensor
-    ) -> np.ndarray:
+    def _averages(self, number: int, rows: TokenRows, table: Tensor) -> np.ndarray:
         """Return the vectors (n, d) float32 of an encoder that averages rows, without batches or
         padding.
         """
         encoder = self._encoders[number]
         counted = encoder.pooling.weights.averaged or slice(None)
         parts = []
-        for start in range(0, len(packed), _AVERAGED_AT_ONCE):
-            rows = packed[start : start + _AVERAGED_AT_ONCE]
-            of_rows = lengths[start : start + _AVERAGED_AT_ONCE]
-            if counted != slice(None):
-                rows = [pack(unpack(row)[counted]) for row in rows]
-            means = average_rows(rows, functools.partial(_rows_of, table), len(table))
-            vectors = encoder.apply_transforms(to_device(means, table.device), of_rows)
+        for start in range(0, len(rows), _AVERAGED_AT_ONCE):
+            some = rows[start : start + _AVERAGED_AT_ONCE]
+            means = average_rows(
+                some.within(counted), functools.partial(_rows_of, table), len(table)
+            )
+            vectors = encoder.apply_transforms(to_device(means, table.device), some.lengths)
             parts.append(vectors.cpu().numpy())
         return np.concatenate(parts)
 
-    def _in_batches(
-        self, rows: list[list[int]], lengths: np.ndarray, progress: Progress
-    ) -> dict[int, np.ndarray]:
+    def _in_batches(self, rows: TokenRows, progress: Progress) -> dict[int, np.ndarray]:
         """Return the vectors (n, d) by encoder number: sort the rows by length, encode them in
         batches, and put the vectors in the rows' order.
         """
         first = self._first
+        lengths = rows.lengths
         shared = None
         if first.graph is None:
             shared = first.shared_tokens(self._needs, lengths)
@@ -287,12 +284,10 @@ class _Group:
             if encoder.denoising.place != "none":
                 encoder.biases.at(np.unique(encoder.sentence_lengths(lengths)))
 
-    def _compute(
-        self, rows: list[list[int]], shared: SharedTokens | None, numbers: np.ndarray
-    ) -> Fetch:
+    def _compute(self, rows: TokenRows, shared: SharedTokens | None, numbers: np.ndarray) -> Fetch:
         """Begin to compute the vectors of the rows of these numbers."""
         first = self._first
-        ids = [rows[row] for row in numbers]
+        ids = rows.take(numbers)
         if first.graph is not None:
             by_graph = dict.fromkeys(self._deep, first.graph.run(first.batch(ids)))
             return lambda: by_graph

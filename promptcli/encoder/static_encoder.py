@@ -8,7 +8,7 @@ import numpy as np
 
 from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import TABLE, Provenance
-from promptcli.backbones.tokenizer import ID_BYTES, PieceTokenizer
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.backbones.word_tables import TUNED_ROWS, WordTable, open_table
 from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import unit
@@ -242,16 +242,14 @@ class StaticEncoder(Encoder):
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
         """Return the inputs of n sentences."""
-        ids = self.pieces.encode_packed(self.prepare(sentences))
+        ids = self.pieces.encode_rows(self.prepare(sentences))
         return self.template.splice(ids, self.max_length)
 
     def _encode(self, inputs: Inputs) -> Encoded:
-        vectors = average_rows(inputs.packed, self._rows, len(self._table.rows))
+        vectors = average_rows(inputs.rows, self._rows, len(self._table.rows))
         for transform in self.recipe.parts.transforms:
             vectors = _APPLY[transform.name](vectors, transform)
-        truncated = np.array(inputs.truncated, dtype=bool)
-        lengths = np.fromiter(map(len, inputs.packed), np.int64, len(inputs.packed)) // ID_BYTES
-        return Encoded(vectors, truncated, lengths)
+        return Encoded(vectors, inputs.truncated, inputs.rows.lengths)
 
     def _rows(self, numbers: np.ndarray) -> np.ndarray:
         """Return the rows of some ids, float32."""

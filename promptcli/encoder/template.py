@@ -3,14 +3,16 @@
 Its ids equal the filled string's.
 """
 
-import functools
 import re
 import string
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from promptcli.backbones.tokenizer import ID_BYTES, PieceTokenizer, pack, unpack
+import numpy as np
+
+from promptcli.backbones.token_rows import TokenRows
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError, WrongKindError, look_up
 from promptcli.notes import keyword
 from promptcli.recipe import MASK, SLOT
@@ -20,12 +22,8 @@ from promptcli.recipe import MASK, SLOT
 class Inputs:
     """Spliced sentences."""
 
-    packed: list[bytes]  #: n rows of packed token ids, specials included
-    truncated: list[bool]  #: per row, whether the sentence lost tokens
-
-    @functools.cached_property
-    def rows(self) -> list[list[int]]:
-        return [unpack(row) for row in self.packed]
+    rows: TokenRows  #: n rows of token ids, specials included
+    truncated: np.ndarray  #: (n,) bool: the sentence lost tokens
 
 
 class Template:
@@ -140,7 +138,13 @@ class Template:
 
         A sentence may contain the token, too.
         """
-        return [place if place >= 0 else input_length + place for place in self.masks]
+        slots: list[int] = self.slots_of(np.array([input_length]))[0].tolist()
+        return slots
+
+    def slots_of(self, lengths: np.ndarray) -> np.ndarray:
+        """Return the positions (n, k) of the k masks in inputs of these lengths (n,)."""
+        masks = np.array(self.masks, np.int64)
+        return np.where(masks < 0, lengths[:, None] + masks, masks)
 
     def prepare(
         self, sentences: Sequence[str], period: bool, rule: "TextRule | None" = None
@@ -187,42 +191,50 @@ class Template:
     def inputs(
         self,
         texts: Sequence[str],
-        tokenize: Callable[[Sequence[str]], list[bytes]],
+        tokenize: Callable[[Sequence[str]], TokenRows],
         max_length: int,
     ) -> Inputs:
         """Return the model inputs of n prepared sentences.
 
-        ``tokenize`` returns the packed ids of each text that it is given.
+        ``tokenize`` returns the ids of each text that it is given.
         """
         return self.splice(tokenize(texts), max_length)
 
-    def splice(self, pieces: Sequence[bytes], max_length: int) -> Inputs:
-        """Put the template's ids around each piece's packed ids.
+    def splice(self, pieces: TokenRows, max_length: int) -> Inputs:
+        """Put the template's ids around each piece's ids.
 
         Cut the sentence, never the template.
         """
         self.check_room(max_length)
-        before = pack(self._before_ids)
-        after = pack(self._after_ids)
+        room = self.room(max_length)
+        cut = pieces.lengths > room
+        if cut.any():
+            pieces = self._shortened(pieces, cut, room)
         # if neither tokenizer nor template adds a token, an empty sentence has none: it becomes one
         # of padding
-        padding = pack([self._tokenizer.pad])
-        room = self.room(max_length) * ID_BYTES
-        rows = []
-        truncated = []
-        for ids in pieces:
-            is_cut = len(ids) > room
-            if is_cut and self._tokenizer.cuts_left:
-                ids = before + ids[len(ids) - room + len(before) :]
-            elif is_cut:
-                ids = ids[: room - len(after)] + after
-            rows.append(self._filled(ids) or padding)
-            truncated.append(is_cut)
-        return Inputs(rows, truncated)
+        return Inputs(self._filled(pieces).filled(self._tokenizer.pad), cut)
 
-    def _filled(self, piece: bytes) -> bytes:
-        """Return the packed ids of an input, from those of the sentence and what touches it."""
-        return pack(self.prefix) + piece + pack(self.suffix)
+    def _shortened(self, pieces: TokenRows, cut: np.ndarray, room: int) -> TokenRows:
+        """Return the pieces with those that are ``cut`` as long as there is room.
+
+        What touches the sentence stays: the ids before [X] if it loses its first tokens, else those
+        after it.
+        """
+        touching = self._after_ids
+        if self._tokenizer.cuts_left:
+            touching = self._before_ids
+        kept = np.where(cut, room - len(touching), pieces.lengths)
+        of_template = TokenRows.repeated(touching, cut.astype(np.int64))
+        if self._tokenizer.cuts_left:
+            return TokenRows.side_by_side([of_template, pieces.last(kept)])
+        return TokenRows.side_by_side([pieces.first(kept), of_template])
+
+    def _filled(self, pieces: TokenRows) -> TokenRows:
+        """Return the ids of inputs, from those of the sentences and what touches them."""
+        once = np.ones(len(pieces), np.int64)
+        prefix = TokenRows.repeated(self.prefix, once)
+        suffix = TokenRows.repeated(self.suffix, once)
+        return TokenRows.side_by_side([prefix, pieces, suffix])
 
     def _side(self, text: str, *, starts_input: bool, keep_blank: bool = False) -> list[int]:
         ids: list[int] = []

@@ -312,7 +312,7 @@ class TemplateCheckJob(Job[CheckedTemplate]):
             raise UsageError(f"the sentence is empty; give one with {keyword('sentence')}")
         template = make_template(filled, tokens)
         sentences = template.prepare([self.sentence], True)
-        inputs = template.splice(tokens.encode_packed(sentences), limit)
+        inputs = template.splice(tokens.encode_rows(sentences), limit)
         ids = inputs.rows[0]
         slots = template.mask_slots(len(ids))
         return CheckedTemplate(
@@ -329,7 +329,7 @@ class TemplateCheckJob(Job[CheckedTemplate]):
                 for place, (token, part) in enumerate(zip(ids, _parts(template, ids), strict=True))
             ],
             mask_position=next(iter(slots), None),
-            truncated=inputs.truncated[0],
+            truncated=bool(inputs.truncated[0]),
         )
 
 

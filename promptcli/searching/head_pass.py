@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling import States, build_states
@@ -39,7 +40,7 @@ class HeadCosines:
     #: (s, L*h, n) cosines, for s kinds of states; heads layer after layer
     heads: NDArray[np.float64]
     plain: NDArray[np.float64]  #: (s, n) cosines of the plain averages of the same states
-    rows: list[list[int]]  #: token ids of every distinct sentence, specials included
+    rows: TokenRows  #: token ids of every distinct sentence, specials included
     #: per row (t, L*h), the heads' attention to its tokens: diagonals, or the slot's rows
     attention: list[NDArray[np.float32]]
 
@@ -102,13 +103,12 @@ def head_cosines(
     pairs = [(row_of[one], row_of[other]) for one, other in zip(first, second, strict=True)]
     rows = encoder.inputs(sentences).rows
     work = _Pass(encoder, HEAD_WEIGHTS[weights], states, pairs, len(rows))
-    lengths = np.array([len(row) for row in rows], np.int64)
     with stage("ditto-search", len(rows)) as advance, torch.inference_mode():
-        for planned in plan_batches(lengths):
+        for planned in plan_batches(rows.lengths):
             # the last batch may repeat its rows
             _, first_places = np.unique(planned, return_index=True)
             chosen = planned[np.sort(first_places)]
-            work.take(chosen.tolist(), [rows[row] for row in chosen])
+            work.take(chosen.tolist(), rows.take(chosen))
             advance(len(chosen))
     cosines = np.round(work.cosines, _DECIMALS)
     return HeadCosines(cosines[:, :-1], cosines[:, -1], rows, work.attention)
@@ -153,7 +153,7 @@ class _Pass:
         self.cosines = np.zeros((len(self._states), heads + 1, len(pairs)))
         self.attention: list[NDArray[np.float32]] = [np.empty((0, heads), np.float32)] * rows
 
-    def take(self, numbers: list[int], ids: list[list[int]]) -> None:
+    def take(self, numbers: list[int], ids: TokenRows) -> None:
         """Encode one batch and score every pair whose two sentences are now encoded."""
         encoder = self._encoder
         backbone = encoder.backbone

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import promptcli
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.token_rows import TokenRows
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import PromptEncoder, TorchEncoder
 from promptcli.encoder.encoding import encode_together
@@ -63,7 +64,7 @@ class TemplateScorer:
         self._sentences = list(row_of)
         self._first = np.array([row_of[sentence] for sentence in pairs.first])
         self._second = np.array([row_of[sentence] for sentence in pairs.second])
-        self._pieces: dict[str, bytes] = {}
+        self._pieces: dict[str, list[int]] = {}
         context: dict[str, Any] = {  # everything except template and pair that a cosine depends on
             "promptcli": promptcli.__version__,
             "weights": backbone.provenance.weights_sha256,
@@ -165,15 +166,15 @@ class TemplateScorer:
         }
         return spearman_score(self.task, cosines, (low / 100, high / 100), names)
 
-    def ids(self, pieces: Sequence[str], encoder: TorchEncoder) -> list[bytes]:
-        """Return the packed token ids of sentence pieces; each distinct one is tokenised once."""
+    def ids(self, pieces: Sequence[str], encoder: TorchEncoder) -> TokenRows:
+        """Return the token ids of sentence pieces; each distinct one is tokenised once."""
         # such a tokenizer ignores spaces, so both forms share an entry
         if self.backbone.tokenizer.splits_punctuation:
             pieces = [piece.strip() for piece in pieces]
         missing = [piece for piece in dict.fromkeys(pieces) if piece not in self._pieces]
-        packed = encoder.pooling.weights.token_ids(missing, self.backbone)
-        self._pieces.update(zip(missing, packed, strict=True))
-        return [self._pieces[piece] for piece in pieces]
+        ids = encoder.pooling.weights.token_ids(missing, self.backbone)
+        self._pieces.update(zip(missing, ids, strict=True))
+        return TokenRows.of([self._pieces[piece] for piece in pieces])
 
 
 class _SharedTokens(PromptEncoder):
@@ -186,5 +187,5 @@ class _SharedTokens(PromptEncoder):
     def inputs(self, sentences: Sequence[str]) -> Inputs:
         pieces = self.prepare(sentences)
         inputs: Inputs = self.template.splice(self._scorer.ids(pieces, self), self.max_length)
-        self._scorer.tokens += sum(map(len, inputs.rows))
+        self._scorer.tokens += int(inputs.rows.lengths.sum())
         return inputs

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.token_rows import TokenRows
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoded import Progress, no_progress
@@ -223,7 +224,7 @@ def _of_vectors(fit_tensors: Callable[[np.ndarray], dict[str, Tensor]]) -> Fit:
     )
 
 
-def _of_tokens(fit_tensors: Callable[[list[list[int]], Backbone], dict[str, Tensor]]) -> Fit:
+def _of_tokens(fit_tensors: Callable[[TokenRows, Backbone], dict[str, Tensor]]) -> Fit:
     def fit(
         encoder: TorchEncoder, sentences: Sequence[str], progress: Progress
     ) -> dict[str, Tensor]:

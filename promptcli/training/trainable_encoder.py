@@ -17,6 +17,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.head import MLMHead
 from promptcli.backbones.lora import add_lora
 from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.backbones.token_rows import TokenRows
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.batching import make_batch, to_device
 from promptcli.encoder.context import BuildContext
@@ -56,12 +57,13 @@ class TokenizedSide:
     """The spliced rows of a side's texts, by its template."""
 
     encoder: TorchEncoder
-    rows: list[list[int]]
+    rows: TokenRows
 
     @property
     def lengths(self) -> list[int]:
         """Tokens of each sentence, the template's left out."""
-        return [len(row) - self.encoder.template.length for row in self.rows]
+        lengths: list[int] = (self.rows.lengths - self.encoder.template.length).tolist()
+        return lengths
 
 
 class TrainableEncoder(nn.Module):
@@ -195,20 +197,15 @@ class TrainableEncoder(nn.Module):
         embeddings. ``read`` returns something else than h of each pass, of one shape in all of them
         but for the first dimension.
         """
-        rows = []
-        slots = []
-        for side in sides:
-            rows += side.rows
-            slots += [side.encoder.template.mask_slots(len(row)) for row in side.rows]
+        rows = TokenRows.joined([side.rows for side in sides])
+        slots = _mask_slots(sides)
         tokenizer = self.backbone.tokenizer
         device = self.backbone.device
         longest = self.backbone.max_tokens
         states = []
         places = []
-        for indices in _groups(rows, self.chunk_tokens):
-            group = [rows[row] for row in indices]
-            masks = [slots[row] for row in indices]
-            batch = make_batch(group, masks, tokenizer.pad, device, longest)
+        for indices in _groups(rows.lengths, self.chunk_tokens):
+            batch = make_batch(rows.take(indices), slots[indices], tokenizer.pad, device, longest)
             states.append(self._pass(sides[0].encoder, batch, augment, read))
             places.append(indices)
         return torch.cat(states)[to_device(np.argsort(np.concatenate(places)), device)]
@@ -314,15 +311,27 @@ def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> n
     return head.to(backbone.device).requires_grad_(True)
 
 
-def _groups(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[np.ndarray]:
-    """Yield the numbers of rows of similar length, so that little is padding.
+def _mask_slots(sides: Sequence[TokenizedSide]) -> np.ndarray:
+    """Return the positions (sum n, k) of the masks in all rows, side after side.
+
+    The last mask of a template fills the places of those that another one has more.
+    """
+    of_sides = [side.encoder.template.slots_of(side.rows.lengths) for side in sides]
+    most = max(slots.shape[1] for slots in of_sides)
+    filled = [
+        np.pad(slots, ((0, 0), (0, most - slots.shape[1])), mode="edge") for slots in of_sides
+    ]
+    return np.concatenate(filled)
+
+
+def _groups(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
+    """Yield the numbers of rows of similar length, by the lengths (n,), so that little is padding.
 
     Together they are all rows.
 
     Not ``plan_batches``: a pass holds as many rows as fit, since each is gone through once and
     shapes do not recur.
     """
-    lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
     order = np.argsort(lengths, kind="stable")
     start = 0
     for end in range(1, len(order) + 1):

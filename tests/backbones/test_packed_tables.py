@@ -9,7 +9,6 @@ from safetensors.numpy import save_file
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 import promptcli as pc
-from promptcli.backbones.tokenizer import unpack
 from promptcli.backbones.tokenizer_files import encodes_by_words
 from promptcli.backbones.word_tables import TableTokenizer
 from promptcli.encoder.encoder import TorchEncoder
@@ -86,9 +85,9 @@ def test_tokens_are_those_of_the_definition_though_words_are_read_once(tmp_path,
     rows = tokenizer.get_vocab_size()
     read = TableTokenizer(tmp_path / "tokenizer.json", rows, unknown=True, longest=None)
     for _ in range(2):  # the second time, all words are known
-        for text, ids in zip(MARKED, read.encode_packed(MARKED), strict=True):
+        for text, ids in zip(MARKED, read.encode_rows(MARKED), strict=True):
             whole = tokenizer.encode(text, add_special_tokens=False).ids
-            assert unpack(ids) == (whole or [rows]), text
+            assert ids == (whole or [rows]), text
 
 
 @pytest.mark.parametrize(

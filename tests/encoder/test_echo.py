@@ -84,7 +84,7 @@ def test_both_copies_are_cut_alike(family, tiny_backbone):
     encoder = build_encoder(ECHO.replace(max_length=50), backbone=tiny_backbone(family))
     long = " ".join(SENTENCES)
     inputs = encoder.inputs([long, ""])
-    assert inputs.truncated == [True, False]
+    assert inputs.truncated.tolist() == [True, False]
     row = inputs.rows[0]
     assert 49 <= len(row) <= 50
     first, second = encoder.template.pieces(len(row))

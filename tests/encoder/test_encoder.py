@@ -235,7 +235,9 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
     ]
     together = [encoded.vectors for encoded in encode_together(encoders, SENTENCES)]
     for row, ids in enumerate(first.inputs(SENTENCES).rows):
-        batch = make_batch([ids], [first.template.mask_slots(len(ids))], 0, backbone.device, 66)
+        batch = make_batch(
+            [ids], first.template.slots_of(np.array([len(ids)])), 0, backbone.device, 66
+        )
         with torch.inference_mode():
             states = backbone.run(batch, Needs(frozenset({backbone.n_layers}))).layers[
                 backbone.n_layers

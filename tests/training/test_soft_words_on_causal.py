@@ -99,7 +99,7 @@ def test_cut_text_keeps_the_tokens_and_those_behind_change_no_state_before_them(
     short = make_encoder(encoder.recipe.replace(max_length=20), encoder.backbone, encoder.tensors())
     inputs = short.inputs([" ".join(SENTENCES)])
     (row,) = inputs.rows
-    assert inputs.truncated == [True] and len(row) == 20
+    assert inputs.truncated.tolist() == [True] and len(row) == 20
     assert row[-behind:] == encoder.inputs(SENTENCES[:1]).rows[0][-behind:]
     needs = Needs(layers=frozenset({encoder.backbone.n_layers}))
     moved = encoder.tensors()[TENSOR].clone()

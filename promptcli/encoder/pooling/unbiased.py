@@ -12,7 +12,8 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.backbones.tokenizer import PieceTokenizer, pack, unpack
+from promptcli.backbones.token_rows import TokenRows
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.errors import unknown
@@ -81,7 +82,7 @@ class Unbiased(Weights):
         self._convention = _BYTE_LEVEL if context.backbone.tokenizer.byte_level else _WORDPIECE
         self._specials = len(context.backbone.tokenizer.start), len(context.backbone.tokenizer.end)
         self.spec = self.rewriting = f"unbiased:{last}"
-        self._rewritten: list[bytes] | None = None
+        self._rewritten: TokenRows | None = None
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         inner = batch.real()
@@ -91,14 +92,11 @@ class Unbiased(Weights):
         weights = inner.to(states.dtype)
         return weighted_sum(weights, states) / weights.sum(1, keepdim=True).clamp(min=1)
 
-    def token_ids(self, texts: Sequence[str], backbone: Backbone) -> list[bytes]:
-        """Return the ids that remain of each sentence, packed; never empty."""
+    def token_ids(self, texts: Sequence[str], backbone: Backbone) -> TokenRows:
+        """Return the ids that remain of each sentence; never empty."""
         tokens = backbone.tokenizer
         if tokens.splits_at_blanks:
-            rewritten = self._rewritten_tokens(tokens)
-            rows = []
-            for packed in tokens.encode_packed(texts):
-                rows.append(b"".join([rewritten[token] for token in unpack(packed)]))
+            rows = tokens.encode_rows(texts).replaced(self._rewritten_tokens(tokens))
         else:
             led = [self._convention.lead + text.lstrip() for text in texts]
             filtered = [self._filter(ids, tokens) for ids in tokens.encode(led)]
@@ -106,27 +104,24 @@ class Unbiased(Weights):
                 lowered = []
                 for ids in filtered:
                     lowered.append(self._convention.join([tokens.text(token) for token in ids]))
-                rows = tokens.encode_packed(lowered)
+                rows = tokens.encode_rows(lowered)
             else:
-                rows = [pack(ids) for ids in filtered]
-        padding = pack([tokens.pad])
-        return [row or padding for row in rows]
+                rows = TokenRows.of(filtered)
+        return rows.filled(tokens.pad)
 
-    def _rewritten_tokens(self, tokens: PieceTokenizer) -> list[bytes]:
+    def _rewritten_tokens(self, tokens: PieceTokenizer) -> TokenRows:
         """Return the rewriting of each token of the vocabulary, by id: tokens joined by spaces are
         independent.
         """
         if self._rewritten is None:
             remaining = self._filter(list(tokens.items()), tokens)
+            rewritten = [[token] for token in remaining]
             if "case" in self._on:
-                rewritten = tokens.encode_packed(
-                    [tokens.text(token).lower() for token in remaining]
-                )
-            else:
-                rewritten = [pack([token]) for token in remaining]
-            self._rewritten = [b""] * (tokens.highest + 1)
+                rewritten = tokens.encode([tokens.text(token).lower() for token in remaining])
+            by_id: list[list[int]] = [[] for _ in range(tokens.highest + 1)]
             for token, ids in zip(remaining, rewritten, strict=True):
-                self._rewritten[token] = ids
+                by_id[token] = ids
+            self._rewritten = TokenRows.of(by_id)
         return self._rewritten
 
     def _filter(self, ids: list[int], tokens: PieceTokenizer) -> list[int]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, slot_positions
+from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.context import BuildContext
 from promptcli.errors import UsageError, WrongKindError
 from promptcli.grammar import AttentionHead, FromSpec, MaskSpec, parse_weights
@@ -53,9 +54,9 @@ class Weights(ABC):
         """Return what to tell the user of the sentences since the last call; mostly nothing."""
         return []
 
-    def token_ids(self, texts: Sequence[str], backbone: Backbone) -> list[bytes]:
-        """Return each text's token ids, packed, without specials."""
-        return backbone.tokenizer.encode_packed(texts)
+    def token_ids(self, texts: Sequence[str], backbone: Backbone) -> TokenRows:
+        """Return each text's token ids, without specials."""
+        return backbone.tokenizer.encode_rows(texts)
 
 
 def check_head(backbone: Backbone, head: AttentionHead) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from promptcli.backbones.states import Batch, HiddenStates, slot_positions
+from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.notes import keyword
@@ -69,7 +70,7 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
         (n,).
         """
         last = encoder.backbone.n_layers
-        longest = max(max(map(len, side.rows)) for side in sides)
+        longest = max(int(side.rows.lengths.max()) for side in sides)
 
         def read(batch: Batch, hidden: HiddenStates) -> Tensor:
             """Return h and the embedding layer's output, padded to the longest row, (n, 1 +
@@ -88,18 +89,14 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
         losses, counts = self.restore(views[0], embedded_positives, sides[1].rows)
         return *views, losses, counts
 
-    def restore(
-        self, vectors: Tensor, embedded: Tensor, rows: Sequence[Sequence[int]]
-    ) -> tuple[Tensor, Tensor]:
+    def restore(self, vectors: Tensor, embedded: Tensor, rows: TokenRows) -> tuple[Tensor, Tensor]:
         """Return the cross-entropy of each row's tokens, summed (n,), and their numbers (n,).
 
         ``embedded`` (n, t, d) is the embedding layer's output of the ``rows``, ``vectors`` (n, d)
         the memory.
         """
-        lengths = np.array([len(row) for row in rows])
-        real = np.arange(embedded.size(1)) < lengths[:, None]
-        ids = np.zeros(real.shape, np.int64)
-        ids[real] = np.concatenate([np.asarray(row) for row in rows])
+        real = np.arange(embedded.size(1)) < rows.lengths[:, None]
+        ids = rows.padded(embedded.size(1), 0)
         padding = to_device(~real, vectors.device)
         targets = to_device(ids, vectors.device)
         noisy = functional.dropout(embedded, self.settings.decoder_noise, self.training)
@@ -108,7 +105,7 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
             self.transform(states), self._backbone.token_rows, self.bias
         ).float()
         losses = functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
-        return losses.masked_fill(padding, 0.0).sum(1), to_device(lengths, vectors.device)
+        return losses.masked_fill(padding, 0.0).sum(1), to_device(rows.lengths, vectors.device)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         *vectors, losses, counts = views

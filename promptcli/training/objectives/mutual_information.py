@@ -40,7 +40,7 @@ class MutualInformation(Objective[TrainingSettings]):
             local = weights.local(view.pooling.states.read(hidden), batch).float()
             return functional.pad(local, (0, 0, 0, view.max_length - local.size(1)))
 
-        return encoder.hidden(sides, read=read), torch.tensor([len(row) for row in sides[0].rows])
+        return encoder.hidden(sides, read=read), torch.from_numpy(sides[0].rows.lengths)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         return jensen_shannon(*views)

@@ -1,0 +1,165 @@
+"""Rows of token ids of any lengths, held in one array: so they go from the tokenizer to the batches
+without a Python object for each.
+"""
+
+import functools
+import itertools
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import overload
+
+import numpy as np
+
+_INTEGER = "i"  #: C's integer: an id
+ID_BYTES = array(_INTEGER).itemsize
+
+
+def pack(ids: Sequence[int]) -> bytes:
+    """Return ids as C's integers: bytes are joined many times faster than lists."""
+    return array(_INTEGER, ids).tobytes()
+
+
+class TokenRows(Sequence[list[int]]):
+    """n rows of token ids, one after the other; a row taken out of them is a list."""
+
+    def __init__(self, ids: np.ndarray, lengths: np.ndarray) -> None:
+        self.ids = ids  #: (sum of lengths,) int32
+        self.lengths = lengths  #: (n,) int64
+
+    @classmethod
+    def of(cls, rows: "Iterable[Sequence[int]]") -> "TokenRows":
+        """Return lists of ids as rows; what are rows already stay as they are."""
+        if isinstance(rows, TokenRows):
+            return rows
+        return cls.unpacked(list(map(pack, rows)))
+
+    @classmethod
+    def unpacked(cls, packed: Sequence[bytes]) -> "TokenRows":
+        """Return packed ids as rows."""
+        lengths = np.fromiter(map(len, packed), np.int64, len(packed)) // ID_BYTES
+        return cls(np.frombuffer(b"".join(packed), np.intc), lengths)
+
+    @classmethod
+    def repeated(cls, ids: Sequence[int], counts: np.ndarray) -> "TokenRows":
+        """Return a row for each of n ``counts``: the ids so many times."""
+        whole = np.tile(np.array(ids, np.intc), int(counts.sum()))
+        return cls(whole, counts * len(ids))
+
+    @classmethod
+    def ended_by(cls, end: int, ids: np.ndarray) -> "TokenRows":
+        """Return the rows that an id ends in an array, without it."""
+        lengths = np.diff(np.flatnonzero(ids == end), prepend=-1) - 1
+        return cls(ids[ids != end], lengths)
+
+    @classmethod
+    def joined(cls, parts: "Sequence[TokenRows]") -> "TokenRows":
+        """Return the rows of all parts, one part after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        ids = [np.empty(0, np.intc), *(part.ids for part in parts)]
+        lengths = [np.empty(0, np.int64), *(part.lengths for part in parts)]
+        return cls(np.concatenate(ids), np.concatenate(lengths))
+
+    @classmethod
+    def side_by_side(cls, parts: "Sequence[TokenRows]") -> "TokenRows":
+        """Return row i of every part as one row, for each i."""
+        in_order = np.arange(len(parts) * len(parts[0])).reshape(len(parts), -1).T
+        rows = cls.joined(parts).take(in_order.ravel())
+        return cls(rows.ids, rows.lengths.reshape(-1, len(parts)).sum(1))
+
+    @functools.cached_property
+    def starts(self) -> np.ndarray:
+        """Where each row begins, (n,)."""
+        starts: np.ndarray = self.lengths.cumsum() - self.lengths
+        return starts
+
+    def take(self, numbers: np.ndarray) -> "TokenRows":
+        """Return the rows of these numbers."""
+        return self._ranges(self.starts[numbers], self.lengths[numbers])
+
+    def within(self, part: slice) -> "TokenRows":
+        """Return that part of each row: some ids fewer at its start, and at its end.
+
+        ``part`` is as ``slice(1, -1)``; a bound is None, or counted from its own side.
+        """
+        start, stop = part.start or 0, part.stop or 0
+        return self._ranges(self.starts + start, (self.lengths - start + stop).clip(min=0))
+
+    def first(self, counts: np.ndarray) -> "TokenRows":
+        """Return the first so many ids of each of n rows."""
+        return self._ranges(self.starts, counts)
+
+    def last(self, counts: np.ndarray) -> "TokenRows":
+        """Return the last so many ids of each of n rows."""
+        return self._ranges(self.starts + self.lengths - counts, counts)
+
+    def _ranges(self, starts: np.ndarray, lengths: np.ndarray) -> "TokenRows":
+        """Return the ids from each start on, so many."""
+        ends = lengths.cumsum()
+        places = np.repeat(starts - ends + lengths, lengths)
+        places += np.arange(len(places))
+        return TokenRows(self.ids[places], lengths)
+
+    def without(self, token: int) -> "TokenRows":
+        """Return the rows without an id."""
+        stays = self.ids != token
+        return TokenRows(self.ids[stays], self._sums(stays))
+
+    def replaced(self, table: "TokenRows") -> "TokenRows":
+        """Return the rows with each id replaced by that row of a table."""
+        of_ids = table.take(self.ids)
+        return TokenRows(of_ids.ids, self._sums(of_ids.lengths))
+
+    def _sums(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the sums (n,) of numbers of the ids, row by row."""
+        until = np.concatenate([[0], numbers.cumsum(dtype=np.int64)])
+        sums: np.ndarray = until[self.starts + self.lengths] - until[self.starts]
+        return sums
+
+    def filled(self, token: int) -> "TokenRows":
+        """Return the rows with an id in those that are empty."""
+        if self.lengths.all():
+            return self
+        fillings = TokenRows.repeated([token], (self.lengths == 0).astype(np.int64))
+        return TokenRows.side_by_side([self, fillings])
+
+    def padded(self, width: int, pad: int) -> np.ndarray:
+        """Return the rows as a matrix (n, ``width``) int64, filled up with an id at their ends."""
+        if (self.lengths == width).all():
+            return self.ids.reshape(len(self), width).astype(np.int64)
+        matrix = np.full((len(self), width), pad, dtype=np.int64)
+        matrix[np.arange(width) < self.lengths[:, None]] = self.ids
+        return matrix
+
+    def packed(self) -> list[bytes]:
+        """Return the packed ids of each row."""
+        whole = self.ids.tobytes()
+        ends = (self.lengths.cumsum() * ID_BYTES).tolist()
+        return [whole[start:end] for start, end in itertools.pairwise([0, *ends])]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @overload
+    def __getitem__(self, number: int) -> list[int]: ...
+    @overload
+    def __getitem__(self, number: slice) -> "TokenRows": ...
+    def __getitem__(self, number: int | slice) -> "list[int] | TokenRows":
+        """Return one row as a list of ids, or a slice of the rows."""
+        if isinstance(number, slice):
+            return self.take(np.arange(len(self))[number])
+        start = self.starts[number]
+        row: list[int] = self.ids[start : start + self.lengths[number]].tolist()
+        return row
+
+    def __iter__(self) -> Iterator[list[int]]:
+        ids = self.ids.tolist()
+        ends = self.lengths.cumsum().tolist()
+        return (ids[start:end] for start, end in itertools.pairwise([0, *ends]))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
