@@ -153,7 +153,7 @@ def test_a_cut_text_leaves_no_placeholder_without_its_block(blocks, side, tiny_b
             encoder = build_encoder(whole.recipe.replace(max_length=length), backbone=backbone)
             inputs = encoder.inputs([long, ""])
             row = inputs.rows[0]
-            assert inputs.truncated == [length < len(full), False]
+            assert inputs.truncated.tolist() == [length < len(full), False]
             assert length - 2 <= len(row) <= length or row == full
             blocks_at = [place for place, token in enumerate(row) if token == OF_BLOCK]
             assert all(row[place + 1] >= 0 for place in blocks_at)
