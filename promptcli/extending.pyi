@@ -113,6 +113,8 @@ from promptcli.encoder.pooling.ditto import KNOWN_HEADS as KNOWN_HEADS
 from promptcli.encoder.prefetching import prefetch as prefetch
 from promptcli.grammar import parse_ditto as parse_ditto
 from promptcli.models.loading import Model as Model
+from promptcli.models import folder_choices as folder_choices
+from promptcli.models import language_choice as language_choice
 from promptcli.models import loading as loading
 from promptcli.recipe import Choice as Choice
 
@@ -137,6 +139,7 @@ from promptcli.data.column_choice import ColumnChoice as ColumnChoice
 from promptcli.data.tasks import RetrievalTask as RetrievalTask
 from promptcli.index import file_rows as file_rows
 from promptcli.index.found_files import find_files as find_files
+from promptcli.index.found_files import list_of_names as list_of_names
 
 # data
 from promptcli.data.column_forms import scale_value as scale_value

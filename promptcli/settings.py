@@ -168,6 +168,11 @@ def config_file(environ: Mapping[str, str]) -> Path:
     return program_folder(environ, "user_config_dir") / "config.toml"
 
 
+def folder_choices_file() -> Path:
+    """Return the file of what a user has chosen for single folders, beside that of the defaults."""
+    return config_file(os.environ).with_name("folders.json")
+
+
 #: What to do where the program's folder may not be written.
 ANOTHER_HOME = "name another folder: PROMPTCLI_HOME=/a/folder"
 

@@ -42,6 +42,7 @@ from promptcli.index.basics import (
     bad_lines_option,
     chosen_way,
     is_answer,
+    is_named,
     min_rarity_option,
     min_score_option,
 )
@@ -149,23 +150,28 @@ class SearchFilesJob(Job[list[Line]]):
     columns: Sequence[str] = option((), "Columns of tables to return with each hit.", hidden=True)
 
     def run(self) -> list[Line]:
+        from promptcli.models.folder_choices import choice_for
         from promptcli.models.language_choice import model_for
         from promptcli.models.loading import open_encoder, with_language
 
         if not self.query.strip():
             raise UsageError("the query is empty; give a few words, or a sentence")
-        way = chosen_way(self.by, hybrid=self.hybrid, lexical=self.lexical) or "both"
-        if self.min_rarity is not None:
-            check_least(self.min_rarity, way)
+        way = chosen_way(self.by, hybrid=self.hybrid, lexical=self.lexical)
         names = list_of_names(self.files)
         _check_order(self.query, names)
+        if way is None:
+            kept = None if is_named(self.model) else choice_for(names)
+            way = "both" if kept is None else kept.by
+        if self.min_rarity is not None:
+            check_least(self.min_rarity, way)
         found = find_files(names)
         condition = None
         if self.where is not None:
             from promptcli.index.where import Condition  # Arrow's functions
 
             condition = Condition(self.where)
-        model = model_for(self.model, [self.query, *found.heads()], default=_FAST)
+        heads = [self.query, *found.heads()]
+        model = model_for(self.model, heads, default=_FAST, files=names)
         encoder = open_encoder(model, dtype="auto", rows=_WINDOW)
         documents = encoder.in_role("document", report=True)
         asked = unit(encoder.in_role("query", report=True).encode([self.query]))[0]

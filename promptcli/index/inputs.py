@@ -50,6 +50,7 @@ from promptcli.errors import (
     unknown,
 )
 from promptcli.index.array_rows import ArrayRows, IndexRows
+from promptcli.index.basics import is_named
 from promptcli.index.file_rows import place_cells, place_ids
 from promptcli.index.stored import Origin, Reading
 from promptcli.models import loading as encoders
@@ -297,9 +298,9 @@ def _passage_batches(file: str, passages: Iterator[Passage]) -> Iterator[RecordB
         )
 
 
-def _open_for(model: "Model", texts: list[str]) -> "tuple[Encoder, Model]":
-    """Return the encoder of a model, or of the one for the texts' language, and that model."""
-    chosen = model_for(model, texts)
+def _open_for(model: "Model", file: Path, texts: list[str]) -> "tuple[Encoder, Model]":
+    """Return the encoder of a model, or of the one for the file or its language, and that model."""
+    chosen = model_for(model, texts, files=[str(file)] if file != STANDARD else [])
     return encoders.open_encoder(chosen, dtype="auto"), chosen
 
 
@@ -309,7 +310,7 @@ def rows_to_build(files: RowFiles, model: "Model") -> tuple[IndexRows, Origin, R
     For vectors whose manifest tells it, the encoder is not opened, unless the user named one.
     """
     if not files.are_vectors:
-        return files.encode(functools.partial(_open_for, model))
+        return files.encode(functools.partial(_open_for, model, files.file))
     rows, origin = files.open_stored()
     if is_named(model):
         encoder = encoders.open_encoder(model, dtype="auto")
@@ -365,13 +366,6 @@ def open_queries(
             window.column("text").to_pylist()
             for window in windows(source, _WINDOW, WINDOW_CHARACTERS)
         )
-
-
-def is_named(model: "Model | None") -> bool:
-    """Return whether the user chose an encoder, see ``Choice.names_model``."""
-    if isinstance(model, Choice):
-        return model.names_model
-    return model is not None
 
 
 def origin_of(encoder: "Encoder", documents: "Encoder", model: "Model | None" = None) -> Origin:

@@ -30,7 +30,13 @@ from promptcli.errors import UsageError, counted
 from promptcli.evaluation.lexical import WORD_RULE
 from promptcli.index import stored
 from promptcli.index.array_rows import ArrayRows
-from promptcli.index.basics import INDEX_MANIFEST, bad_lines_option, memory_option, size_of
+from promptcli.index.basics import (
+    INDEX_MANIFEST,
+    bad_lines_option,
+    is_named,
+    memory_option,
+    size_of,
+)
 from promptcli.index.changes import (
     PLACE,
     RowContent,
@@ -255,7 +261,8 @@ class _Difference:
             self.before = {}
         else:
             self.before = _live(stored.load(folder, words=False).index)
-        self._found = find_files(list_of_names(files))
+        self._names = list_of_names(files)
+        self._found = find_files(self._names)
         self._read_files = list[str]()
         self._file_of = dict[str, str]()
         self.rows = dict.fromkeys(self._read(folder, bad))
@@ -275,8 +282,8 @@ class _Difference:
         from promptcli.models.language_choice import model_for
 
         if self.manifest is None:
-            self.model = model_for(self.model, self._found.heads())
-        if self.manifest is None or inputs.is_named(self.model):
+            self.model = model_for(self.model, self._found.heads(), files=self._names)
+        if self.manifest is None or is_named(self.model):
             return loading.open_encoder(self.model, dtype="auto")
         return inputs.encoder_of(self.manifest, self.model)
 
@@ -289,7 +296,7 @@ class _Difference:
         """Whether all rows are encoded again because the model differs."""
         from promptcli.index import inputs
 
-        if self.manifest is None or not inputs.is_named(self.model):
+        if self.manifest is None or not is_named(self.model):
             return False
         return (
             inputs.documents_of(self.manifest, self.encoder()).fingerprint

@@ -1,9 +1,9 @@
-"""Which shipped model reads texts if no model is named: ``mini-multi`` those in its languages other
-than English.
+"""Which model reads texts if none is named: that which is kept for their folder, else a shipped
+one, ``mini-multi`` those in its languages other than English.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.word_tables import open_table, shipped_tokenizer
@@ -14,6 +14,7 @@ from promptcli.encoder.languages import (
     latin_words,
     sample,
 )
+from promptcli.models.folder_choices import choice_for
 from promptcli.models.loading import DEFAULT_MODEL, MULTILINGUAL, Model
 from promptcli.notes import keyword, note
 from promptcli.recipe import Choice
@@ -28,13 +29,23 @@ _MORE_PIECES = 1.25
 _LEAST = 2  #: and how many tokens more, since a name is no language
 
 
-def model_for(model: Model | None, texts: Iterable[str], default: str = DEFAULT_MODEL) -> Model:
-    """Return ``mini-multi`` if no model is named and the texts are in one of its other languages.
+def model_for(
+    model: Model | None,
+    texts: Iterable[str],
+    default: str = DEFAULT_MODEL,
+    files: Sequence[str] = (),
+) -> Model:
+    """Return the model of texts if none is named: that which is kept for their files, else
+    ``mini-multi`` if they are in one of its other languages.
 
     Else return the model as it is given, or the default for None. The choice is noted.
     """
     if model is not None and not _names_nothing(model):
         return model
+    kept = choice_for(files)
+    if kept is not None and kept.model is not None:
+        note(f"using {kept.model}, kept for {kept.path}; {keyword('model')} decides otherwise")
+        return _named(model, kept.model)
     language = language_of(texts)
     name = MULTILINGUAL if language else default
     if language:
@@ -42,6 +53,10 @@ def model_for(model: Model | None, texts: Iterable[str], default: str = DEFAULT_
         note(f"using {MULTILINGUAL}: the texts {looks}; {keyword('model')} decides otherwise")
     elif isinstance(model, Choice) and default == DEFAULT_MODEL:
         return model
+    return _named(model, name)
+
+
+def _named(model: Model | None, name: str) -> Model:
     return dataclasses.replace(model, model=name) if isinstance(model, Choice) else name
 
 

@@ -1,0 +1,171 @@
+"""``promptcli choose``: a table of models and rankings, and what follows from it."""
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from promptcli.extending import Grid, Json, folder_choices, note, result_files
+from promptcli.plugins.domain.job import ChooseJob, Chosen
+
+if TYPE_CHECKING:
+    from promptcli.plugins.domain.comparison import Way
+
+#: The environment variable of an endpoint's key.
+KEY = "OPENAI_API_KEY"
+_HEADS = ("model", "by", "nDCG@10", "", "to the best", "", "verdict", "sentences/s", "MB")
+_HEADS_WITHOUT_INTERVALS = ("model", "by", "nDCG@10", "to the best", "verdict", *_HEADS[-2:])
+#: Times as fast from which speed is worth a word.
+_FASTER = 2
+
+
+def choose(
+    job: ChooseJob,
+    formats: result_files.FormatOptions,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep",
+            help="Keep the best way for these files and folders: `search`, `index build` and"
+            " `index sync` take its model, and `search` its ranking, where none is named."
+            " `promptcli config` shows what is kept, `config --forget FOLDER` forgets it.",
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    format = formats.name(json=json)
+    chosen = replace(job, key=os.environ.get(KEY)).run()
+    files = [str(name) for name in job.files]
+    advice = list(_advice(chosen, files))
+    report = result_files.Report(
+        _document(chosen, advice), [_grid(chosen, formats)], [*_records(chosen)]
+    )
+    result_files.print_report(report, format)
+    if keep:
+        _keep(chosen, files)
+    for line in advice:
+        note(line)
+
+
+def _grid(chosen: Chosen, formats: result_files.FormatOptions) -> Grid:
+    rows = []
+    for way in chosen.ways:
+        cells = [_name(way), way.by, f"{way.ndcg:.1f}", _half(way.ci95)]
+        if way.to_best is None:
+            cells += ["", "", "best"]
+        else:
+            verdict = "within chance" if way.to_best.is_chance else "worse"
+            cells += [f"{way.to_best.value:+.1f}", _half(way.to_best.ci95), verdict]
+        cells += [_number(way.sentences_per_second), _number(way.megabytes)]
+        if not formats.intervals:
+            del cells[5], cells[3]
+        rows.append(cells)
+    heads = _HEADS if formats.intervals else _HEADS_WITHOUT_INTERVALS
+    return Grid.with_best(heads, rows, [2], range(len(rows)))
+
+
+def _half(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return f"±{(high - low) / 2:.1f}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _name(way: "Way") -> str:
+    """Return a model's name as the table shows it: of a folder, a hub id or an endpoint its end."""
+    if way.model is None:
+        return "-"
+    return way.model.rstrip("/").rpartition("#")[2].rpartition("/")[2]
+
+
+def _records(chosen: Chosen) -> Iterator[dict[str, Any]]:
+    for way in chosen.ways:
+        difference = way.to_best
+        yield {
+            "model": way.model,
+            "by": way.by,
+            "ndcg_at_10": round(way.ndcg, 4),
+            "ci95_low": round(way.ci95[0], 4),
+            "ci95_high": round(way.ci95[1], 4),
+            "to_best": None if difference is None else round(difference.value, 4),
+            "to_best_low": None if difference is None else round(difference.ci95[0], 4),
+            "to_best_high": None if difference is None else round(difference.ci95[1], 4),
+            "within_chance": way.is_as_good,
+            "sentences_per_second": _rounded(way.sentences_per_second),
+            "megabytes": _rounded(way.megabytes),
+        }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
+
+
+def _document(chosen: Chosen, advice: Sequence[str]) -> dict[str, Any]:
+    made = chosen.queries
+    return {
+        "ways": [*_records(chosen)],
+        "queries": {
+            "made": len(made.queries),
+            "kinds": made.kinds,
+            "possible": made.all_queries,
+            "passages": len(made.passages),
+            "all_passages": made.all_passages,
+            "files": made.files,
+        },
+        "advice": advice,
+    }
+
+
+def _advice(chosen: Chosen, files: Sequence[str]) -> Iterator[str]:
+    """Yield what a reader should do, in plain sentences."""
+    best = chosen.best
+    usable = chosen.best_here
+    if usable is not best:
+        yield f"best is {_words(best)}, an endpoint, with which promptcli does not search"
+    yield f"take {_words(usable)}: {_command(usable, files)}"
+    as_good = [way for way in chosen.ways if way is not best and way.is_as_good]
+    if as_good:
+        names = ", ".join(map(_words, as_good))
+        yield f"within chance of {_words(best)}: these queries do not tell it from {names}"
+    else:
+        yield f"{_words(best)} is better than every other row beyond chance"
+    faster = [way for way in as_good if way is not usable and way.speed > _FASTER * usable.speed]
+    if faster:
+        fastest = max(faster, key=lambda way: way.speed)
+        yield f"if it is too slow, take {_words(fastest)}: {_command(fastest, files)}"
+    yield (
+        "the queries were made from the texts, and people ask in other words: try some questions of"
+        " your own before you decide"
+    )
+
+
+def _words(way: "Way") -> str:
+    """Return a way as a sentence names it."""
+    if way.model is None:
+        return "words alone"
+    ranked = {"meaning": "vectors", "both": "vectors and words"}[way.by]
+    return f"{_name(way)} by {ranked}"
+
+
+def _command(way: "Way", files: Sequence[str]) -> str:
+    """Return the search that ranks so, as it is typed."""
+    model = [] if way.model is None else ["-m", way.model]
+    words = [*map(shlex.quote, files), *map(shlex.quote, model), "--by", way.by]
+    return f"promptcli search QUERY {' '.join(words)}"
+
+
+def _keep(chosen: Chosen, files: Sequence[str]) -> None:
+    """Keep the best way of those that a search can take."""
+    way = chosen.best_here
+    model = way.model
+    if model is not None and os.path.isdir(model):
+        model = str(Path(model).resolve())
+    choice = folder_choices.FolderChoice(model, way.by)
+    for path in folder_choices.keep_choice(files, choice):
+        note(f"kept for {path}: {_words(way)}; `promptcli config` shows it")

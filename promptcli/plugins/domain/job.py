@@ -1,0 +1,155 @@
+"""The public interface of ``choose``: which model and ranking suit texts.
+
+It imports nothing heavy, since the command line reads it: its function imports the work.
+"""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from promptcli.extending import (
+    Job,
+    argument,
+    errors,
+    function_of,
+    list_of_names,
+    option,
+)
+
+if TYPE_CHECKING:
+    from promptcli.extending import Model
+    from promptcli.plugins.domain.comparison import Way
+    from promptcli.plugins.domain.endpoint import Endpoint, Key
+    from promptcli.plugins.domain.synthetic_queries import SyntheticQueries
+
+#: The shipped models, which are always compared.
+SHIPPED = ("mini", "mini-static")
+#: Most passages that are ranked: more make the figures lower and the work longer, and hardly change
+#: the order.
+MOST_PASSAGES = 5000
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Ways of ranking, compared on queries made from texts."""
+
+    ways: "Sequence[Way]"  #: words alone and two of each model, best first
+    queries: "SyntheticQueries"
+
+    @property
+    def best(self) -> "Way":
+        """The way with the highest nDCG@10."""
+        return self.ways[0]
+
+    @property
+    def best_here(self) -> "Way":
+        """The best one with which promptcli searches, which an endpoint's is not."""
+        return next(way for way in self.ways if not way.is_elsewhere)
+
+
+@dataclass(frozen=True)
+class ChooseJob(Job[Chosen]):
+    """Compare models and rankings on your own texts, without labels.
+
+    Queries are made from the texts: a heading asks for what stands below it, a title for its body,
+    a first sentence for the rest. Each way of ranking is scored by how far up it puts the passage
+    that a query was taken from (nDCG@10).
+
+    Returns:
+        The ways with their figures, the difference to the best, and the queries.
+
+    Raises:
+        UsageError: The texts give too few queries, or a model cannot be opened.
+        NotFoundError: No such file or model.
+
+    Example:
+        >>> import promptcli as pc
+        >>> chosen = pc.choose(["docs"])  # doctest: +SKIP
+        >>> chosen.best.model, chosen.best.by  # doctest: +SKIP
+        ('mini', 'both')
+    """
+
+    files: Sequence[str | Path] = argument(
+        "Texts, tables (FILE:COLUMN names that of the text), globs, and folders.",
+        metavar="FILE...",
+        typed=list[str],
+    )
+    _: KW_ONLY
+    models: "Sequence[Model]" = option(
+        (),
+        "A further model, or openai:URL#NAME, one of an endpoint of OpenAI's form; repeatable."
+        " `mini` and `mini-static` are compared anyway.",
+        names="model m",
+        metavar="MODEL",
+        typed=list[str],
+        on_command_line="The endpoint's key is read from OPENAI_API_KEY.",
+    )
+    queries: int = option(500, "Most queries to make, drawn at random.", min=50)
+    seed: int = option(0, "Random seed of what is drawn.", min=0)
+    key: "Key | str | None" = option(None, "Key of the endpoints; it is not kept.", hidden=True)
+
+    def __post_init__(self) -> None:
+        from promptcli.plugins.domain.endpoint import Key
+
+        super().__post_init__()
+        if isinstance(self.key, str):
+            object.__setattr__(self, "key", Key(self.key))
+
+    def run(self) -> Chosen:
+        from promptcli.extending import language_choice, loading, notes
+        from promptcli.plugins.domain.comparison import compare_ways
+        from promptcli.plugins.domain.synthetic_queries import synthetic_queries
+
+        models = self._further_models()
+        made = synthetic_queries(
+            list_of_names(self.files),
+            most=self.queries,
+            most_passages=MOST_PASSAGES,
+            seed=self.seed,
+        )
+        notes.note(_what_was_made(made))
+        shipped = [*SHIPPED]
+        if language_choice.language_of(made.passages):
+            shipped.append(loading.MULTILINGUAL)
+        named: dict[str, Model | Endpoint] = {name: name for name in shipped}
+        return Chosen(compare_ways(made.task, named | models), made)
+
+    def _further_models(self) -> "dict[str, Model | Endpoint]":
+        """Return the models that are asked for, by name; refuse those that do not exist."""
+        from promptcli.extending import loading
+        from promptcli.plugins.domain.endpoint import PREFIX, Endpoint
+
+        models: dict[str, Model | Endpoint] = {}
+        for model in loading.as_list(self.models):
+            if isinstance(model, str) and model.startswith(PREFIX):
+                assert not isinstance(self.key, str)
+                endpoint = Endpoint(model, self.key)
+                endpoint.check()
+                models[endpoint.typed] = endpoint
+            else:
+                entry = loading.entry_of(model)
+                name = model if isinstance(model, str) else entry.name
+                models[str(name)] = model
+        return models
+
+
+choose = function_of(ChooseJob, "choose")
+
+
+def _what_was_made(made: "SyntheticQueries") -> str:
+    """Return how many queries of what there are, and what was drawn."""
+    kinds = [errors.counted(count, kind) for kind, count in made.kinds.items()]
+    made_of = f"{errors.counted(len(made.queries), 'query', 'queries')} made from {_listed(kinds)}"
+    if len(made.queries) < made.all_queries:
+        made_of += f", drawn from {made.all_queries:,}"
+    among = errors.counted(len(made.passages), "passage")
+    if len(made.passages) < made.all_passages:
+        among += f" of {made.all_passages:,}"
+    return (
+        f"{made_of}; answers are looked for among {among} of {errors.counted(made.files, 'file')}"
+    )
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

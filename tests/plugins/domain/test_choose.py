@@ -1,0 +1,166 @@
+"""``promptcli choose``: the table, what follows from it, and what is kept of it."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+import promptcli as pc
+from promptcli.models import folder_choices
+from promptcli.plugins.domain.comparison import Way, with_differences
+from tests.embed_running import refused
+from tests.plugins.domain.texts import write_letters
+
+
+@pytest.fixture
+def letters(tmp_path):
+    return write_letters(tmp_path / "letters.csv")
+
+
+@pytest.fixture(autouse=True)
+def static_models_alone(request, monkeypatch):
+    """Compare one shipped model, unless a test is about those."""
+    if "shipped" not in request.keywords:
+        monkeypatch.setattr("promptcli.plugins.domain.job.SHIPPED", ("mini-static",))
+
+
+def test_the_table_has_words_and_two_ways_of_each_model(run, letters):
+    ran = run("choose", letters, "--format", "csv")
+    assert ran.code == 0, ran.err
+    rows = list(csv.DictReader(io.StringIO(ran.out)))
+    assert {(row["model"], row["by"]) for row in rows} == {
+        ("", "words"),
+        ("mini-static", "meaning"),
+        ("mini-static", "both"),
+    }
+    figures = [float(row["ndcg_at_10"]) for row in rows]
+    assert figures == sorted(figures, reverse=True)
+    assert float(rows[0]["ci95_low"]) < figures[0] < float(rows[0]["ci95_high"])
+    assert rows[0]["to_best"] == "" and float(rows[-1]["to_best"]) <= 0
+    [speed] = {row["sentences_per_second"] for row in rows if row["model"]}
+    assert float(speed) > 0
+    assert {row["megabytes"] for row in rows} == {"", "16.8"}
+
+
+def test_the_figures_are_those_of_eval_on_the_same_queries(letters, tmp_path):
+    chosen = pc.choose([letters])
+    made = chosen.queries
+    lines = []
+    for query in made.queries:
+        for number, passage in enumerate(made.passages):
+            grade = int(number in query.answers)
+            lines.append({"query": query.text, "document": passage, "grade": grade})
+    task = tmp_path / "task.jsonl"
+    task.write_text("\n".join(map(json.dumps, lines)))
+    for way in chosen.ways:
+        [score] = pc.evaluate(way.model or "mini-static", [f"retrieval:{task}"], by=way.by)
+        assert score.value == pytest.approx(way.ndcg, abs=1e-6)
+
+
+def test_a_reader_is_told_what_to_type(run, letters):
+    ran = run("choose", letters)
+    best = ran.out.splitlines()[1].split()
+    [line] = [line for line in ran.err.splitlines() if line.startswith("take ")]
+    assert line.endswith(f"--by {best[1]}") and f"search QUERY {letters}" in line
+    assert "72 queries made from 72 titles" in ran.err
+    document = run("choose", letters, "--json", "--queries", "60").json
+    assert document["queries"] | {"kinds": 0} == {
+        "made": 60, "kinds": 0, "possible": 72, "passages": 72, "all_passages": 72, "files": 1,
+    }  # fmt: skip
+    assert any(line.startswith("take ") for line in document["advice"])
+
+
+def way(model, gains):
+    gains = np.array(gains)
+    return Way(model, "both", 100 * gains.mean(), (0, 100), gains, 1.0, None)
+
+
+def test_a_difference_is_paired():
+    draw = np.random.default_rng(0)
+    easy = draw.uniform(0, 0.9, 200)  # how easy a query is differs more than the models do
+    worse = easy - draw.uniform(0, 0.1, 200).clip(0, easy)
+    equal = easy + draw.normal(0, 0.05, 200)
+    ways = {
+        each.model: each
+        for each in with_differences(
+            [way("worse", worse), way("easy", easy + 0.01), way("equal", equal)]
+        )
+    }
+    assert ways["easy"].to_best is None
+    assert not ways["worse"].is_as_good and ways["worse"].to_best.ci95[1] < 0
+    assert with_differences([way("a", easy), way("b", equal - equal.mean() + easy.mean() - 1e-4)])[
+        1
+    ].is_as_good
+
+
+def test_what_is_kept_is_taken_where_nothing_is_named(run, letters, tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    write_letters(folder / "letters.csv")
+    ran = run("choose", folder, "--keep")
+    assert ran.code == 0 and f"kept for {folder}" in ran.err
+    kept = folder_choices.choice_for([str(folder / "letters.csv")])
+    assert kept.path == folder and kept.by in ("both", "meaning", "words")
+    assert folder_choices.choice_for([str(letters)]) is None
+
+    choice = folder_choices.FolderChoice("mini-static", "meaning")
+    folder_choices.keep_choice([str(folder)], choice)
+    ran = run("search", "the drum drips", folder, "--json")
+    assert f"using mini-static, kept for {folder}" in ran.err
+    assert "found_by" not in json.loads(ran.out.splitlines()[0])  # one way ranked
+    assert "using" not in run("search", "the drum drips", letters, "--json").err
+    assert "kept" not in run("search", "drum", folder, "-m", "mini-static", "--json").err
+
+    index = tmp_path / "index"
+    assert "kept for" in run("index", "build", folder / "letters.csv", "-o", index).err
+    assert run("index", "info", index, "--json").json["name"] == "mini-static"
+    assert "kept for" in run("index", "sync", tmp_path / "other", folder).err
+
+    assert f"{folder} = mini-static, by meaning" in run("config").out
+    assert run("config", "--json").json["folders"] == {
+        str(folder): {"model": "mini-static", "by": "meaning"}
+    }
+    assert run("config", "--forget", folder).code == 0
+    assert folder_choices.kept_choices() == {}
+    refused(run("config", "--forget", folder), 2, "no choice is kept")
+
+
+def test_a_nearer_folder_has_its_own_choice(tmp_path):
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    near = folder_choices.FolderChoice("mini", "both")
+    folder_choices.keep_choice([str(tmp_path)], folder_choices.FolderChoice(None, "words"))
+    folder_choices.keep_choice([f"{inner}/*.md"], near)
+    assert folder_choices.choice_for([str(inner / "a.md")]).path == inner
+    assert folder_choices.choice_for([str(tmp_path / "b.md")]).by == "words"
+    assert folder_choices.choice_for([str(inner), str(tmp_path)]) is None  # they disagree
+
+
+def test_damaged_choices_are_one_line(run, letters, home):
+    home.mkdir(exist_ok=True)
+    (home / "folders.json").write_text('{"/a": {"model": "mini", "by": "chance"}}')
+    refused(run("search", "drum", letters), 2, "folders.json")
+
+
+def test_what_cannot_be_compared_is_refused_before_the_work(run, letters, tmp_path):
+    refused(run("choose", letters, "-m", "no-such-model", "--offline"), 3, "no-such-model")
+    few = tmp_path / "few.txt"
+    few.write_text("One line.\nAnother line.\n")
+    refused(run("choose", few), 2, "takes 50")
+    refused(run("choose", letters, "--queries", "10"), 2, "50")
+
+
+@pytest.mark.usefixtures("letters")
+def test_texts_of_another_language_are_compared_with_the_multilingual_model(tmp_path):
+    lines = []
+    for thing in "Boot Haus Auto Buch Tisch Stuhl Lampe Garten Zaun Hammer".split():
+        for place in "Keller Garten Zimmer Flur Hof".split():
+            lines.append(
+                f"Im {place} war gestern noch ein {thing} zu sehen. Heute ist von {thing} und"
+                f" {place} leider nichts mehr da, und wir wissen nicht warum."
+            )
+    (tmp_path / "zeilen.txt").write_text("\n".join(lines))
+    chosen = pc.choose([tmp_path / "zeilen.txt"])
+    assert "mini-multi" in {way.model for way in chosen.ways}

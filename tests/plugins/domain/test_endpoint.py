@@ -1,0 +1,171 @@
+"""Models of an endpoint of OpenAI's form: what is sent, what is refused, and the key."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+import promptcli as pc
+from promptcli import PromptcliError, UsageError
+from promptcli.extending import notes
+from promptcli.plugins.domain.endpoint import Endpoint, Key
+from promptcli.plugins.domain.job import ChooseJob
+from tests.embed_running import refused
+from tests.plugins.domain.texts import write_letters
+
+SECRET = "sk-very-secret-0123456789"
+
+
+class Server:
+    """An endpoint in this process, which answers with mini-static's vectors."""
+
+    def __init__(self):
+        self.requests = []
+        self.answers = []  # statuses and documents to answer with first
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                length = int(self.headers["Content-Length"])
+                content = json.loads(self.rfile.read(length))
+                outer.requests.append((self.path, self.headers["Authorization"], content))
+                status, document = 200, None
+                if outer.answers:
+                    status, document = outer.answers.pop(0)
+                if document is None:
+                    document = outer.embed(content["input"])
+                body = json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("Retry-After", "0")
+                self.send_header("Location", "http://example.org/")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.model = f"openai:http://127.0.0.1:{self._server.server_port}/v1#small"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def embed(self, texts):
+        vectors = pc.load("mini-static").encode(texts)
+        rows = [
+            {"index": number, "embedding": vector.tolist()} for number, vector in enumerate(vectors)
+        ]
+        return {"data": rows[::-1], "model": "small"}
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def server():
+    started = Server()
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def letters(tmp_path, monkeypatch):
+    monkeypatch.setattr("promptcli.plugins.domain.job.SHIPPED", ("mini-static",))
+    return write_letters(tmp_path / "letters.csv")
+
+
+def encode(endpoint, texts):
+    return endpoint.encode(texts, lambda done: None)
+
+
+def test_an_endpoint_is_a_row_as_good_as_the_same_model_here(run, server, letters, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    ran = run("choose", letters, "-m", server.model, "--keep", "--json")
+    assert ran.code == 0, ran.err
+    by_way = {(way["model"], way["by"]): way for way in ran.json["ways"]}
+    for by in ("meaning", "both"):
+        there = by_way[server.model, by]
+        assert there["ndcg_at_10"] == pytest.approx(by_way["mini-static", by]["ndcg_at_10"])
+        assert there["megabytes"] is None
+    assert "127.0.0.1" in ran.err  # the network is said
+    path, authorization, content = server.requests[0]
+    assert (path, authorization) == ("/v1/embeddings", f"Bearer {SECRET}")
+    assert content["model"] == "small" and 0 < len(content["input"]) <= 64
+    assert SECRET not in ran.out + ran.err
+
+
+def test_the_key_is_shown_nowhere(run, server, letters, home, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    server.answers = [(401, {"error": {"message": f"wrong key {SECRET}"}})]
+    ran = run("choose", letters, "-m", server.model)
+    assert (ran.code, ran.out) == (1, "")
+    assert "wrong key ..." in ran.err and SECRET not in ran.err
+    job = ChooseJob([letters], key=SECRET)
+    assert SECRET not in repr(job) and SECRET not in repr(Key(SECRET))
+    stored = [path.read_bytes() for path in home.rglob("*") if path.is_file()]
+    assert not any(SECRET.encode() in content for content in stored)
+
+
+def test_the_key_does_not_follow_a_redirection(server):
+    server.answers = [(307, {})]
+    with pytest.raises(PromptcliError, match="307"):
+        encode(Endpoint(server.model, Key(SECRET)), ["a"])
+    assert len(server.requests) == 1
+
+
+def test_offline_refuses_an_endpoint(run, server, letters):
+    refused(run("choose", letters, "-m", server.model, "--offline"), 2, "--offline")
+    assert server.requests == []
+    with notes.without_network(), pytest.raises(UsageError):
+        pc.choose([letters], models=[server.model])
+
+
+def test_a_busy_endpoint_is_asked_again(server):
+    server.answers = [(429, {}), (503, {})]
+    vectors = encode(Endpoint(server.model, None), ["one", "two"])
+    assert vectors.shape == (2, 256) and len(server.requests) == 3
+    np.testing.assert_allclose(vectors, pc.load("mini-static").encode(["one", "two"]), atol=1e-6)
+    assert server.requests[0][1] is None  # no key, no header
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        [],
+        {"data": [{"index": 0, "embedding": "AAAA"}]},
+        {"data": [{"index": 1, "embedding": [1.0]}]},
+        {"data": [{"index": 0, "embedding": [float("nan")]}]},
+        {"data": []},
+    ],
+)
+def test_an_answer_of_another_form_is_one_line(server, document):
+    server.answers = [(200, document)]
+    with pytest.raises(PromptcliError, match="small"):
+        encode(Endpoint(server.model, None), ["a"])
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "openai:http://localhost",
+        "openai:#name",
+        "openai:ftp://localhost#name",
+        "openai:http://me:secret@localhost#name",
+        "openai:http://localhost?key=secret#name",
+        "openai:http://[#name",
+    ],
+)
+def test_a_name_that_is_no_endpoint_is_refused(typed):
+    with pytest.raises(UsageError) as error:
+        Endpoint(typed, None)
+    assert "secret" not in str(error.value)
+
+
+def test_nobody_there_is_one_line(run, server, letters):
+    server.close()
+    ran = run("choose", letters, "-m", server.model)
+    assert (ran.code, ran.out) == (1, "") and "Traceback" not in ran.err
+    assert ran.err.splitlines()[-1].startswith("promptcli: 127.0.0.1")
