@@ -15,6 +15,7 @@ from promptcli.errors import UsageError as UsageError
 from promptcli.evaluation import compare_over_seeds as compare_over_seeds
 from promptcli.evaluation import evaluate as evaluate
 from promptcli.evaluation import task_sentences as task_sentences
+from promptcli.evaluation.demo_rarity import rarity as rarity
 from promptcli.evaluation.evaluator import compare as compare
 from promptcli.index import add_to_index as add_to_index
 from promptcli.index import build_index as build_index

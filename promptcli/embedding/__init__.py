@@ -522,7 +522,34 @@ class SimilarityJob(Job[Iterator[tuple[str, str, float]]]):
         None, "Column of the sentence. Default: `text`, else `sentence`, else the only one."
     )
 
+    @property
+    def are_files(self) -> bool:
+        """Whether rows of files are compared, rather than two sentences."""
+        from promptcli.data.file_arguments import names_file
+
+        return names_file(str(self.first)) or names_file(str(self.second))
+
     def run(self) -> Iterator[tuple[str, str, float]]:
+        sides = self._read()
+        yield from self._compare(sides, self._open(sides))
+
+    def run_with_rarity(self) -> Iterator[tuple[str, str, float, float | None]]:
+        """Yield each pair with its cosine, and how many of 100 random pairs of the demo sentences
+        are less similar; None if that is not known.
+        """
+        from promptcli.evaluation.demo_rarity import rarity_of
+
+        sides = self._read()
+        encoder = self._open(sides)
+        rarity = None
+        for left, right, cosine in self._compare(sides, encoder):
+            if rarity is None:
+                rarity = rarity_of(encoder)
+            [percent] = rarity.percents([cosine])
+            yield left, right, cosine, percent
+
+    def _read(self) -> tuple[list[str], list[str]]:
+        """Return the sentences of both sides, as many of each."""
         from promptcli.data.column_choice import ColumnChoice
         from promptcli.data.file_arguments import names_file
         from promptcli.data.input_files import check_sentence
@@ -548,18 +575,29 @@ class SimilarityJob(Job[Iterator[tuple[str, str, float]]]):
                 f"{self.first} has {counts[0]:,} rows and {self.second} has {counts[1]:,}; give"
                 " the same number"
             )
+        return sides[0], sides[1]
 
-        from promptcli.embedding.writing import WINDOW
+    def _open(self, sides: tuple[list[str], list[str]]) -> "Encoder":
+        """Return the encoder for the sentences."""
         from promptcli.encoder.unknown_letters import note_unknown_letters
         from promptcli.models import loading
-        from promptcli.models.cosines import cosines_of_pairs
         from promptcli.models.language_choice import model_for
 
         texts = [*sides[0], *sides[1]]
         encoder = loading.open_encoder(model_for(self.model, texts))
         note_unknown_letters(encoder, texts)
-        with stage("similarity", sum(counts)) as advance:
-            for start in range(0, counts[0], WINDOW // 2):
+        return encoder
+
+    def _compare(
+        self, sides: tuple[list[str], list[str]], encoder: "Encoder"
+    ) -> Iterator[tuple[str, str, float]]:
+        """Yield each pair with its cosine."""
+        from promptcli.embedding.writing import WINDOW
+        from promptcli.models.cosines import cosines_of_pairs
+
+        count = len(sides[0])
+        with stage("similarity", 2 * count) as advance:
+            for start in range(0, count, WINDOW // 2):
                 lefts, rights = (side[start : start + WINDOW // 2] for side in sides)
                 cosines = cosines_of_pairs(encoder, lefts, rights, advance)
                 yield from zip(lefts, rights, cosines.tolist(), strict=True)

@@ -8,6 +8,7 @@ search, nor the library that searches, whose import takes longer than encoding a
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -72,6 +73,16 @@ class Rarity:
         cosines = _products(first, second, numbers // len(second), numbers % len(second))
         rows = min(len(first), len(second))
         return cls(np.sort(cosines[cosines < 1 - _COPY]), rows, has_repeats=True)
+
+    @classmethod
+    def read(cls, file: Path) -> "Rarity":
+        """Return a rarity that was written."""
+        with np.load(file, allow_pickle=False) as kept:
+            return cls(kept["cosines"].astype(np.float64), int(kept["rows"]))
+
+    def write(self, file: Path) -> None:
+        """Write the cosines as float32, and the number of rows, as an .npz file."""
+        np.savez(file, cosines=self.cosines.astype(np.float32), rows=self.rows)
 
     @property
     def is_known(self) -> bool:

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from promptcli.errors import UsageError
 from promptcli.evaluation.rarity import Rarity, check_least
 from promptcli.index.basics import Way
@@ -15,13 +13,12 @@ RARITY = "rarity.npz"
 
 def write_rarity(rarity: Rarity, folder: Path) -> None:
     """Write a rarity into the folder of an index."""
-    np.savez(folder / RARITY, cosines=rarity.cosines.astype(np.float32), rows=rarity.rows)
+    rarity.write(folder / RARITY)
 
 
 def read_rarity(folder: Path) -> Rarity:
     """Return the rarity in the folder of an index."""
-    with np.load(folder / RARITY, allow_pickle=False) as kept:
-        return Rarity(kept["cosines"].astype(np.float64), int(kept["rows"]))
+    return Rarity.read(folder / RARITY)
 
 
 def check_rarity(

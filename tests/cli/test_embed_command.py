@@ -198,10 +198,18 @@ def cosine(a, b):
 
 def test_similarity_of_two_sentences(run, fake):
     for sentence in ("a b", "", "x" * 5000, "1/2 or 3/4", ".", "Mr."):
-        assert run("similarity", sentence, "c d") == (0, f"{cosine(sentence, 'c d'):.4f}\n", "")
+        ran = run("similarity", sentence, "c d")
+        assert ran[:2] == (0, f"{cosine(sentence, 'c d'):.4f}\n")
+        assert ran.err.startswith("closer than ") and ran.err.count("\n") == 1
+        assert run("similarity", sentence, "c d", "-q").err == ""
     assert fake[0][1] == "stored"
     same = run("similarity", "a b", "a b", "--json").json
-    assert same == {"a": "a b", "b": "a b", "similarity": pytest.approx(1, abs=1e-6)}
+    assert same == {
+        "a": "a b",
+        "b": "a b",
+        "similarity": pytest.approx(1, abs=1e-6),
+        "rarity": 99.99,
+    }
 
 
 def test_similarity_of_two_files(run):
@@ -216,6 +224,8 @@ def test_similarity_of_two_files(run):
     assert [(row["a"], row["b"]) for row in rows] == [
         (row, f"row {i}") for i, row in enumerate(ROWS)
     ]
+    by_cosine = sorted((row["similarity"], row["rarity"]) for row in rows)
+    assert [rarity for _, rarity in by_cosine] == sorted(rarity for _, rarity in by_cosine)
 
 
 def test_similarity_of_what_does_not_fit(run, fake):

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 from promptcli.cli.console import note, result, result_json
+from promptcli.cli.hits import rarity_text
 from promptcli.cli.job_options import JobOptions
-from promptcli.cli.options import Json, words_of
+from promptcli.cli.options import RUNTIME, Json, words_of
 from promptcli.embedding import Embedded, EmbeddedParts, EmbedJob, EmbedPartsJob, SimilarityJob
 from promptcli.errors import UsageError, counted
 from promptcli.notes import note_counts
@@ -136,8 +137,14 @@ def _show_parts(made: EmbeddedParts, *, as_json: bool) -> None:
 
 
 def similarity(job: SimilarityJob, json: Json = False) -> None:
-    for left, right, cosine in job.run():
-        if json:
-            result_json({"a": left, "b": right, "similarity": cosine})
-        else:
+    if json:
+        for left, right, cosine, rarity in job.run_with_rarity():
+            result_json({"a": left, "b": right, "similarity": cosine, "rarity": rarity})
+    elif job.are_files or RUNTIME.get().quiet:
+        for _, _, cosine in job.run():
             result(f"{cosine:.4f}")
+    else:
+        for _, _, cosine, rarity in job.run_with_rarity():
+            result(f"{cosine:.4f}")
+            if rarity is not None:
+                note(f"closer than {rarity_text(rarity).strip()} of unrelated pairs of sentences")

@@ -279,7 +279,9 @@ class _Asked:
 
 
 async def similarity(service: Service, request: Request) -> Response:
-    """Answer ``POST /similarity``: the cosine of two texts, or of each pair of two lists."""
+    """Answer ``POST /similarity``: the cosine of two texts, or of each pair of two lists, and how
+    many of 100 unrelated pairs of sentences are less similar.
+    """
     body = await service.read(request, SimilarityRequest)
     left = service.texts(body.a, "a")
     right = service.texts(body.b, "b")
@@ -292,10 +294,11 @@ async def similarity(service: Service, request: Request) -> Response:
     encoded = await service.encode(request, encoder, [*left, *right])
     vectors = unit(encoded.vectors)
     cosines = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1).clip(-1, 1).tolist()
-    several = isinstance(body.a, list) or isinstance(body.b, list)
-    return answer(
-        {"similarity": cosines if several else cosines[0]}, headers=_headers(encoder, encoded)
-    )
+    rarities = await service.rarity(request, encoder, cosines)
+    found: dict[str, Any] = {"similarity": cosines, "rarity": rarities}
+    if not isinstance(body.a, list) and not isinstance(body.b, list):
+        found = {name: values[0] for name, values in found.items()}
+    return answer(found, headers=_headers(encoder, encoded))
 
 
 async def health(service: Service, request: Request) -> Response:

@@ -17,7 +17,7 @@ import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from promptcli import Encoder, PromptcliError, SentenceIndex
+from promptcli import Encoder, PromptcliError, SentenceIndex, rarity
 from promptcli.extending import (
     Encoded,
     errors,
@@ -110,6 +110,13 @@ class Batcher:
             return await job.result
         finally:
             self.waiting -= len(texts) - job.taken
+
+    async def rarity(self, encoder: Encoder, cosines: Sequence[float]) -> list[float | None]:
+        """Return how many of 100 unrelated pairs of sentences each cosine exceeds, by an encoder,
+        which encodes some for it the first time.
+        """
+        counting = functools.partial(rarity, cosines, encoder)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, counting)
 
     async def _run(self) -> None:
         await asyncio.sleep(self._settings.gather_ms / 1000)
@@ -364,6 +371,11 @@ class Service:
 
     async def encode(self, request: Request, encoder: Encoder, texts: Sequence[str]) -> Encoded:
         return await _unless_left(request, self.batcher.encode(encoder, texts))
+
+    async def rarity(
+        self, request: Request, encoder: Encoder, cosines: Sequence[float]
+    ) -> list[float | None]:
+        return await _unless_left(request, self.batcher.rarity(encoder, cosines))
 
     async def work(
         self, request: Request, function: Callable[[Callable[[], None]], Result]

@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
 
+from promptcli import rarity
 from promptcli.data.cells import cells_array
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.errors import PromptcliError, UsageError
@@ -242,10 +243,11 @@ def test_similarity_is_the_cosine(client, other):
     found = client.post("/similarity", json={"a": left, "b": right, "model": "other"})
     assert np.allclose(found.json()["similarity"], wanted, atol=1e-6)
     assert found.headers["x-encoder-fingerprint"] == other.fingerprint
-    one = client.post("/similarity", json={"a": left[0], "b": right[0], "model": "other"}).json()[
-        "similarity"
-    ]
-    assert one == pytest.approx(wanted[0], abs=1e-6)
+    rarities = found.json()["rarity"]
+    assert rarities == pytest.approx(rarity(wanted, other), abs=0.01) and len(rarities) == 3
+    one = client.post("/similarity", json={"a": left[0], "b": right[0], "model": "other"}).json()
+    assert one["similarity"] == pytest.approx(wanted[0], abs=1e-6)
+    assert one["rarity"] == rarities[0]
 
 
 def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(
