@@ -339,6 +339,11 @@ def _mend_end(line: str) -> str:
     return line
 
 
+def without_end(line: str) -> str:
+    """Return a line without its line end."""
+    return line.removesuffix("\n").removesuffix("\r")
+
+
 def check_unpacked(name: str, unpacked: int, packed: int, remedy: str) -> None:
     """Refuse a compressed file, of which ``packed`` bytes are read, that would fill the memory: few
     bytes become many.

@@ -17,7 +17,6 @@ from promptcli.data.line_readers import (
     read_array,
     read_json_lines,
     read_table,
-    read_text,
 )
 from promptcli.data.parquet_rows import open_parquet_rows
 from promptcli.data.row_batches import OpenFile, Rows
@@ -36,7 +35,7 @@ LineReader = Callable[
 class LineFormat:
     """A format of lines of text, compressed or not."""
 
-    read: LineReader
+    read: LineReader | None  #: None: a line is a text
     extensions: tuple[str, ...] = ()  #: in small letters, with their point
     #: Returns the dialect of a file; None if it is in another format. It is asked of files with
     #: these extensions, then (``Look.by_name`` is false) of all that no row has recognised.
@@ -79,7 +78,7 @@ def _count_table_rows(path: Path, dialect: Dialect) -> int:
 INPUT_FORMATS: Table[LineFormat | BinaryFormat] = Table(
     "input_formats",
     {
-        "text": LineFormat(read_text, extensions=PROSE, is_text=True, count=_count_lines),
+        "text": LineFormat(None, extensions=PROSE, is_text=True, count=_count_lines),
         "array": LineFormat(
             read_array,
             extensions=(".json", ".jsonl", ".ndjson"),

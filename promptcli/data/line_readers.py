@@ -1,6 +1,6 @@
-"""Numbered rows from the lines of a file: plain text, JSON lines, one JSON array, a table.
+"""Numbered rows from the lines of a file: JSON lines, one JSON array, a table.
 
-Each reader returns the names of the columns (plain text has none: None) and the rows.
+Each reader returns the names of the columns (None if there are no rows) and the rows.
 """
 
 import csv
@@ -13,7 +13,7 @@ from promptcli.data.bad_lines import BadRows
 from promptcli.data.column_choice import Tell
 from promptcli.data.dialect import Dialect, is_doubled
 from promptcli.data.given import is_unicode
-from promptcli.data.input_files import LONGEST_LINE
+from promptcli.data.input_files import LONGEST_LINE, without_end
 from promptcli.data.layouts import TEXT, is_negative, unique_names
 from promptcli.errors import UsageError, shorten
 
@@ -25,17 +25,6 @@ DEEPEST = 100
 TOO_DEEP = f"it is nested deeper than {DEEPEST} levels"
 #: Numbered rows of a file: cell by column; None if the line is empty.
 NumberedRows = Iterator[tuple[int, Any]]
-
-
-def read_text(
-    lines: Iterator[str], dialect: Dialect, name: str, tell: Tell, bad: BadRows
-) -> tuple[None, NumberedRows]:
-    """Return a sentence a line, in a column without a name."""
-    return None, ((number, {"": _without_end(line)}) for number, line in enumerate(lines, 1))
-
-
-def _without_end(line: str) -> str:
-    return line.removesuffix("\n").removesuffix("\r")
 
 
 def read_json_lines(
@@ -199,7 +188,7 @@ def _unquoted_rows(
 ) -> Iterator[tuple[int, list[str]]]:
     told = False
     for number, line in enumerate(lines, 1 + dialect.skipped):
-        cells = _without_end(line).split(dialect.delimiter)
+        cells = without_end(line).split(dialect.delimiter)
         if '""' in line and any(map(is_doubled, cells)):  # the first rows had no such cell
             if not told:
                 tell(

@@ -12,7 +12,7 @@ from promptcli.data.bad_lines import BadRows
 from promptcli.data.cells import cells_array, column_texts, is_plain
 from promptcli.data.column_choice import ColumnChoice, Tell
 from promptcli.data.column_forms import ColumnForms
-from promptcli.data.input_files import STANDARD, open_file
+from promptcli.data.input_files import STANDARD, open_file, without_end
 from promptcli.data.layouts import CELLS, ID, TEXT, Columns, is_optional
 from promptcli.data.line_readers import NumberedRows, as_json
 from promptcli.data.parquet_files import CHARACTERS, RecordBatch
@@ -156,6 +156,35 @@ def batches_of(
             size = 0
     if cells:
         yield batch_of(columns, list(zip(*cells, strict=True)), name, "line", numbers, bad)
+
+
+def batches_of_texts(
+    lines: Iterator[str], first: int, columns: Columns, with_cells: bool, name: str, bad: BadRows
+) -> Iterator[RecordBatch]:
+    """Yield batches of lines that are texts; the first of them is line ``first``."""
+    texts: list[str] = []
+    size = 0
+
+    def batch() -> RecordBatch:
+        cells: list[Sequence[Any]] = [texts] * len(columns)
+        if with_cells:
+            cells.append([{}] * len(texts))
+        return batch_of(columns, cells, name, "line", range(first, first + len(texts)), bad)
+
+    for line in lines:
+        text = without_end(line)
+        if bad.skips:
+            number = first + len(texts)
+            text, *_ = check_row(columns, [text] * len(columns), name, "line", number, bad)
+        texts.append(text)
+        size += len(text)
+        if len(texts) == BATCH or size >= CHARACTERS:
+            yield batch()
+            first += len(texts)
+            texts = []
+            size = 0
+    if texts:
+        yield batch()
 
 
 def _characters(value: Any) -> int:

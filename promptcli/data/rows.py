@@ -38,7 +38,13 @@ from promptcli.data.input_formats import (
 from promptcli.data.layouts import ID, NUMERIC, PAIRS, TEXT, Columns
 from promptcli.data.line_readers import with_all_negatives, with_title
 from promptcli.data.parquet_files import RecordBatch
-from promptcli.data.row_batches import OpenFile, Rows, batches_of, display_name
+from promptcli.data.row_batches import (
+    OpenFile,
+    Rows,
+    batches_of,
+    batches_of_texts,
+    display_name,
+)
 from promptcli.errors import UsageError
 from promptcli.notes import note
 
@@ -172,18 +178,25 @@ class RecognisedFile(OpenFile):
             return Rows(str(self.path), {}, iter(()), text.sha256, lambda: 0)
         form = line_format(dialect.format)
         lines = itertools.islice(text.lines, dialect.skipped, None)
-        header, rows = form.read(lines, dialect, name, tell, bad)
-        names = set(header or ())
-        if form.joins_titles and {"_id", "title", TEXT} <= names:
-            if fields.text in (None, TEXT):
-                tell(f"{name}: a BEIR corpus; title and text are read as one")
-                rows = ((number, row and {**row, TEXT: with_title(row)}) for number, row in rows)
-        columns = fields.choose(header, name, dialect, tell)
-        if form.has_objects and header is not None and PAIRS[0] in columns and not fields.named:
-            rows = with_all_negatives(rows, header, name, bad)
-        wanted = itertools.islice(rows, start, None)
         forms = ColumnForms(dialect.delimiter if form.is_delimited else None)
-        batches = batches_of(wanted, columns, fields.cells, name, bad, forms)
+        if form.read is None:
+            columns = fields.choose(None, name, dialect, tell)
+            texts = itertools.islice(lines, start, None)
+            batches = batches_of_texts(texts, start + 1, columns, fields.cells, name, bad)
+        else:
+            header, rows = form.read(lines, dialect, name, tell, bad)
+            names = set(header or ())
+            if form.joins_titles and {"_id", "title", TEXT} <= names:
+                if fields.text in (None, TEXT):
+                    tell(f"{name}: a BEIR corpus; title and text are read as one")
+                    rows = (
+                        (number, row and {**row, TEXT: with_title(row)}) for number, row in rows
+                    )
+            columns = fields.choose(header, name, dialect, tell)
+            if form.has_objects and header is not None and PAIRS[0] in columns and not fields.named:
+                rows = with_all_negatives(rows, header, name, bad)
+            wanted = itertools.islice(rows, start, None)
+            batches = batches_of(wanted, columns, fields.cells, name, bad, forms)
 
         def total() -> int | None:
             if not self.is_stored or not text.plain or form.count is None:
