@@ -1,10 +1,11 @@
 """Queries made from texts without labels, each with the passages that answer it.
 
 A text says what it is about: a heading what stands below it, a title its body, and a first sentence
-the rest (the inverse cloze task: Lee et al., 2019, "Latent Retrieval for Weakly Supervised Open
-Domain Question Answering"). The field calls such queries synthetic. What a query was taken from is
-removed from its answers: else the words would be found where they were copied. The same words
-elsewhere in an answer remain, as they do for a person's query.
+(or, without the ends of sentences, ten words) the rest (the inverse cloze task: Lee et al., 2019,
+"Latent Retrieval for Weakly Supervised Open Domain Question Answering"). The field calls such
+queries synthetic. What a query was taken from is removed from its answers: else the words would be
+found where they were copied. The same words elsewhere in an answer remain, as they do for a
+person's query.
 
     made = synthetic_queries(["docs"], most=None)
     for query in made.queries:
@@ -25,7 +26,8 @@ from promptcli.extending import ColumnChoice, RetrievalTask, errors, file_rows, 
 from promptcli.extending import find_files as find_named_files
 
 #: What a query was taken from, that which is most like a person's query first.
-HEADING, TITLE, FIRST_SENTENCE = KINDS = ("heading", "title", "first sentence")
+KINDS = ("heading", "title", "first sentence", "first words")
+HEADING, TITLE, FIRST_SENTENCE, FIRST_WORDS = KINDS
 #: Fewest queries by which models are told apart.
 FEWEST = 50
 #: Columns of a table that hold what a row is about, best first.
@@ -37,6 +39,8 @@ _FEWEST_WORDS, _MOST_WORDS = 2, 40
 _ANSWER_WORDS = 5
 #: Fewest words of a first sentence: fewer are an abbreviation's, or a greeting.
 _SENTENCE_WORDS = 4
+#: Words that stand for the first sentence of a text without the ends of sentences.
+_FIRST_WORDS = 10
 #: Characters of the headings that an answer keeps.
 _LONGEST_HEADING = 120
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*(?=\s)|[。！？]")  # noqa: RUF001
@@ -233,16 +237,16 @@ def _by_titles(rows: Sequence[_Row]) -> Iterator[_Candidate]:
 
 
 def _by_first_sentences(rows: Sequence[_Row]) -> Iterator[_Candidate]:
-    sentences = [_first_sentence(row.body) for row in rows]
-    used = Counter(_key([sentence]) for sentence in sentences)
-    for number, (row, sentence) in enumerate(zip(rows, sentences, strict=True)):
-        if sentence and used[_key([sentence])] == 1:
-            yield _Candidate(sentence, FIRST_SENTENCE, row.document, (number,))
+    beginnings = [_beginning(row.body) for row in rows]
+    used = Counter(_key([text]) for text, _ in beginnings)
+    for number, (row, (text, kind)) in enumerate(zip(rows, beginnings, strict=True)):
+        if text and used[_key([text])] == 1:
+            yield _Candidate(text, kind, row.document, (number,))
 
 
-def _first_sentence(body: str) -> str:
-    """Return the first sentence of a text that goes on after it; empty if it has none that is a
-    query.
+def _beginning(body: str) -> tuple[str, str]:
+    """Return the first sentence of a text that goes on after it, or the first words of one without
+    the ends of sentences, and which of them it is; an empty text if neither is a query.
     """
     for end in _SENTENCE_END.finditer(body):
         rest = body[end.end() :].lstrip()
@@ -250,11 +254,14 @@ def _first_sentence(body: str) -> str:
             continue
         sentence = " ".join(body[: end.end()].split())
         words = len(sentence.split())
-        if words > _MOST_WORDS:
-            return ""
+        if words > _MOST_WORDS or not _is_answer(rest):
+            return "", FIRST_SENTENCE
         if words >= _SENTENCE_WORDS:
-            return sentence if _is_answer(rest) else ""
-    return ""
+            return sentence, FIRST_SENTENCE
+    words_of_body = body.split()
+    if len(words_of_body) < 2 * _FIRST_WORDS:
+        return "", FIRST_WORDS
+    return " ".join(words_of_body[:_FIRST_WORDS]), FIRST_WORDS
 
 
 def _key(titles: Iterable[str]) -> str:
@@ -336,7 +343,7 @@ def _text_without(row: _Row, queries: Sequence[_Candidate]) -> str:
     for place in sorted(removed & set(range(len(row.path)))):
         body = _after(row.path[place], body)
     for query in queries:
-        if query.kind == FIRST_SENTENCE:
+        if query.kind in (FIRST_SENTENCE, FIRST_WORDS):
             body = _after(query.text, body)
     if row.title and TITLE not in kinds:
         titles = [row.title]
@@ -348,7 +355,7 @@ def _too_few(possible: int, fewest: int, rows: Sequence[_Row], count: int) -> st
     """Return why there are too few queries."""
     headings = len({(row.document, row.path) for row in rows if row.path})
     titles = sum(bool(row.title) for row in rows)
-    several = sum(bool(_first_sentence(row.body)) for row in rows)
+    several = sum(bool(_beginning(row.body)[0]) for row in rows)
     read = f"{errors.counted(len(rows), 'passage')} of {errors.counted(count, 'file')}"
     have = f"{headings:,} headings, {titles:,} titles, {several:,} first sentences with a rest"
     return (

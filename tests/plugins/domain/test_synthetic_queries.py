@@ -106,6 +106,18 @@ def test_a_first_sentence_asks_for_the_rest(tmp_path):
     ]
 
 
+def test_of_a_text_without_ends_of_sentences_the_first_words_ask(tmp_path):
+    path = tmp_path / "spoken.txt"
+    path.write_text("\n".join(f"{' '.join(THINGS)} {' '.join(THINGS[::-1])} {n}" for n in THINGS))
+    with pytest.raises(UsageError, match="0 queries"):
+        made(path)  # all begin alike
+    path.write_text("\n".join(f"{n} {' '.join(THINGS)} {' '.join(THINGS[::-1])}" for n in THINGS))
+    queries = made(path)
+    assert queries.kinds == {"first words": len(THINGS)}
+    [answer] = answers(queries, f"drum {' '.join(THINGS[:9])}")
+    assert answer == f"{' '.join(THINGS[9:])} {' '.join(THINGS[::-1])}"
+
+
 def test_first_sentences_fill_up_what_headings_lack(tmp_path, guide):
     write_lines(tmp_path / "lines.txt")
     queries = made(guide, tmp_path / "lines.txt", most=6)
