@@ -21,6 +21,10 @@ _HEADS = ("model", "by", "nDCG@10", "", "to the best", "", "verdict", "sentences
 _HEADS_WITHOUT_INTERVALS = ("model", "by", "nDCG@10", "to the best", "verdict", *_HEADS[-2:])
 #: Times as fast from which speed is worth a word.
 _FASTER = 2
+_CAPTION = (
+    "nDCG@10: 100 if the right passage always comes first, 0 if it is never among the first ten;"
+    " ± half of the 95% interval"
+)
 
 
 def choose(
@@ -42,7 +46,7 @@ def choose(
     files = [str(name) for name in job.files]
     advice = list(_advice(chosen, files))
     report = result_files.Report(
-        _document(chosen, advice), [_grid(chosen, formats)], [*_records(chosen)]
+        _document(chosen, advice), [_grid(chosen, formats), _CAPTION], [*_records(chosen)]
     )
     result_files.print_report(report, format)
     if keep:

@@ -137,9 +137,17 @@ class ChooseJob(Job[Chosen]):
 choose = function_of(ChooseJob, "choose")
 
 
+_PLURALS = {
+    "heading": "headings",
+    "title": "titles",
+    "first sentence": "first sentences",
+    "first words": "texts' first words",
+}
+
+
 def _what_was_made(made: "SyntheticQueries") -> str:
     """Return how many queries of what there are, and what was drawn."""
-    kinds = [errors.counted(count, kind) for kind, count in made.kinds.items()]
+    kinds = [f"{count:,} {_PLURALS[kind]}" for kind, count in made.kinds.items()]
     made_of = f"{errors.counted(len(made.queries), 'query', 'queries')} made from {_listed(kinds)}"
     if len(made.queries) < made.all_queries:
         made_of += f", drawn from {made.all_queries:,}"

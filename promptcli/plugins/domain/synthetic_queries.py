@@ -34,9 +34,10 @@ FEWEST = 50
 TITLES = ("question", "query", "title", "subject", "headline")
 #: Most passages below a heading that is a query: as many as nDCG@10 looks at.
 _MOST_ANSWERS = 10
-#: Words of a query, and the fewest words of an answer.
+#: Words of a query.
 _FEWEST_WORDS, _MOST_WORDS = 2, 40
-_ANSWER_WORDS = 5
+#: Fewest words of an answer: of a body, and of what goes on after its beginning.
+_BODY_WORDS, _REST_WORDS = 5, 8
 #: Fewest words of a first sentence: fewer are an abbreviation's, or a greeting.
 _SENTENCE_WORDS = 4
 #: Words that stand for the first sentence of a text without the ends of sentences.
@@ -137,14 +138,11 @@ def synthetic_queries(
     """
     draw = random.Random(seed)
     rows, count = _read(files)
-    candidates = [*_by_headings(rows), *_by_titles(rows)]
-    sentences = list(_by_first_sentences(rows))
-    answers = {row for candidate in candidates for row in candidate.rows}
-    possible = len(candidates) + sum(each.rows[0] not in answers for each in sentences)
-    if possible < fewest:
-        raise UsageError(_too_few(possible, fewest, rows, count))
-    chosen = _draw_queries(candidates, sentences, most, draw)
-    return _collect(rows, chosen, most_passages, draw, (count, len(rows), possible))
+    possible = _ordered_queries(rows, draw)
+    if len(possible) < fewest:
+        raise UsageError(_too_few(len(possible), fewest, rows, count))
+    counts = (count, len(rows), len(possible))
+    return _collect(rows, possible[:most], most_passages, draw, counts)
 
 
 def _read(files: Sequence[str | Path]) -> tuple[list[_Row], int]:
@@ -214,7 +212,9 @@ def _by_headings(rows: Sequence[_Row]) -> Iterator[_Candidate]:
         used.update({_key(path[start:]) for start in range(len(path))})
     for document, path in direct:
         answers = below[document, path]
-        if len(answers) > _MOST_ANSWERS or not any(_is_answer(rows[row].body) for row in answers):
+        if len(answers) > _MOST_ANSWERS or not any(
+            _has_words(rows[row].body, _BODY_WORDS) for row in answers
+        ):
             continue
         for start in reversed(range(len(path))):
             words = sum(len(title.split()) for title in path[start:])
@@ -232,11 +232,11 @@ def _by_titles(rows: Sequence[_Row]) -> Iterator[_Candidate]:
     for number, row in enumerate(rows):
         words = len(row.title.split())
         fits = _FEWEST_WORDS <= words <= _MOST_WORDS
-        if fits and used[_key([row.title])] == 1 and _is_answer(row.body):
+        if fits and used[_key([row.title])] == 1 and _has_words(row.body, _BODY_WORDS):
             yield _Candidate(row.title, TITLE, row.document, (number,))
 
 
-def _by_first_sentences(rows: Sequence[_Row]) -> Iterator[_Candidate]:
+def _by_beginnings(rows: Sequence[_Row]) -> Iterator[_Candidate]:
     beginnings = [_beginning(row.body) for row in rows]
     used = Counter(_key([text]) for text, _ in beginnings)
     for number, (row, (text, kind)) in enumerate(zip(rows, beginnings, strict=True)):
@@ -254,12 +254,12 @@ def _beginning(body: str) -> tuple[str, str]:
             continue
         sentence = " ".join(body[: end.end()].split())
         words = len(sentence.split())
-        if words > _MOST_WORDS or not _is_answer(rest):
+        if words > _MOST_WORDS or not _has_words(rest, _REST_WORDS):
             return "", FIRST_SENTENCE
         if words >= _SENTENCE_WORDS:
             return sentence, FIRST_SENTENCE
     words_of_body = body.split()
-    if len(words_of_body) < 2 * _FIRST_WORDS:
+    if len(words_of_body) < _FIRST_WORDS + _REST_WORDS:
         return "", FIRST_WORDS
     return " ".join(words_of_body[:_FIRST_WORDS]), FIRST_WORDS
 
@@ -268,23 +268,21 @@ def _key(titles: Iterable[str]) -> str:
     return " ".join(" ".join(titles).casefold().split())
 
 
-def _is_answer(text: str) -> bool:
-    return len(text.split()) >= _ANSWER_WORDS
+def _has_words(text: str, fewest: int) -> bool:
+    return len(text.split()) >= fewest
 
 
-def _draw_queries(
-    candidates: Sequence[_Candidate],
-    sentences: Sequence[_Candidate],
-    most: int | None,
-    draw: random.Random,
-) -> list[_Candidate]:
-    """Return headings and titles, then first sentences of other rows, up to a number."""
-    chosen = _spread(candidates, draw)[:most]
-    answers = {row for candidate in chosen for row in candidate.rows}
-    others = [each for each in _spread(sentences, draw) if each.rows[0] not in answers]
-    if most is not None:
-        others = others[: most - len(chosen)]
-    return chosen + others
+def _ordered_queries(rows: Sequence[_Row], draw: random.Random) -> list[_Candidate]:
+    """Return all queries: headings and titles, then the beginnings of rows that answer none.
+
+    Each kind is in a random order.
+    """
+    queries = _spread([*_by_headings(rows), *_by_titles(rows)], draw)
+    answers = {row for query in queries for row in query.rows}
+    beginnings = [each for each in _by_beginnings(rows) if each.rows[0] not in answers]
+    for kind in (FIRST_SENTENCE, FIRST_WORDS):
+        queries += _spread([each for each in beginnings if each.kind == kind], draw)
+    return queries
 
 
 def _spread(candidates: Sequence[_Candidate], draw: random.Random) -> list[_Candidate]:
