@@ -26,8 +26,6 @@ FEWEST = 50  #: rows, below which nothing is known
 HIGHEST = 99.99
 _FEWEST_PAIRS = 500  # that are no copies
 _TAIL = 0.1  # share of the pairs that the distribution is fitted to
-_LONGEST = 2000  # of them, at most
-_ABOVE = 0.3  # share of the tail above the quantile that an exponential one follows from
 _FLAT = 1e-6  # a shape nearer to 0 is 0
 _COPY = 5e-5  # how far the cosine of two copies may be from 1
 _SEED = 0
@@ -39,40 +37,24 @@ class Rarity:
 
     cosines: Cosines  #: (m,) ascending
     rows: int  #: that the pairs were drawn from
-    has_repeats: bool = False  #: whether some of the pairs may be of a text and its repeat
     _tail: "_Tail | None" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         tail = None
         if self.rows >= FEWEST and len(self.cosines) >= _FEWEST_PAIRS:
-            tail = _Tail.of_most(self.cosines) if self.has_repeats else _Tail.of(self.cosines)
+            tail = _Tail.of(self.cosines)
         object.__setattr__(self, "_tail", tail)
 
     @classmethod
-    def of_rows(
-        cls, vectors: Vectors, pairs: int = PAIRS, *, has_repeats: bool = False
-    ) -> "Rarity":
+    def of_rows(cls, vectors: Vectors, pairs: int = PAIRS) -> "Rarity":
         """Return the rarity among pairs of rows, of unit vectors (n, d).
 
         Rows that repeat others, and zero vectors, are left out: copies are no unrelated pair.
         """
-        rows = _distinct(vectors)
+        rows = distinct_rows(vectors)
         first, second = _draw_pairs(len(rows), pairs)
-        cosines = _products(rows, rows, first, second)
-        return cls(np.sort(cosines[cosines < 1 - _COPY]), len(rows), has_repeats)
-
-    @classmethod
-    def between(cls, first: Vectors, second: Vectors, pairs: int = PAIRS) -> "Rarity":
-        """Return the rarity among pairs of a row of one set and a row of another, of unit vectors
-        (n, d) and (m, d); some pairs may be of a text and its repeat.
-        """
-        first = _distinct(first)
-        second = _distinct(second)
-        count = len(first) * len(second)
-        numbers = np.random.default_rng(_SEED).choice(count, min(count, pairs), replace=False)
-        cosines = _products(first, second, numbers // len(second), numbers % len(second))
-        rows = min(len(first), len(second))
-        return cls(np.sort(cosines[cosines < 1 - _COPY]), rows, has_repeats=True)
+        cosines = _products(rows, first, second)
+        return cls(np.sort(cosines[cosines < 1 - _COPY]), len(rows))
 
     @classmethod
     def read(cls, file: Path) -> "Rarity":
@@ -134,18 +116,6 @@ class _Tail:
         if spread <= 0:  # all are equal
             return cls(start, count / len(cosines), 0.0, _COPY)
         return cls(start, count / len(cosines), 2 - mean / spread, 2 * mean * weighted / spread)
-
-    @classmethod
-    def of_most(cls, cosines: Cosines) -> "_Tail":
-        """Fit the upper tail of many ascending cosines (m,) by one quantile, as exponential.
-
-        A few pairs at the end that are not random, since one text repeats the other, do not move
-        it. Tails of cosines are seldom longer, so that shares are rather too high than too low.
-        """
-        count = min(round(_TAIL * len(cosines)), _LONGEST)
-        start = float(cosines[-count - 1])
-        excess = float(np.quantile(cosines[-count:] - start, 1 - _ABOVE))
-        return cls(start, count / len(cosines), 0.0, max(excess / -np.log(_ABOVE), _COPY))
 
     def share_above(self, cosines: Cosines) -> Cosines:
         """Return the share of all pairs whose cosine is at least as high."""
@@ -215,7 +185,7 @@ def sample_rows(count: int, most: int = ROWS) -> NDArray[np.int64]:
     return np.sort(generator.choice(count, min(count, most), replace=False))
 
 
-def _distinct(vectors: Vectors) -> Vectors:
+def distinct_rows(vectors: Vectors) -> Vectors:
     """Return the rows (n, d) without copies and zero vectors.
 
     Copies, also from other batches, have the same product with a random direction to six decimals.
@@ -239,17 +209,11 @@ def _draw_pairs(rows: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def _products(
-    lefts: Vectors,
-    rights: Vectors,
-    first: NDArray[np.int64],
-    second: NDArray[np.int64],
-    block: int = 1 << 14,
+    rows: Vectors, first: NDArray[np.int64], second: NDArray[np.int64], block: int = 1 << 14
 ) -> NDArray[np.float64]:
-    """Return the product of each pair of a left and a right row (m,), as many at once as have
-    room.
-    """
+    """Return the product of each pair of rows (m,), as many at once as have room."""
     products = np.empty(len(first))
     for start in range(0, len(first), block):
         some = slice(start, start + block)
-        products[some] = np.einsum("nd,nd->n", lefts[first[some]], rights[second[some]])
+        products[some] = np.einsum("nd,nd->n", rows[first[some]], rows[second[some]])
     return products

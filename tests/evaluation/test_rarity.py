@@ -90,17 +90,6 @@ def test_the_tail_is_a_generalised_pareto_distribution():
     assert tail.share_above(cosines) == pytest.approx(0.1 * fitted.sf(cosines))
 
 
-def test_a_tail_with_repeats_is_that_of_the_other_pairs():
-    excess = 0.3 + np.random.default_rng(0).exponential(0.05, 2000)
-    others = np.random.default_rng(1).uniform(-1, 0.3, 18_000)
-    alone, joined = (
-        _Tail.of_most(np.sort(np.concatenate([others, excess, repeats])))
-        for repeats in ([], np.full(40, 0.97))
-    )
-    assert alone.scale == pytest.approx(0.05, rel=0.1)
-    assert joined.scale == pytest.approx(alone.scale, rel=0.15)
-
-
 @pytest.mark.parametrize("rows", [2, 3, 50, 64, 2000, 5_000_000])
 def test_pairs_are_of_two_rows_and_no_pair_is_drawn_twice(rows):
     first, second = _draw_pairs(rows, PAIRS)

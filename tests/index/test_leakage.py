@@ -11,7 +11,6 @@ import promptcli as pc
 from promptcli.data.demo import SENTENCES_FILE
 from promptcli.data.vectors.precision import unit
 from promptcli.errors import UsageError
-from promptcli.evaluation.rarity import Rarity
 from promptcli.index.array_rows import ArrayRows
 from promptcli.index.leakage import ComparedRows, NearRows, TextSet, normalise
 from promptcli.index.vector_index import VectorIndex
@@ -235,17 +234,6 @@ def test_an_index_of_another_encoder_is_refused(index):
 
 
 # Expectation
-
-
-def test_pairs_of_two_sets_are_drawn_from_both():
-    generator = np.random.default_rng(0)
-    first = unit(generator.normal(size=(300, 8)).astype(np.float32))
-    second = unit(generator.normal(size=(200, 8)).astype(np.float32) + 2)
-    rarity = Rarity.between(first, second, 5000)
-    every = np.sort((first @ second.T).ravel())
-    assert len(rarity.cosines) == 5000 and rarity.rows == 200
-    assert np.median(rarity.cosines) == pytest.approx(np.median(every), abs=0.03)
-    assert not Rarity.between(first[:10], second).is_known
 
 
 @pytest.mark.parametrize("seed", range(3))
