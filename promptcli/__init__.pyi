@@ -36,6 +36,7 @@ from promptcli.models.loading import list_models as list_models
 from promptcli.models.loading import load as load
 from promptcli.models.loading import register as register
 from promptcli.plugins.analyze.job import analyze as analyze
+from promptcli.plugins.domain.adapt_job import adapt as adapt
 from promptcli.plugins.domain.job import choose as choose
 from promptcli.plugins.papers.job import reproduce as reproduce
 from promptcli.plugins.pretrain.job import Pretrained as Pretrained

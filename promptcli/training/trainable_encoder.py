@@ -314,13 +314,15 @@ def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> n
 def _mask_slots(sides: Sequence[TokenizedSide]) -> np.ndarray:
     """Return the positions (sum n, k) of the masks in all rows, side after side.
 
-    The last mask of a template fills the places of those that another one has more.
+    The last mask of a template fills the places of those that another one has more; of a template
+    without a mask, 0, which is not read.
     """
     of_sides = [side.encoder.template.slots_of(side.rows.lengths) for side in sides]
     most = max(slots.shape[1] for slots in of_sides)
-    filled = [
-        np.pad(slots, ((0, 0), (0, most - slots.shape[1])), mode="edge") for slots in of_sides
-    ]
+    filled = []
+    for slots in of_sides:
+        missing = ((0, 0), (0, most - slots.shape[1]))
+        filled.append(np.pad(slots, missing, mode="edge" if slots.size else "constant"))
     return np.concatenate(filled)
 
 

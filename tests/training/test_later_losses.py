@@ -294,6 +294,15 @@ def test_a_checkpoint_is_chosen_by_the_rank_of_queries_documents(tiny_folder, tm
     assert len({each.value for each in trained.curve}) > 1
 
 
+def test_a_view_of_a_start_without_a_mask_stands_beside_one_with_a_mask(tiny_folder):
+    options = {"backbone": str(tiny_folder("bert")), "on": "demo:dev", "batch_size": 4, "steps": 1}
+    pc.train("distill", SENTENCES, teacher="mini-static", name="start", **options)
+    del options["backbone"]
+    trained = pc.train("promptbert", SENTENCES, start="start", denoising=False, **options)
+    assert trained.entry.recipe.prompt == "[X]"
+    assert trained.curve[-1].loss > 0
+
+
 @pytest.fixture(scope="session")
 def folder_with_pooler(tmp_path_factory):
     """The folder of a BERT whose pooler no method reads, as that of bert-base-uncased."""

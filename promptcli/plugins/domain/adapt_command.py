@@ -1,0 +1,79 @@
+"""``promptcli adapt``: a model that has learned from texts, and the table that says whether it is
+better.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from promptcli.extending import Json, note, result, result_json, result_table
+from promptcli.plugins.domain.adapt_job import AdaptJob
+
+_HEADS = ("learned from", "your texts", "change", "demo pairs", "change", "guides", "change")
+
+
+def adapt(job: AdaptJob, json: Json = False) -> None:
+    document = job.run().document
+    if json:
+        result_json(document)
+        return
+    if job.dry_run:
+        _show_plan(document)
+        return
+    rows = [[*_cells(row), row["verdict"]] for row in document["rows"]]
+    result_table([*_HEADS, "verdict"], rows)
+    for line in _how_to_read(document):
+        note(line)
+    result(document["reason"])
+    for line in _next(document):
+        result(line)
+
+
+def _cells(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a row's name, and each score with its change."""
+    yield row["row"]
+    changes = row.get("changes") or [None] * len(row["scores"])
+    for score, change in zip(row["scores"], changes, strict=True):
+        yield f"{score['value']:.1f}"
+        if change is None:
+            yield ""
+        else:
+            low, high = change["ci95"]
+            yield f"{change['value']:+.1f} ±{(high - low) / 2:.1f}"
+
+
+def _how_to_read(document: Mapping[str, Any]) -> Iterator[str]:
+    count = document["queries"]["test"]
+    yield (
+        f"your texts: how far up the right passage comes for {count:,} headings, titles or first"
+        " sentences of documents that were not learned from; 100: always first (nDCG@10)"
+    )
+    yield (
+        "demo pairs and guides: the same model on texts of others, graded pairs (Spearman x 100)"
+        " and questions (nDCG@10); a large loss there means that it forgot"
+    )
+    yield (
+        "change: against the model as it is; a change smaller than its ± may be chance. dcpcse"
+        " starts from the pre-trained backbone, as in its paper, not from the model"
+    )
+
+
+def _next(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what to type now."""
+    files = " ".join(map(shlex.quote, document["files"]))
+    model = document["saved"]
+    if model is None:
+        model = document["start"]
+        yield f"nothing saved; go on with {model}: promptcli search QUESTION {files} -m {model}"
+        return
+    yield f"saved as model {model!r}; use it: promptcli search QUESTION {files} -m {model}"
+    yield f"or keep an index of these files: promptcli index sync {model}.index {files} -m {model}"
+
+
+def _show_plan(document: Mapping[str, Any]) -> None:
+    rows = [
+        [row["row"], row["learns_from"], f"{row['steps']:,}", f"{row['minutes']:.1f}"]
+        for row in document["rows"]
+    ]
+    result_table(["row", "learned from", "steps at most", "minutes"], rows)
+    result(f"at most about {document['hours']:.2f} hours; nothing was trained or saved")

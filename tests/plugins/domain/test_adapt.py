@@ -1,0 +1,247 @@
+"""A model learns from texts without labels, and is saved if it is better for them alone."""
+
+import csv
+import dataclasses
+import json
+import os
+import random
+import signal
+
+import numpy as np
+import pytest
+
+import promptcli as pc
+from promptcli import UsageError
+from promptcli.plugins.domain import adapt_runs, adaptation
+from promptcli.plugins.domain.adapt_collection import Collection, tasks_elsewhere
+from promptcli.plugins.domain.adapt_runs import TRIALS, plan_steps
+from promptcli.plugins.domain.synthetic_queries import synthetic_queries
+from promptcli.training.trainer import Trainer
+from tests.processes import Program
+from tests.tiny import SENTENCES
+
+WORDS = sorted({word.lower() for line in SENTENCES for word in line.split() if word.isalpha()})
+#: Topics, each with words of its titles and other words of its texts.
+TOPICS = [(WORDS[place : place + 2], WORDS[place + 2 : place + 4]) for place in range(0, 32, 4)]
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """A table of titles and texts: which words of a text belong to those of a title is to be
+    learned.
+    """
+    draw = random.Random(0)
+    rows = {}
+    while len(rows) < 160:
+        of_title, of_text = draw.choice(TOPICS)
+        title = " ".join(draw.sample([*of_title, *draw.sample(WORDS, 2)], 4))
+        rows[title] = " ".join(draw.choices(of_text, k=6) + draw.sample(WORDS, 2))
+    path = tmp_path / "texts.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("title", "text"), *rows.items()])
+    return path
+
+
+@pytest.fixture
+def start(tiny_folder, home):
+    """The name of a trained model to start from."""
+    backbone = str(tiny_folder("bert"))
+    options = {"backbone": backbone, "on": "demo:dev", "batch_size": 4, "steps": 1}
+    pc.train("distill", SENTENCES, teacher="mini-static", name="start", **options)
+    return "start"
+
+
+def quick_trials(*names, **settings):
+    """Return trials with small batches, all or those of some names."""
+    trials = {}
+    for name in names or TRIALS:
+        changed = {**TRIALS[name].settings, "batch_size": 16, **settings}
+        trials[name] = dataclasses.replace(TRIALS[name], settings=changed)
+    return trials
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Try few ways with other settings; return the function that sets them."""
+
+    def change(*names, **settings):
+        trials = quick_trials(*names, **settings)
+        for module in (adapt_runs, adaptation):
+            monkeypatch.setattr(module, "TRIALS", trials)
+
+    return change
+
+
+def own_models():
+    return {entry.name for entry in pc.list_models() if not entry.name.startswith("mini")}
+
+
+@pytest.fixture
+def collection(texts):
+    return Collection.of(synthetic_queries([str(texts)]), seed=0)
+
+
+@pytest.fixture
+def found_more(monkeypatch):
+    """Let the runs score as if they found every passage, and lose so many points elsewhere."""
+
+    def change(lost=0.0):
+        score = adaptation._score
+
+        def changed(encoder, tasks, name):
+            own, pairs, guides = score(encoder, tasks, name)
+            if name != "start":
+                found = np.ones_like(own.by_example)
+                own = dataclasses.replace(own, value=100.0, by_example=found)
+                pairs = score(pc.load("start"), tasks, name)[1]
+                pairs = dataclasses.replace(pairs, value=pairs.value - lost)
+                guides = dataclasses.replace(guides, value=100.0)
+            return [own, pairs, guides]
+
+        monkeypatch.setattr(adaptation, "_score", changed)
+
+    return change
+
+
+def test_the_parts_share_no_document_and_no_answer(collection):
+    parts = [collection.training, collection.development, collection.test]
+    documents = [{query.document for query in part} for part in parts]
+    assert not documents[0] & documents[1] and not documents[2] & (documents[0] | documents[1])
+    assert [len(part) for part in parts] == [112, 16, 32]
+    held_out = {row for part in parts[1:] for query in part for row in query.answers}
+    texts = {collection.made.passages[row] for row in held_out}
+    assert not texts & {passage for _, passage in collection.pairs}
+    assert not texts & set(collection.sentences) and len(collection.pairs) == 112
+    task = collection.test_task
+    for query, grades in zip(task.queries, task.grades, strict=True):
+        [asked] = [each for each in collection.test if each.text == query]
+        assert {task.documents[row] for row in grades} == {
+            collection.made.passages[row] for row in asked.answers
+        }
+
+
+def test_another_seed_holds_out_other_documents(texts, collection):
+    other = Collection.of(collection.made, seed=1)
+    assert {query.text for query in other.test} != {query.text for query in collection.test}
+    assert (
+        Collection.of(collection.made, seed=0).test_task.sha256() == collection.test_task.sha256()
+    )
+
+
+def test_texts_of_one_document_cannot_be_held_out(tmp_path):
+    parts = [
+        f"## The {word} and {other}\n\nA {other} needs some {word} here now.\n"
+        for word in WORDS[:20]
+        for other in WORDS[20:30]
+    ]
+    (tmp_path / "one.md").write_text("# All\n\n" + "\n".join(parts))
+    made = synthetic_queries([str(tmp_path / "one.md")])
+    with pytest.raises(UsageError, match=r"1 document.*more files"):
+        Collection.of(made, seed=0)
+
+
+def test_the_steps_fit_the_time(collection):
+    steps = dict(zip(TRIALS, (1.0, 0.5, 0.5, 0.2), strict=True))
+    ample = plan_steps(collection, steps, 0.001, seconds=3600)
+    assert ample.steps["pairs"] == int(5 * 112 / 56) and ample.total < 3600
+    scarce = plan_steps(collection, dict.fromkeys(TRIALS, 10.0), 0.01, seconds=600)
+    assert scarce.total <= 600
+    assert min(scarce.steps.values()) >= 8 > 0
+    assert all(
+        scarce.steps[name] <= ample.steps[name] or scarce.steps[name] == 8 for name in TRIALS
+    )
+
+
+def test_what_is_shipped_of_other_texts_has_every_answer():
+    pairs, guides = tasks_elsewhere()
+    assert len(guides.queries) == 60 and all(len(grades) == 1 for grades in guides.grades)
+    assert len(pairs.pairs()) > 20 and len(guides.documents) > 150
+
+
+def test_a_model_that_is_not_better_is_not_saved(texts, start, quick, run, home):
+    quick(learning_rate=0.0)
+    ran = run("adapt", texts, "--name", "mine", "-m", "start")
+    assert ran.code == 0
+    assert "nothing learned" in ran.out and "not better" in ran.out
+    assert f"go on with start: promptcli search QUESTION {texts} -m start" in ran.out
+    assert own_models() == {"start"} and not [*(home / "runs").glob("*mine*")]
+    assert {line.split()[0] for line in ran.out.splitlines()} >= {"pairs", "simcse", "dcpcse"}
+    assert "promptbert is left out: denoising needs a template" in ran.err
+
+
+def test_a_better_model_is_saved_with_its_table(texts, start, quick, found_more, run, home):
+    quick("pairs")
+    found_more()
+    ran = run("adapt", texts, "--name", "mine", "-m", "start", "--json")
+    document = json.loads(ran.out)
+    assert (document["saved"], document["chosen"]) == ("mine", "pairs")
+    assert own_models() == {"start", "mine"} and not [*(home / "runs").glob("*")]
+    assert pc.load("mine").encode(["A cat."]).shape == (1, 16)
+    again = run("adapt", texts, "--name", "mine", "-m", "start", "--resume")
+    assert again.code == 0 and "done" in again.err
+    assert f"promptcli search QUESTION {texts} -m mine" in again.out
+    assert run("adapt", texts, "--name", "mine", "-m", "start").code == 2
+
+
+def test_a_model_that_forgets_other_texts_is_not_saved(texts, start, quick, found_more, run):
+    quick("pairs")
+    found_more(lost=2.5)
+    arguments = ["adapt", texts, "--name", "mine", "-m", "start"]
+    ran = run(*arguments)
+    assert "worse elsewhere" in ran.out and "--margin" in ran.out and "nothing saved" in ran.out
+    assert "saved as model 'mine'" in run(*arguments, "--margin", 3).out
+
+
+def dies_in_the_second_run():
+    adapt_runs.TRIALS = adaptation.TRIALS = quick_trials("pairs", "simcse")
+    plain = Trainer.gradients
+
+    def dying(trainer, step, *given):
+        if trainer.learner.method.name == "simcse" and step == 2 and trainer.steps > 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(trainer, step, *given)
+
+    Trainer.gradients = dying
+
+
+def test_an_adaptation_that_was_killed_goes_on(texts, start, quick, run, home):
+    quick("pairs", "simcse")
+    arguments = ["adapt", texts, "--name", "mine", "-m", "start", "--json"]
+
+    program = Program(*arguments, before=dies_in_the_second_run)
+    program.communicate()
+    assert program.returncode == -signal.SIGKILL
+    assert "mine.pairs" in own_models() and (home / "runs" / "mine.simcse").is_dir()
+    refused = run(*arguments)
+    assert refused.code == 2 and "--resume" in refused.err
+    resumed = run(*arguments, "--resume")
+    assert resumed.code == 0
+    assert "resumed after step" in resumed.err
+    whole = run(*arguments[:2], "--name", "whole", *arguments[4:])
+    figures = []
+    for ran in (resumed, whole):
+        document = json.loads(ran.out)
+        for row in document["rows"]:
+            row.pop("seconds", None)
+        figures.append(document["rows"])
+    assert figures[0] == figures[1]
+    assert own_models() == {"start"} and not [*(home / "runs").glob("*")]
+
+
+def test_a_dry_run_tells_the_time_and_leaves_nothing(texts, start, quick, run, home):
+    quick()
+    ran = run("adapt", texts, "--name", "mine", "-m", "start", "--dry-run")
+    assert ran.code == 0 and "hours" in ran.out and "dcpcse" in ran.out
+    assert own_models() == {"start"} and not [*(home / "runs").glob("*")]
+
+
+def test_what_cannot_begin_is_refused_with_what_to_do(texts, start, run, quick, tmp_path):
+    quick("pairs")
+    refused = run("adapt", texts, "--name", "mine", "-m", "last-avg")
+    assert refused.code == 2 and "--model mini" in refused.err
+    pc.register(pc.load("start"), "mine.pairs")
+    taken = run("adapt", texts, "--name", "mine", "-m", "start")
+    assert taken.code == 2 and "mine.pairs" in taken.err
+    few = tmp_path / "few.txt"
+    few.write_text("Too little.\n")
+    assert "150" in run("adapt", few, "--name", "other").err
