@@ -2,10 +2,11 @@
 interrupts there.
 """
 
+import contextlib
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,7 @@ def interrupted(calls: int, work: Callable[[], Any]) -> bool:
         for error in coming:
             raise error
 
-    gc.collect()  # a finaliser that an earlier test left would swallow the exception
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, without_collections():
         for name in STEPS:
             patch.setattr(os, name, _counting(getattr(os, name), left, interrupt))
         try:
@@ -84,6 +84,18 @@ def interrupted(calls: int, work: Callable[[], Any]) -> bool:
         except KeyboardInterrupt:
             return True
     return False
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Run the block without the finalisers of what earlier tests left, which would swallow an
+    exception that comes while they run.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _counting(
