@@ -268,10 +268,9 @@ def _what_is_learned_from(collection: Collection) -> str:
     held_out = (
         f"{len(collection.development):,} to choose by, {len(collection.test):,} to measure by"
     )
-    kinds = [errors.counted(count, kind) for kind, count in made.kinds.items()]
     return (
         f"{errors.counted(made.files, 'file')}, {errors.counted(len(made.passages), 'passage')};"
-        f" queries made from {', '.join(kinds)}: {len(collection.training):,} to learn from,"
+        f" queries made from {made.kinds_in_words}: {len(collection.training):,} to learn from,"
         f" {held_out}, all on other documents"
     )
 

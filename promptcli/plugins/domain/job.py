@@ -137,18 +137,10 @@ class ChooseJob(Job[Chosen]):
 choose = function_of(ChooseJob, "choose")
 
 
-_PLURALS = {
-    "heading": "headings",
-    "title": "titles",
-    "first sentence": "first sentences",
-    "first words": "texts' first words",
-}
-
-
 def _what_was_made(made: "SyntheticQueries") -> str:
     """Return how many queries of what there are, and what was drawn."""
-    kinds = [f"{count:,} {_PLURALS[kind]}" for kind, count in made.kinds.items()]
-    made_of = f"{errors.counted(len(made.queries), 'query', 'queries')} made from {_listed(kinds)}"
+    number = errors.counted(len(made.queries), "query", "queries")
+    made_of = f"{number} made from {made.kinds_in_words}"
     if len(made.queries) < made.all_queries:
         made_of += f", drawn from {made.all_queries:,}"
     among = errors.counted(len(made.passages), "passage")
@@ -157,7 +149,3 @@ def _what_was_made(made: "SyntheticQueries") -> str:
     return (
         f"{made_of}; answers are looked for among {among} of {errors.counted(made.files, 'file')}"
     )
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

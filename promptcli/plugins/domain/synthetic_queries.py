@@ -28,6 +28,12 @@ from promptcli.extending import find_files as find_named_files
 #: What a query was taken from, that which is most like a person's query first.
 KINDS = ("heading", "title", "first sentence", "first words")
 HEADING, TITLE, FIRST_SENTENCE, FIRST_WORDS = KINDS
+_PLURALS = {
+    HEADING: "headings",
+    TITLE: "titles",
+    FIRST_SENTENCE: "first sentences",
+    FIRST_WORDS: "texts' first words",
+}
 #: Fewest queries by which models are told apart.
 FEWEST = 50
 #: Columns of a table that hold what a row is about, best first.
@@ -76,6 +82,12 @@ class SyntheticQueries:
         """The number of queries of each kind that there is."""
         counts = Counter(query.kind for query in self.queries)
         return {kind: counts[kind] for kind in KINDS if counts[kind]}
+
+    @property
+    def kinds_in_words(self) -> str:
+        """The numbers of queries of each kind: ``12 headings and 3 titles``."""
+        kinds = [f"{count:,} {_PLURALS[kind]}" for kind, count in self.kinds.items()]
+        return " and ".join(filter(None, [", ".join(kinds[:-1]), kinds[-1]]))
 
     def task(self, ranking: str = "retrieval") -> RetrievalTask:
         """Return the queries as a task, ranked by vectors, or by words (``lexical``) or both
