@@ -2,7 +2,8 @@
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,16 +50,17 @@ def choose(
         _document(chosen, advice), [_grid(chosen, formats), _CAPTION], [*_records(chosen)]
     )
     result_files.print_report(report, format)
-    if keep:
-        _keep(chosen, files)
     for line in advice:
         note(line)
+    if keep:
+        _keep(chosen, files)
 
 
 def _grid(chosen: Chosen, formats: result_files.FormatOptions) -> Grid:
+    names = _names(chosen)
     rows = []
     for way in chosen.ways:
-        cells = [_name(way), way.by, f"{way.ndcg:.1f}", _half(way.ci95)]
+        cells = [names[way.model], way.by, f"{way.ndcg:.1f}", _half(way.ci95)]
         if way.to_best is None:
             cells += ["", "", "best"]
         else:
@@ -81,11 +83,17 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def _name(way: "Way") -> str:
-    """Return a model's name as the table shows it: of a folder, a hub id or an endpoint its end."""
-    if way.model is None:
-        return "-"
-    return way.model.rstrip("/").rpartition("#")[2].rpartition("/")[2]
+def _names(chosen: Chosen) -> dict[str | None, str]:
+    """Return short names of models: of a folder, a hub id or an endpoint the end, if no other model
+    has it.
+    """
+    short = dict[str | None, str]()
+    for way in chosen.ways:
+        if way.model is not None:
+            short[way.model] = way.model.rstrip("/").rpartition("#")[2].rpartition("/")[2]
+    counts = Counter(short.values())
+    names = {model: end if counts[end] == 1 else str(model) for model, end in short.items()}
+    return {None: "-", **names}
 
 
 def _records(chosen: Chosen) -> Iterator[dict[str, Any]]:
@@ -128,33 +136,34 @@ def _document(chosen: Chosen, advice: Sequence[str]) -> dict[str, Any]:
 
 def _advice(chosen: Chosen, files: Sequence[str]) -> Iterator[str]:
     """Yield what a reader should do, in plain sentences."""
-    best = chosen.best
+    names = _names(chosen)
+    best = _words(chosen.best, names)
     usable = chosen.best_here
-    if usable is not best:
-        yield f"best is {_words(best)}, an endpoint, with which promptcli does not search"
-    yield f"take {_words(usable)}: {_command(usable, files)}"
-    as_good = [way for way in chosen.ways if way is not best and way.is_as_good]
+    if usable is not chosen.best:
+        yield f"best is {best}, an endpoint, with which promptcli does not search"
+    yield f"take {_words(usable, names)}: {_command(usable, files)}"
+    as_good = [way for way in chosen.ways[1:] if way.is_as_good]
     if as_good:
-        names = ", ".join(map(_words, as_good))
-        yield f"within chance of {_words(best)}: these queries do not tell it from {names}"
+        others = ", ".join(_words(way, names) for way in as_good)
+        yield f"within chance of {best}: these queries do not tell it from {others}"
     else:
-        yield f"{_words(best)} is better than every other row beyond chance"
-    faster = [way for way in as_good if way is not usable and way.speed > _FASTER * usable.speed]
+        yield f"{best}: better than every other row beyond chance"
+    faster = [way for way in as_good if way.speed > _FASTER * usable.speed]
     if faster:
         fastest = max(faster, key=lambda way: way.speed)
-        yield f"if it is too slow, take {_words(fastest)}: {_command(fastest, files)}"
+        yield f"if it is too slow, take {_words(fastest, names)}: {_command(fastest, files)}"
     yield (
         "the queries were made from the texts, and people ask in other words: try some questions of"
         " your own before you decide"
     )
 
 
-def _words(way: "Way") -> str:
+def _words(way: "Way", names: Mapping[str | None, str]) -> str:
     """Return a way as a sentence names it."""
     if way.model is None:
         return "words alone"
     ranked = {"meaning": "vectors", "both": "vectors and words"}[way.by]
-    return f"{_name(way)} by {ranked}"
+    return f"{names[way.model]} by {ranked}"
 
 
 def _command(way: "Way", files: Sequence[str]) -> str:
@@ -172,4 +181,4 @@ def _keep(chosen: Chosen, files: Sequence[str]) -> None:
         model = str(Path(model).resolve())
     choice = folder_choices.FolderChoice(model, way.by)
     for path in folder_choices.keep_choice(files, choice):
-        note(f"kept for {path}: {_words(way)}; `promptcli config` shows it")
+        note(f"kept for {path}: {_words(way, _names(chosen))}; `promptcli config` shows it")

@@ -1,5 +1,6 @@
 """Models of an endpoint of OpenAI's form: what is sent, what is refused, and the key."""
 
+import csv
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,7 +10,7 @@ import pytest
 
 import promptcli as pc
 from promptcli import PromptcliError, UsageError
-from promptcli.extending import notes
+from promptcli.extending import folder_choices, notes
 from promptcli.plugins.domain.endpoint import Endpoint, Key
 from promptcli.plugins.domain.job import ChooseJob
 from tests.embed_running import refused
@@ -94,6 +95,25 @@ def test_an_endpoint_is_a_row_as_good_as_the_same_model_here(run, server, letter
     assert (path, authorization) == ("/v1/embeddings", f"Bearer {SECRET}")
     assert content["model"] == "small" and 0 < len(content["input"]) <= 64
     assert SECRET not in ran.out + ran.err
+
+
+def test_the_best_that_a_search_can_take_is_advised_and_kept(run, server, letters):
+    with letters.open() as file:
+        rows = list(csv.reader(file))[1:]
+    row_of = {text: number for number, row in enumerate(rows) for text in row}
+
+    def perfect(texts):
+        vectors = np.eye(len(rows) + 1)
+        numbers = [row_of.get(text, len(rows)) for text in texts]
+        data = [{"index": n, "embedding": vectors[row].tolist()} for n, row in enumerate(numbers)]
+        return {"data": data}
+
+    server.embed = perfect
+    ran = run("choose", letters, "-m", server.model, "--keep")
+    assert ran.out.splitlines()[1].startswith("small ")
+    assert "best is small" in ran.err and "take small" not in ran.err
+    kept = folder_choices.choice_for([str(letters)])
+    assert kept.model in (None, "mini-static")
 
 
 def test_the_key_is_shown_nowhere(run, server, letters, home, monkeypatch):
