@@ -113,12 +113,17 @@ def embed_stream(
     measured = None
     if settings.precision != "float32":
         measured = Measured(settings.precision)
-    read, held = itertools.tee(windows(batches, WINDOW, WINDOW_CHARACTERS))
-    texts = (batch.column("text").to_pylist() for batch in read)
-    windows_encoded = encoder.encode_windows(texts, progress=progress, most=batch_size)
-    for encoded, batch in zip(windows_encoded, held, strict=True):
+    with_texts = (
+        (batch, batch.column("text").to_pylist())
+        for batch in windows(batches, WINDOW, WINDOW_CHARACTERS)
+    )
+    read, held = itertools.tee(with_texts)
+    windows_encoded = encoder.encode_windows(
+        (texts for _, texts in read), progress=progress, most=batch_size
+    )
+    for encoded, (batch, texts) in zip(windows_encoded, held, strict=True):
         if first + rows == 0:
-            note_unknown_letters(encoder, batch.column("text").to_pylist())
+            note_unknown_letters(encoder, texts)
         infinite = np.flatnonzero(~np.isfinite(encoded.vectors).all(axis=1))
         if len(infinite):
             row = first + rows + infinite[0]
@@ -131,7 +136,7 @@ def embed_stream(
         else:
             vectors = encoded.vectors
         sink.write(batch, vectors if measured is None else measured(vectors))
-        empty = np.array([not text.strip() for text in batch.column("text").to_pylist()])
+        empty = np.array([not text.strip() for text in texts])
         _add_runs(blank_rows, empty, rows)
         rows += len(batch)
         blank += int(np.count_nonzero(empty))

@@ -137,6 +137,7 @@ class TrainableEncoder(nn.Module):
             add_lora(
                 self.model, family, rank=rank, alpha=alpha, dropout=dropout, seed=settings.seed
             )
+        self.eval()
 
     def _encoder_of(self, prompt: str) -> TorchEncoder:
         encoder = make_encoder(
@@ -321,8 +322,10 @@ def _mask_slots(sides: Sequence[TokenizedSide]) -> np.ndarray:
     most = max(slots.shape[1] for slots in of_sides)
     filled = []
     for slots in of_sides:
-        missing = ((0, 0), (0, most - slots.shape[1]))
-        filled.append(np.pad(slots, missing, mode="edge" if slots.size else "constant"))
+        if slots.shape[1] < most:
+            missing = ((0, 0), (0, most - slots.shape[1]))
+            slots = np.pad(slots, missing, mode="edge" if slots.size else "constant")
+        filled.append(slots)
     return np.concatenate(filled)
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import json
 import math
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from types import MappingProxyType
 
 import numpy as np
 import torch
-from accelerate.utils import set_seed
 from accelerate.utils.memory import should_reduce_batch_size
 from torch import Tensor, nn
 
@@ -445,9 +445,12 @@ class Trainer:
     ) -> Tensor:
         learner = self.learner
         processes = self.processes
-        set_seed((self.settings.seed * _PRIME + step + _STRIDE * processes.index) % 2**32)
-        learner.train()
-        learner.zero_grad(set_to_none=True)
+        seed = (self.settings.seed * _PRIME + step + _STRIDE * processes.index) % 2**32
+        _seed_generators(seed, torch.device(processes.device))
+        if not learner.training:
+            learner.train()
+        for parameter in self.parameters.values():
+            parameter.grad = None
         with processes.autocast():
             views = learner(processes.share(columns), sides)
         # every process has the loss of the complete batch, with gradient through its own vectors
@@ -551,6 +554,21 @@ class Trainer:
         if score.rate is not None:
             shown.append(f"{score.rate:.0f} examples/s")
         return "  ".join(shown)
+
+
+def _seed_generators(seed: int, device: torch.device) -> None:
+    """Seed Python, numpy, and torch on the processor and on a device.
+
+    ``torch.manual_seed`` does it for every kind of device, and keeps a record of each call for the
+    kinds that are not there.
+    """
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - plug-ins may draw from it
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed_all(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
 
 
 def stalled(scores: Sequence[DevScore], patience: int) -> bool:

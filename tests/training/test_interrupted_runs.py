@@ -123,9 +123,9 @@ def test_a_run_stopped_while_it_is_scored_is_scored_there_again(nth, options, mo
             raise KeyboardInterrupt
         return plain(*given)
 
-    plain = trainer_module.spearman_on
+    plain = trainer_module.value_on
     with monkeypatch.context() as patch:
-        patch.setattr(trainer_module, "spearman_on", interrupting)
+        patch.setattr(trainer_module, "value_on", interrupting)
         with pytest.raises(KeyboardInterrupt):
             pc.train("simcse", name="mine", **options)
     assert_same(pc.train(name="mine", resume=True), whole)

@@ -6,6 +6,7 @@ The masked-LM term.
 import functools
 import itertools
 import math
+import random
 from unittest.mock import Mock
 
 import numpy as np
@@ -28,6 +29,7 @@ from promptcli.encoder.encoder import make_encoder
 from promptcli.encoder.prompts import soft_template
 from promptcli.errors import OutOfMemoryError, UsageError
 from promptcli.recipe import Recipe
+from promptcli.training import trainer as trainer_module
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives import find_objective
 from promptcli.training.objectives.contrastive import false_negative_mask
@@ -342,6 +344,26 @@ def test_two_processes_have_the_loss_and_gradients_of_one(tiny_folder, tmp_path)
         expected = gradients(learner, columns=columns)
         for got in found:
             assert_equal(expected, got[name])
+
+
+def test_a_step_draws_what_it_drew_when_accelerate_set_its_seed():
+    def draws():
+        return random.random(), np.random.random(), torch.rand(3).tolist()  # noqa: NPY002
+
+    set_seed(77)
+    expected = draws()
+    trainer_module._seed_generators(77, torch.device("cpu"))
+    assert draws() == expected
+
+
+def test_dropout_is_on_in_the_first_step_and_in_that_after_a_score(tiny_folder):
+    learner = learner_of("simcse", tiny_folder("bert"), dropout=0.1)
+    trainer = trainer_of(learner)
+    for _ in range(2):
+        trainer.gradients(0, COLUMNS)
+        assert all(module.training for module in learner.modules())
+        learner.eval()  # as a score does
+        assert not any(module.training for module in learner.model.modules())
 
 
 def test_batches_smaller_than_the_processes_are_refused():
