@@ -3,17 +3,22 @@
     python benchmarks/host_rate.py [--lines 200000] [--examples 50000] [--rounds 3]
 
 The backbone is ``mini-bert``, whose layers are left out: the states have the right shape and are
-zeros. So what is left is everything that a GPU would wait for. Sentences are 20 drawn words.
+zeros. So what is left is everything that a GPU would wait for. Sentences are 20 drawn words, torch
+has one thread, and batches are as large as on a GPU. ``embed`` is measured with the batches of a
+processor, too, which are small: each has its share of Python.
+
 Printed are sentences/s by the clock and by processor seconds, medians of the rounds, and the
 processor seconds of each part by its share; ``the rest`` is the loop around them. Parts run in two
-threads, so their sum may be more than the time by the clock.
+threads, so their sum may be more than the time by the clock. ``train`` is measured in its steps:
+the time of a run of few steps is taken off. Loss, head and optimiser are computed on the processor
+here, so these are lower bounds. To compare two versions, run it with ``PYTHONPATH`` at each in
+turn.
 """
 
 import argparse
 import functools
 import itertools
 import os
-import statistics
 import tempfile
 import threading
 import time
@@ -35,10 +40,14 @@ from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.embedding import writing
 from promptcli.encoder import encoding
 from promptcli.encoder.encoder import PromptEncoder
+from promptcli.encoder.static_encoder import StaticEncoder
 from promptcli.training import trainable_encoder
 from promptcli.training.trainer import Trainer
 
 WORDS = 20
+#: padded tokens of a batch on a GPU with free memory, and of a pass of training there
+GPU_TOKENS = 65_536
+GPU_TRAINING_TOKENS = 32_768
 RECIPE = pc.Recipe(backbone="mini-bert", pooling="last/cls")
 
 
@@ -106,24 +115,59 @@ def draw_lines(file: Path, lines: int) -> None:
 
 def measure(what: str, work: Callable[[], object], count: int, rounds: int, spent: Spent) -> None:
     """Print the rates of some work and the shares of its parts."""
-    clock = []
-    processor = []
     work()  # words that are seen for the first time are tokenised here
     spent.seconds.clear()
-    for _ in range(rounds):
-        began = time.perf_counter(), time.process_time()
-        work()
-        clock.append(time.perf_counter() - began[0])
-        processor.append(time.process_time() - began[1])
-    by_clock, by_processor = statistics.median(clock), statistics.median(processor)
+    times = [timed(work) for _ in range(rounds)]
+    clock, processor = np.median(times, axis=0)
+    show(what, count / clock, count / processor)
+    show_shares(spent, sum(of_processor for _, of_processor in times))
+
+
+def measure_steps(batch: int, examples: int, spent: Spent, folder: Path) -> None:
+    """Print the rates of the steps of ``train simcse`` and the shares of their parts."""
+    steps = examples // batch
+    names = map(f"host-{batch}-{{}}".format, itertools.count())
+
+    def train(steps: int) -> None:
+        options = {"batch_size": batch, "chunk_tokens": GPU_TRAINING_TOKENS}
+        file, pairs = folder / "lines.txt", folder / "pairs.tsv"
+        pc.train(
+            "simcse", file, on=pairs, name=next(names), steps=steps, eval_steps=steps, **options
+        )
+
+    train(2)
+    spent.seconds.clear()
+    few = timed(lambda: train(2))
+    of_few = dict(spent.seconds)
+    many = timed(lambda: train(steps + 2))
+    clock, processor = np.subtract(many, few)
+    for part, seconds in of_few.items():
+        spent.seconds[part] -= 2 * seconds  # both runs were counted
+    examples = steps * batch
+    show(f"train simcse, batches of {batch}", examples / clock, examples / processor)
+    print(f"  {processor / steps * 1e3:.1f} ms a step, {few[1]:.1f} s before and after the steps")
+    show_shares(spent, processor)
+
+
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Return the seconds by the clock and of the processor that some work takes."""
+    began = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - began[0], time.process_time() - began[1]
+
+
+def show(what: str, by_clock: float, by_processor: float) -> None:
+    """Print the rates of some work."""
     print(
-        f"{what}: {count / by_clock:,.0f} sentences/s by the clock,"
-        f" {count / by_processor:,.0f} a processor second"
+        f"{what}: {by_clock:,.0f} sentences/s by the clock, {by_processor:,.0f} a processor second"
     )
-    shares = dict(spent.seconds)
-    shares["the rest"] = sum(processor) - sum(shares.values())
+
+
+def show_shares(spent: Spent, whole: float) -> None:
+    """Print the shares of the parts in processor seconds."""
+    shares = {**spent.seconds, "the rest": whole - sum(spent.seconds.values())}
     for part, seconds in sorted(shares.items(), key=lambda item: -item[1]):
-        print(f"  {seconds / sum(processor):5.1%}  {part}")
+        print(f"  {seconds / whole:5.1%}  {part}")
 
 
 def main() -> None:
@@ -134,12 +178,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
     encoder = pc.load(RECIPE, dtype="float32")
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    static = pc.load("mini-static")
+    print(f"{Path(pc.__file__).parent.parent}: torch {torch.__version__}")
     Backbone.run = answer_at_once
     pretrained.check_probe = lambda what, backbone: None  # it would refuse such a backbone
     spent = Spent()
     spent.timed(writing, "windows", "read")
     spent.timed(PromptEncoder, "inputs", "tokenise")
+    spent.timed(StaticEncoder, "inputs", "tokenise")
+    spent.timed(StaticEncoder, "_encode", "compute")
     spent.timed(encoding, "plan_batches", "plan batches")
     spent.timed(encoding, "_gather", "gather")
     spent.timed(encoding._Group, "_compute", "compute")
@@ -147,29 +194,29 @@ def main() -> None:
     spent.timed(trainable_encoder, "make_batch", "make batches")
     spent.timed(Trainer, "gradients", "loss and gradients")
     spent.timed(Trainer, "apply_gradients", "optimiser")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["PROMPTCLI_HOME"] = str(Path(folder, "home"))
-        file = Path(folder, "lines.txt")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        os.environ["PROMPTCLI_HOME"] = str(folder / "home")
+        file = folder / "lines.txt"
         draw_lines(file, asked.lines)
-        embedded = Path(folder, "lines.npy")
-        measure(
-            "embed",
-            lambda: pc.embed(file, output=embedded, model=encoder, force=True),
-            asked.lines,
-            asked.rounds,
-            spent,
-        )
+
+        def embed(model: Any) -> None:
+            pc.embed(file, output=folder / "lines.npy", model=model, force=True)
+
+        def measure_embed(what: str, model: Any) -> None:
+            measure(what, lambda: embed(model), asked.lines, asked.rounds, spent)
+
+        measure_embed("embed, batches of a processor", encoder)
+        torch.set_num_threads(1)
+        measure_embed("embed, mini-static", static)
+        encoding._Group._streams_and_budget = lambda group: (1, GPU_TOKENS)
+        measure_embed("embed, batches of a GPU", encoder)
         draw_lines(file, asked.examples)
-        pairs = Path(folder, "pairs.tsv")
-        pairs.write_text("A cat sleeps.\tIt rains.\t0\nA cat sleeps.\tA cat is asleep.\t5\n")
-        steps = asked.examples // 64
-        names = map("host-{}".format, itertools.count())
-
-        def train() -> None:
-            options = {"steps": steps, "eval_steps": steps, "batch_size": 64}
-            pc.train("simcse", file, on=pairs, name=next(names), **options)
-
-        measure("train simcse", train, steps * 64, 1, spent)
+        (folder / "pairs.tsv").write_text(
+            "A cat sleeps.\tIt rains.\t0\nA cat sleeps.\tA cat is asleep.\t5\n"
+        )
+        for batch in (64, 256):
+            measure_steps(batch, asked.examples, spent, folder)
 
 
 if __name__ == "__main__":
