@@ -8,7 +8,7 @@ from typing import Any
 
 import promptcli as pc
 from promptcli import PromptcliError, UsageError
-from promptcli.extending import Choice, Entry, errors, loading, notes, runs, tuned_weights
+from promptcli.extending import Choice, Entry, loading, notes, runs, tuned_weights
 from promptcli.plugins.domain.adapt_collection import Collection
 
 PAIRS, SENTENCES = "pairs", "sentences"
@@ -23,6 +23,7 @@ class Trial:
     learns_from: str  #: ``PAIRS`` or ``SENTENCES``
     epochs: float
     settings: Mapping[str, Any] = field(default_factory=dict)
+    weight: float = 1.0  #: its share of the time, beside those of the others
     #: whether it begins at the pre-trained backbone, which it does not change, not at the start
     is_frozen: bool = False
     #: settings that name the start, whose vectors and judgement it learns by
@@ -37,6 +38,7 @@ TRIALS = {
         "queries made from the texts, with their passages",
         PAIRS,
         epochs=5,
+        weight=3.0,
         settings={
             "batch_size": 64,
             "learning_rate": 1e-4,
@@ -142,22 +144,20 @@ class Trainings:
     def run(self, trial: str, steps: int) -> pc.Trained | None:
         """Return a trained trial, which goes on where it was stopped; None if it failed."""
         described = TRIALS[trial]
-        stopped = f"the same command with {notes.keyword('resume')} goes on from here"
+        settings = {
+            "steps": steps,
+            "eval_steps": max(1, steps // _SCORES),
+            "patience": _PATIENCE,
+        }
         try:
-            with errors.if_stopped(stopped, instead=True):
-                return pc.train(
-                    described.method,
-                    _examples(self.collection, described),
-                    on=self.collection.development_task,
-                    name=self.run_name(trial),
-                    resume=True,
-                    **self._arguments(
-                        described,
-                        steps=steps,
-                        eval_steps=max(1, steps // _SCORES),
-                        patience=_PATIENCE,
-                    ),
-                )
+            return pc.train(
+                described.method,
+                _examples(self.collection, described),
+                on=self.collection.development_task,
+                name=self.run_name(trial),
+                resume=True,
+                **self._arguments(described, **settings),
+            )
         except UsageError:
             raise
         except PromptcliError as error:  # its loss is not a number, or memory does not hold it
@@ -221,9 +221,10 @@ def plan_steps(
     left = _PLANNED * seconds - sum(fixed.values()) - passage_seconds * test
     steps = {}
     # the shortest first, so that what it leaves is the others'
-    order = sorted(step_seconds, key=lambda name: wanted[name] * step_seconds[name])
-    for place, name in enumerate(order):
-        share = left / (len(order) - place)
+    weights = {name: TRIALS[name].weight for name in step_seconds}
+    for name in sorted(weights, key=lambda name: wanted[name] * step_seconds[name] / weights[name]):
+        share = left * weights[name] / sum(weights.values())
+        del weights[name]
         steps[name] = max(_FEWEST_STEPS, min(wanted[name], int(share / step_seconds[name])))
         left -= steps[name] * step_seconds[name]
     expected = {name: fixed[name] + steps[name] * step_seconds[name] for name in step_seconds}

@@ -75,7 +75,9 @@ def adapt_model(job: AdaptArguments) -> Adapted:
     note(_what_is_learned_from(collection))
     if job.dry_run:
         return Adapted(_plan_document(trainings.schedule(job.hours)))
-    with folder.claim(f"the adaptation of {job.name!r}", f"give another {notes.keyword('name')}"):
+    claim = folder.claim(f"the adaptation of {job.name!r}", f"give another {notes.keyword('name')}")
+    stopped = f"the same command with {notes.keyword('resume')} goes on from here"
+    with claim, errors.if_stopped(stopped, instead=True):
         schedule = _open_folder(job, folder, trainings)
         trained = dict(_train(trainings, schedule))
         adapted, chosen = _compare(job, trainings, trained)

@@ -17,6 +17,7 @@ from promptcli.plugins.domain.adapt_collection import Collection, tasks_elsewher
 from promptcli.plugins.domain.adapt_runs import TRIALS, plan_steps
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.training.trainer import Trainer
+from tests.learning import stopped_at
 from tests.processes import Program
 from tests.tiny import SENTENCES
 
@@ -140,16 +141,16 @@ def test_texts_of_one_document_cannot_be_held_out(tmp_path):
         Collection.of(made, seed=0)
 
 
-def test_the_steps_fit_the_time(collection):
-    steps = dict(zip(TRIALS, (1.0, 0.5, 0.5, 0.2), strict=True))
-    ample = plan_steps(collection, steps, 0.001, seconds=3600)
-    assert ample.steps["pairs"] == int(5 * 112 / 56) and ample.total < 3600
-    scarce = plan_steps(collection, dict.fromkeys(TRIALS, 10.0), 0.01, seconds=600)
-    assert scarce.total <= 600
-    assert min(scarce.steps.values()) >= 8 > 0
-    assert all(
-        scarce.steps[name] <= ample.steps[name] or scarce.steps[name] == 8 for name in TRIALS
-    )
+def test_the_steps_fit_the_time(collection, monkeypatch):
+    ample = plan_steps(collection, dict.fromkeys(TRIALS, 1.0), 0.001, seconds=3600)
+    assert ample.steps["pairs"] == 5 * 112 // 56 and ample.total < 3600
+    longer = {name: dataclasses.replace(trial, epochs=1e6) for name, trial in TRIALS.items()}
+    monkeypatch.setattr(adapt_runs, "TRIALS", longer)
+    scarce = plan_steps(collection, dict.fromkeys(TRIALS, 0.5), 0.01, seconds=600)
+    assert 400 < scarce.total <= 600
+    assert scarce.steps["pairs"] > 2 * scarce.steps["simcse"] > 16
+    none_left = plan_steps(collection, dict.fromkeys(TRIALS, 0.5), 0.01, seconds=1)
+    assert set(none_left.steps.values()) == {8}
 
 
 def test_what_is_shipped_of_other_texts_has_every_answer():
@@ -204,7 +205,7 @@ def dies_in_the_second_run():
     Trainer.gradients = dying
 
 
-def test_an_adaptation_that_was_killed_goes_on(texts, start, quick, run, home):
+def test_an_adaptation_that_was_killed_goes_on(texts, start, quick, run, home, monkeypatch):
     quick("pairs", "simcse")
     arguments = ["adapt", texts, "--name", "mine", "-m", "start", "--json"]
 
@@ -214,6 +215,9 @@ def test_an_adaptation_that_was_killed_goes_on(texts, start, quick, run, home):
     assert "mine.pairs" in own_models() and (home / "runs" / "mine.simcse").is_dir()
     refused = run(*arguments)
     assert refused.code == 2 and "--resume" in refused.err
+    with stopped_at(monkeypatch, 2):
+        interrupted = run(*arguments, "--resume")
+    assert interrupted.code == 130 and "the same command with --resume" in interrupted.err
     resumed = run(*arguments, "--resume")
     assert resumed.code == 0
     assert "resumed after step" in resumed.err
