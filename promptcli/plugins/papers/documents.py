@@ -109,11 +109,13 @@ def _reason_of_row(
     if kind.backbone == "words":
         takes = words_only(context.backbone_name)
     elif words_only(context.backbone_name):
-        takes = False
+        takes = row.backbone == ANY_MODEL and row.argument == "static-avg"
     else:
         takes = own or not (on_published or kind.backbone == "own")
     if not takes:
         needed = row.backbone
+        if needed == ANY_MODEL:
+            return "needs the layers of a language model"
         if needed in GIVEN_AS:
             needed = f"{GIVEN_AS[needed]}FILE"
         return f"needs backbone {needed}"

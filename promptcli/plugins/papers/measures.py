@@ -100,8 +100,12 @@ def measure_gains(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
     """Yield each system's average less that of the plain mean of the last layer, with the 95%
-    interval of the differences on the same resampled pairs; nothing for the mean itself.
+    interval of the differences on the same resampled pairs; nothing for the mean itself, and for
+    word vectors, which have no layer.
     """
+    if context.backbone.words_only:
+        yield from ({} for _ in systems)
+        return
     tasks: list[STSTask] = data.content
     gold = [task.pairs().gold for task in tasks]
     recipe = RECIPES["last-avg"].replace(backbone=context.backbone.name).resolve()

@@ -714,6 +714,12 @@ def test_word_vectors_have_their_row(run, senteval, tmp_path):
     assert not row["difference"] and not row["published"]["own"]
     assert list((tmp_path / "results").glob("promptbert-5.vectors.txt-*.json"))
     assert not any(other["figures"] for other in rows.values())
+    ran = run("reproduce", "line/masked", "-o", tmp_path / "results", *options)
+    lines = {row["method"]: row for row in ran.json["results"][0]["rows"]}
+    own = lines.pop("static-avg")["figures"]
+    assert own["STS-B"] == row["figures"]["STS-B"] and "gain" not in own
+    for other in lines.values():
+        assert set(other["not_measured"].values()) == {"needs the layers of a language model"}
 
 
 def test_a_name_alone_makes_no_published_backbone(context, tmp_path, tiny_folder, run, senteval):
