@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.extending import Grid, Json, folder_choices, note, result_files
+from promptcli.extending import Grid, Json, folder_choices, note, options, result_files
 from promptcli.plugins.domain.job import ChooseJob, Chosen
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def choose(
     json: Json = False,
 ) -> None:
     format = formats.name(json=json)
-    chosen = replace(job, key=os.environ.get(KEY)).run()
+    key = os.environ.get(KEY) or None
+    chosen = replace(job, key=key, computed=options.choice_of(None)).run()
     files = [str(name) for name in job.files]
     advice = list(_advice(chosen, files))
     report = result_files.Report(

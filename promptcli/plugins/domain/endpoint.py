@@ -1,6 +1,7 @@
 """Embeddings of an endpoint of OpenAI's form: ``POST URL/embeddings``."""
 
 import json
+import re
 import time
 import urllib.error
 import urllib.request
@@ -30,6 +31,8 @@ class Key:
 
     def __init__(self, text: str) -> None:
         self._text = text.strip()
+        if not re.fullmatch("[!-~]*", self._text):
+            raise UsageError("the endpoint's key holds a blank, a line feed or a letter with marks")
 
     def __repr__(self) -> str:
         return "Key(...)"

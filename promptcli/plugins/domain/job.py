@@ -4,11 +4,12 @@ It imports nothing heavy, since the command line reads it: its function imports 
 """
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from promptcli.extending import (
+    Choice,
     Job,
     argument,
     errors,
@@ -88,6 +89,9 @@ class ChooseJob(Job[Chosen]):
     queries: int = option(500, "Most queries to make, drawn at random.", min=50)
     seed: int = option(0, "Random seed of what is drawn.", min=0)
     key: "Key | str | None" = option(None, "Key of the endpoints; it is not kept.", hidden=True)
+    computed: Choice = option(
+        Choice(), "Device, precision and backend of the models that are named.", hidden=True
+    )
 
     def __post_init__(self) -> None:
         from promptcli.plugins.domain.endpoint import Key
@@ -112,8 +116,11 @@ class ChooseJob(Job[Chosen]):
         shipped = [*SHIPPED]
         if language_choice.language_of(made.passages):
             shipped.append(loading.MULTILINGUAL)
-        named: dict[str, Model | Endpoint] = {name: name for name in shipped}
+        named: dict[str, Model | Endpoint] = {name: self._choice(name) for name in shipped}
         return Chosen(compare_ways(made.task, named | models), made)
+
+    def _choice(self, name: str) -> Choice:
+        return replace(self.computed, model=name)
 
     def _further_models(self) -> "dict[str, Model | Endpoint]":
         """Return the models that are asked for, by name; refuse those that do not exist."""
@@ -122,15 +129,16 @@ class ChooseJob(Job[Chosen]):
 
         models: dict[str, Model | Endpoint] = {}
         for model in loading.as_list(self.models):
-            if isinstance(model, str) and model.startswith(PREFIX):
+            if not isinstance(model, str):
+                models[loading.entry_of(model).name] = model
+            elif not model.startswith(PREFIX):
+                loading.entry_of(self._choice(model))
+                models[model] = self._choice(model)
+            else:
                 assert not isinstance(self.key, str)
                 endpoint = Endpoint(model, self.key)
                 endpoint.check()
-                models[endpoint.typed] = endpoint
-            else:
-                entry = loading.entry_of(model)
-                name = model if isinstance(model, str) else entry.name
-                models[str(name)] = model
+                models[model] = endpoint
         return models
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import promptcli as pc
+from promptcli.extending import loading
 from promptcli.models import folder_choices
 from promptcli.plugins.domain.comparison import Way, with_differences
 from tests.embed_running import refused
@@ -152,6 +153,20 @@ def test_damaged_choices_are_one_line(run, letters, home):
     home.mkdir(exist_ok=True)
     (home / "folders.json").write_text('{"/a": {"model": "mini", "by": "chance"}}')
     refused(run("search", "drum", letters), 2, "folders.json")
+
+
+def test_models_are_computed_where_and_how_the_command_says(run, letters, monkeypatch):
+    opened = []
+
+    def open_encoder(model, **options):
+        opened.append(model)
+        return loading.open_model(getattr(model, "model", model))
+
+    monkeypatch.setattr(loading, "open_encoder", open_encoder)
+    assert run("choose", letters, "-m", "mini-static", "--dtype", "float32").code == 0
+    assert {(model.model, model.dtype) for model in opened if not isinstance(model, str)} == {
+        ("mini-static", "float32")
+    }
 
 
 def test_what_cannot_be_compared_is_refused_before_the_work(run, letters, tmp_path):

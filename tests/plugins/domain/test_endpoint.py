@@ -128,6 +128,13 @@ def test_the_key_is_shown_nowhere(run, server, letters, home, monkeypatch):
     assert not any(SECRET.encode() in content for content in stored)
 
 
+@pytest.mark.parametrize("key", [f"{SECRET}\n{SECRET}", f"{SECRET} x", "schlüssel"])
+def test_what_is_no_key_is_refused_without_being_shown(key):
+    with pytest.raises(UsageError) as error:
+        Key(key)
+    assert key.split()[0] not in str(error.value)
+
+
 def test_the_key_does_not_follow_a_redirection(server):
     server.answers = [(307, {})]
     with pytest.raises(PromptcliError, match="307"):
