@@ -121,6 +121,8 @@ from promptcli.recipe import Choice as Choice
 # backbones and vocabularies
 from promptcli.backbones.backbone import Backbone as Backbone
 from promptcli.backbones import devices as devices
+from promptcli.backbones.language_models import ContinuedMaskedLM as ContinuedMaskedLM
+from promptcli.backbones.language_models import MaskedCheckpoint as MaskedCheckpoint
 from promptcli.backbones.language_models import MaskedLM as MaskedLM
 from promptcli.backbones import locating as locating
 from promptcli.backbones.names import words_only as words_only

@@ -61,7 +61,7 @@ class Backbone:
         self.head_width = sizes.head_width  #: d/h
         self.causal: bool = self.family.causal  #: a token sees those before it only
         self.folder = folder  #: where its files are
-        self._tensor_names = tensor_names
+        self.tensor_names = tensor_names  #: of the checkpoint
         self._adapter = adapter_of(model, self.family)
         self.max_tokens = self._adapter.max_tokens  #: longest input in tokens, specials included
 
@@ -115,9 +115,14 @@ class Backbone:
         vars(self).update(state)
         self._adapter.register_hook()
 
-    def tokenizer_of_transformers(self) -> Any:
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Where the files of its tokenizer are."""
         folder = self.folder / OWN_TOKENIZER
-        return load_tokenizer(folder if folder.is_dir() else self.folder)
+        return folder if folder.is_dir() else self.folder
+
+    def tokenizer_of_transformers(self) -> Any:
+        return load_tokenizer(self.tokenizer_folder)
 
     def tune(self, tensors: Mapping[str, Tensor]) -> None:
         """Replace pre-trained weights by the tuned ones, which may be some of them, or add an
@@ -324,10 +329,10 @@ class Backbone:
         """The pre-trained head: the masked-LM one, or a causal model's."""
         if self.causal:
             head = load_causal_head(
-                self.folder, self.name, self.model.config, self.token_rows, self._tensor_names
+                self.folder, self.name, self.model.config, self.token_rows, self.tensor_names
             )
         else:
-            head = load_head(self.folder, self.name, self.provenance.family, self._tensor_names)
+            head = load_head(self.folder, self.name, self.provenance.family, self.tensor_names)
         return head.to(self.device, self.dtype)
 
     def new_head(self) -> MLMHead:

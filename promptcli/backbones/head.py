@@ -62,6 +62,18 @@ class MLMHead(nn.Module):
 
 def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]) -> MLMHead:
     """Load the masked-LM head of a checkpoint."""
+    # not called: any attention will do, and this one is always there
+    _, head = load_masked_lm(folder, name, family, tensor_names, attn_implementation="eager")
+    head.eval().requires_grad_(False)
+    return head
+
+
+def load_masked_lm(
+    folder: Path, name: str, family: str, tensor_names: frozenset[str], **options: Any
+) -> tuple[Any, MLMHead]:
+    """Load a checkpoint as transformers' model with its masked-LM head; return the head, too, which
+    is made of the model's own parts.
+    """
     row = FAMILIES[family]
     lacking = _missing_head_error(
         name, f"masked-LM head ({next(iter(row.transform), row.decoder)})"
@@ -72,10 +84,7 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
         raise lacking
     what = f"the masked-LM head of backbone {name!r}"
     with opening(what):
-        # not called: any attention will do, and this one is always there
-        model, info = load_model(
-            transformers().AutoModelForMaskedLM, folder, attn_implementation="eager"
-        )
+        model, info = load_model(transformers().AutoModelForMaskedLM, folder, **options)
     parts = tuple(f"{name}." for name in (*row.transform, row.decoder))
     check_tensors(
         what,
@@ -92,11 +101,10 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
             else:
                 steps.append(model.get_submodule(step))
         head = MLMHead(nn.Sequential(*steps), model.get_submodule(row.decoder))
-        head.eval().requires_grad_(False)
     except AttributeError:  # DeBERTa's newer checkpoints are laid out otherwise
         raise lacking from None
     check_finite(what, head)
-    return head
+    return model, head
 
 
 def _missing_head_error(name: str, head: str) -> UsageError:

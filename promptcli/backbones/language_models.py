@@ -1,5 +1,10 @@
-"""A BERT with its masked-LM head, in pre-training."""
+"""Masked language models with their heads, in pre-training: a BERT from random weights, and
+checkpoints of every masked family that go on.
+"""
 
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,8 +14,14 @@ from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM
 from transformers.utils import logging as transformers_logging
 
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.backbone_files import is_tokenizer_file
 from promptcli.backbones.bert import BertModel, read_bert_config
+from promptcli.backbones.by_name import load_backbone
+from promptcli.backbones.checking import opening
 from promptcli.backbones.families import FAMILIES
+from promptcli.backbones.head import MLMHead, load_masked_lm
+from promptcli.errors import UsageError
 from promptcli.storage.tensors import disk_errors
 
 
@@ -112,20 +123,123 @@ class MaskedLM:
             output = self._bert(input_ids=ids, attention_mask=real, position_ids=positions)
             states = output.last_hidden_state.flatten(0, 1)
             logits = self._head(states[places]).float()
-        loss = functional.cross_entropy(logits[: len(gold)], gold)
-        right = (logits.detach()[: len(gold)].argmax(dim=1) == gold).sum()
-        if len(words):
-            loss = loss - (weights * logits[len(gold) :].log_softmax(dim=1)[owners, words]).sum()
-        return loss, right
+        return _loss_of(logits, gold, owners, words, weights)
 
     def save(self, folder: Path, *, dropout: float) -> None:
         """Write ``config.json`` and ``model.safetensors``."""
         config = self._stored.config
         config.hidden_dropout_prob = dropout
         config.attention_probs_dropout_prob = dropout
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        with disk_errors(folder / "model.safetensors"):
-            self._stored.eval().save_pretrained(folder)
+        _save(self._stored, folder)
+
+
+class ContinuedMaskedLM:
+    """A checkpoint of a masked family with its own head, as transformers computes it; dropout is
+    that of its configuration.
+
+    Products are computed in ``dtype``, all else in float32.
+    """
+
+    def __init__(self, model: Any, head: MLMHead, dtype: torch.dtype) -> None:
+        self._model = model.train()
+        self._head = head
+        self._dtype = dtype
+        #: Trainable tensors by name; tied ones once.
+        self.parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
+
+    def loss(
+        self,
+        ids: Tensor,
+        real: Tensor | None,
+        begins: Tensor,
+        places: Tensor,
+        gold: Tensor,
+        owners: Tensor,
+        words: Tensor,
+        weights: Tensor,
+        *,
+        dropout: float,
+    ) -> tuple[Tensor, Tensor]:
+        """Return what ``MaskedLM.loss`` does; every row begins at position 0."""
+        mask = None if real is None else real.long()
+        with torch.autocast(ids.device.type, self._dtype, enabled=self._dtype != torch.float32):
+            output = self._model.base_model(input_ids=ids, attention_mask=mask)
+            states = output.last_hidden_state.flatten(0, 1)
+            logits = self._head.decoder(self._head.transform(states[places])).float()
+        return _loss_of(logits, gold, owners, words, weights)
+
+    def save(self, folder: Path, *, dropout: float) -> None:
+        """Write ``config.json`` and ``model.safetensors``, head included."""
+        _save(self._model, folder)
+
+
+@dataclass(frozen=True)
+class MaskedCheckpoint:
+    """A checkpoint of a masked family that can be trained on: its tokenizer, sizes and files."""
+
+    name: str  #: as given
+    backbone: Backbone
+    tokenizer: Any  #: transformers'
+
+    @classmethod
+    def open(cls, name: str) -> "MaskedCheckpoint":
+        """Find a checkpoint, and check that it is sound and has a masked-LM head."""
+        backbone = load_backbone(name)
+        if backbone.causal or backbone.merged or not backbone.family.transform:
+            kind = "a causal model" if backbone.causal else "an adapter, or another kind of model"
+            raise UsageError(
+                f"{name} is {kind}; masked language modelling goes on from a masked language model"
+                " with its head, e.g. bert-base-uncased"
+            )
+        _ = backbone.head  # a checkpoint without one is refused before the work
+        with opening(f"backbone {name!r}"):
+            tokenizer = backbone.tokenizer_of_transformers()
+        return cls(name, backbone, tokenizer)
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each line as the checkpoint's tokenizer makes them, without those that
+        it adds around an input.
+        """
+        encoder = self.tokenizer.backend_tokenizer
+        encoder.no_truncation()
+        encoder.no_padding()
+        encodings = encoder.encode_batch_fast(list(lines), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def model(self, device: str, dtype: torch.dtype) -> ContinuedMaskedLM:
+        """Return the model in float32, to be trained."""
+        names = self.backbone.tensor_names
+        family = self.backbone.provenance.family
+        model, head = load_masked_lm(
+            self.backbone.folder, self.name, family, names, dtype=torch.float32
+        )
+        return ContinuedMaskedLM(model.to(device), head, dtype)
+
+    def copy_tokenizer(self, folder: Path) -> None:
+        """Copy the files of its tokenizer into a folder."""
+        for path in sorted(self.backbone.tokenizer_folder.iterdir()):
+            if is_tokenizer_file(path):
+                shutil.copyfile(path, folder / path.name)
+
+
+def _loss_of(
+    logits: Tensor, gold: Tensor, owners: Tensor, words: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the mean cross-entropy of the gold ids plus that of the words, and the number of right
+    first guesses, from the logits (k, v) of all places.
+    """
+    loss = functional.cross_entropy(logits[: len(gold)], gold)
+    right = (logits.detach()[: len(gold)].argmax(dim=1) == gold).sum()
+    if len(words):
+        loss = loss - (weights * logits[len(gold) :].log_softmax(dim=1)[owners, words]).sum()
+    return loss, right
+
+
+def _save(model: Any, folder: Path) -> None:
+    """Write the files of a model of transformers."""
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    with disk_errors(folder / "model.safetensors"):
+        model.eval().save_pretrained(folder)
 
 
 def _our_bert(stored: Any) -> BertModel:

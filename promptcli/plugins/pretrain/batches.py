@@ -19,7 +19,7 @@ from promptcli import UsageError
 from promptcli.extending import batching
 from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, Template
 from promptcli.plugins.pretrain.plan import BAGS, Plan
-from promptcli.plugins.pretrain.vocabulary import CLS, MASK, PAD, SEP, SPECIALS, Vocabulary
+from promptcli.plugins.pretrain.vocabulary import MASK, OWN_IDS, SPECIALS, SpecialIds, Vocabulary
 
 LONGEST_LINE = 62  # tokens of a line in a template; the rest is cut
 # of the tokens to predict (BERT); the others stay
@@ -143,17 +143,18 @@ def _cut(pool: np.ndarray, batch_tokens: int, extra: int) -> Iterator[np.ndarray
 
 def mask(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     """Return a step's inputs: a share of the real tokens is predicted, at least one."""
-    ids, real = inputs([corpus.tokens[start:end] for start, end in step.spans.tolist()])
-    words = np.flatnonzero(ids.ravel() >= len(SPECIALS))
+    special = corpus.special
+    ids, real = inputs([corpus.tokens[start:end] for start, end in step.spans.tolist()], special)
+    words = np.flatnonzero(special.are_ordinary(plan.vocab_size)[ids.ravel()])
     if not len(words):  # a line of unknown characters only
-        words = np.flatnonzero(ids.ravel() != PAD)
-    places, gold = hide(ids, words, step, plan)
+        words = np.flatnonzero(real.ravel())
+    places, gold = hide(ids, words, step, plan, special)
     starts = begins(step, plan, real.sum(axis=1))
     return MaskedBatch(ids, real, starts, places, gold, _NONE, _NONE, _NONE.astype(np.float32))
 
 
 def hide(
-    ids: np.ndarray, words: np.ndarray, step: Step, plan: Plan
+    ids: np.ndarray, words: np.ndarray, step: Step, plan: Plan, special: SpecialIds
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hide a share of the places ``words`` of the flattened ids, in place.
 
@@ -168,21 +169,24 @@ def hide(
     gold = flat[places].copy()
     kind = rng.random(len(places))
     random = (kind >= _MASKED) & (kind < _MASKED + _RANDOM)
-    flat[places[kind < _MASKED]] = MASK
-    flat[places[random]] = rng.integers(len(SPECIALS), plan.vocab_size, int(random.sum()))
+    flat[places[kind < _MASKED]] = special.mask
+    ordinary = special.ordinary(plan.vocab_size)
+    flat[places[random]] = ordinary[rng.integers(len(ordinary), size=int(random.sum()))]
     return places, gold
 
 
-def inputs(chunks: Sequence[Sequence[int] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def inputs(
+    chunks: Sequence[Sequence[int] | np.ndarray], special: SpecialIds = OWN_IDS
+) -> tuple[np.ndarray, np.ndarray]:
     """Return chunks between [CLS] and [SEP], padded at the end, (n, t), and which tokens are real,
     (n, t) bool.
     """
     lengths = np.array([len(chunk) + 2 for chunk in chunks])
-    ids = np.full((len(chunks), int(lengths.max())), PAD, np.int64)
-    ids[:, 0] = CLS
+    ids = np.full((len(chunks), int(lengths.max())), special.pad, np.int64)
+    ids[:, 0] = special.start
     for row, chunk in zip(ids, chunks, strict=True):
         row[1 : len(chunk) + 1] = chunk
-        row[len(chunk) + 1] = SEP
+        row[len(chunk) + 1] = special.end
     return ids, np.arange(ids.shape[1]) < lengths[:, None]
 
 
@@ -236,7 +240,7 @@ def predict_words(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     known = words[ids.ravel()[words] >= len(SPECIALS)]
     if len(known):
         words = known
-    places, gold = hide(ids, words, step, plan)
+    places, gold = hide(ids, words, step, plan, corpus.special)
     filled: list[int] = []  # rows; lines without content teach nothing
     contents = [_NONE]
     weights = [_NONE.astype(np.float64)]

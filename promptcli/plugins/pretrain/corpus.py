@@ -16,8 +16,10 @@ import numpy as np
 from promptcli import UsageError
 from promptcli.extending import errors, files, notes, sources
 from promptcli.plugins.pretrain.vocabulary import (
+    OWN_IDS,
     SPECIALS,
-    UNK,
+    CheckpointVocabulary,
+    SpecialIds,
     Vocabulary,
     token_dtype,
     train_vocabulary,
@@ -52,6 +54,7 @@ class Corpus:
     unrelated_from: int
     pieces: tuple[str, ...] = ()  #: the vocabulary's items by id
     templates: tuple[Template, ...] = ()
+    special: SpecialIds = OWN_IDS
 
     @functools.cached_property
     def information(self) -> np.ndarray:
@@ -81,8 +84,10 @@ class Corpus:
 
     @property
     def unknown(self) -> float:
-        """The share of tokens that are [UNK]."""
-        return float(np.mean(np.asarray(self.tokens) == UNK))
+        """The share of tokens that are [UNK]; 0 if the vocabulary has none."""
+        if self.special.unk is None:
+            return 0.0
+        return float(np.mean(np.asarray(self.tokens) == self.special.unk))
 
     def lines(self, longest: int) -> np.ndarray:
         """Return begin and end of each line of enough tokens, at most ``longest`` of them, (lines,
@@ -141,8 +146,9 @@ def make_vocabulary(folder: Path, sources: Sequence[CorpusFile], size: int) -> V
 def make_corpus(
     folder: Path,
     sources: Sequence[CorpusFile],
-    vocabulary: Vocabulary,
+    vocabulary: Vocabulary | CheckpointVocabulary,
     templates: tuple[Template, ...] = (),
+    special: SpecialIds = OWN_IDS,
 ) -> Corpus:
     """Return the corpus, tokenised into ``folder`` unless it is there (``lines.npz`` comes
     last).
@@ -191,7 +197,7 @@ def make_corpus(
             raise ValueError(
                 f"tokens.bin has tokens beyond the {vocabulary.size:,} of the vocabulary"
             )
-    return Corpus(tokens, bounds, unrelated_from, vocabulary.pieces, templates)
+    return Corpus(tokens, bounds, unrelated_from, vocabulary.pieces, templates, special)
 
 
 @contextlib.contextmanager

@@ -46,11 +46,11 @@ class Pretrained:
 
 @dataclass(frozen=True)
 class PretrainJob(Job[Pretrained]):
-    """Pre-train a small BERT on plain text.
+    """Pre-train a small BERT on plain text, or go on with a masked language model.
 
-    Its lower-casing WordPiece vocabulary is trained on the same text. An earlier model can be
-    adapted to the text instead. The folder is a backbone afterwards: `promptcli embed file.txt
-    --backbone FOLDER`.
+    The lower-casing WordPiece vocabulary of a new BERT is trained on the same text. A model that
+    others made keeps its tokenizer, shape and head. The folder is a backbone afterwards:
+    `promptcli embed file.txt --backbone FOLDER`.
 
     Raises:
         UsageError: Settings that do not go together, a file that is not text, or a folder that
@@ -76,8 +76,8 @@ class PretrainJob(Job[Pretrained]):
     )
     start: str | None = option(
         None,
-        "Start from a BERT that this command made (`mini-bert`, a folder): its vocabulary, shape"
-        " and weights.",
+        "Go on from a masked language model with its head (`mini-bert`, a folder, a hub id): its"
+        " vocabulary, shape and weights.",
         names="from",
         metavar="MODEL",
     )
@@ -108,7 +108,7 @@ class PretrainJob(Job[Pretrained]):
         from promptcli.plugins.pretrain.batches import DEFAULT_TEMPLATES
         from promptcli.plugins.pretrain.corpus import CorpusFile
         from promptcli.plugins.pretrain.run import PretrainingRun
-        from promptcli.plugins.pretrain.start import Start
+        from promptcli.plugins.pretrain.start import ContinuedStart, Start
 
         with notes.without_network(self.offline):
             known = [item.name for item in dataclasses.fields(Plan) if "help" in item.metadata]
@@ -120,7 +120,10 @@ class PretrainJob(Job[Pretrained]):
             begun = None
             if self.start:
                 begun = Start.open(self.start)
-            plan = Plan(**self.settings)  # type: ignore[arg-type]
+            if isinstance(begun, ContinuedStart):
+                plan = begun.plan(self.settings)
+            else:
+                plan = Plan(**self.settings)  # type: ignore[arg-type]
             if self.templates and plan.objective != BAGS:
                 raise UsageError(f"{keyword('templates')} needs {keyword('objective')} {BAGS}")
             taught = None
@@ -140,7 +143,7 @@ class PretrainJob(Job[Pretrained]):
             if taught is not None:
                 next(CorpusFile(taught).lines(), None)
                 plan = dataclasses.replace(plan, templates=files.sha256(taught))
-            if begun is not None:
+            if isinstance(begun, Start):
                 plan = begun.plan(plan)
             run = PretrainingRun(corpus, Path(self.output), plan, begun, taught)
             with evaluator.keep_random_states():

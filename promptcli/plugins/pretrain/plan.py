@@ -14,6 +14,10 @@ SHORT = (20, 40, 62, 62)
 LONG = (20, 40, 62, 126, 254, 510)
 BAGS = "bag-of-words"
 _HEAD_WIDTH = 32  # if the number of heads is not given
+_LEARNING_RATE = 1e-3  # if none is given
+#: Defaults of a run from a model that others made: those of task-adaptive pre-training (Gururangan
+#: et al. 2020, arXiv 2004.10964, appendix), and BERT's share of tokens to predict.
+CONTINUED = {"learning_rate": 1e-4, "warmup": 0.06, "masking": 0.15}
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,12 @@ class Plan:
     )
     tokens: int = setting(0, "Token budget, specials included.", min=0)
     batch_tokens: int = setting(4096, "Tokens a step, padding included. On a GPU: 65536.")
-    learning_rate: float = setting(1e-3, "Peak learning rate.", min=0, max=1_000_000)
+    learning_rate: float | None = setting(
+        None,
+        "Peak learning rate. Default: 0.001, and 0.0001 from a model that others made.",
+        min=0,
+        max=1_000_000,
+    )
     warmup: float = setting(
         0.02, "Share of the budget in which the learning rate rises.", min=0, below=1
     )
@@ -83,6 +92,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_bounds(self)
+        if self.learning_rate is None:
+            object.__setattr__(self, "learning_rate", _LEARNING_RATE)
         if not self.heads:
             object.__setattr__(self, "heads", max(1, self.width // _HEAD_WIDTH))
         if self.width % self.heads:
@@ -97,6 +108,12 @@ class Plan:
                 f"{keyword('batch_tokens')} {self.batch_tokens} is less than {keyword('positions')}"
                 f" {self.positions}; give more"
             )
+
+    @property
+    def peak_learning_rate(self) -> float:
+        """The learning rate at its highest."""
+        assert self.learning_rate is not None
+        return self.learning_rate
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -120,4 +137,4 @@ class Plan:
             rise = min(1.0, share / self.warmup)
         else:
             rise = 1.0
-        return self.learning_rate * rise * min(1.0, max(0.0, 1 - share) / self.decay)
+        return self.peak_learning_rate * rise * min(1.0, max(0.0, 1 - share) / self.decay)

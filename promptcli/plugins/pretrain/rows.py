@@ -5,7 +5,7 @@ from promptcli.extending import Command
 PRETRAIN = Command(
     "pretrain",
     "promptcli.plugins.pretrain.command:pretrain",
-    "Pre-train a small BERT on plain text.",
+    "Pre-train a small BERT on plain text, or go on with a masked language model.",
     example="sentences.txt -o my-bert",
     help_tail="help_text",
 )

@@ -14,13 +14,32 @@ import torch
 from torch import Tensor
 
 from promptcli import UsageError, __version__
-from promptcli.extending import devices, errors, files, keyword, note, notes, runs
+from promptcli.extending import (
+    MaskedCheckpoint,
+    devices,
+    errors,
+    files,
+    keyword,
+    note,
+    notes,
+    runs,
+)
 from promptcli.plugins.pretrain.batches import LONGEST_LINE, read_templates
-from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, make_corpus, make_vocabulary
+from promptcli.plugins.pretrain.corpus import (
+    Corpus,
+    CorpusFile,
+    Template,
+    make_corpus,
+    make_vocabulary,
+)
 from promptcli.plugins.pretrain.plan import BAGS, Plan
-from promptcli.plugins.pretrain.start import Start, make_start
+from promptcli.plugins.pretrain.start import ContinuedStart, Start, make_start
 from promptcli.plugins.pretrain.trainer import Pretrainer
-from promptcli.plugins.pretrain.vocabulary import save_own_tokenizer
+from promptcli.plugins.pretrain.vocabulary import (
+    CheckpointVocabulary,
+    Vocabulary,
+    save_own_tokenizer,
+)
 
 _CARD = "README.md"  # written last
 _MUCH_UNKNOWN = 0.05  # of the tokens; a vocabulary of the same text leaves less
@@ -33,7 +52,7 @@ class PretrainingRun:
     files: Sequence[CorpusFile]
     output: Path
     plan: Plan
-    start: Start | None = None
+    start: Start | ContinuedStart | None = None
     templates: Path | None = None
 
     def run(self, device: str, *, command: str, resume: bool) -> dict[str, object]:
@@ -54,8 +73,8 @@ class PretrainingRun:
         work = folder.folder
         corpus, vectors = self._prepare(work)
         log = self.output / "log.jsonl"
-        trainer = Pretrainer(self.plan, device, vectors)
-        if self.start:
+        trainer = Pretrainer(self.plan, device, vectors, checkpoint=self._checkpoint)
+        if isinstance(self.start, Start):
             self.start.load(trainer.parameters)
         with (
             errors.if_stopped(f"{keyword('resume')} continues the run from its last checkpoint"),
@@ -63,6 +82,11 @@ class PretrainingRun:
         ):
             position = trainer.train(corpus, work / "state.safetensors", log, advance)
         return self._finish(trainer, position, command)
+
+    @property
+    def _checkpoint(self) -> MaskedCheckpoint | None:
+        """The model of others that the run goes on from."""
+        return self.start.checkpoint if isinstance(self.start, ContinuedStart) else None
 
     def _check_output(self, work: runs.RunFolder, resume: bool) -> None:
         output = self.output
@@ -80,14 +104,17 @@ class PretrainingRun:
 
     def _prepare(self, work: Path) -> tuple[Corpus, Tensor | None]:
         """Return the tokenised corpus, and the start vectors of a run that starts from no model."""
-        if self.start:
-            self.start.copy_vocabulary(work)
-        vocabulary = make_vocabulary(work, self.files, self.plan.vocab_size)
-        if self.templates:
-            templates = read_templates(self.templates, vocabulary)
+        templates: tuple[Template, ...] = ()
+        vocabulary: Vocabulary | CheckpointVocabulary
+        if self._checkpoint is not None:
+            vocabulary = CheckpointVocabulary(self._checkpoint)
         else:
-            templates = ()
-        corpus = make_corpus(work, self.files, vocabulary, templates)
+            if isinstance(self.start, Start):
+                self.start.copy_vocabulary(work)
+            vocabulary = make_vocabulary(work, self.files, self.plan.vocab_size)
+            if self.templates:
+                templates = read_templates(self.templates, vocabulary)
+        corpus = make_corpus(work, self.files, vocabulary, templates, vocabulary.special)
         if len(corpus.tokens) < self.plan.batch_tokens:
             batch = f"fewer than one batch ({keyword('batch_tokens')} {self.plan.batch_tokens})"
             raise UsageError(
@@ -109,7 +136,10 @@ class PretrainingRun:
         self, trainer: Pretrainer, position: runs.Position, command: str
     ) -> dict[str, object]:
         output = self.output
-        save_own_tokenizer(output / "work" / "vocab.txt", output, self.plan.positions)
+        if self._checkpoint is not None:
+            self._checkpoint.copy_tokenizer(output)
+        else:
+            save_own_tokenizer(output / "work" / "vocab.txt", output, self.plan.positions)
         trainer.model.save(output, dropout=self.plan.dropout)
         figures: dict[str, Any] = {
             "parameters": sum(parameter.numel() for parameter in trainer.parameters.values()),
@@ -123,17 +153,28 @@ class PretrainingRun:
         files.write_text(output / _CARD, self._card(figures, command))
         return figures
 
+    def _shape(self, parameters: int) -> str:
+        """Return what kind of model it is, for the card."""
+        plan = self.plan
+        size = f"{plan.layers} layers, {plan.width} wide, {plan.heads} heads"
+        if self._checkpoint is not None:
+            family = self._checkpoint.backbone.provenance.family
+            return (
+                f"{family}: {size}, a vocabulary of {plan.vocab_size:,}; {parameters:,} parameters;"
+                f" begun from {self._checkpoint.name}, whose tokenizer and dropout it has."
+            )
+        tied = "tied" if plan.tied else "untied, started as equals"
+        return (
+            f"BERT: {size}, {plan.positions} positions, lower-casing WordPiece of"
+            f" {plan.vocab_size:,}; {parameters:,} parameters; output embeddings {tied}."
+        )
+
     def _card(self, figures: dict[str, Any], command: str) -> str:
         plan = self.plan
         lines = [
             "# A masked-LM backbone made by promptcli",
             "",
-            (
-                f"BERT: {plan.layers} layers, {plan.width} wide, {plan.heads} heads,"
-                f" {plan.positions} positions, lower-casing WordPiece of {plan.vocab_size:,};"
-                f" {figures['parameters']:,} parameters; output embeddings"
-                f" {'tied' if plan.tied else 'untied, started as equals'}."
-            ),
+            self._shape(figures["parameters"]),
             "",
             f"- Command: `{command}`",
             (

@@ -20,11 +20,20 @@ from scipy.sparse.linalg import svds
 from torch import Tensor, nn
 
 from promptcli import UsageError
-from promptcli.extending import checking, files, keyword, locating, tensors
+from promptcli.extending import (
+    MaskedCheckpoint,
+    checking,
+    files,
+    keyword,
+    locating,
+    tensors,
+    words_only,
+)
 from promptcli.plugins.pretrain.corpus import Corpus, damage_named
-from promptcli.plugins.pretrain.plan import Plan
+from promptcli.plugins.pretrain.plan import CONTINUED, LONG, Plan
 from promptcli.plugins.pretrain.vocabulary import SPECIALS
 
+_ENCODER = "mini"  # the shipped encoder, which is no language model
 _WINDOW = 5  # tokens to each side; a pair d apart counts 1/d
 # of context counts, so that rare contexts do not rule (Levy, Goldberg and Dagan 2015)
 _SMOOTHING = 0.75
@@ -43,6 +52,10 @@ _SHAPE = {
 }
 
 
+#: Settings of models that are made here; others have their own.
+_OF_NEW_MODELS = (*_SHAPE, "objective", "at_start", "dropout", "dropout_from")
+
+
 @dataclass(frozen=True)
 class Start:
     """A BERT that ``promptcli pretrain`` made."""
@@ -52,11 +65,15 @@ class Start:
     shape: Mapping[str, Any]  #: fields of a plan
 
     @classmethod
-    def open(cls, name: str) -> "Start":
-        """Find the model, shipped, in a folder or on the hub, and check that this command can have
-        made it.
+    def open(cls, name: str) -> "Start | ContinuedStart":
+        """Find the model, shipped, in a folder or on the hub: one that this command made, or that
+        others made.
         """
+        if name == _ENCODER or words_only(name):
+            MaskedCheckpoint.open(name)  # which says what it is
         folder, _ = locating.locate(name)
+        if not _is_own(folder):
+            return ContinuedStart(MaskedCheckpoint.open(name))
         config = {"tie_word_embeddings": True} | checking.read_config(f"backbone {name!r}", folder)
         vocabulary = folder / "vocab.txt"
         if vocabulary.is_file():
@@ -111,6 +128,55 @@ class Start:
                 if field not in stored or stored[field].shape != parameter.shape:
                     raise self._other()
                 parameter.copy_(stored[field])
+
+
+def _is_own(folder: Path) -> bool:
+    """Return whether a folder has the files of a BERT that this command made."""
+    settings = folder / "tokenizer_config.json"
+    vocabulary = folder / "vocab.txt"
+    if (folder / "tokenizer.json").is_file() or not (settings.is_file() and vocabulary.is_file()):
+        return False
+    text = vocabulary.read_text(encoding="utf-8", errors="replace")
+    lower_cases = checking.json_field(settings, "do_lower_case") is True
+    family = checking.json_field(folder / "config.json", "model_type")
+    has_specials = tuple(text.split("\n")[: len(SPECIALS)]) == SPECIALS
+    return family == "bert" and lower_cases and has_specials
+
+
+@dataclass(frozen=True)
+class ContinuedStart:
+    """A masked language model that others made."""
+
+    checkpoint: MaskedCheckpoint
+
+    @property
+    def name(self) -> str:
+        """The name as given."""
+        return self.checkpoint.name
+
+    def plan(self, given: Mapping[str, Any]) -> Plan:
+        """Return the plan of a run that starts from it, with the settings given."""
+        for field in _OF_NEW_MODELS:
+            value = given.get(field, getattr(Plan, field))
+            if value != getattr(Plan, field):
+                raise UsageError(
+                    f"{keyword(field, value)} is for models that `promptcli pretrain` made;"
+                    f" {self.name} has its own; leave it out"
+                )
+        backbone = self.checkpoint.backbone
+        positions = min(backbone.max_tokens, LONG[-1] + 2)
+        shape = {
+            "layers": backbone.n_layers,
+            "width": backbone.width,
+            "heads": backbone.n_heads,
+            "positions": positions,
+            "vocab_size": backbone.tokenizer.highest + 1,
+            "at_start": 1.0,
+            "dropout": 0.0,
+            "dropout_from": 0.0,
+        }
+        weights = backbone.provenance.weights_sha256
+        return Plan(**{**CONTINUED, **given, **shape, "begun_from": weights})
 
 
 def make_start(folder: Path, corpus: Corpus, plan: Plan) -> Tensor:

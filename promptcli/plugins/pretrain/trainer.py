@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from promptcli import PromptcliError
 from promptcli.extending import (
+    ContinuedMaskedLM,
+    MaskedCheckpoint,
     MaskedLM,
     batching,
     devices,
@@ -35,6 +37,18 @@ _BETAS = (0.9, 0.98)
 _EPSILON = 1e-6
 
 
+def _new_model(plan: Plan, device: str, start: Tensor | None, dtype: torch.dtype) -> MaskedLM:
+    """Return a BERT of a plan's shape, its word embeddings set to ``start`` (v, d)."""
+    shape = {name: getattr(plan, name) for name in _SHAPE}
+    model = MaskedLM(**shape, seed=plan.seed, device=device, dtype=dtype)
+    if start is not None:
+        model.start_from(start)
+    if not plan.begun_from:
+        places = model.position_rows
+        places.data.copy_(sinusoids(*places.shape))
+    return model
+
+
 class Pretrainer:
     """A model in pre-training.
 
@@ -43,23 +57,22 @@ class Pretrainer:
     """
 
     def __init__(
-        self, plan: Plan, device: str, start: Tensor | None = None, dtype: torch.dtype | None = None
+        self,
+        plan: Plan,
+        device: str,
+        start: Tensor | None = None,
+        dtype: torch.dtype | None = None,
+        checkpoint: MaskedCheckpoint | None = None,
     ) -> None:
         self.plan = plan
         self.device = device
-        shape = {name: getattr(plan, name) for name in _SHAPE}
-        self.model = MaskedLM(
-            **shape,
-            seed=plan.seed,
-            device=device,
-            dtype=dtype or devices.choose_dtype("auto", device),
-        )
+        dtype = dtype or devices.choose_dtype("auto", device)
+        self.model: MaskedLM | ContinuedMaskedLM
+        if checkpoint is None:
+            self.model = _new_model(plan, device, start, dtype)
+        else:
+            self.model = checkpoint.model(device, dtype)
         self.parameters = self.model.parameters
-        if start is not None:
-            self.model.start_from(start)
-        if not plan.begun_from:
-            places = self.model.position_rows
-            places.data.copy_(sinusoids(*places.shape))
         weights = self.parameters.values()
         matrices = [weight for weight in weights if weight.dim() > 1]
         # biases and layer norms do not decay
@@ -69,7 +82,7 @@ class Pretrainer:
             {"params": vectors, "weight_decay": 0.0},
         ]
         self.optimizer = torch.optim.AdamW(
-            groups, lr=plan.learning_rate, betas=_BETAS, eps=_EPSILON, fused=True
+            groups, lr=plan.peak_learning_rate, betas=_BETAS, eps=_EPSILON, fused=True
         )
         self._sums = np.zeros(3)  # loss, right guesses, predictions since the last report
 

@@ -1,26 +1,78 @@
 """Training a lower-casing WordPiece vocabulary on text."""
 
+import functools
 import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from tokenizers import BertWordPieceTokenizer
 
 from promptcli import UsageError
-from promptcli.extending import errors, keyword
+from promptcli.extending import MaskedCheckpoint, errors, keyword
 
 #: the special tokens, in the order of their ids
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PAD, UNK, CLS, SEP, MASK = range(len(SPECIALS))
 
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """The ids of a vocabulary's special tokens."""
+
+    pad: int
+    unk: int | None  #: None if every text has tokens
+    start: int  #: before an input
+    end: int  #: after it
+    mask: int
+    others: tuple[int, ...] = ()
+
+    @functools.cache  # noqa: B019 - one of each run
+    def ordinary(self, size: int) -> np.ndarray:
+        """Return the ids below ``size`` of all tokens that are not special, ascending."""
+        special = {self.pad, self.unk, self.start, self.end, self.mask, *self.others}
+        return np.array([number for number in range(size) if number not in special])
+
+    @functools.cache  # noqa: B019
+    def are_ordinary(self, size: int) -> np.ndarray:
+        """Return whether each id below ``size`` is that of a token that is not special, (size,)."""
+        table = np.zeros(size, bool)
+        table[self.ordinary(size)] = True
+        return table
+
+
+#: Of the vocabularies that are made here.
+OWN_IDS = SpecialIds(PAD, UNK, CLS, SEP, MASK)
+
 _ALPHABET = 300  # characters kept: rarer ones become [UNK]
+
+
+class CheckpointVocabulary:
+    """The tokenizer of a checkpoint: lines to ids, without those that are put around an input."""
+
+    pieces: tuple[str, ...] = ()
+
+    def __init__(self, checkpoint: MaskedCheckpoint) -> None:
+        tokenizer = checkpoint.backbone.tokenizer
+        assert tokenizer.mask is not None
+        self._checkpoint = checkpoint
+        self.size = tokenizer.highest + 1
+        others = tuple(checkpoint.tokenizer.all_special_ids)
+        [start] = tokenizer.start
+        [end] = tokenizer.end
+        self.special = SpecialIds(tokenizer.pad, tokenizer.unk, start, end, tokenizer.mask, others)
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        return self._checkpoint.encode(lines)
 
 
 class Vocabulary:
     """A WordPiece vocabulary: lines to ids without specials."""
+
+    special = OWN_IDS
 
     def __init__(self, tokenizer: BertWordPieceTokenizer) -> None:
         self._tokenizer = tokenizer
