@@ -54,8 +54,14 @@ OURS = """## Ours
 on a model. STS15 and STS16 were not at hand: a mean here is of five tasks, and is not compared with
 the means above. ± is half of the 95% bootstrap interval. The last column is the difference of the
 means to `last-avg`, with the 95% interval of the differences on the same pairs. Bold is the best
-mean of a model. Ditto needs a head: where none is published, `ditto-search` chose it on the
-development set of STS-B.
+mean of a model. Ditto needs a head: where none is published, `ditto-search` chose it on
+development pairs of STS-B.
+
+all-MiniLM-L6-v2 and all-mpnet-base-v2 are sentence encoders, trained for the mean of the last
+layer: what else is read of them starts behind it. Where a heading has a number of pairs, they are a
+sample of each set, the same for every recipe:
+`python benchmarks/sts_sample.py DATA FOLDER --pairs N`. Recipes of causal models were measured on
+[a real one](real-models.md), by other tables.
 """
 
 
@@ -111,7 +117,8 @@ def _published(
 
 def _measured(document: Mapping[str, Any]) -> Iterator[str]:
     tasks = [name for name in document["columns"] if name in document["data"]]
-    yield f"### {document['backbone']['name']}: {document['title'].lower()}\n"
+    yield f"### {document['backbone']['name']}{_sample_of(document['data'])}\n"
+    yield f"    {_command_of(document)}\n"
     yield _row(["recipe", *tasks, "mean", "- `last-avg`"])
     yield _row(["---"] * (len(tasks) + 3))
     measured = [row for row in document["rows"] if "Avg" in row["figures"]]
@@ -129,6 +136,26 @@ def _measured(document: Mapping[str, Any]) -> Iterator[str]:
             low, high = figures["gain"]["ci95"]
             gain = f"{figures['gain']['value']:+.2f} ({low:+.2f} to {high:+.2f})"
         yield _row([name, *(_with_half(figures[task]) for task in tasks), mean, gain])
+
+
+def _sample_of(data: Mapping[str, Any]) -> str:
+    """Return the number of pairs of each set, if they are a sample; else nothing."""
+    sizes = sorted({facts["pairs"] for facts in data.values() if "pairs" in facts})
+    is_whole = all(facts.get("pairs") == facts.get("expected_pairs") for facts in data.values())
+    return "" if is_whole else f": {' to '.join(map(str, sizes))} pairs of each set"
+
+
+def _command_of(document: Mapping[str, Any]) -> str:
+    """Return the command that measured a document."""
+    backbone = document["backbone"]
+    name = backbone["name"]
+    if backbone["family"] == "glove":
+        name = f"glove:{name}"
+    heads = {row["head"] for row in document["rows"] if row["head"]}
+    head = "".join(f" --head {head}" for head in sorted(heads))
+    if backbone["published"]:
+        head = ""  # which is known
+    return f"promptcli reproduce {document['table']} --backbone {name}{head} --data-dir FOLDER"
 
 
 def _with_half(cell: Mapping[str, Any]) -> str:

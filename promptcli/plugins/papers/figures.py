@@ -96,15 +96,18 @@ def draw_numbers(folder: Path, document: Mapping[str, Any]) -> Path | None:
 
 
 def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
-    """Draw the numbers of a table, measured beside published; return whether it has any."""
+    """Draw the numbers of a table, measured beside published; return whether it has any.
+
+    A column without a number has no panel.
+    """
+    rows = document["rows"]
     columns = []
     for name in document["columns"]:
-        if COLUMNS[name].decimals is not None:
+        if COLUMNS[name].decimals is not None and any(_has_number(row, name) for row in rows):
             columns.append(name)
     if not columns:
         return False
     shown = dict(zip(document["columns"], heads(document), strict=True))
-    rows = document["rows"]
     with pictures.drawing(path, 4.0 + 3.0 * len(columns), 1.9 + 0.34 * len(rows)) as figure:
         panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
         for panel, column in zip(panels, columns, strict=True):
@@ -124,6 +127,10 @@ def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
             title.append("The published average is of all tasks.")
         pictures.figure_title(figure, *title)
     return True
+
+
+def _has_number(row: Mapping[str, Any], column: str) -> bool:
+    return column in row["figures"] or published_value(row["published"], column) is not None
 
 
 def _draw_row(

@@ -55,6 +55,18 @@ def test_measured_and_published_numbers_are_drawn(tmp_path, seen):
     assert [text.get_text() for text in legend.texts] == ["measured, tiny", "published, bert-base"]
 
 
+def test_a_column_without_a_number_has_no_panel(tmp_path, seen):
+    document = {**DOCUMENT, "columns": ["STS12", "STS15", "Avg"], "rows": [*DOCUMENT["rows"]]}
+    document["rows"][1] = {
+        **ROW,
+        "method": "other",
+        "figures": {"STS12": {"value": 40.0, "ci95": None, "on": []}},
+    }
+    assert draw_numbers(tmp_path, document)
+    labels = [panel.get_xlabel().split()[0] for panel in seen[0].axes]
+    assert labels == ["STS12", "Avg"]
+
+
 def test_tables_and_pictures_have_no_such_figure(tmp_path):
     assert draw_numbers(tmp_path, {**DOCUMENT, "table": "dcpcse/2"}) is None
     assert draw_numbers(tmp_path, {**DOCUMENT, "columns": ["picture"]}) is None
