@@ -172,7 +172,8 @@ def result_folded(label: str, text: str) -> None:
         return
     indent = cell_len(visible(label))
     if indent > out.width // 2:
-        result(visible(label).rstrip())
+        if not label.isspace():  # below another text
+            result(visible(label).rstrip())
         lines = Text(visible(text)).wrap(out, out.width - _INDENT)
         label = ""
         indent = _INDENT

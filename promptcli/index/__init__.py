@@ -461,7 +461,8 @@ class FindDupsJob(Job["tuple[list[DuplicateGroup], int]"]):
         if threshold is None:
             from promptcli.index.false_links import propose_threshold
 
-            threshold = _say_threshold(propose_threshold(stored_index.index), "links")
+            proposed = propose_threshold(stored_index.index)
+            threshold = _say_threshold(proposed, "links are expected to be false")
         groups = neighbours.dups(stored_index.index, threshold, self.links)
         return groups, stored_index.index.rows
 
@@ -469,8 +470,10 @@ class FindDupsJob(Job["tuple[list[DuplicateGroup], int]"]):
 find_dups = function_of(FindDupsJob, "find_dups")
 
 
-def _say_threshold(proposed: float | None, what: str) -> float:
-    """Return the threshold of near-duplicates that is taken if none is given, and say it."""
+def _say_threshold(proposed: float | None, expected: str) -> float:
+    """Return the threshold of near-duplicates that is taken if none is given, and say it, with what
+    is expected of a few rows.
+    """
     from promptcli.index.false_links import FALSE_SHARE
 
     if proposed is None:
@@ -478,7 +481,7 @@ def _say_threshold(proposed: float | None, what: str) -> float:
         return _THRESHOLD
     note(
         f"{keyword('threshold')} {proposed:g}: from there on, at most {100 * FALSE_SHARE:g} of 100"
-        f" {what} are expected to be false, or one in all"
+        f" {expected}, or one in all"
     )
     return proposed
 
@@ -616,7 +619,8 @@ def _check_leak_options(threshold: float | None, min_rarity: float | None) -> No
 def _add_near(rows: "NearRows", threshold: float | None, min_rarity: float | None) -> float | None:
     """Add the rows that are near one of the other set; return the cosine from which they are."""
     if threshold is None and min_rarity is None:
-        threshold = _say_threshold(rows.propose_threshold(), "near rows")
+        expected = "near rows are expected to be so by chance"
+        threshold = _say_threshold(rows.propose_threshold(), expected)
     elif threshold is None and min_rarity is not None:
         by_chance = rows.source_rows * (1 - min_rarity / 100)
         note(

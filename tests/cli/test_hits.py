@@ -44,6 +44,16 @@ def test_a_narrow_terminal_breaks_no_word(width, capsys, monkeypatch):
         assert [word for word in words if word in text.split()] == text.split()
 
 
+def test_a_second_text_below_a_long_label_follows_without_a_blank_line(capsys, monkeypatch):
+    monkeypatch.setattr(console, "out", Console(force_terminal=True, width=40))
+    label = "near        0.9815  99.99%  403 ~ 20  "
+    for begin in (label, " " * len(label)):
+        console.result_folded(begin, "several words that are longer than the line of a terminal")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == label.rstrip() and all(line.strip() for line in lines)
+    assert lines[1 : 1 + len(lines) // 2] == lines[1 + len(lines) // 2 :]
+
+
 def test_hits_of_files_as_csv_and_with_columns(run, table):
     found = rows(run("search", "a cat", "t.csv", "notes.md", "--format", "csv").out)
     place = ["file", "line", "end_line", "score", "heading", "text", "rarity"]
