@@ -5,7 +5,7 @@ One window of sentences is held at once, whatever the length of the input.
 
 import importlib.metadata
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -113,17 +113,11 @@ def embed_stream(
     measured = None
     if settings.precision != "float32":
         measured = Measured(settings.precision)
-    with_texts = (
-        (batch, batch.column("text").to_pylist())
-        for batch in windows(batches, WINDOW, WINDOW_CHARACTERS)
-    )
-    read, held = itertools.tee(with_texts)
+    read, held = itertools.tee(_with_texts(batches, encoder, is_start=first == 0))
     windows_encoded = encoder.encode_windows(
         (texts for _, texts in read), progress=progress, most=batch_size
     )
     for encoded, (batch, texts) in zip(windows_encoded, held, strict=True):
-        if first + rows == 0:
-            note_unknown_letters(encoder, texts)
         infinite = np.flatnonzero(~np.isfinite(encoded.vectors).all(axis=1))
         if len(infinite):
             row = first + rows + infinite[0]
@@ -148,6 +142,20 @@ def embed_stream(
     if PRECISIONS[settings.precision].ranged and measured.ranges is not None:
         ranges = measured.ranges.tolist()
     return EmbedReport(rows, blank, zero, truncated, measured.loss(), ranges, blank_rows)
+
+
+def _with_texts(
+    batches: Iterable[RecordBatch], encoder: Encoder, *, is_start: bool
+) -> Iterator[tuple[RecordBatch, list[str]]]:
+    """Yield windows of rows, and their texts.
+
+    At the start of the input, tell the user if they are not what the encoder has learned.
+    """
+    for number, batch in enumerate(windows(batches, WINDOW, WINDOW_CHARACTERS)):
+        texts = batch.column("text").to_pylist()
+        if is_start and number == 0:
+            note_unknown_letters(encoder, texts)
+        yield batch, texts
 
 
 def _add_runs(runs: list[list[int]], chosen: NDArray[np.bool_], first: int) -> None:

@@ -44,9 +44,12 @@ from promptcli.notes import note
 
 # distinct sentences whose batches are planned together; the next ones are tokenised in the meantime
 _WINDOW = 32_768
+# batches that a GPU computes or has computed while the host goes on; the last may have few rows
+_IN_FLIGHT = 2
 _AVERAGED_AT_ONCE = 16_384  # inputs averaged at once if no layer has to run
 
 Fetch = Callable[[], dict[int, np.ndarray]]  #: waits for vectors from a device, by encoder number
+FetchEncoded = Callable[[], dict[int, Encoded]]  #: the same of a whole window
 #: Rows of each batch, and the parts of it that memory held.
 Batches = Iterator[tuple[np.ndarray, list[tuple[np.ndarray, Fetch]]]]
 
@@ -121,23 +124,37 @@ class Encoding:
     ) -> Iterator[list[Encoded]]:
         """Yield each encoder's vectors of one window after the other.
 
-        Another thread reads the next one.
+        Another thread reads the next one. A window's last batches are fetched when those of the
+        next one have begun, so that a GPU computes while the caller uses the vectors.
         """
+        begun: list[Callable[[], list[Encoded]]] = []
         for window, (places, inputs) in prefetch(self._read, windows):
             rows = sum(len(of_group.rows) for of_group in inputs)
             share = ProgressShare(progress, len(window), rows)
-            encoded: dict[int, Encoded] = {}
-            for group, of_group in zip(self._groups, inputs, strict=True):
-                encoded |= group.encode(of_group, share)
-            of_parts = iter([encoded[number] for number in range(len(self._parts))])
-            results = []
-            for encoder in self._encoders:
-                combined = encoder.combine(list(itertools.islice(of_parts, len(encoder.parts))))
-                results.append(combined.take(places))
-            yield results
+            fetches = [
+                group.encode(of_group, share)
+                for group, of_group in zip(self._groups, inputs, strict=True)
+            ]
+            begun.append(functools.partial(self._combine, fetches, places))
+            if len(begun) > 1:
+                yield begun.pop(0)()
+        for combine in begun:
+            yield combine()
         for part in self._parts:
             for line in part.pooling.weights.notes():
                 note(line)
+
+    def _combine(self, fetches: Sequence[FetchEncoded], places: np.ndarray) -> list[Encoded]:
+        """Return each encoder's vectors of a window, from those of its groups."""
+        encoded: dict[int, Encoded] = {}
+        for fetch in fetches:
+            encoded |= fetch()
+        of_parts = iter([encoded[number] for number in range(len(self._parts))])
+        results = []
+        for encoder in self._encoders:
+            combined = encoder.combine(list(itertools.islice(of_parts, len(encoder.parts))))
+            results.append(combined.take(places))
+        return results
 
     def _read(self, window: Sequence[str]) -> tuple[np.ndarray, list[Inputs]]:
         """Return each sentence's place among the distinct ones, and each group's inputs of
@@ -208,28 +225,35 @@ class _Group:
     def inputs(self, sentences: Sequence[str]) -> Inputs:
         return self._first.inputs(sentences)
 
-    def encode(self, inputs: Inputs, progress: Progress) -> dict[int, Encoded]:
-        """Return the vectors by encoder number.
+    def encode(self, inputs: Inputs, progress: Progress) -> FetchEncoded:
+        """Begin to compute the vectors by encoder number; the function returned waits for them.
 
-        ``progress`` takes the number of inputs newly done.
+        ``progress`` takes the number of inputs newly begun.
         """
         rows = inputs.rows
         if not len(rows):
-            return {
+            empty = {
                 number: Encoded.empty(encoder.width) for number, encoder in self._encoders.items()
             }
-        vectors: dict[int, np.ndarray] = {}
+            return lambda: empty
+        averages: dict[int, np.ndarray] = {}
+        fetch_deep: Fetch = dict  # nothing
         with torch.inference_mode():
             for number, table in self._averaging.items():
-                vectors[number] = self._averages(number, rows, table)
+                averages[number] = self._averages(number, rows, table)
             if self._deep:
-                vectors |= self._in_batches(rows, progress)
+                fetch_deep = self._in_batches(rows, progress)
             else:
                 progress(len(rows))
-        return {
-            number: Encoded(vectors[number], inputs.truncated, rows.lengths)
-            for number in self._encoders
-        }
+
+        def fetch() -> dict[int, Encoded]:
+            vectors = averages | fetch_deep()
+            return {
+                number: Encoded(vectors[number], inputs.truncated, rows.lengths)
+                for number in self._encoders
+            }
+
+        return fetch
 
     def _averages(self, number: int, rows: TokenRows, table: Tensor) -> np.ndarray:
         """Return the vectors (n, d) float32 of an encoder that averages rows, without batches or
@@ -247,9 +271,9 @@ class _Group:
             parts.append(vectors.cpu().numpy())
         return np.concatenate(parts)
 
-    def _in_batches(self, rows: TokenRows, progress: Progress) -> dict[int, np.ndarray]:
-        """Return the vectors (n, d) by encoder number: sort the rows by length, encode them in
-        batches, and put the vectors in the rows' order.
+    def _in_batches(self, rows: TokenRows, progress: Progress) -> Fetch:
+        """Begin to compute the vectors (n, d) by encoder number: sort the rows by length, encode
+        them in batches, and put the vectors in the rows' order.
         """
         first = self._first
         lengths = rows.lengths
@@ -301,27 +325,28 @@ def _rows_of(table: Tensor, numbers: np.ndarray) -> np.ndarray:
     return table[to_device(numbers, table.device)].float().cpu().numpy()
 
 
-def _gather(batches: Batches, count: int, progress: Progress) -> dict[int, np.ndarray]:
-    """Return the vectors (count, d) by encoder number.
+def _gather(batches: Batches, count: int, progress: Progress) -> Fetch:
+    """Begin to gather the vectors (count, d) by encoder number.
 
-    A batch is fetched late, while a GPU computes the next.
+    Batches are fetched late, while a GPU computes the next; the last ones by the function returned.
     """
     vectors: dict[int, np.ndarray] = {}
+    begun: list[list[tuple[np.ndarray, Fetch]]] = []
 
-    def fetch_all(parts: list[tuple[np.ndarray, Fetch]]) -> None:
-        for rows, fetch in parts:
-            for number, values in fetch().items():
-                if number not in vectors:
-                    vectors[number] = np.empty((count, values.shape[1]), dtype=np.float32)
-                vectors[number][rows] = values
+    def fetch_until(left: int) -> dict[int, np.ndarray]:
+        while len(begun) > left:
+            for rows, fetch in begun.pop(0):
+                for number, values in fetch().items():
+                    if number not in vectors:
+                        vectors[number] = np.empty((count, values.shape[1]), dtype=np.float32)
+                    vectors[number][rows] = values
+        return vectors
 
-    late: list[tuple[np.ndarray, Fetch]] = []
     left = count
     for numbers, parts in batches:
-        fetch_all(late)
-        late = parts
+        begun.append(parts)
+        fetch_until(_IN_FLIGHT)
         new = min(len(numbers), left)  # the last batch may repeat its rows
         left -= new
         progress(new)
-    fetch_all(late)
-    return vectors
+    return functools.partial(fetch_until, 0)

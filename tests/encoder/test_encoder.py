@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import promptcli as pc
 from promptcli.backbones.states import Needs
-from promptcli.encoder import batching
+from promptcli.encoder import batching, encoding
 from promptcli.encoder.batching import make_batch, padded_length, plan_batches, token_budget
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import MeanEncoder, build_encoder, make_encoder
@@ -300,6 +300,26 @@ def test_what_does_not_fit_is_refused_in_one_line(changes, message, bert):
     with pytest.raises(UsageError, match=message) as caught:
         build_encoder(Recipe(**changes), backbone=bert)
     assert "\n" not in str(caught.value)
+
+
+def test_a_window_is_handed_over_when_the_next_one_is_being_computed(bert, monkeypatch):
+    encoder = build_encoder(Recipe(), backbone=bert)
+    windows = [SENTENCES[:5], SENTENCES[5:6], [], SENTENCES[3:9]]
+    expected = [encoder.encode_report(window).vectors for window in windows]
+    begin, events = encoding.begin_fetch, []
+
+    def beginning(tensors):
+        fetch = begin(tensors)
+        events.append("begun")
+        return lambda: events.append("fetched") or fetch()
+
+    monkeypatch.setattr(encoding, "begin_fetch", beginning)
+    for vectors, encoded in zip(expected, encoder.encode_windows(windows), strict=True):
+        assert np.array_equal(encoded.vectors, vectors)
+        events.append("handed over")
+    assert events.count("begun") == events.count("fetched") == 3  # a batch each
+    first = events.index("handed over")
+    assert events[:first] == ["begun", "begun", "fetched"]
 
 
 def test_the_mean_of_prompts_is_made_of_their_encoders(bert):
