@@ -588,8 +588,6 @@ class FindIndexLeaksJob(Job["Leaks"]):
         _check_leak_options(self.threshold, self.min_rarity)
         stored_index = stored.load(Path(self.folder), words=False)
         index = stored_index.index
-        if self.min_rarity is not None:
-            index.check_rarity(self.min_rarity, "meaning")
         texts_alone = self.threshold == 1 and index.has_texts
         compared = ComparedRows(compared_indexes.texts_of(index), texts_alone=texts_alone)
         with bad_rows(self.bad_lines) as bad:
@@ -621,7 +619,9 @@ def _add_near(rows: "NearRows", threshold: float | None, min_rarity: float | Non
     if threshold is None and min_rarity is None:
         expected = "near rows are expected to be so by chance"
         threshold = _say_threshold(rows.propose_threshold(), expected)
-    elif threshold is None and min_rarity is not None:
+    if min_rarity is not None:
+        rows.check_rarity(min_rarity)
+    if threshold is None and min_rarity is not None:
         by_chance = rows.source_rows * (1 - min_rarity / 100)
         note(
             f"{keyword('min_rarity')} {min_rarity:g}: by chance, a row is as near to about"

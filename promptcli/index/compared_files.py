@@ -115,6 +115,7 @@ def _open(file: Given, bad: BadRows) -> Iterator[Rows]:
             f"{path} is an index; `promptcli index dups DIR --against FILE` compares one with a"
             " file or with another index"
         )
-    fields = ColumnChoice(layouts=_LAYOUTS, remedy="")
+    layouts = _LAYOUTS if stdin is None else (SENTENCES,)  # a stream is text
+    fields = ColumnChoice(layouts=layouts, remedy="")
     with open_rows(path, fields, stdin=stdin, bad=bad) as rows:
         yield sentences_of(rows)

@@ -93,7 +93,9 @@ class _Cosines:
         #: of all pairs, that each tail has
         self._shares = [min(_LARGEST_TAIL, pairs / max(index.rows, 1)) for pairs in _PAIRS_OF_TAILS]
         most = round(self._shares[-1] * self._count)
-        self._highest = _highest(_products(index, units), most)
+        self._highest = np.empty(0, np.float32)
+        if self._is_known:
+            self._highest = _highest(_products(index, units), most)
         #: pairs that reach each threshold, as far as they are in the tail
         self.above = len(self._highest) - np.searchsorted(self._highest, _THRESHOLDS)
 

@@ -278,6 +278,10 @@ class NearRows:
         """How many rows of the other set each was compared with."""
         return self._index.rows
 
+    def check_rarity(self, min_rarity: float) -> None:
+        """Refuse a rarity where the other set has too few rows to tell."""
+        self._index.check_rarity(min_rarity, "meaning")
+
     def propose_threshold(self) -> float | None:
         """Return the cosine from which few rows are expected to be near by chance; None if the rows
         are too few to tell.

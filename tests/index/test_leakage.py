@@ -161,6 +161,26 @@ def test_a_threshold_that_no_row_has_is_refused(wrong, place):
         pc.find_leaks("train.txt", "train.txt", **wrong)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 49])
+def test_few_rows_have_the_usual_threshold_and_no_rarity(count, place, run):
+    lines = demo_lines(count + 1)
+    (place / "train.txt").write_text("\n".join(lines[:count]))
+    (place / "test.txt").write_text(f"{lines[0].rstrip('.')} today.\n{lines[count]}\n")
+    ran = run("dups", "train.txt", "--against", "test.txt", "--json")
+    assert json.loads(ran.out)["threshold"] == 0.95 and "0.95" in ran.err
+    ran = run("dups", "train.txt", "--against", "test.txt", "--min-rarity", 90)
+    assert ran.code == 2 and "too few" in ran.err
+    pc.build_index("train.txt", "few", "mini-static", rows="lines")
+    assert "0.95" in run("index", "dups", "few").err
+
+
+def test_a_stream_is_text_whatever_its_lines_hold(place):
+    lines = ["one, two, three", "four, five", "one, two, three, four"]
+    (place / "test.txt").write_text("\n".join(lines))
+    leaks = pc.find_leaks(io.BytesIO("\n".join(lines).encode()), "test.txt", threshold=1)
+    assert [(leak.id, leak.source.text) for leak in leaks.found] == [*enumerate(lines)]
+
+
 # Indexes
 
 
