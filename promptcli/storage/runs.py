@@ -7,6 +7,7 @@ and dropout follow from the settings and the number of the step, so no generator
 import contextlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,17 @@ from promptcli.storage.typed_documents import convert, read_document, to_json
 Report = TypeVar("Report")
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW
+
+
+_HASH = re.compile("[0-9a-f]{64}")
+
+
+def _difference(field: str, before: Any, now: Any) -> str:
+    """Return how a value of a run differs from another; that of a hash tells nobody anything."""
+    name = field.replace("_", "-")
+    if _HASH.search(f"{before} {now}"):
+        return f"other content ({name})"
+    return f"{name} {shorten(before)}, not {shorten(now)}"
 
 
 class RunFolder:
@@ -118,10 +130,9 @@ class RunFolder:
         stored = self.identity
         for field in {**wanted, **stored}:
             if stored.get(field) != wanted.get(field):
-                was = f"{field.replace('_', '-')} {shorten(stored.get(field))}"
-                now = shorten(wanted.get(field))
+                difference = _difference(field, stored.get(field), wanted.get(field))
                 raise UsageError(
-                    f"the run in {name} was started with {was}, not {now}; give that, {elsewhere}"
+                    f"the run in {name} was started with {difference}; give that, {elsewhere}"
                 )
 
     def discard(self) -> None:

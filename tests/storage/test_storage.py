@@ -372,6 +372,17 @@ def test_a_run_resumes_only_with_its_own_settings(tmp_path):
     assert not os.listdir(tmp_path)
 
 
+def test_a_run_of_other_content_says_so_without_hashes(tmp_path):
+    for identity in ({"data": ["a" * 64]}, {"data": ["b" * 64]}):
+        try:
+            RunFolder(tmp_path / "run").open(
+                identity, resume="b" * 64 in identity["data"], name="run", elsewhere="ELSEWHERE"
+            )
+        except UsageError as error:
+            message = str(error)
+    assert "other content (data)" in message and "bbb" not in message
+
+
 def test_a_log_is_cut_to_the_state(tmp_path):
     @dataclass(frozen=True)
     class Line:
