@@ -221,4 +221,6 @@ def test_a_row_that_is_no_command_is_left_out(target, site, capsys, monkeypatch)
     with pytest.raises(SystemExit) as ended:
         main(["noted"])
     assert ended.value.code == 2
-    assert "'noted' of a plug-in is left out" in capsys.readouterr().err
+    [left_out, unknown] = capsys.readouterr().err.splitlines()
+    assert "'noted'" in left_out and "is left out" in left_out and target in left_out
+    assert "no such command 'noted'" in unknown
