@@ -14,6 +14,7 @@ it.
 """
 
 import argparse
+import functools
 import os
 import statistics
 import tempfile
@@ -28,6 +29,7 @@ from accelerate import Accelerator
 from shapes import random_backbone
 from torch.profiler import ProfilerActivity, profile
 
+import promptcli
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.devices import choose_device, choose_dtype, tf32_products
 from promptcli.data.demo import SENTENCES_FILE
@@ -43,7 +45,7 @@ from promptcli.training.trainer import Learner, Trainer
 
 _WARM = 3
 _RATE_RUNS = 5
-_METHODS = ("promptbert", "simcse", "dcpcse", "optiprompt")
+_METHODS = ("promptbert", "simcse", "dcpcse", "optiprompt", "isbert")
 
 
 def seconds_of(work: Callable[[], object], device: str) -> float:
@@ -139,6 +141,8 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as temporary:
         folder = str(random_backbone(given.model, Path(temporary)))
+        file = Path(temporary, "lines.txt")
+        file.write_text("\n".join(lines), encoding="utf-8")
         few = lines[:2000]
         lengths = [min(len(row), 30) + 2 for row in load_backbone(folder).tokenizer.encode(few)]
         # 10^9 operations a sentence
@@ -169,6 +173,15 @@ def main() -> None:
             print(
                 f"| embed, {encoder.provenance['dtype']} | {pace:.0f} | {pace * forward / rate:.2f}"
                 f" | {busy} |",
+                flush=True,
+            )
+            embed = functools.partial(
+                promptcli.embed, file, output=file.with_suffix(".npy"), model=encoder, force=True
+            )
+            pace = len(lines) / seconds_of(embed, device)
+            busy = busy_share(embed, device)
+            print(
+                f"| the same, a text to .npy | {pace:.0f} | {pace * forward / rate:.2f} | {busy} |",
                 flush=True,
             )
         task, recipe = development_task("demo:dev"), Recipe(backbone=folder)

@@ -9,9 +9,9 @@
 #
 # Run again, pieces that are done are left out and runs go on where they stood. By variables: PYTHON, OUT (results and
 # states), WHEELS, DATA (SentEval folder), CORPUS (folder of text files, a sentence a line), MODEL (layers x width),
-# TOKENS, BATCH (tokens a step), METHODS, and the seconds of each piece: TESTS_S, SPEED_S, KILL_S, PRETRAIN_S, TABLE_S.
+# TOKENS, BATCH (tokens a step), METHODS, and the seconds of each piece: TESTS_S, SPEED_S, HOST_S, KILL_S, PRETRAIN_S, TABLE_S.
 # On a processor, at toy size:
-#   TOKENS=20000 BATCH=2048 MODEL=2x96 KILL_S=20 SPEED="--batch 16 --steps 2 --lines 200" TRAIN="--steps 2" PRETRAIN=\
+#   TOKENS=20000 BATCH=2048 MODEL=2x96 KILL_S=20 SPEED="--batch 16 --steps 2 --lines 200" HOST="--lines 2000 --examples 1280" TRAIN="--steps 2" PRETRAIN=\
 #     "--layers 1 --width 32 --vocab-size 2000 --positions 64" CORPUS=... DATA=... OUT=/tmp/gpu benchmarks/gpu.sh all
 set -uo pipefail
 
@@ -104,7 +104,10 @@ cuda_tests() {
 
 speed() {
   # shellcheck disable=SC2086  # several words are meant
-  timeout "${SPEED_S:-120}" "$PYTHON" -u benchmarks/device_speed.py --model "$MODEL" ${SPEED:-} | tee "$OUT/speed.md"
+  timeout "${SPEED_S:-150}" "$PYTHON" -u benchmarks/device_speed.py --model "$MODEL" ${SPEED:-} | tee "$OUT/speed.md"
+  # what the processors beside the GPU can do without a model
+  # shellcheck disable=SC2086
+  timeout "${HOST_S:-60}" "$PYTHON" -u benchmarks/host_rate.py --rounds 1 ${HOST:-} | tee "$OUT/host.txt"
 }
 
 pretrain_once() { # seconds, then further options
