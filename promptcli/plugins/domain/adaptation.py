@@ -126,7 +126,7 @@ def _open_folder(job: AdaptArguments, folder: runs.RunFolder, trainings: Trainin
 
 def _train(trainings: Trainings, schedule: Schedule) -> Iterator[tuple[str, pc.Trained]]:
     """Yield each trial that did not fail with its run."""
-    note(f"all together take about {_minutes(schedule.total)}")
+    note(f"all of it takes about {_minutes(schedule.total)}")
     left = schedule.total
     for number, name in enumerate(schedule.steps, 1):
         note(
