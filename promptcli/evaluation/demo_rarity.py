@@ -4,6 +4,7 @@ Those of the shipped encoders come with the package; those of others are counted
 the user's folder.
 """
 
+import contextlib
 import time
 import weakref
 import zipfile
@@ -21,7 +22,7 @@ from promptcli.encoder.static_encoder import StaticEncoder
 from promptcli.evaluation.rarity import ROWS, Rarity, sample_rows
 from promptcli.models.loading import open_encoder
 from promptcli.settings import home_folder
-from promptcli.storage.files import atomic_path, is_writable
+from promptcli.storage.files import atomic_path
 
 if TYPE_CHECKING:
     from promptcli.models.loading import Model
@@ -106,9 +107,9 @@ def _kept(fingerprint: str) -> Rarity | None:
 
 
 def _keep(counted: Rarity, fingerprint: str) -> None:
-    """Keep the rarity of an encoder for the next time, if the user's folder may be written."""
+    """Keep the rarity of an encoder for the next time, if the user's folder can be written."""
     file = _file_of(fingerprint)
-    if is_writable(file.parent):
+    with contextlib.suppress(OSError):  # it is counted again
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(file) as temporary:
             counted.write(temporary)
