@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -187,10 +188,27 @@ def test_a_better_model_is_saved_with_its_table(texts, start, quick, found_more,
 def test_a_model_that_forgets_other_texts_is_not_saved(texts, start, quick, found_more, run):
     quick("pairs")
     found_more(lost=2.5)
-    arguments = ["adapt", texts, "--name", "mine", "-m", "start"]
-    ran = run(*arguments)
+    ran = run("adapt", texts, "--name", "mine", "-m", "start")
     assert "worse elsewhere" in ran.out and "--margin" in ran.out and "nothing saved" in ran.out
-    assert "saved as model 'mine'" in run(*arguments, "--margin", 3).out
+
+
+@pytest.mark.parametrize(
+    ("own", "p_value", "lost", "best_step", "verdict"),
+    [
+        (5.0, 0.01, 0.0, 4, adaptation.BETTER),
+        (5.0, 0.01, 2.0, 4, adaptation.BETTER),
+        (5.0, 0.01, 2.1, 4, adaptation.BETTER_HERE),
+        (5.0, 0.05, 0.0, 4, adaptation.UNCHANGED),
+        (-5.0, 0.01, 0.0, 4, adaptation.WORSE),
+        (0.0, 1.0, 0.0, 0, adaptation.NOTHING_LEARNED),
+    ],
+)
+def test_a_verdict_follows_from_chance_and_from_what_is_lost(
+    own, p_value, lost, best_step, verdict
+):
+    changes = [SimpleNamespace(difference=change) for change in (own, -lost, 3.0)]
+    trained = SimpleNamespace(facts={"best_step": best_step})
+    assert adaptation.Row("pairs", trained, [], changes, p_value).verdict(2.0) == verdict
 
 
 def dies_in_the_second_run():
