@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from promptcli.data.file_arguments import split_columns
+from promptcli.data.input_files import is_remote
 from promptcli.errors import UsageError
 from promptcli.settings import folder_choices_file
 from promptcli.storage.files import real_path, write_text
@@ -71,7 +72,7 @@ def forget_choice(name: str) -> Path:
 def choice_for(names: Sequence[str]) -> KeptChoice | None:
     """Return the choice that holds for all of these files and folders; None without one."""
     choices = kept_choices()
-    if not choices:
+    if not choices or any(map(is_remote, names)):
         return None
     found = list[KeptChoice]()
     for name in names:

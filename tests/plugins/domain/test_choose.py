@@ -138,6 +138,13 @@ def test_what_is_kept_is_taken_where_nothing_is_named(run, letters, tmp_path):
     refused(run("config", "--forget", folder), 2, "no choice is kept")
 
 
+def test_a_choice_is_not_taken_for_what_is_on_another_machine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder_choices.keep_choice(["."], folder_choices.FolderChoice(None, "words"))
+    assert folder_choices.choice_for(["letters.csv"]).by == "words"
+    assert folder_choices.choice_for(["https://example.org/letters.csv"]) is None
+
+
 def test_a_nearer_folder_has_its_own_choice(tmp_path):
     inner = tmp_path / "inner"
     inner.mkdir()
