@@ -1,5 +1,7 @@
 """Private names of torch, and the plain ways in their place."""
 
+import os
+
 import pytest
 import torch
 
@@ -42,3 +44,25 @@ def test_products_without_onednns_name_are_torchs(monkeypatch):
 def test_a_cpu_that_torch_knows_nothing_of_computes_in_float32(monkeypatch):
     monkeypatch.setattr(kernels, "_AVX512_BFLOAT16", None)
     assert devices.choose_dtype("auto", "cpu") == torch.float32
+
+
+@pytest.mark.skipif(
+    "PROMPTCLI_TEST_BFLOAT16" in os.environ, reason="another processor's answer stands in"
+)
+@pytest.mark.parametrize(
+    ("amd", "avx512_bfloat16", "amx", "expected"),
+    [
+        (True, True, False, True),
+        (True, False, False, False),
+        (False, True, True, True),
+        (False, True, False, False),  # Intel's by AVX-512 alone is slower than float32
+        (False, False, False, False),
+    ],
+)
+def test_bfloat16_is_for_processors_on_which_it_is_faster(
+    amd, avx512_bfloat16, amx, expected, monkeypatch
+):
+    monkeypatch.setattr(kernels, "_is_amd", lambda: amd)
+    monkeypatch.setattr(kernels, "_AVX512_BFLOAT16", lambda: avx512_bfloat16)
+    monkeypatch.setattr(kernels, "_AMX", lambda: amx)
+    assert kernels.cpu_computes_bfloat16() == expected
