@@ -9,7 +9,8 @@ from typing import Any
 from promptcli.extending import Json, note, result, result_json, result_table
 from promptcli.plugins.domain.adapt_job import AdaptJob
 
-_HEADS = ("learned from", "your texts", "change", "demo pairs", "change", "guides", "change")
+_HEADS = ("learned from", "your texts", "change", "verdict")
+_HEADS_ELSEWHERE = ("demo pairs", "change", "guides", "change")
 
 
 def adapt(job: AdaptJob, json: Json = False) -> None:
@@ -20,8 +21,11 @@ def adapt(job: AdaptJob, json: Json = False) -> None:
     if job.dry_run:
         _show_plan(document)
         return
-    rows = [[*_cells(row), row["verdict"]] for row in document["rows"]]
-    result_table([*_HEADS, "verdict"], rows)
+    rows = []
+    for row in document["rows"]:
+        name, own, change, *elsewhere = _cells(row)
+        rows.append([name, own, change, row["verdict"], *elsewhere])
+    result_table([*_HEADS, *_HEADS_ELSEWHERE], rows)
     for line in _how_to_read(document):
         note(line)
     result(document["reason"])
@@ -60,13 +64,13 @@ def _how_to_read(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _next(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield what to type now."""
+    model = document["saved"] or document["start"]
     files = " ".join(map(shlex.quote, document["files"]))
-    model = document["saved"]
-    if model is None:
-        model = document["start"]
-        yield f"nothing saved; go on with {model}: promptcli search QUESTION {files} -m {model}"
+    search = f'promptcli search "your question" {files} -m {shlex.quote(model)}'
+    if document["saved"] is None:
+        yield f"nothing saved; go on with {model}: {search}"
         return
-    yield f"saved as model {model!r}; use it: promptcli search QUESTION {files} -m {model}"
+    yield f"saved as model {model!r}; use it: {search}"
     yield f"or keep an index of these files: promptcli index sync {model}.index {files} -m {model}"
 
 

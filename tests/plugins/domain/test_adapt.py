@@ -165,7 +165,7 @@ def test_a_model_that_is_not_better_is_not_saved(texts, start, quick, run, home)
     ran = run("adapt", texts, "--name", "mine", "-m", "start")
     assert ran.code == 0
     assert "nothing learned" in ran.out and "not better" in ran.out
-    assert f"go on with start: promptcli search QUESTION {texts} -m start" in ran.out
+    assert f'go on with start: promptcli search "your question" {texts} -m start' in ran.out
     assert own_models() == {"start"} and not [*(home / "runs").glob("*mine*")]
     assert {line.split()[0] for line in ran.out.splitlines()} >= {"pairs", "simcse", "dcpcse"}
     assert "promptbert is left out: denoising needs a template" in ran.err
@@ -181,7 +181,7 @@ def test_a_better_model_is_saved_with_its_table(texts, start, quick, found_more,
     assert pc.load("mine").encode(["A cat."]).shape == (1, 16)
     again = run("adapt", texts, "--name", "mine", "-m", "start", "--resume")
     assert again.code == 0 and "done" in again.err
-    assert f"promptcli search QUESTION {texts} -m mine" in again.out
+    assert f'promptcli search "your question" {texts} -m mine' in again.out
     assert run("adapt", texts, "--name", "mine", "-m", "start").code == 2
 
 
