@@ -42,14 +42,17 @@ class TokenRows(Sequence[list[int]]):
     @classmethod
     def repeated(cls, ids: Sequence[int], counts: np.ndarray) -> "TokenRows":
         """Return a row for each of n ``counts``: the ids so many times."""
-        whole = np.tile(np.array(ids, np.intc), int(counts.sum()))
-        return cls(whole, counts * len(ids))
+        whole = np.empty((int(counts.sum()), len(ids)), np.intc)
+        whole[:] = ids
+        return cls(whole.ravel(), counts * len(ids))
 
     @classmethod
     def ended_by(cls, end: int, ids: np.ndarray) -> "TokenRows":
         """Return the rows that an id ends in an array, without it."""
-        lengths = np.diff(np.flatnonzero(ids == end), prepend=-1) - 1
-        return cls(ids[ids != end], lengths)
+        stays = ids != end
+        lengths = np.flatnonzero(~stays)
+        lengths[1:] -= lengths[:-1] + 1
+        return cls(ids[stays], lengths)
 
     @classmethod
     def joined(cls, parts: "Sequence[TokenRows]") -> "TokenRows":
@@ -66,6 +69,14 @@ class TokenRows(Sequence[list[int]]):
         in_order = np.arange(len(parts) * len(parts[0])).reshape(len(parts), -1).T
         rows = cls.joined(parts).take(in_order.ravel())
         return cls(rows.ids, rows.lengths.reshape(-1, len(parts)).sum(1))
+
+    def between(self, before: Sequence[int], after: Sequence[int]) -> "TokenRows":
+        """Return the rows with the same ids before and after each."""
+        if not before and not after:
+            return self
+        once = np.ones(len(self), np.int64)
+        parts = [TokenRows.repeated(before, once), self, TokenRows.repeated(after, once)]
+        return TokenRows.side_by_side(parts)
 
     @functools.cached_property
     def starts(self) -> np.ndarray:

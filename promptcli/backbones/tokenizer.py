@@ -310,8 +310,9 @@ class PieceTokenizer:
             self._held = 0
         known = self._words  # another thread may begin a new one
         new = list(words.difference(known))
-        known.update(zip(new, self._ids_of_words(new), strict=True))
-        self._held += sum(map(len, new))
+        if new:
+            known.update(zip(new, self._ids_of_words(new), strict=True))
+            self._held += sum(map(len, new))
         return known
 
     def _ids_of_words(self, words: list[str]) -> list[bytes]:

@@ -4,8 +4,6 @@ In a causal model a token of the second copy has seen the whole sentence. Poolin
 sentence alone read that copy.
 """
 
-import numpy as np
-
 from promptcli.backbones.token_rows import TokenRows
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.template import Template
@@ -60,9 +58,8 @@ class EchoTemplate(Template):
         return (max_length - self.input_length(0)) // self.copies
 
     def _filled(self, pieces: TokenRows) -> TokenRows:
-        once = np.ones(len(pieces), np.int64)
-        between = TokenRows.repeated(self.between, once)
-        return super()._filled(TokenRows.side_by_side([pieces, between, pieces]))
+        first = pieces.between([], self.between)
+        return super()._filled(TokenRows.side_by_side([first, pieces]))
 
 
 _PROBE = "cat"

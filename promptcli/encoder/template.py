@@ -231,10 +231,7 @@ class Template:
 
     def _filled(self, pieces: TokenRows) -> TokenRows:
         """Return the ids of inputs, from those of the sentences and what touches them."""
-        once = np.ones(len(pieces), np.int64)
-        prefix = TokenRows.repeated(self.prefix, once)
-        suffix = TokenRows.repeated(self.suffix, once)
-        return TokenRows.side_by_side([prefix, pieces, suffix])
+        return pieces.between(self.prefix, self.suffix)
 
     def _side(self, text: str, *, starts_input: bool, keep_blank: bool = False) -> list[int]:
         ids: list[int] = []

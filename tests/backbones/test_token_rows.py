@@ -37,6 +37,8 @@ def test_rows_are_put_together_as_lists_are(rows, table):
     assert TokenRows.joined([held, held]) == rows + rows
     assert TokenRows.joined([]) == []
     assert TokenRows.side_by_side([held, held]) == [row + row for row in rows]
+    assert held.between([8], [7, 7]) == [[8, *row, 7, 7] for row in rows]
+    assert held.between([], []) == rows and held.between([8], []) == [[8, *row] for row in rows]
     assert TokenRows.repeated([1, 2], held.lengths) == [[1, 2] * len(row) for row in rows]
     replaced = [[new for token in row for new in table[token]] for row in rows]
     assert held.replaced(TokenRows.of(table)) == replaced
