@@ -42,6 +42,7 @@ from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.embedding import writing
 from promptcli.encoder import encoding
+from promptcli.encoder.batching import begin_fetch
 from promptcli.encoder.encoder import PromptEncoder
 from promptcli.encoder.static_encoder import StaticEncoder
 from promptcli.training import trainable_encoder
@@ -97,11 +98,10 @@ class Card:
         self.rate = rate  #: rows a second
         self.busy = 0.0  #: seconds in which it has computed
         self._free_at = 0.0
-        self._begin_fetch = encoding.begin_fetch
 
     def begin_fetch(self, tensors: Mapping[int, torch.Tensor]) -> encoding.Fetch:
         """Return what waits until the card has computed the tensors."""
-        fetch = self._begin_fetch(tensors)
+        fetch = begin_fetch(tensors)
         seconds = len(next(iter(tensors.values()))) / self.rate
         self.busy += seconds
         done_at = self._free_at = max(time.perf_counter(), self._free_at) + seconds
@@ -156,11 +156,10 @@ def measure_steps(batch: int, examples: int, spent: Spent, folder: Path) -> None
     names = map(f"host-{batch}-{{}}".format, itertools.count())
 
     def train(steps: int) -> None:
-        options = {"batch_size": batch, "chunk_tokens": GPU_TRAINING_TOKENS}
+        options: dict[str, Any] = {"batch_size": batch, "chunk_tokens": GPU_TRAINING_TOKENS}
+        options |= {"steps": steps, "eval_steps": steps}
         file, pairs = folder / "lines.txt", folder / "pairs.tsv"
-        pc.train(
-            "simcse", file, on=pairs, name=next(names), steps=steps, eval_steps=steps, **options
-        )
+        pc.train("simcse", file, on=pairs, name=next(names), **options)
 
     train(2)
     spent.seconds.clear()
@@ -239,7 +238,7 @@ def main() -> None:
         encoding._Group._streams_and_budget = lambda group: (1, GPU_TOKENS)
         measure_embed("embed, batches of a GPU", encoder)
         card = Card(CARD)
-        encoding.begin_fetch = card.begin_fetch
+        vars(encoding)["begin_fetch"] = card.begin_fetch
         clock, _ = timed(lambda: embed(encoder))
         pace = asked.lines / clock
         print(f"embed, a card of {CARD:,} sentences/s: {pace:,.0f}, busy {card.busy / clock:.2f}")
