@@ -4,7 +4,7 @@ One window of sentences is held at once, whatever the length of the input.
 """
 
 import importlib.metadata
-import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -113,11 +113,10 @@ def embed_stream(
     measured = None
     if settings.precision != "float32":
         measured = Measured(settings.precision)
-    read, held = itertools.tee(_with_texts(batches, encoder, is_start=first == 0))
-    windows_encoded = encoder.encode_windows(
-        (texts for _, texts in read), progress=progress, most=batch_size
-    )
-    for encoded, (batch, texts) in zip(windows_encoded, held, strict=True):
+    held = deque[tuple[RecordBatch, list[str]]]()  # the windows that are not written
+    texts_read = _texts_of_windows(batches, held, encoder, is_start=first == 0)
+    for encoded in encoder.encode_windows(texts_read, progress=progress, most=batch_size):
+        batch, texts = held.popleft()
         infinite = np.flatnonzero(~np.isfinite(encoded.vectors).all(axis=1))
         if len(infinite):
             row = first + rows + infinite[0]
@@ -144,10 +143,14 @@ def embed_stream(
     return EmbedReport(rows, blank, zero, truncated, measured.loss(), ranges, blank_rows)
 
 
-def _with_texts(
-    batches: Iterable[RecordBatch], encoder: Encoder, *, is_start: bool
-) -> Iterator[tuple[RecordBatch, list[str]]]:
-    """Yield windows of rows, and their texts.
+def _texts_of_windows(
+    batches: Iterable[RecordBatch],
+    held: deque[tuple[RecordBatch, list[str]]],
+    encoder: Encoder,
+    *,
+    is_start: bool,
+) -> Iterator[list[str]]:
+    """Yield the texts of windows of rows, and keep both in ``held``.
 
     At the start of the input, tell the user if they are not what the encoder has learned.
     """
@@ -155,7 +158,8 @@ def _with_texts(
         texts = batch.column("text").to_pylist()
         if is_start and number == 0:
             note_unknown_letters(encoder, texts)
-        yield batch, texts
+        held.append((batch, texts))
+        yield texts
 
 
 def _add_runs(runs: list[list[int]], chosen: NDArray[np.bool_], first: int) -> None:
