@@ -1,6 +1,7 @@
 import hashlib
 import json
 import re
+import weakref
 from functools import partial
 from pathlib import Path
 
@@ -46,6 +47,21 @@ def test_rows_are_in_order_whatever_the_window(window, monkeypatch):
     assert sink.texts == SENTENCES
     assert report.rows == sum(done) == 25
     assert max(encoder.calls) == min(window, 25)
+
+
+def test_written_windows_are_let_go(monkeypatch):
+    read = []
+
+    def windows(batches, *limits):
+        for number in range(40):
+            assert sum(window() is not None for window in read) < 5
+            window = batch([f"sentence {number}"])
+            read.append(weakref.ref(window))
+            yield window
+            del window
+
+    monkeypatch.setattr(writing, "windows", windows)
+    assert embed_stream(FakeEncoder(), [], Kept()).rows == 40
 
 
 def test_blank_and_cut_sentences_are_counted(monkeypatch):
