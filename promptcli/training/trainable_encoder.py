@@ -227,12 +227,11 @@ class TrainableEncoder(nn.Module):
         def run() -> tuple[Tensor, Tensor]:
             # dropout of a prefix is drawn here, once for both losses
             attached = encoder.prompt.attach(batch)
-            if augment:
-                attached = augment(attached)
-            hidden = read(batch, self.backbone.run(attached, encoder.pooling.needs))
+            changed = augment(attached) if augment else attached
+            hidden = read(attached, self.backbone.run(changed, encoder.pooling.needs))
             if self.mlm_head is None:
                 return hidden, hidden.new_zeros(2)
-            return hidden, self.mlm_losses(attached)
+            return hidden, self.mlm_losses(changed)
 
         if self.caching and torch.is_grad_enabled():
             # the random state of a device is kept for the second pass only if an argument lies on

@@ -421,3 +421,18 @@ def test_a_student_whose_pooling_is_narrower_than_its_backbone(tiny_folder, tmp_
     learner.objective.loss((student, theirs), columns).backward()
     values = [name for name, tensor in learner.trainable().items() if "v_proj" in name]
     assert values and all(learner.trainable()[name].grad.any() for name in values[1:])
+
+
+def test_a_student_reads_blocks_of_a_text_as_its_encoder_does(tiny_folder, tmp_path):
+    texts = ["The cat sleeps. Rain falls.", "It is old!"]
+    learner = learner_of(
+        "distill",
+        tiny_folder("llama"),
+        models={"teacher": mini_vectors([texts], tmp_path)},
+        target="similarities",
+        template=("token-prepending:1-3;sentences:[X]",),
+        pool="last/content-avg",
+    )
+    student, _ = learner([texts])
+    encoder = learner.template_encoders[0]
+    assert np.abs(student.detach().numpy() - encoder.encode(texts)).max() < 1e-5
