@@ -29,7 +29,7 @@ _SMALLEST_SCALE = 5e-5
 
 
 @dataclass(frozen=True)
-class _Tail:
+class _BoundedTail:
     """The share of pairs that are near by chance: falling exponentially from a start to 1.
 
     Its scale follows from one quantile, so that a few pairs at the end that are not by chance,
@@ -43,7 +43,7 @@ class _Tail:
     scale: float
 
     @classmethod
-    def of(cls, cosines: Floats, share: float) -> "_Tail":
+    def of(cls, cosines: Floats, share: float) -> "_BoundedTail":
         """Fit the tail to the highest cosines (m,), ascending, which are a share of all pairs."""
         start = float(cosines[0])
         excess = float(np.quantile(cosines, 1 - _ABOVE)) - start
@@ -114,7 +114,7 @@ class _Cosines:
         shares = []
         for share in self._shares:
             highest = self._highest[-round(share * self._count) :]
-            above = _Tail.of(highest, share).share_above(_THRESHOLDS)
+            above = _BoundedTail.of(highest, share).share_above(_THRESHOLDS)
             shares.append(np.where(_THRESHOLDS < highest[0], 1.0, above))
         lightest: NDArray[np.float64] = np.min(shares, axis=0)
         return lightest

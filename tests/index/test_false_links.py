@@ -7,7 +7,7 @@ import promptcli as pc
 from promptcli.data.demo import SENTENCES_FILE
 from promptcli.data.vectors.precision import unit
 from promptcli.index.array_rows import ArrayRows
-from promptcli.index.false_links import _Tail, propose_threshold
+from promptcli.index.false_links import _BoundedTail, propose_threshold
 from promptcli.index.vector_index import VectorIndex
 
 
@@ -71,8 +71,8 @@ def test_sentences_without_clear_repeats_have_a_threshold_below_copies():
 def test_the_tail_of_chance_ends_at_one_and_repeats_move_it_little():
     others = 0.3 + np.random.default_rng(0).exponential(0.05, 2000)
     grid = np.linspace(0.3, 1, 50)
-    alone = _Tail.of(np.sort(others), 0.1)
-    with_repeats = _Tail.of(np.sort(np.concatenate([others, np.full(40, 0.97)])), 0.1)
+    alone = _BoundedTail.of(np.sort(others), 0.1)
+    with_repeats = _BoundedTail.of(np.sort(np.concatenate([others, np.full(40, 0.97)])), 0.1)
     assert alone.share_above(grid)[[0, -1]] == pytest.approx([0.1, 0])
     assert alone.scale == pytest.approx(0.05, rel=0.1)
     assert with_repeats.scale == pytest.approx(alone.scale, rel=0.15)

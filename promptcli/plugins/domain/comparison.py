@@ -30,7 +30,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairedDifference:
     """How far a way is from the best one: the mean over queries of nDCG@10 x 100."""
 
     value: float
@@ -53,7 +53,7 @@ class Way:
     by_query: Array  #: nDCG@10 of each query, (q,)
     sentences_per_second: float | None  #: that the model encodes; None: nothing is encoded
     megabytes: float | None  #: of the model's weights in memory; None: no model, or elsewhere
-    to_best: Difference | None = None  #: None: it is the best
+    to_best: PairedDifference | None = None  #: None: it is the best
 
     @property
     def is_elsewhere(self) -> bool:
@@ -109,7 +109,7 @@ def with_differences(ways: Sequence[Way]) -> list[Way]:
         if way is not best:
             by_query = 100 * (way.by_query - best.by_query)
             interval = statistics.interval(statistics.resampled_mean(by_query))
-            difference = Difference(float(by_query.mean()), interval)
+            difference = PairedDifference(float(by_query.mean()), interval)
         compared.append(replace(way, to_best=difference))
     return compared
 

@@ -113,7 +113,7 @@ class _Row:
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class _PossibleQuery:
     """A query that could be asked."""
 
     text: str
@@ -207,7 +207,7 @@ def _after(query: str, body: str) -> str:
     return body[start.end() :]
 
 
-def _by_headings(rows: Sequence[_Row]) -> Iterator[_Candidate]:
+def _by_headings(rows: Sequence[_Row]) -> Iterator[_PossibleQuery]:
     """Yield the headings that are queries.
 
     A heading that is one word, or stands above several texts, has those above it before it.
@@ -235,25 +235,25 @@ def _by_headings(rows: Sequence[_Row]) -> Iterator[_Candidate]:
             if words >= _FEWEST_WORDS and used[_key(path[start:])] == 1:
                 text = " ".join(path[start:])
                 places = tuple(range(start, len(path)))
-                yield _Candidate(text, HEADING, document, tuple(answers), places)
+                yield _PossibleQuery(text, HEADING, document, tuple(answers), places)
                 break
 
 
-def _by_titles(rows: Sequence[_Row]) -> Iterator[_Candidate]:
+def _by_titles(rows: Sequence[_Row]) -> Iterator[_PossibleQuery]:
     used = Counter(_key([row.title]) for row in rows)
     for number, row in enumerate(rows):
         words = len(row.title.split())
         fits = _FEWEST_WORDS <= words <= _MOST_WORDS
         if fits and used[_key([row.title])] == 1 and _has_words(row.body, _BODY_WORDS):
-            yield _Candidate(row.title, TITLE, row.document, (number,))
+            yield _PossibleQuery(row.title, TITLE, row.document, (number,))
 
 
-def _by_beginnings(rows: Sequence[_Row]) -> Iterator[_Candidate]:
+def _by_beginnings(rows: Sequence[_Row]) -> Iterator[_PossibleQuery]:
     beginnings = [_beginning(row.body) for row in rows]
     used = Counter(_key([text]) for text, _ in beginnings)
     for number, (row, (text, kind)) in enumerate(zip(rows, beginnings, strict=True)):
         if text and used[_key([text])] == 1:
-            yield _Candidate(text, kind, row.document, (number,))
+            yield _PossibleQuery(text, kind, row.document, (number,))
 
 
 def _beginning(body: str) -> tuple[str, str]:
@@ -284,7 +284,7 @@ def _has_words(text: str, fewest: int) -> bool:
     return len(text.split()) >= fewest
 
 
-def _ordered_queries(rows: Sequence[_Row], draw: random.Random) -> list[_Candidate]:
+def _ordered_queries(rows: Sequence[_Row], draw: random.Random) -> list[_PossibleQuery]:
     """Return all queries: headings and titles, then the beginnings of rows that answer none.
 
     Each kind is in a random order.
@@ -297,7 +297,7 @@ def _ordered_queries(rows: Sequence[_Row], draw: random.Random) -> list[_Candida
     return queries
 
 
-def _spread(candidates: Sequence[_Candidate], draw: random.Random) -> list[_Candidate]:
+def _spread(candidates: Sequence[_PossibleQuery], draw: random.Random) -> list[_PossibleQuery]:
     """Return candidates in a random order in which each document has one before any has two."""
     shuffled = draw.sample(candidates, len(candidates))
     earlier = Counter[str]()
@@ -311,13 +311,13 @@ def _spread(candidates: Sequence[_Candidate], draw: random.Random) -> list[_Cand
 
 def _collect(
     rows: Sequence[_Row],
-    chosen: Sequence[_Candidate],
+    chosen: Sequence[_PossibleQuery],
     most_passages: int | None,
     draw: random.Random,
     counts: tuple[int, int, int],
 ) -> SyntheticQueries:
     """Return the queries with their answers and other passages."""
-    removed = defaultdict[int, list[_Candidate]](list)
+    removed = defaultdict[int, list[_PossibleQuery]](list)
     for candidate in chosen:
         for row in candidate.rows:
             removed[row].append(candidate)
@@ -342,7 +342,7 @@ def _collect(
     return SyntheticQueries(tuple(queries), tuple(passages), tuple(documents), *counts)
 
 
-def _text_without(row: _Row, queries: Sequence[_Candidate]) -> str:
+def _text_without(row: _Row, queries: Sequence[_PossibleQuery]) -> str:
     """Return the text of a row without what queries were taken from."""
     removed = {place for query in queries for place in query.titles}
     titles = [title for place, title in enumerate(row.path) if place not in removed]
