@@ -56,6 +56,12 @@ LINES = {
         " --batch-tokens 128 --positions 64 -q"
     ),
     "reproduce": f"reproduce promptbert/2 {TINY}",
+    "choose": "choose letters.csv -q",
+    "adapt": (
+        f"train distill --data mine.txt --set teacher=mini-static --on mine.tsv --batch-size 4"
+        f" --steps 1 --name start --force {TINY}\n"
+        "adapt letters.csv -m start --name adapted --dry-run -q"
+    ),
     "index build": f"index build mine.txt -o index --force {TINY}",
     "index sync": "index sync mirror mine.txt",
     "search": "search 'a cat' mine.txt",
@@ -106,6 +112,10 @@ def inputs(tmp_path_factory, tiny_folder):
         for n, (one, two) in enumerate(zip(texts[:8], texts[8:16], strict=True))
     ]
     (folder / "mine.txt").write_text("".join(f"{text}\n" for text in texts))
+    letters = [
+        f"letter {n} of {text}\tthe text of it, {text}\n" for n, text in enumerate(4 * texts)
+    ]
+    (folder / "letters.csv").write_text("subject\ttext\n" + "".join(letters))
     (folder / "mine.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(pairs))
     write_transfer(folder / "senteval")
     pc.SentenceIndex.build(texts, pc.load("mini-static")).save(folder / "index")

@@ -121,8 +121,8 @@ def leak_threshold_option() -> Any:
 def leak_rarity_option() -> Any:
     """Return the field of the rarity from which a row is near one of another set."""
     about = (
-        "With `against`, rows are near if their cosine exceeds that of at least so many random"
-        " pairs of the other set, in percent, e.g. 99.99."
+        "Compared with another set, rows are near if their cosine exceeds that of at least so many"
+        " random pairs of that set, in percent, e.g. 99.99."
     )
     return option(None, about)
 

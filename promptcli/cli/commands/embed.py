@@ -146,5 +146,6 @@ def similarity(job: SimilarityJob, json: Json = False) -> None:
     else:
         for _, _, cosine, rarity in job.run_with_rarity():
             result(f"{cosine:.4f}")
+            sys.stdout.flush()  # a reader that is gone is not told the rest
             if rarity is not None:
                 note(f"closer than {rarity_text(rarity).strip()} of unrelated pairs of sentences")
