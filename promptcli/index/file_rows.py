@@ -137,14 +137,14 @@ class Reader:
         if not has_passages(lines, file, self._rows):
             self._kinds.add("line")
             rows = [_single(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-            cells = [line_cells(file, row) for row in rows]
+            cells_of = line_cells
         else:
             self._kinds.add("passage")
             rows = list(passages_of(lines, lines, file, self._opener()))
-            cells = [place_cells(file, row) for row in rows]
+            cells_of = place_cells
         if not self._fields.cells:
             return FileRows(lines, rows)
-        return FileRows(lines, rows, cells_array(cells))
+        return FileRows(lines, rows, cells_array([cells_of(file, row) for row in rows]))
 
 
 def _without_ends(lines: Iterable[str]) -> list[str]:
