@@ -163,9 +163,9 @@ def place_cells(file: str, passage: Passage) -> Cells:
     return (*cells, *((name, value) for name, value in passage.fields if name not in _PLACE))
 
 
-def line_cells(file: str, line: Passage) -> Cells:
-    """Return the columns with the place of a line."""
-    return (("file", escape_name(file)), ("line", str(line.line)))
+def line_cells(file: str, passage: Passage) -> Cells:
+    """Return the columns with the place of a line, or of a passage's first line."""
+    return (("file", escape_name(file)), ("line", str(passage.line)))
 
 
 def place_ids(
