@@ -281,7 +281,7 @@ def mine_negatives(
             advance(len(block))
     none = sum(not hard[row] for row in rows)
     note(
-        f"{len(rows) - none:,} hard negatives mined; {none:,} pairs have none farther than the"
-        " margin"
+        f"{len(rows) - none:,} hard negatives mined; {none:,} of {len(rows):,} pairs have none"
+        " farther than the margin"
     )
     return dataclasses.replace(examples, columns=(first, second, hard, *given[1:]), layout=TRIPLETS)

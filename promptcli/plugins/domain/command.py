@@ -163,7 +163,7 @@ def _words(way: "Way", names: Mapping[str | None, str]) -> str:
     """Return a way as a sentence names it."""
     if way.model is None:
         return "words alone"
-    ranked = {"meaning": "vectors", "both": "vectors and words"}[way.by]
+    ranked = {"meaning": "meaning", "both": "meaning and words"}[way.by]
     return f"{names[way.model]} by {ranked}"
 
 

@@ -153,7 +153,7 @@ def _what_was_made(made: "SyntheticQueries") -> str:
         made_of += f", drawn from {made.all_queries:,}"
     among = errors.counted(len(made.passages), "passage")
     if len(made.passages) < made.all_passages:
-        among += f" of {made.all_passages:,}"
+        among = f"{len(made.passages):,} of {errors.counted(made.all_passages, 'passage')}"
     return (
         f"{made_of}; answers are looked for among {among} of {errors.counted(made.files, 'file')}"
     )

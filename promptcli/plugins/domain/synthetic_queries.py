@@ -363,12 +363,24 @@ def _text_without(row: _Row, queries: Sequence[_PossibleQuery]) -> str:
 
 def _too_few(possible: int, fewest: int, rows: Sequence[_Row], count: int) -> str:
     """Return why there are too few queries."""
-    headings = len({(row.document, row.path) for row in rows if row.path})
-    titles = sum(bool(row.title) for row in rows)
-    several = sum(bool(_beginning(row.body)[0]) for row in rows)
+    headings = [" ".join(path) for _, path in {(row.document, row.path) for row in rows} if path]
+    titles = [row.title for row in rows if row.title]
+    beginnings = [_beginning(row.body)[0] for row in rows]
+    sentences = [text for text in beginnings if text]
     read = f"{errors.counted(len(rows), 'passage')} of {errors.counted(count, 'file')}"
-    have = f"{headings:,} headings, {titles:,} titles, {several:,} first sentences with a rest"
+    have = (
+        f"{len(headings):,} headings, {len(titles):,} titles,"
+        f" {len(sentences):,} first sentences with a rest"
+    )
+    if shared := sum(map(_count_shared, [headings, titles, sentences])):
+        have += f"; {shared:,} of them stand in several places, so no single one answers them"
     return (
         f"{possible:,} queries can be made from {read} ({have}), and telling models apart takes"
         f" {fewest}; give more texts, or texts with headings, titles or several sentences"
     )
+
+
+def _count_shared(texts: Sequence[str]) -> int:
+    """Return how many of the texts occur more than once; spaces and case do not count."""
+    counts = Counter(_key([text]) for text in texts)
+    return sum(count for count in counts.values() if count > 1)

@@ -73,6 +73,14 @@ def test_a_reader_is_told_what_to_type(run, letters):
     assert any(line.startswith("take ") for line in document["advice"])
 
 
+def test_sentences_name_rankings_as_the_table_does(run, letters):
+    text = letters.read_text()
+    letters.write_text(text + text.splitlines()[1] + "\n")
+    ran = run("choose", letters)
+    assert "mini-static by meaning" in ran.err and "vectors" not in ran.err
+    assert "among 72 of 73 passages of 1 file" in ran.err
+
+
 def test_models_whose_names_end_alike_have_their_whole_names(run, letters, tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
