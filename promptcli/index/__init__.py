@@ -623,9 +623,10 @@ def _add_near(rows: "NearRows", threshold: float | None, min_rarity: float | Non
         rows.check_rarity(min_rarity)
     if threshold is None and min_rarity is not None:
         by_chance = rows.source_rows * (1 - min_rarity / 100)
+        about = f"{by_chance:,.0f}" if by_chance >= 1 else f"{by_chance:.2g}"
         note(
             f"{keyword('min_rarity')} {min_rarity:g}: by chance, a row is as near to about"
-            f" {by_chance:,.2g} of {counted(rows.source_rows, 'row')}"
+            f" {about} of {counted(rows.source_rows, 'row')}"
         )
     rows.add(threshold, min_rarity)
     return threshold

@@ -9,7 +9,7 @@ from typing import Any
 from promptcli.extending import Json, note, result, result_json, result_table
 from promptcli.plugins.domain.adapt_job import AdaptJob
 
-_HEADS = ("learned from", "your texts", "change", "verdict")
+_HEADS = ("row", "your texts", "change", "verdict")
 _HEADS_ELSEWHERE = ("demo pairs", "change", "guides", "change")
 
 
@@ -49,8 +49,8 @@ def _cells(row: Mapping[str, Any]) -> Iterator[str]:
 def _how_to_read(document: Mapping[str, Any]) -> Iterator[str]:
     count = document["queries"]["test"]
     yield (
-        f"your texts: how far up the right passage comes for {count:,} headings, titles or first"
-        " sentences of documents that were not learned from; 100: always first (nDCG@10)"
+        f"your texts: how far up the right passage comes for {count:,} queries made from"
+        " documents that were not learned from; 100: always first (nDCG@10)"
     )
     yield (
         "demo pairs and guides: the same model on texts of others, graded pairs (Spearman x 100)"

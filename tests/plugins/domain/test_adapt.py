@@ -167,6 +167,8 @@ def test_a_model_that_is_not_better_is_not_saved(texts, start, quick, run, home)
     ran = run("adapt", texts, "--name", "mine", "-m", "start")
     assert ran.code == 0
     assert "nothing learned" in ran.out and "not better" in ran.out
+    assert ran.out.split()[0] == "row"
+    assert "queries made from documents" in ran.err
     assert f'go on with start: promptcli search "your question" {texts} -m start' in ran.out
     assert own_models() == {"start"} and not [*(home / "runs").glob("*mine*")]
     assert {line.split()[0] for line in ran.out.splitlines()} >= {"pairs", "simcse", "dcpcse"}
