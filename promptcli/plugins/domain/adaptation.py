@@ -64,8 +64,7 @@ def adapt_model(job: AdaptArguments) -> Adapted:
     folder = runs.RunFolder(registry.run_folder(f"{job.name}.adapt"))
     if (ended := _ended(job, folder)) is not None:
         return ended
-    if not job.dry_run:
-        registry.check_free(job.name, force=job.force or (job.resume and folder.begun))
+    registry.check_free(job.name, force=job.force or (job.resume and folder.begun))
     start = loading.entry_of(job.where)
     if job.where.model:
         start = dataclasses.replace(start, name=job.where.model)

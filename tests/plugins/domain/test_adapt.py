@@ -268,6 +268,9 @@ def test_what_cannot_begin_is_refused_with_what_to_do(texts, start, run, quick, 
     pc.register(pc.load("start"), "mine.pairs")
     taken = run("adapt", texts, "--name", "mine", "-m", "start")
     assert taken.code == 2 and "mine.pairs" in taken.err
+    for name in ("mini", "a/b"):  # before a dry run, too
+        named = run("adapt", texts, "--name", name, "-m", "start", "--dry-run")
+        assert named.code == 2 and name in named.err
     few = tmp_path / "few.txt"
     few.write_text("Too little.\n")
     assert "150" in run("adapt", few, "--name", "other").err
