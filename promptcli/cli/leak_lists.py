@@ -49,7 +49,13 @@ def check_none(leaks: "Leaks", names: tuple[str, str]) -> None:
     """Fail if a row of a set stands in another."""
     if leaks.found:
         rows = counted(leaks.rows, "row")
-        raise CheckFailedError(f"{len(leaks.found):,} of {rows} of {names[0]} stand in {names[1]}")
+        verb = _verb(leaks)
+        raise CheckFailedError(f"{len(leaks.found):,} of {rows} of {names[0]} {verb} {names[1]}")
+
+
+def _verb(leaks: "Leaks") -> str:
+    """Return what is said of the rows: those that are near by cosine do not stand in the set."""
+    return "stand in, or are near a row of," if leaks.counts["near"] else "stand in"
 
 
 def _document(leaks: "Leaks") -> dict[str, Any]:
@@ -103,8 +109,8 @@ def _print_counts(leaks: "Leaks", names: tuple[str, str]) -> None:
     rows.append(["all", f"{len(leaks.found):,}", _percent(len(leaks.found), leaks.rows), ""])
     console.show(Grid(["kind", "rows", "share", ""], rows))
     console.note(
-        f"{len(leaks.found):,} of {counted(leaks.rows, 'row')} of {names[0]} (left) stand in the"
-        f" {leaks.source_rows:,} of {names[1]} (right)"
+        f"{len(leaks.found):,} of {counted(leaks.rows, 'row')} of {names[0]} (left)"
+        f" {_verb(leaks)} the {leaks.source_rows:,} of {names[1]} (right)"
     )
 
 

@@ -622,11 +622,11 @@ def _add_near(rows: "NearRows", threshold: float | None, min_rarity: float | Non
     if min_rarity is not None:
         rows.check_rarity(min_rarity)
     if threshold is None and min_rarity is not None:
-        by_chance = rows.source_rows * (1 - min_rarity / 100)
-        about = f"{by_chance:,.0f}" if by_chance >= 1 else f"{by_chance:.2g}"
+        by_chance = 100 * (1 - (min_rarity / 100) ** rows.source_rows)
+        about = f"{by_chance:.0f}" if by_chance >= 1 else f"{by_chance:.2g}"
         note(
-            f"{keyword('min_rarity')} {min_rarity:g}: by chance, a row is as near to about"
-            f" {about} of {counted(rows.source_rows, 'row')}"
+            f"{keyword('min_rarity')} {min_rarity:g}: about {about} of 100 unrelated rows are as"
+            f" near to one of {counted(rows.source_rows, 'row')} by chance"
         )
     rows.add(threshold, min_rarity)
     return threshold
