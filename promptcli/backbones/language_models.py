@@ -3,6 +3,7 @@ checkpoints of every masked family that go on.
 """
 
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,66 +26,25 @@ from promptcli.errors import UsageError
 from promptcli.storage.tensors import disk_errors
 
 
-class MaskedLM:
-    """A BERT and its head from random weights.
+class _MaskedLM(ABC):
+    """A masked language model with its head, which transformers names and stores.
 
-    transformers draws, names and stores them; our own model computes on the same tensors. Products
-    are computed in ``dtype``, all else in float32.
+    Products are computed in ``dtype``, all else in float32.
     """
 
-    def __init__(
-        self,
-        *,
-        layers: int,
-        width: int,
-        heads: int,
-        positions: int,
-        vocab_size: int,
-        tied: bool,
-        seed: int,
-        device: str,
-        dtype: torch.dtype,
-    ) -> None:
+    def __init__(self, stored: Any, dtype: torch.dtype) -> None:
+        self._stored = stored
         self._dtype = dtype
-        torch.manual_seed(seed)
-        config: Any = BertConfig(
-            vocab_size=vocab_size,
-            hidden_size=width,
-            intermediate_size=4 * width,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            max_position_embeddings=positions,
-            tie_word_embeddings=tied,
-        )
-        self._stored: Any = cast(Any, BertForMaskedLM(config))
-        self._decoder = self._stored.get_output_embeddings()
-        if not tied:
-            self._decoder.weight.data.copy_(self.token_rows.data)
-        self._stored.to(device)
-        self._head = self._stored.cls
-        self._bert = _our_bert(self._stored)
         #: Trainable tensors by name; tied ones once.
-        self.parameters: dict[str, nn.Parameter] = dict(self._stored.named_parameters())
-        if not tied:
-            del self.parameters["cls.predictions.bias"]  # the untied decoder has its own bias
+        self.parameters: dict[str, nn.Parameter] = dict(stored.named_parameters())
 
-    @property
-    def token_rows(self) -> nn.Parameter:
-        """The word embeddings, (v, d)."""
-        rows: nn.Parameter = self._stored.get_input_embeddings().weight
-        return rows
+    @abstractmethod
+    def _logits(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor) -> Tensor:
+        """Return the logits (k, v) of the places, see ``loss``."""
 
-    @property
-    def position_rows(self) -> nn.Parameter:
-        """The position table, (positions, d)."""
-        rows: nn.Parameter = self._stored.bert.embeddings.position_embeddings.weight
-        return rows
-
-    def start_from(self, vectors: Tensor) -> None:
-        """Set the word embeddings, and untied output embeddings too, to (v, d) vectors."""
-        with torch.no_grad():
-            for rows in (self.token_rows, self._decoder.weight):
-                rows.copy_(vectors)
+    @abstractmethod
+    def _drop(self, dropout: float) -> None:
+        """Set the probability of dropout."""
 
     def loss(
         self,
@@ -113,64 +73,120 @@ class MaskedLM:
             weights: (e,) that sum to 1 (Ma et al. 2024, eq. 3).
             dropout: Probability of dropout, of hidden states and attention.
         """
-        for module in self._bert.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = dropout
-        positions = begins[:, None] + torch.arange(ids.shape[1], device=ids.device)
-        # padding may lie beyond the table
-        positions = positions.clamp(max=len(self.position_rows) - 1)
+        self._drop(dropout)
         with torch.autocast(ids.device.type, self._dtype, enabled=self._dtype != torch.float32):
-            output = self._bert(input_ids=ids, attention_mask=real, position_ids=positions)
-            states = output.last_hidden_state.flatten(0, 1)
-            logits = self._head(states[places]).float()
-        return _loss_of(logits, gold, owners, words, weights)
-
-    def save(self, folder: Path, *, dropout: float) -> None:
-        """Write ``config.json`` and ``model.safetensors``."""
-        config = self._stored.config
-        config.hidden_dropout_prob = dropout
-        config.attention_probs_dropout_prob = dropout
-        _save(self._stored, folder)
-
-
-class ContinuedMaskedLM:
-    """A checkpoint of a masked family with its own head, as transformers computes it; dropout is
-    that of its configuration.
-
-    Products are computed in ``dtype``, all else in float32.
-    """
-
-    def __init__(self, model: Any, head: MLMHead, dtype: torch.dtype) -> None:
-        self._model = model.train()
-        self._head = head
-        self._dtype = dtype
-        #: Trainable tensors by name; tied ones once.
-        self.parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
-
-    def loss(
-        self,
-        ids: Tensor,
-        real: Tensor | None,
-        begins: Tensor,
-        places: Tensor,
-        gold: Tensor,
-        owners: Tensor,
-        words: Tensor,
-        weights: Tensor,
-        *,
-        dropout: float,
-    ) -> tuple[Tensor, Tensor]:
-        """Return what ``MaskedLM.loss`` does; every row begins at position 0."""
-        mask = None if real is None else real.long()
-        with torch.autocast(ids.device.type, self._dtype, enabled=self._dtype != torch.float32):
-            output = self._model.base_model(input_ids=ids, attention_mask=mask)
-            states = output.last_hidden_state.flatten(0, 1)
-            logits = self._head.decoder(self._head.transform(states[places])).float()
-        return _loss_of(logits, gold, owners, words, weights)
+            logits = self._logits(ids, real, begins, places).float()
+        loss = functional.cross_entropy(logits[: len(gold)], gold)
+        right = (logits.detach()[: len(gold)].argmax(dim=1) == gold).sum()
+        if len(words):
+            loss = loss - (weights * logits[len(gold) :].log_softmax(dim=1)[owners, words]).sum()
+        return loss, right
 
     def save(self, folder: Path, *, dropout: float) -> None:
         """Write ``config.json`` and ``model.safetensors``, head included."""
-        _save(self._model, folder)
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        with disk_errors(folder / "model.safetensors"):
+            self._stored.eval().save_pretrained(folder)
+
+
+class MaskedLM(_MaskedLM):
+    """A BERT and its head from random weights.
+
+    transformers draws, names and stores them; our own model computes on the same tensors.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        width: int,
+        heads: int,
+        positions: int,
+        vocab_size: int,
+        tied: bool,
+        seed: int,
+        device: str,
+        dtype: torch.dtype,
+    ) -> None:
+        torch.manual_seed(seed)
+        config: Any = BertConfig(
+            vocab_size=vocab_size,
+            hidden_size=width,
+            intermediate_size=4 * width,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            max_position_embeddings=positions,
+            tie_word_embeddings=tied,
+        )
+        stored = cast(Any, BertForMaskedLM(config))
+        decoder = stored.get_output_embeddings()
+        if not tied:
+            decoder.weight.data.copy_(stored.get_input_embeddings().weight.data)
+        stored.to(device)
+        bert = _our_bert(stored)
+        super().__init__(stored, dtype)
+        self._decoder = decoder
+        self._head = stored.cls
+        self._bert = bert
+        if not tied:
+            del self.parameters["cls.predictions.bias"]  # the untied decoder has its own bias
+
+    @property
+    def token_rows(self) -> nn.Parameter:
+        """The word embeddings, (v, d)."""
+        rows: nn.Parameter = self._stored.get_input_embeddings().weight
+        return rows
+
+    @property
+    def position_rows(self) -> nn.Parameter:
+        """The position table, (positions, d)."""
+        rows: nn.Parameter = self._stored.bert.embeddings.position_embeddings.weight
+        return rows
+
+    def start_from(self, vectors: Tensor) -> None:
+        """Set the word embeddings, and untied output embeddings too, to (v, d) vectors."""
+        with torch.no_grad():
+            for rows in (self.token_rows, self._decoder.weight):
+                rows.copy_(vectors)
+
+    def _logits(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor) -> Tensor:
+        positions = begins[:, None] + torch.arange(ids.shape[1], device=ids.device)
+        # padding may lie beyond the table
+        positions = positions.clamp(max=len(self.position_rows) - 1)
+        output = self._bert(input_ids=ids, attention_mask=real, position_ids=positions)
+        logits: Tensor = self._head(output.last_hidden_state.flatten(0, 1)[places])
+        return logits
+
+    def _drop(self, dropout: float) -> None:
+        for module in self._bert.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = dropout
+
+    def save(self, folder: Path, *, dropout: float) -> None:
+        config = self._stored.config
+        config.hidden_dropout_prob = dropout
+        config.attention_probs_dropout_prob = dropout
+        super().save(folder, dropout=dropout)
+
+
+class ContinuedMaskedLM(_MaskedLM):
+    """A checkpoint of a masked family with its own head, as transformers computes it; dropout is
+    that of its configuration, and every row begins at position 0.
+    """
+
+    def __init__(self, model: Any, head: MLMHead, dtype: torch.dtype) -> None:
+        super().__init__(model.train(), dtype)
+        self._head = head
+
+    def _logits(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor) -> Tensor:
+        mask = None if real is None else real.long()
+        output = self._stored.base_model(input_ids=ids, attention_mask=mask)
+        states = output.last_hidden_state.flatten(0, 1)[places]
+        logits: Tensor = self._head.decoder(self._head.transform(states))
+        return logits
+
+    def _drop(self, dropout: float) -> None:
+        """Leave dropout as the configuration has it."""
 
 
 @dataclass(frozen=True)
@@ -220,26 +236,6 @@ class MaskedCheckpoint:
         for path in sorted(self.backbone.tokenizer_folder.iterdir()):
             if is_tokenizer_file(path):
                 shutil.copyfile(path, folder / path.name)
-
-
-def _loss_of(
-    logits: Tensor, gold: Tensor, owners: Tensor, words: Tensor, weights: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the mean cross-entropy of the gold ids plus that of the words, and the number of right
-    first guesses, from the logits (k, v) of all places.
-    """
-    loss = functional.cross_entropy(logits[: len(gold)], gold)
-    right = (logits.detach()[: len(gold)].argmax(dim=1) == gold).sum()
-    if len(words):
-        loss = loss - (weights * logits[len(gold) :].log_softmax(dim=1)[owners, words]).sum()
-    return loss, right
-
-
-def _save(model: Any, folder: Path) -> None:
-    """Write the files of a model of transformers."""
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    with disk_errors(folder / "model.safetensors"):
-        model.eval().save_pretrained(folder)
 
 
 def _our_bert(stored: Any) -> BertModel:
