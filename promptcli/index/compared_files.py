@@ -5,7 +5,6 @@ See ``leakage``.
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -92,16 +91,15 @@ def encode_both(
     """
     texts = source.texts.take(pa.array(source.distinct))
     distinct = pa.table({ID: pa.array(range(len(texts)), pa.int64()), TEXT: texts})
-    count = sum(map(len, rest))
-    head = [*distinct.column(TEXT).slice(0, _SAMPLE).to_pylist()]
-    head += rest[0].column(TEXT).slice(0, _SAMPLE).to_pylist()
+    columns = (distinct.column(TEXT), rest[0].column(TEXT))
+    head = [text for column in columns for text in column.slice(0, _SAMPLE).to_pylist()]
     chosen = model_for(model, head, default=_FAST)
+    count = sum(map(len, rest))
     encoder = encoders.open_encoder(chosen, dtype="auto", rows=len(distinct) + count)
     documents = encoder.in_role("document", report=True)
-    place = Path(tempfile.gettempdir(), "rows")
-    vectors = spool(documents, distinct.to_batches(), place, len(distinct), "embed")
+    vectors = spool(documents, distinct.to_batches(), None, len(distinct), "embed")
     index = VectorIndex.build(vectors)
-    rows = spool(documents, rest, place, count, "embed")
+    rows = spool(documents, rest, None, count, "embed")
     return index, (block.vectors for block in rows.blocks())
 
 

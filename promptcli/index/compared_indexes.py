@@ -1,6 +1,5 @@
 """The rows that are compared with an index: of a file, of vectors, or of another index."""
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,9 +55,8 @@ class OtherRows:
             return list(compared.vectors_without_equals(_blocks_of(other)))
         read = stored_index.reading
         fields = ColumnChoice(text_before=read.text_field, id_before=read.id_field)
-        near = Path(tempfile.gettempdir(), "rows")
         split = stored_index.index.split
-        files = inputs.RowFiles(self.given, fields, near, split, read.rows, self.bad)
+        files = inputs.RowFiles(self.given, fields, None, split, read.rows, self.bad)
         if files.are_vectors:
             rows, _ = files.open_stored(origin)
             return list(compared.vectors_without_equals(rows.blocks()))

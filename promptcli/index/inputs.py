@@ -79,7 +79,7 @@ class RowFiles:
 
     given: str | Path | BinaryIO
     fields: ColumnChoice
-    near: Path  #: encoded rows wait on its disk
+    near: Path | None  #: encoded rows wait on its disk; None: in the system's own place
     split: bool = False
     rows: str = AUTO  #: of a text, one of ``passages.WAYS``
     bad: BadRows = REFUSED  #: gets the rows that cannot be read
@@ -268,15 +268,18 @@ def _blank_rows(file: Path, manifest: VectorManifest | None) -> Sequence[Sequenc
 def spool(
     documents: "Encoder",
     batches: Iterable[RecordBatch],
-    near: Path,
+    near: Path | None,
     total: int | None,
     label: str = "index",
 ) -> ParquetRows:
-    """Encode batches window by window into a nameless file on the disk of the index ``near``.
+    """Encode batches window by window into a nameless file on the disk of the index ``near``, or in
+    the system's own place.
 
     ``label`` stands beside the progress.
     """
-    place = next((folder for folder in real_path(near).parents if folder.is_dir()), None)
+    place = None
+    if near is not None:
+        place = next((folder for folder in real_path(near).parents if folder.is_dir()), None)
     with stage(label, total) as advance:
         spool = cast(BinaryIO, tempfile.TemporaryFile(dir=place))
         with open_sink(spool, ".parquet", documents.width) as sink:

@@ -293,16 +293,21 @@ class NearRows:
         of the other set, in percent.
         """
         least = -1.0 if threshold is None else threshold
-        for place in np.flatnonzero(self._cosines >= least - self._index.rounding).tolist():
-            only = slice(place, place + 1)
-            [source] = self._index.hits((self._nearest[only], self._cosines[only]))
-            if not self._index.is_answer(source, threshold, min_rarity):
-                continue
-            if self._places is not None and self._compared.source is not None:
-                known = self._compared.source.hit(int(self._places[self._nearest[place]]))
-                source = source._replace(id=known.id)
-            row = self._compared.unequal[place]
-            self._compared.leaks[row.number] = Leak("near", row.id, row.text, source)
+        places = np.flatnonzero(self._cosines >= least - self._index.rounding)
+        nearest = self._nearest[places]
+        hits = self._index.hits((nearest, self._cosines[places]))
+        for place, row_of_index, hit in zip(places.tolist(), nearest.tolist(), hits, strict=True):
+            if self._index.is_answer(hit, threshold, min_rarity):
+                row = self._compared.unequal[place]
+                source = hit._replace(rank=1, id=self._id_of(row_of_index, hit))
+                self._compared.leaks[row.number] = Leak("near", row.id, row.text, source)
+
+    def _id_of(self, row_of_index: int, hit: Hit) -> int | str:
+        """Return the id that a row of the index has in its own set."""
+        if self._places is None or self._compared.source is None:
+            return hit.id
+        known: int | str = self._compared.source.ids[int(self._places[row_of_index])].as_py()
+        return known
 
 
 def _nearest_rows(index: VectorIndex, units: Floats) -> tuple[RowNumbers, Floats]:
