@@ -94,15 +94,19 @@ class BlockTemplate(Template):
         return Placeholders(slots, sources, kinds)
 
     def _of_row(self, row: NDArray[np.int64], length: int) -> list[tuple[int, int, int]]:
-        of_block = np.flatnonzero(row == OF_BLOCK).tolist()
-        if not of_block:
-            return [(length - 1, length - 1, -1)]
-        after = min(length - len(self.suffix), length - 1)
-        ends = [*(place - 1 for place in of_block[1:]), after]
-        of_text = np.flatnonzero(row == OF_TEXT).tolist()
-        found = [(place, end, 0) for place, end in zip(of_block, ends, strict=True)]
+        """Return position, source and kind of each placeholder of an input."""
+        last = length - 1
+        of_block = np.flatnonzero(row == OF_BLOCK)
+        if not len(of_block):
+            return [(last, last, -1)]
+        after_text = min(length - len(self.suffix), last)
+        sources = np.append(of_block[1:] - 1, after_text).tolist()
         # rows that were changed by hand may have none
-        found += [(place, end, 1) for place, end in zip(of_text, ends, strict=False)]
+        of_text = np.flatnonzero(row == OF_TEXT)
+        found = []
+        for kind, places in enumerate((of_block, of_text)):
+            for place, source in zip(places.tolist(), sources, strict=False):
+                found.append((place, source, kind))
         return found
 
     def _cut(self, blocks: list[bytes], max_length: int) -> tuple[list[bytes], bool]:
