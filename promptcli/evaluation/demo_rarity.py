@@ -60,11 +60,11 @@ def rarity(cosines: Sequence[float], model: "Model" = "mini") -> list[float | No
 def rarity_of(encoder: Encoder) -> Rarity:
     """Return how rare cosines of an encoder are: kept, or counted."""
     if encoder not in _KNOWN:
-        _KNOWN[encoder] = _kept(encoder.fingerprint) or _counted(encoder)
+        _KNOWN[encoder] = _read_rarity(encoder.fingerprint) or _count_and_keep(encoder)
     return _KNOWN[encoder]
 
 
-def _counted(encoder: Encoder) -> Rarity:
+def _count_and_keep(encoder: Encoder) -> Rarity:
     """Count how rare cosines of an encoder are, and keep it for the next time."""
     counted = count_rarity(encoder)
     if counted.is_known:
@@ -95,7 +95,7 @@ def _sentences() -> list[str]:
     return [lines[number] for number in chosen.tolist()]
 
 
-def _kept(fingerprint: str) -> Rarity | None:
+def _read_rarity(fingerprint: str) -> Rarity | None:
     """Return the rarity of an encoder that came with the package or was counted before."""
     with np.load(SHIPPED_SAMPLES, allow_pickle=False) as shipped:
         if fingerprint in shipped:

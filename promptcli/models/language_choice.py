@@ -45,7 +45,7 @@ def model_for(
     kept = choice_for(files)
     if kept is not None and kept.model is not None:
         note(f"using {kept.model}, kept for {kept.path}; {keyword('model')} decides otherwise")
-        return _named(model, kept.model)
+        return _with_name(model, kept.model)
     language = language_of(texts)
     name = MULTILINGUAL if language else default
     if language:
@@ -53,10 +53,11 @@ def model_for(
         note(f"using {MULTILINGUAL}: the texts {looks}; {keyword('model')} decides otherwise")
     elif isinstance(model, Choice) and default == DEFAULT_MODEL:
         return model
-    return _named(model, name)
+    return _with_name(model, name)
 
 
-def _named(model: Model | None, name: str) -> Model:
+def _with_name(model: Model | None, name: str) -> Model:
+    """Return the shipped or kept model of a name, with the other choices of ``model``."""
     return dataclasses.replace(model, model=name) if isinstance(model, Choice) else name
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from promptcli.extending import Json, note, result, result_json, result_table
 from promptcli.plugins.domain.adapt_job import AdaptJob
+from promptcli.plugins.domain.command import half
 
 _HEADS = ("row", "your texts", "change", "verdict")
 _HEADS_ELSEWHERE = ("demo pairs", "change", "guides", "change")
@@ -42,8 +43,7 @@ def _cells(row: Mapping[str, Any]) -> Iterator[str]:
         if change is None:
             yield ""
         else:
-            low, high = change["ci95"]
-            yield f"{change['value']:+.1f} ±{(high - low) / 2:.1f}"
+            yield f"{change['value']:+.1f} {half(change['ci95'])}"
 
 
 def _how_to_read(document: Mapping[str, Any]) -> Iterator[str]:

@@ -15,7 +15,7 @@ PAIRS, SENTENCES = "pairs", "sentences"
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Attempt:
     """One way of learning from texts."""
 
     method: str
@@ -32,8 +32,8 @@ class Candidate:
 
 #: By the name in the table. The papers' methods keep their own settings, but for the number of
 #: steps. That of pairs reads as much of a passage as fits the time.
-CANDIDATES = {
-    PAIRS: Candidate(
+ATTEMPTS = {
+    PAIRS: Attempt(
         "distill",
         "queries made from the texts, with their passages",
         PAIRS,
@@ -47,9 +47,9 @@ CANDIDATES = {
         },
         taught_by_start=("teacher", "mine"),
     ),
-    "promptbert": Candidate("promptbert", "the sentences alone", SENTENCES, epochs=1),
-    "simcse": Candidate("simcse", "the sentences alone", SENTENCES, epochs=1),
-    "dcpcse": Candidate("dcpcse", "the sentences alone", SENTENCES, epochs=1, is_frozen=True),
+    "promptbert": Attempt("promptbert", "the sentences alone", SENTENCES, epochs=1),
+    "simcse": Attempt("simcse", "the sentences alone", SENTENCES, epochs=1),
+    "dcpcse": Attempt("dcpcse", "the sentences alone", SENTENCES, epochs=1, is_frozen=True),
 }
 #: Share of the time given that is planned: a machine has other work, too.
 _PLANNED = 0.8
@@ -63,20 +63,20 @@ _FEWEST_STEPS = 8
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many steps of each candidate fit into the time, and how long all is expected to take."""
+    """How many steps of each attempt fit into the time, and how long all is expected to take."""
 
     steps: dict[str, int]
-    seconds: dict[str, float]  #: of each candidate, its scores included
+    seconds: dict[str, float]  #: of each attempt, its scores included
 
     @property
     def total(self) -> float:
-        """Seconds that all candidates are expected to take."""
+        """Seconds that all attempts are expected to take."""
         return sum(self.seconds.values())
 
 
 @dataclass(frozen=True)
 class Trainings:
-    """The runs of all candidates on one collection, each a model NAME.CANDIDATE until the end."""
+    """The runs of all attempts on one collection, each a model NAME.ATTEMPT until the end."""
 
     name: str
     start: Entry
@@ -91,28 +91,28 @@ class Trainings:
                 f" {notes.keyword('start')} mini, or a model that `promptcli train` made"
             )
 
-    def run_name(self, candidate: str) -> str:
-        return f"{self.name}.{candidate}"
+    def run_name(self, attempt: str) -> str:
+        return f"{self.name}.{attempt}"
 
     def check_free(self, *, force: bool) -> None:
         """Refuse models with the names of runs; with ``force`` remove what earlier runs left."""
         if force:
             self.forget()
-        for candidate in CANDIDATES:
-            loading.open_registry().check_free(self.run_name(candidate))
+        for attempt in ATTEMPTS:
+            loading.open_registry().check_free(self.run_name(attempt))
 
     def schedule(self, hours: float) -> Schedule:
-        """Time the first steps of each candidate, and return how many fit.
+        """Time the first steps of each attempt, and return how many fit.
 
-        A candidate that the start cannot take, such as one of templates that a start without one
+        An attempt that the start cannot take, such as one of templates that a start without one
         has not, is left out.
         """
         step_seconds = {}
         refusals = []
-        with notes.stage("time the first steps", len(CANDIDATES)) as advance:
-            for name, candidate in CANDIDATES.items():
+        with notes.stage("time the first steps", len(ATTEMPTS)) as advance:
+            for name, attempt in ATTEMPTS.items():
                 try:
-                    step_seconds[name] = self._seconds_of_a_step(candidate)
+                    step_seconds[name] = self._seconds_of_a_step(attempt)
                 except UsageError as error:
                     refusals.append(error)
                     notes.note(f"{name} is left out: {error}")
@@ -122,15 +122,15 @@ class Trainings:
         encoding = self._seconds_of_a_passage()
         return plan_steps(self.collection, step_seconds, encoding, 3600 * hours)
 
-    def _seconds_of_a_step(self, candidate: Candidate) -> float:
-        batch_size = _batch_size(self.collection, candidate)
-        few = _examples(self.collection, candidate)[: 2 * batch_size]
+    def _seconds_of_a_step(self, attempt: Attempt) -> float:
+        batch_size = _batch_size(self.collection, attempt)
+        few = _examples(self.collection, attempt)[: 2 * batch_size]
         with notes.silent():
             timed = pc.train(
-                candidate.method,
+                attempt.method,
                 few,
                 on=self.collection.timing_task(_TIMED_QUERIES),
-                **self._arguments(candidate, steps=_TIMED_STEPS, eval_steps=_TIMED_STEPS),
+                **self._arguments(attempt, steps=_TIMED_STEPS, eval_steps=_TIMED_STEPS),
             )
         return timed.curve[-1].seconds / _TIMED_STEPS
 
@@ -141,9 +141,9 @@ class Trainings:
         encoder.encode(passages)
         return (time.perf_counter() - began) / len(passages)
 
-    def run(self, candidate: str, steps: int) -> pc.Trained | None:
-        """Return a trained candidate, which goes on where it was stopped; None if it failed."""
-        described = CANDIDATES[candidate]
+    def run(self, attempt: str, steps: int) -> pc.Trained | None:
+        """Return a trained attempt, which goes on where it was stopped; None if it failed."""
+        described = ATTEMPTS[attempt]
         settings = {
             "steps": steps,
             "eval_steps": max(1, steps // _SCORES),
@@ -154,25 +154,25 @@ class Trainings:
                 described.method,
                 _examples(self.collection, described),
                 on=self.collection.development_task,
-                name=self.run_name(candidate),
+                name=self.run_name(attempt),
                 resume=True,
                 **self._arguments(described, **settings),
             )
         except UsageError:
             raise
         except PromptcliError as error:  # its loss is not a number, or memory does not hold it
-            notes.note(f"{candidate} failed and is left out: {error}")
+            notes.note(f"{attempt} failed and is left out: {error}")
             return None
 
-    def _arguments(self, candidate: Candidate, **settings: Any) -> dict[str, Any]:
-        """Return what ``train`` takes for a candidate: where it begins, and its settings."""
+    def _arguments(self, attempt: Attempt, **settings: Any) -> dict[str, Any]:
+        """Return what ``train`` takes for an attempt: where it begins, and its settings."""
         changes = {
-            **candidate.settings,
-            **dict.fromkeys(candidate.taught_by_start, self.start.name),
+            **attempt.settings,
+            **dict.fromkeys(attempt.taught_by_start, self.start.name),
         }
-        changes |= {"batch_size": _batch_size(self.collection, candidate), "seed": self.seed}
+        changes |= {"batch_size": _batch_size(self.collection, attempt), "seed": self.seed}
         begins = {"start": self.start.name, "backbone": dataclasses.replace(self.where, model=None)}
-        if candidate.is_frozen:
+        if attempt.is_frozen:
             backbone = self.start.recipe.backbone
             begins = {"backbone": dataclasses.replace(self.where, model=backbone)}
         return {**begins, "changes": {**changes, **settings}}
@@ -180,21 +180,21 @@ class Trainings:
     def forget(self) -> None:
         """Remove the models and folders of all runs."""
         registry = loading.open_registry()
-        for candidate in CANDIDATES:
-            name = self.run_name(candidate)
+        for attempt in ATTEMPTS:
+            name = self.run_name(attempt)
             if name in registry.names():
                 registry.remove(name)
             runs.RunFolder(registry.run_folder(name)).discard()
 
 
-def _examples(collection: Collection, candidate: Candidate) -> Sequence[Any]:
-    return collection.pairs if candidate.learns_from == PAIRS else collection.sentences
+def _examples(collection: Collection, attempt: Attempt) -> Sequence[Any]:
+    return collection.pairs if attempt.learns_from == PAIRS else collection.sentences
 
 
-def _batch_size(collection: Collection, candidate: Candidate) -> int:
-    """Return the batch size of a candidate, which a few examples fill twice at least."""
-    usual = int(candidate.settings.get("batch_size", 128))
-    return max(2, min(usual, len(_examples(collection, candidate)) // 2))
+def _batch_size(collection: Collection, attempt: Attempt) -> int:
+    """Return the batch size of an attempt, which a few examples fill twice at least."""
+    usual = int(attempt.settings.get("batch_size", 128))
+    return max(2, min(usual, len(_examples(collection, attempt)) // 2))
 
 
 def plan_steps(
@@ -203,11 +203,11 @@ def plan_steps(
     passage_seconds: float,
     seconds: float,
 ) -> Schedule:
-    """Return the steps of each candidate: its epochs, or fewer if all would take too long.
+    """Return the steps of each attempt: its epochs, or fewer if all would take too long.
 
     Args:
         collection: What is learned from and measured on.
-        step_seconds: Of a training step of each candidate that is run.
+        step_seconds: Of a training step of each attempt that is run.
         passage_seconds: Of encoding a passage.
         seconds: That all may take.
     """
@@ -216,15 +216,15 @@ def plan_steps(
     fixed = {}
     wanted = {}
     for name in step_seconds:
-        candidate = CANDIDATES[name]
-        examples = _examples(collection, candidate)
-        taught = 2 * len(examples) if candidate.taught_by_start else 0
+        attempt = ATTEMPTS[name]
+        examples = _examples(collection, attempt)
+        taught = 2 * len(examples) if attempt.taught_by_start else 0
         fixed[name] = passage_seconds * (scored + taught)
-        wanted[name] = int(candidate.epochs * len(examples) / _batch_size(collection, candidate))
+        wanted[name] = int(attempt.epochs * len(examples) / _batch_size(collection, attempt))
     left = _PLANNED * seconds - sum(fixed.values()) - passage_seconds * test
     steps = {}
     # the shortest first, so that what it leaves is the others'
-    weights = {name: CANDIDATES[name].weight for name in step_seconds}
+    weights = {name: ATTEMPTS[name].weight for name in step_seconds}
     for name in sorted(weights, key=lambda name: wanted[name] * step_seconds[name] / weights[name]):
         share = left * weights[name] / sum(weights.values())
         del weights[name]

@@ -25,7 +25,7 @@ from promptcli.extending import (
 )
 from promptcli.plugins.domain.adapt_arguments import AdaptArguments
 from promptcli.plugins.domain.adapt_collection import FEWEST, Collection, tasks_elsewhere
-from promptcli.plugins.domain.adapt_runs import CANDIDATES, Schedule, Trainings
+from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 
 #: Most passages that are read: more than can be learned from in an hour.
@@ -124,12 +124,12 @@ def _open_folder(job: AdaptArguments, folder: runs.RunFolder, trainings: Trainin
 
 
 def _train(trainings: Trainings, schedule: Schedule) -> Iterator[tuple[str, pc.Trained]]:
-    """Yield each candidate that did not fail with its run."""
+    """Yield each attempt that did not fail with its run."""
     note(f"all of it takes about {_minutes(schedule.total)}")
     left = schedule.total
     for number, name in enumerate(schedule.steps, 1):
         note(
-            f"{number} of {len(schedule.steps)}: {name}, from {CANDIDATES[name].about};"
+            f"{number} of {len(schedule.steps)}: {name}, from {ATTEMPTS[name].about};"
             f" about {_minutes(schedule.seconds[name])}, {_minutes(left)} left in all"
         )
         trained = trainings.run(name, schedule.steps[name])
@@ -140,18 +140,18 @@ def _train(trainings: Trainings, schedule: Schedule) -> Iterator[tuple[str, pc.T
 
 @dataclass(frozen=True)
 class Row:
-    """A candidate that was run, beside the start."""
+    """An attempt that was run, beside the start."""
 
     name: str
     trained: pc.Trained
     scores: Sequence[Any]  #: on the test queries, then elsewhere
     changes: Sequence[Any]  #: of them, against the start
-    p_value: float  #: of the first change, corrected for the number of candidates (Holm)
+    p_value: float  #: of the first change, corrected for the number of attempts (Holm)
 
     def verdict(self, margin: float) -> str:
         """Return what is said of the row; ``margin``: what it may lose elsewhere, in points."""
         own, *elsewhere = self.changes
-        if self.trained.facts["best_step"] == 0 and not CANDIDATES[self.name].is_frozen:
+        if self.trained.facts["best_step"] == 0 and not ATTEMPTS[self.name].is_frozen:
             return NOTHING_LEARNED
         if self.p_value >= SIGNIFICANT:
             return UNCHANGED
@@ -165,8 +165,8 @@ class Row:
         facts = self.trained.facts
         return {
             "row": self.name,
-            "method": CANDIDATES[self.name].method,
-            "learns_from": CANDIDATES[self.name].about,
+            "method": ATTEMPTS[self.name].method,
+            "learns_from": ATTEMPTS[self.name].about,
             **{field: facts[field] for field in ("steps", "best_step", "seconds")},
             "development": round(self.trained.chosen_by, 4),
             "scores": _figures(self.scores),
@@ -282,8 +282,8 @@ def _plan_document(schedule: Schedule) -> dict[str, Any]:
         rows.append(
             {
                 "row": name,
-                "method": CANDIDATES[name].method,
-                "learns_from": CANDIDATES[name].about,
+                "method": ATTEMPTS[name].method,
+                "learns_from": ATTEMPTS[name].about,
                 "steps": steps,
                 "minutes": round(schedule.seconds[name] / 60, 1),
             }

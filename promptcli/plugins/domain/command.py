@@ -61,12 +61,12 @@ def _grid(chosen: Chosen, formats: result_files.FormatOptions) -> Grid:
     names = _names(chosen)
     rows = []
     for way in chosen.ways:
-        cells = [names[way.model], way.by, f"{way.ndcg:.1f}", _half(way.ci95)]
+        cells = [names[way.model], way.by, f"{way.ndcg:.1f}", half(way.ci95)]
         if way.to_best is None:
             cells += ["", "", "best"]
         else:
             verdict = "within chance" if way.to_best.is_chance else "worse"
-            cells += [f"{way.to_best.value:+.1f}", _half(way.to_best.ci95), verdict]
+            cells += [f"{way.to_best.value:+.1f}", half(way.to_best.ci95), verdict]
         cells += [_number(way.sentences_per_second), _number(way.megabytes)]
         if not formats.intervals:
             del cells[5], cells[3]
@@ -75,7 +75,8 @@ def _grid(chosen: Chosen, formats: result_files.FormatOptions) -> Grid:
     return Grid.with_best(heads, rows, [2], range(len(rows)))
 
 
-def _half(interval: tuple[float, float]) -> str:
+def half(interval: Sequence[float]) -> str:
+    """Return half the width of an interval of nDCG@10 x 100, as tables show it."""
     low, high = interval
     return f"±{(high - low) / 2:.1f}"
 

@@ -15,7 +15,7 @@ import promptcli as pc
 from promptcli import UsageError
 from promptcli.plugins.domain import adapt_runs, adaptation
 from promptcli.plugins.domain.adapt_collection import Collection, tasks_elsewhere
-from promptcli.plugins.domain.adapt_runs import CANDIDATES, plan_steps
+from promptcli.plugins.domain.adapt_runs import ATTEMPTS, plan_steps
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.training.trainer import Trainer
 from tests.learning import stopped_at
@@ -54,12 +54,12 @@ def start(tiny_folder, home):
 
 
 def quick_trials(*names, **settings):
-    """Return candidates with small batches, all or those of some names."""
-    candidates = {}
-    for name in names or CANDIDATES:
-        changed = {**CANDIDATES[name].settings, "batch_size": 16, **settings}
-        candidates[name] = dataclasses.replace(CANDIDATES[name], settings=changed)
-    return candidates
+    """Return attempts with small batches, all or those of some names."""
+    attempts = {}
+    for name in names or ATTEMPTS:
+        changed = {**ATTEMPTS[name].settings, "batch_size": 16, **settings}
+        attempts[name] = dataclasses.replace(ATTEMPTS[name], settings=changed)
+    return attempts
 
 
 @pytest.fixture
@@ -67,9 +67,9 @@ def quick(monkeypatch):
     """Try few ways with other settings; return the function that sets them."""
 
     def change(*names, **settings):
-        candidates = quick_trials(*names, **settings)
+        attempts = quick_trials(*names, **settings)
         for module in (adapt_runs, adaptation):
-            monkeypatch.setattr(module, "CANDIDATES", candidates)
+            monkeypatch.setattr(module, "ATTEMPTS", attempts)
 
     return change
 
@@ -143,16 +143,14 @@ def test_texts_of_one_document_cannot_be_held_out(tmp_path):
 
 
 def test_the_steps_fit_the_time(collection, monkeypatch):
-    ample = plan_steps(collection, dict.fromkeys(CANDIDATES, 1.0), 0.001, seconds=3600)
+    ample = plan_steps(collection, dict.fromkeys(ATTEMPTS, 1.0), 0.001, seconds=3600)
     assert ample.steps["pairs"] == 5 * 112 // 56 and ample.total < 3600
-    longer = {
-        name: dataclasses.replace(candidate, epochs=1e6) for name, candidate in CANDIDATES.items()
-    }
-    monkeypatch.setattr(adapt_runs, "CANDIDATES", longer)
-    scarce = plan_steps(collection, dict.fromkeys(CANDIDATES, 0.5), 0.01, seconds=600)
+    longer = {name: dataclasses.replace(attempt, epochs=1e6) for name, attempt in ATTEMPTS.items()}
+    monkeypatch.setattr(adapt_runs, "ATTEMPTS", longer)
+    scarce = plan_steps(collection, dict.fromkeys(ATTEMPTS, 0.5), 0.01, seconds=600)
     assert 400 < scarce.total <= 600
     assert scarce.steps["pairs"] > 2 * scarce.steps["simcse"] > 16
-    none_left = plan_steps(collection, dict.fromkeys(CANDIDATES, 0.5), 0.01, seconds=1)
+    none_left = plan_steps(collection, dict.fromkeys(ATTEMPTS, 0.5), 0.01, seconds=1)
     assert set(none_left.steps.values()) == {8}
 
 
@@ -216,7 +214,7 @@ def test_a_verdict_follows_from_chance_and_from_what_is_lost(
 
 
 def dies_in_the_second_run():
-    adapt_runs.CANDIDATES = adaptation.CANDIDATES = quick_trials("pairs", "simcse")
+    adapt_runs.ATTEMPTS = adaptation.ATTEMPTS = quick_trials("pairs", "simcse")
     plain = Trainer.gradients
 
     def dying(trainer, step, *given):
