@@ -17,6 +17,7 @@ from promptcli.cli.options import (
     choice_of,
     data_folder,
     default_backbone,
+    inclusive_bounds,
     kinds_of,
     parse_pairs,
     written_name,
@@ -80,8 +81,7 @@ class JobOptions:
             about = item.metadata
             flag = Flag(
                 self._spelling(item),
-                about.get("min"),
-                about.get("max"),
+                **inclusive_bounds(about),
                 metavar=about.get("metavar"),
                 panel=about.get("panel"),
             )

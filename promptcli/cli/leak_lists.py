@@ -28,10 +28,15 @@ _SIGNS: "dict[Kind, str]" = {"exact": "=", "normalised": "=", "near": "~"}
 
 
 def show_leaks(
-    leaks: "Leaks", names: tuple[str, str], format: str, columns: Sequence[str] = ()
+    leaks: "Leaks",
+    names: tuple[str, str],
+    format: str,
+    columns: Sequence[str] = (),
+    *,
+    check: bool = False,
 ) -> None:
-    """Print the rows of a set that stand in another; ``names`` are those of the set and of the
-    other one.
+    """Print the rows of a set that stand in another, and say how many; with ``check`` fail if there
+    are any. ``names`` are those of the set and of the other one.
     """
     if format == "json":
         console.result_json(_document(leaks))
@@ -42,20 +47,20 @@ def show_leaks(
     else:
         for leak in leaks.found:
             _print_leak(leak, choose_columns(columns, leak.source.columns))
-        _print_counts(leaks, names)
+        _print_counts(leaks)
+    if check and leaks.found:
+        raise CheckFailedError(_summary(leaks, names))
+    if format == "table":
+        console.note(_summary(leaks, names))
 
 
-def check_none(leaks: "Leaks", names: tuple[str, str]) -> None:
-    """Fail if a row of a set stands in another."""
-    if leaks.found:
-        rows = counted(leaks.rows, "row")
-        verb = _verb(leaks)
-        raise CheckFailedError(f"{len(leaks.found):,} of {rows} of {names[0]} {verb} {names[1]}")
-
-
-def _verb(leaks: "Leaks") -> str:
-    """Return what is said of the rows: those that are near by cosine do not stand in the set."""
-    return "stand in, or are near a row of," if leaks.counts["near"] else "stand in"
+def _summary(leaks: "Leaks", names: tuple[str, str]) -> str:
+    """Return how many rows were found; those that are near by cosine do not stand in the set."""
+    verb = "stand in, or are near a row of," if leaks.counts["near"] else "stand in"
+    return (
+        f"{len(leaks.found):,} of {counted(leaks.rows, 'row')} of {names[0]} (left)"
+        f" {verb} the {leaks.source_rows:,} of {names[1]} (right)"
+    )
 
 
 def _document(leaks: "Leaks") -> dict[str, Any]:
@@ -99,7 +104,7 @@ def _print_leak(leak: "Leak", columns: Mapping[str, Any]) -> None:
         print_hit(begin, one_line(text), columns if is_last else {})
 
 
-def _print_counts(leaks: "Leaks", names: tuple[str, str]) -> None:
+def _print_counts(leaks: "Leaks") -> None:
     """Print how many rows stand in the other set, by kind."""
     if leaks.found:
         console.result("")
@@ -108,10 +113,6 @@ def _print_counts(leaks: "Leaks", names: tuple[str, str]) -> None:
         rows.append([kind, f"{count:,}", _percent(count, leaks.rows), _MEANS[kind]])
     rows.append(["all", f"{len(leaks.found):,}", _percent(len(leaks.found), leaks.rows), ""])
     console.show(Grid(["kind", "rows", "share", ""], rows))
-    console.note(
-        f"{len(leaks.found):,} of {counted(leaks.rows, 'row')} of {names[0]} (left)"
-        f" {_verb(leaks)} the {leaks.source_rows:,} of {names[1]} (right)"
-    )
 
 
 def _percent(count: int, rows: int) -> str:

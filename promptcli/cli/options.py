@@ -55,6 +55,15 @@ class Flag:
         )
 
 
+def inclusive_bounds(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the bounds of a field, by its metadata, that Typer checks: none if one of them is
+    exclusive, which Typer does not know, so that one message, the field's own, says them all.
+    """
+    if "above" in about or "below" in about:
+        return {}
+    return {"min": about.get("min"), "max": about.get("max")}
+
+
 @dataclass(frozen=True)
 class SettingOptions:
     """A dataclass of settings as options: one for every field with a help text, or for some of them
@@ -84,8 +93,7 @@ class SettingOptions:
             about = item.metadata
             flag = Flag(
                 self.flags.get(item.name) or about.get("names", ""),
-                about.get("min"),
-                about.get("max"),
+                **inclusive_bounds(about),
                 panel=about.get("panel", self.panel),
             )
             hint = kinds[item.name]
@@ -290,8 +298,7 @@ def field_option(described: type, name: str, *flags: str, panel: str | None = No
     return typer.Option(
         *flags,
         help=about["help"],
-        min=about.get("min"),
-        max=about.get("max"),
+        **inclusive_bounds(about),
         rich_help_panel=about.get("panel", panel),
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from promptcli.data.given import check_arguments
 from promptcli.embedding.engines import ENGINES
-from promptcli.errors import UsageError, if_stopped, look_up
+from promptcli.errors import UsageError, counted, if_stopped, look_up
 from promptcli.jobs import Job, argument, function_of, option
 from promptcli.notes import Advance, is_offline, keyword, note, stage
 
@@ -535,7 +535,7 @@ class SimilarityJob(Job[Iterator[tuple[str, str, float]]]):
 
     def run_with_rarity(self) -> Iterator[tuple[str, str, float, float | None]]:
         """Yield each pair with its cosine, and how many of 100 random pairs of the demo sentences
-        are less similar; None if that is not known.
+        are less similar; None if that is not known, or a text is blank.
         """
         from promptcli.evaluation.demo_rarity import rarity_of
 
@@ -546,7 +546,7 @@ class SimilarityJob(Job[Iterator[tuple[str, str, float]]]):
             if rarity is None:
                 rarity = rarity_of(encoder)
             [percent] = rarity.percents([cosine])
-            yield left, right, cosine, percent
+            yield left, right, cosine, None if _is_blank(left, right) else percent
 
     def _read(self) -> tuple[list[str], list[str]]:
         """Return the sentences of both sides, as many of each."""
@@ -575,6 +575,10 @@ class SimilarityJob(Job[Iterator[tuple[str, str, float]]]):
                 f"{self.first} has {counts[0]:,} rows and {self.second} has {counts[1]:,}; give"
                 " the same number"
             )
+        blank = sum(map(_is_blank, sides[0], sides[1]))
+        if blank:
+            pairs = f"{blank:,} of {counted(counts[0], 'pair')}"
+            note(f"{pairs} with a blank text: a cosine with nothing says nothing")
         return sides[0], sides[1]
 
     def _open(self, sides: tuple[list[str], list[str]]) -> "Encoder":
@@ -601,6 +605,11 @@ class SimilarityJob(Job[Iterator[tuple[str, str, float]]]):
                 lefts, rights = (side[start : start + WINDOW // 2] for side in sides)
                 cosines = cosines_of_pairs(encoder, lefts, rights, advance)
                 yield from zip(lefts, rights, cosines.tolist(), strict=True)
+
+
+def _is_blank(left: str, right: str) -> bool:
+    """Return whether a text of a pair is blank."""
+    return not (left.strip() and right.strip())
 
 
 similarities = function_of(SimilarityJob, "similarities")

@@ -13,7 +13,7 @@ from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.models import entries
 from promptcli.models.entries import BACKBONE, MODEL_MANIFEST, TENSORS, Entry
 from promptcli.notes import keyword
-from promptcli.recipe import Recipe
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.settings import ANOTHER_HOME, BARE
 from promptcli.storage.files import is_writable, remove_folder, temporary_folder
 from promptcli.storage.folders import (
@@ -31,6 +31,8 @@ from promptcli.storage.locks import hold
 SHIPPED_MODELS = ("mini", "mini-static", "mini-multi")
 _SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"
 
+#: Recipes that are also methods: a model that is trained has its method's name by default.
+_ALSO_METHODS = ("prompteol",)
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 
 
@@ -69,6 +71,10 @@ class Registry:
         if name in SHIPPED_MODELS:
             raise UsageError(
                 f"model {name!r} is shipped with promptcli and is not replaced; choose another name"
+            )
+        if name in RECIPES and name not in _ALSO_METHODS:
+            raise UsageError(
+                f"{name!r} is a recipe, which a model of that name would hide; choose another name"
             )
         if not is_writable(self._models):
             raise UsageError(

@@ -191,6 +191,7 @@ CHOICES = [
         ("index build x", 2, "missing option '--output'; e.g. promptcli index build"),
         ("search x y -k 0", 2, "-k is 0; give a whole number of 1 or more"),
         ("search x y -k ten", 2, "-k is 'ten'; give a whole number of 1 or more (all"),
+        ("adapt x --name y --hours 2000", 2, "valid: above 0 and at most 1000"),
         ("serve --port 99999", 2, "--port is 99999; give a whole number from 0 to 65535"),
         ("index search x y --min-score high", 2, "--min-score is 'high'; give a number (all"),
         ("search x y --rows all", 2, "--rows is 'all'; give auto, passages or lines"),

@@ -141,6 +141,7 @@ def test_lines_csv_and_exit_codes(place, run):
     assert [row["source_text"] for row in rows] == ["A cat sleeps.", "Two dogs play."]
     ran = run(*words, "--check", "--json")
     assert ran.code == 4 and json.loads(ran.out)["found"] == 2 and "2 of 3 rows" in ran.err
+    assert run(*words, "--check").err.count("2 of 3 rows") == 1
     assert run(*words, "--json", "--format", "csv").code == 2
     (place / "test.txt").write_text("Snow melts.\n")
     assert run(*words, "--check").code == 0

@@ -16,6 +16,7 @@ from promptcli.models.loading import resolve
 from promptcli.models.registry import SHIPPED_MODELS, Entry, Registry
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import program_folder
+from promptcli.training.methods import METHODS
 from tests.killing import killed_at_every_step
 
 
@@ -49,6 +50,14 @@ def test_a_saved_entry_comes_back_equal(registry):
         assert_same(registry.load(entry.name), entry)
     assert registry.names() == [*SHIPPED_MODELS, "plain", "transposed", "white"]
     assert sorted(os.listdir(registry.folder("plain"))) == ["modules.json", "promptcli.json"]
+
+
+def test_a_model_hides_no_recipe_but_that_of_its_method(registry):
+    with pytest.raises(UsageError, match="recipe"):
+        registry.save(Entry("last-avg", Recipe()))
+    for name in RECIPES.keys() & METHODS.keys():
+        registry.save(Entry(name, Recipe()))
+        assert name in registry.names()
 
 
 def test_shipped_entries_are_listed_and_not_changed(registry):

@@ -6,7 +6,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from promptcli.cli.hits import HitOptions
-from promptcli.cli.leak_lists import check_none, show_leaks
+from promptcli.cli.leak_lists import show_leaks
 from promptcli.cli.options import Json
 from promptcli.index import FindLeaksJob
 
@@ -25,9 +25,7 @@ def dups(
     shown_as = HitOptions(format).name(json=json)
     leaks = job.run()
     names = (display_given(job.against), display_given(job.file))
-    show_leaks(leaks, names, shown_as)
-    if check:
-        check_none(leaks, names)
+    show_leaks(leaks, names, shown_as, check=check)
 
 
 def display_given(file: str | Path | BinaryIO) -> str:

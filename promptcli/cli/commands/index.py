@@ -23,7 +23,7 @@ from promptcli.cli.hits import (
     score_text,
 )
 from promptcli.cli.job_options import JobOptions
-from promptcli.cli.leak_lists import check_none, show_leaks
+from promptcli.cli.leak_lists import show_leaks
 from promptcli.cli.options import RUNTIME, Json
 from promptcli.errors import CheckFailedError, UsageError, counted, unknown
 from promptcli.index import (
@@ -147,13 +147,15 @@ def dups(
         _print_found(group, about, columns, format, table)
     spare = sum(len(group) - 1 for group in groups)
     found = counted(len(groups), "group")
-    console.note(f"{found}; {spare:,} of {counted(row_count, 'row')} repeat another row")
+    rows = f"{counted(row_count, 'row')} of {job.folder}"
+    summary = f"{found}; {spare:,} of {rows} repeat another row"
+    has_failed = check and spare > 0
+    if not has_failed:
+        console.note(summary)
     if groups:
         console.note(_LINKS[job.links])
-    if check and spare:
-        raise CheckFailedError(
-            f"{spare:,} of {counted(row_count, 'row')} of {job.folder} repeat another row"
-        )
+    if has_failed:
+        raise CheckFailedError(summary)
 
 
 def _leaks(
@@ -164,9 +166,7 @@ def _leaks(
         raise UsageError(f"{keyword('links')} is for groups; leave out {keyword('against')}")
     found = FindIndexLeaksJob(job.folder, threshold=job.threshold, **given).run()
     names = (display_given(given["against"]), str(job.folder))
-    show_leaks(found, names, format, columns)
-    if check:
-        check_none(found, names)
+    show_leaks(found, names, format, columns, check=check)
 
 
 #: What the lowest cosine of a group says.

@@ -15,8 +15,8 @@ LONG = (20, 40, 62, 126, 254, 510)
 BAGS = "bag-of-words"
 _HEAD_WIDTH = 32  # if the number of heads is not given
 _LEARNING_RATE = 1e-3  # if none is given
-#: Defaults of a run from a model that others made: those of task-adaptive pre-training (Gururangan
-#: et al. 2020, arXiv 2004.10964, appendix), and BERT's share of tokens to predict.
+#: Defaults of a run from a model that others made. Learning rate and masking: as the published code
+#: of Gururangan et al. 2020 (arXiv 2004.10964) for task-adaptive pre-training. Warm-up: our choice.
 CONTINUED = {"learning_rate": 1e-4, "warmup": 0.06, "masking": 0.15}
 
 

@@ -18,7 +18,7 @@ from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field, ValidationError
 
 import promptcli
-from promptcli import Encoder, PromptcliError, SentenceIndex
+from promptcli import Encoder, PromptcliError, SentenceIndex, rarity
 from promptcli.extending import errors, given, notes, unit
 from promptcli.plugins.serve.worker import Worker
 
@@ -93,6 +93,16 @@ class FoundRow:
 
 
 @dataclass(frozen=True)
+class Similarity:
+    """How similar two sentences are: their cosine, and rarity: how many of 100 unrelated pairs of
+    sentences are less similar, null if that is not known.
+    """
+
+    cosine: float
+    rarity: float | None
+
+
+@dataclass(frozen=True)
 class ServedIndex:
     """An index that can be searched."""
 
@@ -147,14 +157,19 @@ class Tools:
 
         return await self._answer(found)
 
-    async def similar(self, a: Text, b: Text) -> float:
-        """Return how similar two sentences are in meaning: their cosine, -1 to 1."""
+    async def similar(self, a: Text, b: Text) -> Similarity:
+        """Return how similar two sentences are in meaning: their cosine, -1 to 1, and how many of
+        100 unrelated pairs of sentences are less similar.
+        """
 
-        def cosine(go_on: Callable[[], None]) -> float:
+        def compared(go_on: Callable[[], None]) -> Similarity:
             left, right = unit(self._encoder.encode(_given(a, b)))
-            return float(np.clip(left @ right, -1, 1))
+            cosine = float(np.clip(left @ right, -1, 1))
+            go_on()
+            [percent] = rarity([cosine], self._encoder)
+            return Similarity(cosine, percent)
 
-        return await self._answer(cosine)
+        return await self._answer(compared)
 
     async def indexes(self) -> list[ServedIndex]:
         """List the indexes, with their columns for conditions."""

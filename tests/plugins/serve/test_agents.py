@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("mcp", reason="agents need mcp: pip install '.[mcp]'")
 from mcp import Client, StdioServerParameters
 
+import promptcli as pc
 from promptcli.encoder.encoder import make_encoder
 from promptcli.index.basics import INDEX_MANIFEST
 from promptcli.index.sentence_index import SentenceIndex
@@ -68,10 +69,13 @@ def test_search_finds_what_the_index_finds(index, encoder):
     assert found(first)[0]["id"] == index.search(query, 1, where="id > 4")[0].id > 4
 
 
-def test_similar_is_the_cosine(index, encoder):
+def test_similar_is_the_cosine_and_its_rarity(index, encoder):
     [result] = call(make_server({}, encoder), ("similar", {"a": SENTENCES[0], "b": SENTENCES[1]}))
+    assert not result.is_error, result.content
     left, right = encoder.encode(SENTENCES[:2], normalize_embeddings=True)
-    assert abs(found(result) - left @ right) < 1e-6
+    cosine = result.structured_content["cosine"]
+    assert abs(cosine - left @ right) < 1e-6
+    assert [result.structured_content["rarity"]] == pc.rarity([cosine], encoder)
 
 
 def test_all_tools_only_read_and_describe_what_they_take(index, encoder):
