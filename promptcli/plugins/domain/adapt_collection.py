@@ -73,13 +73,17 @@ class Collection:
         ]
 
     @cached_property
-    def sentences(self) -> list[str]:
-        """The distinct sentences of the passages, without those of held-out documents."""
+    def training_passages(self) -> list[str]:
+        """The passages of documents that are not held out, in their order."""
         held_out = {query.document for query in (*self.development, *self.test)}
+        passages = zip(self.made.passages, self.made.documents, strict=True)
+        return [passage for passage, document in passages if document not in held_out]
+
+    @cached_property
+    def sentences(self) -> list[str]:
+        """The distinct sentences of these passages, in a random order."""
         sentences = dict[str, None]()
-        for passage, document in zip(self.made.passages, self.made.documents, strict=True):
-            if document in held_out:
-                continue
+        for passage in self.training_passages:
             for sentence in re.split(r"(?<=[.!?])\s+|\n", passage):
                 if len(sentence.split()) >= _SENTENCE_WORDS:
                     sentences[sentence.strip()] = None

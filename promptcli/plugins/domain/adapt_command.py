@@ -26,6 +26,7 @@ def adapt(job: AdaptJob, json: Json = False) -> None:
     for row in document["rows"]:
         name, own, change, *elsewhere = _cells(row)
         rows.append([name, own, change, row["verdict"], *elsewhere])
+    rows += [[name, "-", "", "left out", *[""] * 4] for name in document["left_out"]]
     result_table([*_HEADS, *_HEADS_ELSEWHERE], rows)
     for line in _how_to_read(document):
         note(line)
@@ -47,6 +48,8 @@ def _cells(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _how_to_read(document: Mapping[str, Any]) -> Iterator[str]:
+    for name, reason in document["left_out"].items():
+        yield f"{name} was left out: {reason}"
     count = document["queries"]["test"]
     yield (
         f"your texts: how far up the right passage comes for {count:,} queries made from"

@@ -1,15 +1,18 @@
 """The trainings that ``adapt`` tries: what each learns from, how long it may take, and its run."""
 
 import dataclasses
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import promptcli as pc
 from promptcli import PromptcliError, UsageError
 from promptcli.extending import Choice, Entry, loading, notes, runs, tuned_weights
 from promptcli.plugins.domain.adapt_collection import Collection
+from promptcli.plugins.domain.pretrained_start import BATCH_TOKENS, add_change, pretrain_backbone
 
 PAIRS, SENTENCES = "pairs", "sentences"
 
@@ -28,26 +31,40 @@ class Attempt:
     is_frozen: bool = False
     #: settings that name the start, whose vectors and judgement it learns by
     taught_by_start: Sequence[str] = ()
+    is_pretrained: bool = False  #: whether masked language modelling on the texts comes first
+    puts_in_prompt: bool = False  #: whether its sentences stand in the start's prompt
+
+    @property
+    def starts_elsewhere(self) -> bool:
+        """Whether it is another model than the start before its first step."""
+        return self.is_frozen or self.is_pretrained
 
 
+#: Learning from pairs, which reads as much of a passage as fits the time.
+_BY_PAIRS = Attempt(
+    "distill",
+    "queries made from the texts, with their passages",
+    PAIRS,
+    epochs=5,
+    weight=3.0,
+    settings={
+        "batch_size": 64,
+        "learning_rate": 1e-4,
+        "max_length": 96,
+        "contrastive_weight": 0.2,
+    },
+    taught_by_start=("teacher", "mine"),
+)
 #: By the name in the table. The papers' methods keep their own settings, but for the number of
-#: steps. That of pairs reads as much of a passage as fits the time.
+#: steps.
 ATTEMPTS = {
-    PAIRS: Attempt(
-        "distill",
-        "queries made from the texts, with their passages",
-        PAIRS,
-        epochs=5,
-        weight=3.0,
-        settings={
-            "batch_size": 64,
-            "learning_rate": 1e-4,
-            "max_length": 96,
-            "contrastive_weight": 0.2,
-        },
-        taught_by_start=("teacher", "mine"),
+    PAIRS: _BY_PAIRS,
+    "pretrain": dataclasses.replace(
+        _BY_PAIRS, about="the words of the texts, then as pairs", is_pretrained=True
     ),
-    "promptbert": Attempt("promptbert", "the sentences alone", SENTENCES, epochs=1),
+    "promptbert": Attempt(
+        "promptbert", "the sentences alone", SENTENCES, epochs=1, puts_in_prompt=True
+    ),
     "simcse": Attempt("simcse", "the sentences alone", SENTENCES, epochs=1),
     "dcpcse": Attempt("dcpcse", "the sentences alone", SENTENCES, epochs=1, is_frozen=True),
 }
@@ -59,6 +76,12 @@ _TIMED_STEPS = 2
 _TIMED_PASSAGES = 128
 _TIMED_QUERIES = 16
 _FEWEST_STEPS = 8
+#: Of pre-training: most of the time and passes over the texts that it takes, and fewest tokens.
+_PRETRAINING_SHARE = 0.15
+_PASSES = 10
+_FEWEST_TOKENS = 2 * BATCH_TOKENS
+_CHARACTERS_OF_TOKEN = 4  #: of English, about
+_PRETRAINED = "pretrained"  #: run name of the start after pre-training
 
 
 @dataclass(frozen=True)
@@ -67,6 +90,8 @@ class Schedule:
 
     steps: dict[str, int]
     seconds: dict[str, float]  #: of each attempt, its scores included
+    tokens: int = 0  #: of pre-training
+    left_out: dict[str, str] = field(default_factory=dict)  #: attempt that is not tried -> why
 
     @property
     def total(self) -> float:
@@ -98,29 +123,60 @@ class Trainings:
         """Refuse models with the names of runs; with ``force`` remove what earlier runs left."""
         if force:
             self.forget()
-        for attempt in ATTEMPTS:
+        for attempt in (*ATTEMPTS, _PRETRAINED):
             loading.open_registry().check_free(self.run_name(attempt))
 
     def schedule(self, hours: float) -> Schedule:
         """Time the first steps of each attempt, and return how many fit.
 
-        An attempt that the start cannot take, such as one of templates that a start without one
-        has not, is left out.
+        An attempt that the start cannot take is left out.
         """
         step_seconds = {}
-        refusals = []
+        token_seconds = 0.0
+        left_out = {}
         with notes.stage("time the first steps", len(ATTEMPTS)) as advance:
             for name, attempt in ATTEMPTS.items():
                 try:
+                    self._check(attempt)
+                    if attempt.is_pretrained:
+                        token_seconds = self._seconds_of_a_token()
                     step_seconds[name] = self._seconds_of_a_step(attempt)
                 except UsageError as error:
-                    refusals.append(error)
+                    left_out[name] = str(error)
                     notes.note(f"{name} is left out: {error}")
                 advance(1)
         if not step_seconds:
-            raise refusals[0]
-        encoding = self._seconds_of_a_passage()
-        return plan_steps(self.collection, step_seconds, encoding, 3600 * hours)
+            raise UsageError(next(iter(left_out.values())))
+        schedule = plan_steps(
+            self.collection,
+            step_seconds,
+            token_seconds,
+            self._seconds_of_a_passage(),
+            3600 * hours,
+        )
+        return dataclasses.replace(schedule, left_out=left_out)
+
+    def _check(self, attempt: Attempt) -> None:
+        """Refuse an attempt that the start is no start for."""
+        if attempt.puts_in_prompt and self.start.recipe.prompt == pc.Recipe().prompt:
+            raise UsageError(
+                "it learns from sentences inside a prompt, such as mini's, and model"
+                f" {self.start.name!r} reads them without one; the other rows do not need it"
+            )
+
+    def _seconds_of_a_token(self) -> float:
+        with tempfile.TemporaryDirectory() as folder, notes.silent():
+            return self._pretrain(Path(folder), _FEWEST_TOKENS)
+
+    def _pretrain(self, folder: Path, tokens: int) -> float:
+        return pretrain_backbone(
+            self.start.recipe.backbone,
+            self.collection.training_passages,
+            folder,
+            tokens=tokens,
+            seed=self.seed,
+            device=self.where.device,
+        )
 
     def _seconds_of_a_step(self, attempt: Attempt) -> float:
         batch_size = _batch_size(self.collection, attempt)
@@ -141,22 +197,26 @@ class Trainings:
         encoder.encode(passages)
         return (time.perf_counter() - began) / len(passages)
 
-    def run(self, attempt: str, steps: int) -> pc.Trained | None:
+    def run(self, attempt: str, schedule: Schedule) -> pc.Trained | None:
         """Return a trained attempt, which goes on where it was stopped; None if it failed."""
         described = ATTEMPTS[attempt]
+        steps = schedule.steps[attempt]
         settings = {
             "steps": steps,
             "eval_steps": max(1, steps // _SCORES),
             "patience": _PATIENCE,
         }
+        start = self.start.name
         try:
+            if described.is_pretrained:
+                start = self._pretrained_start(schedule.tokens)
             return pc.train(
                 described.method,
                 _examples(self.collection, described),
                 on=self.collection.development_task,
                 name=self.run_name(attempt),
                 resume=True,
-                **self._arguments(described, **settings),
+                **self._arguments(described, start, **settings),
             )
         except UsageError:
             raise
@@ -164,14 +224,29 @@ class Trainings:
             notes.note(f"{attempt} failed and is left out: {error}")
             return None
 
-    def _arguments(self, attempt: Attempt, **settings: Any) -> dict[str, Any]:
+    def _pretrained_start(self, tokens: int) -> str:
+        """Return the name of the start after pre-training, which is made unless it is there."""
+        registry = loading.open_registry()
+        name = self.run_name(_PRETRAINED)
+        if name not in registry.names():
+            folder = registry.run_folder(name)
+            self._pretrain(folder, tokens)
+            registry.save(add_change(self.start, folder, name))
+        return name
+
+    def _arguments(
+        self, attempt: Attempt, start: str | None = None, **settings: Any
+    ) -> dict[str, Any]:
         """Return what ``train`` takes for an attempt: where it begins, and its settings."""
         changes = {
             **attempt.settings,
             **dict.fromkeys(attempt.taught_by_start, self.start.name),
         }
         changes |= {"batch_size": _batch_size(self.collection, attempt), "seed": self.seed}
-        begins = {"start": self.start.name, "backbone": dataclasses.replace(self.where, model=None)}
+        begins = {
+            "start": start or self.start.name,
+            "backbone": dataclasses.replace(self.where, model=None),
+        }
         if attempt.is_frozen:
             backbone = self.start.recipe.backbone
             begins = {"backbone": dataclasses.replace(self.where, model=backbone)}
@@ -180,7 +255,7 @@ class Trainings:
     def forget(self) -> None:
         """Remove the models and folders of all runs."""
         registry = loading.open_registry()
-        for attempt in ATTEMPTS:
+        for attempt in (*ATTEMPTS, _PRETRAINED):
             name = self.run_name(attempt)
             if name in registry.names():
                 registry.remove(name)
@@ -200,6 +275,7 @@ def _batch_size(collection: Collection, attempt: Attempt) -> int:
 def plan_steps(
     collection: Collection,
     step_seconds: Mapping[str, float],
+    token_seconds: float,
     passage_seconds: float,
     seconds: float,
 ) -> Schedule:
@@ -208,11 +284,14 @@ def plan_steps(
     Args:
         collection: What is learned from and measured on.
         step_seconds: Of a training step of each attempt that is run.
+        token_seconds: Of a token of pre-training.
         passage_seconds: Of encoding a passage.
         seconds: That all may take.
     """
+    planned = _PLANNED * seconds
     test = len(collection.test_task.documents)
     scored = (_SCORES + 4) * len(collection.development_task.documents) + test
+    tokens = 0
     fixed = {}
     wanted = {}
     for name in step_seconds:
@@ -220,8 +299,11 @@ def plan_steps(
         examples = _examples(collection, attempt)
         taught = 2 * len(examples) if attempt.taught_by_start else 0
         fixed[name] = passage_seconds * (scored + taught)
+        if attempt.is_pretrained:
+            tokens = _tokens_of(collection, planned / token_seconds)
+            fixed[name] += tokens * token_seconds
         wanted[name] = int(attempt.epochs * len(examples) / _batch_size(collection, attempt))
-    left = _PLANNED * seconds - sum(fixed.values()) - passage_seconds * test
+    left = planned - sum(fixed.values()) - passage_seconds * test
     steps = {}
     # the shortest first, so that what it leaves is the others'
     weights = {name: ATTEMPTS[name].weight for name in step_seconds}
@@ -231,4 +313,11 @@ def plan_steps(
         steps[name] = max(_FEWEST_STEPS, min(wanted[name], int(share / step_seconds[name])))
         left -= steps[name] * step_seconds[name]
     expected = {name: fixed[name] + steps[name] * step_seconds[name] for name in step_seconds}
-    return Schedule({name: steps[name] for name in step_seconds}, expected)
+    return Schedule({name: steps[name] for name in step_seconds}, expected, tokens)
+
+
+def _tokens_of(collection: Collection, tokens_in_time: float) -> int:
+    """Return the tokens of pre-training: some passes over the texts, or what its time holds."""
+    characters = sum(map(len, collection.training_passages))
+    wanted = _PASSES * characters / _CHARACTERS_OF_TOKEN
+    return int(max(_FEWEST_TOKENS, min(wanted, _PRETRAINING_SHARE * tokens_in_time)))

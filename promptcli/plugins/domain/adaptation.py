@@ -73,13 +73,14 @@ def adapt_model(job: AdaptArguments) -> Adapted:
     trainings = Trainings(job.name, start, job.where, collection, job.seed)
     note(_what_is_learned_from(collection))
     if job.dry_run:
-        return Adapted(_plan_document(trainings.schedule(job.hours)))
+        return Adapted(_plan_document(_schedule(job, trainings)))
     claim = folder.claim(f"the adaptation of {job.name!r}", f"give another {notes.keyword('name')}")
     stopped = f"the same command with {notes.keyword('resume')} goes on from here"
     with claim, errors.if_stopped(stopped, instead=True):
         schedule = _open_folder(job, folder, trainings)
         trained = dict(_train(trainings, schedule))
         adapted, chosen = _compare(job, trainings, trained)
+        adapted.document["left_out"] = schedule.left_out
         if chosen is not None:
             provenance = {**chosen.provenance, "adapted": adapted.document}
             entry = dataclasses.replace(chosen, name=job.name, provenance=provenance)
@@ -106,7 +107,7 @@ def _open_folder(job: AdaptArguments, folder: runs.RunFolder, trainings: Trainin
     is_new = job.force or not folder.begun
     if is_new:
         trainings.check_free(force=job.force)
-        schedule = trainings.schedule(job.hours)
+        schedule = _schedule(job, trainings)
     identity = {
         "texts": trainings.collection.test_task.sha256(),
         "start": trainings.start.name,
@@ -123,6 +124,19 @@ def _open_folder(job: AdaptArguments, folder: runs.RunFolder, trainings: Trainin
     return Schedule(**folder.given)
 
 
+def _schedule(job: AdaptArguments, trainings: Trainings) -> Schedule:
+    """Return the schedule, and say by how much it is longer than the time that was asked for."""
+    schedule = trainings.schedule(job.hours)
+    beyond = schedule.total - 3600 * job.hours
+    if beyond > 0:
+        note(
+            f"{notes.keyword('hours', job.hours)} is exceeded by about {_minutes(beyond)}: the"
+            " fewest steps of each row, and the scores, take about"
+            f" {_minutes(schedule.total)}"
+        )
+    return schedule
+
+
 def _train(trainings: Trainings, schedule: Schedule) -> Iterator[tuple[str, pc.Trained]]:
     """Yield each attempt that did not fail with its run."""
     note(f"all of it takes about {_minutes(schedule.total)}")
@@ -132,7 +146,7 @@ def _train(trainings: Trainings, schedule: Schedule) -> Iterator[tuple[str, pc.T
             f"{number} of {len(schedule.steps)}: {name}, from {ATTEMPTS[name].about};"
             f" about {_minutes(schedule.seconds[name])}, {_minutes(left)} left in all"
         )
-        trained = trainings.run(name, schedule.steps[name])
+        trained = trainings.run(name, schedule)
         left -= schedule.seconds[name]
         if trained is not None:
             yield name, trained
@@ -151,7 +165,7 @@ class Row:
     def verdict(self, margin: float) -> str:
         """Return what is said of the row; ``margin``: what it may lose elsewhere, in points."""
         own, *elsewhere = self.changes
-        if self.trained.facts["best_step"] == 0 and not ATTEMPTS[self.name].is_frozen:
+        if self.trained.facts["best_step"] == 0 and not ATTEMPTS[self.name].starts_elsewhere:
             return NOTHING_LEARNED
         if self.p_value >= SIGNIFICANT:
             return UNCHANGED
@@ -288,8 +302,13 @@ def _plan_document(schedule: Schedule) -> dict[str, Any]:
                 "minutes": round(schedule.seconds[name] / 60, 1),
             }
         )
-    hours = round(schedule.total / 3600, 2)
-    return {"saved": None, "reason": "a dry run", "hours": hours, "rows": rows}
+    return {
+        "saved": None,
+        "reason": "a dry run",
+        "hours": round(schedule.total / 3600, 2),
+        "rows": rows,
+        "left_out": schedule.left_out,
+    }
 
 
 def _minutes(seconds: float) -> str:

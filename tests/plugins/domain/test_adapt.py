@@ -6,19 +6,22 @@ import json
 import os
 import random
 import signal
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli import UsageError
-from promptcli.plugins.domain import adapt_runs, adaptation
+from promptcli import UsageError, extending
+from promptcli.extending import loading
+from promptcli.plugins.domain import adapt_runs, adaptation, pretrained_start
 from promptcli.plugins.domain.adapt_collection import Collection, tasks_elsewhere
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, plan_steps
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.training.trainer import Trainer
 from tests.learning import stopped_at
+from tests.plugins.absent import delete_plugin
 from tests.processes import Program
 from tests.tiny import SENTENCES
 
@@ -65,6 +68,9 @@ def quick_trials(*names, **settings):
 @pytest.fixture
 def quick(monkeypatch):
     """Try few ways with other settings; return the function that sets them."""
+
+    monkeypatch.setattr(pretrained_start, "BATCH_TOKENS", 128)
+    monkeypatch.setattr(adapt_runs, "_FEWEST_TOKENS", 256)
 
     def change(*names, **settings):
         attempts = quick_trials(*names, **settings)
@@ -143,14 +149,15 @@ def test_texts_of_one_document_cannot_be_held_out(tmp_path):
 
 
 def test_the_steps_fit_the_time(collection, monkeypatch):
-    ample = plan_steps(collection, dict.fromkeys(ATTEMPTS, 1.0), 0.001, seconds=3600)
+    ample = plan_steps(collection, dict.fromkeys(ATTEMPTS, 1.0), 1e-3, 0.001, seconds=3600)
     assert ample.steps["pairs"] == 5 * 112 // 56 and ample.total < 3600
     longer = {name: dataclasses.replace(attempt, epochs=1e6) for name, attempt in ATTEMPTS.items()}
     monkeypatch.setattr(adapt_runs, "ATTEMPTS", longer)
-    scarce = plan_steps(collection, dict.fromkeys(ATTEMPTS, 0.5), 0.01, seconds=600)
+    scarce = plan_steps(collection, dict.fromkeys(ATTEMPTS, 0.5), 1e-3, 0.01, seconds=600)
     assert 400 < scarce.total <= 600
     assert scarce.steps["pairs"] > 2 * scarce.steps["simcse"] > 16
-    none_left = plan_steps(collection, dict.fromkeys(ATTEMPTS, 0.5), 0.01, seconds=1)
+    assert 0 < scarce.tokens * 1e-3 < 0.2 * 600
+    none_left = plan_steps(collection, dict.fromkeys(ATTEMPTS, 0.5), 1e-3, 0.01, seconds=1)
     assert set(none_left.steps.values()) == {8}
 
 
@@ -170,7 +177,48 @@ def test_a_model_that_is_not_better_is_not_saved(texts, start, quick, run, home)
     assert f'go on with start: promptcli search "your question" {texts} -m start' in ran.out
     assert own_models() == {"start"} and not [*(home / "runs").glob("*mine*")]
     assert {line.split()[0] for line in ran.out.splitlines()} >= {"pairs", "simcse", "dcpcse"}
-    assert "promptbert is left out: denoising needs a template" in ran.err
+    assert "promptbert was left out: it learns from sentences inside a prompt" in ran.err
+    left_out = next(line for line in ran.out.splitlines() if line.startswith("promptbert"))
+    assert left_out.split() == ["promptbert", "-", "left", "out"]
+
+
+def test_a_backbone_is_pretrained_and_its_change_is_added_to_the_start(start, home, tmp_path):
+    entry = loading.entry_of(start)
+    texts = [" ".join(WORDS)] * 20
+    backbone = entry.recipe.backbone
+    pretrain = partial(pretrained_start.pretrain_backbone, backbone, texts, seed=0, device="cpu")
+    assert pretrain(tmp_path / "run", tokens=2 * pretrained_start.BATCH_TOKENS) > 0
+    moved = pretrained_start.add_change(entry, tmp_path / "run", "moved")
+    before, after = (
+        pc.load(pc.Recipe(backbone=each), dtype="float32").backbone.model.state_dict()
+        for each in (backbone, str(tmp_path / "run" / "backbone"))
+    )
+    tuned, now = (extending.tuned_weights(each.tensors) for each in (entry, moved))
+    assert tuned.keys() == now.keys()
+    changes = {name: (now[name] - tuned[name].float()).numpy() for name in tuned}
+    for name, change in changes.items():
+        assert np.allclose(change, (after[name] - before[name]).numpy(), atol=1e-6)
+    assert any(np.abs(change).max() > 1e-6 for change in changes.values())
+
+
+def test_pretraining_is_a_row_that_leaves_no_model(texts, start, quick, run, home):
+    quick("pretrain")
+    ran = run("adapt", texts, "--name", "mine", "-m", "start", "--json")
+    assert ran.code == 0, ran.err
+    document = json.loads(ran.out)
+    assert [row["row"] for row in document["rows"]] == ["as it is", "pretrain"]
+    assert document["left_out"] == {}
+    assert own_models() - {"mine"} == {"start"} and not [*(home / "runs").glob("*")]
+
+
+def test_a_row_whose_plugin_is_missing_is_left_out(texts, start, quick, run, home, monkeypatch):
+    quick("pairs", "pretrain")
+    delete_plugin("pretrain", monkeypatch)
+    monkeypatch.delitem(vars(pc), "pretrain", raising=False)
+    ran = run("adapt", texts, "--name", "mine", "-m", "start", "--dry-run", "--json")
+    document = json.loads(ran.out)
+    assert [row["row"] for row in document["rows"]] == ["pairs"]
+    assert "pretrain" in document["left_out"]["pretrain"]
 
 
 def test_a_better_model_is_saved_with_its_table(texts, start, quick, found_more, run, home):
@@ -256,6 +304,10 @@ def test_a_dry_run_tells_the_time_and_leaves_nothing(texts, start, quick, run, h
     quick()
     ran = run("adapt", texts, "--name", "mine", "-m", "start", "--dry-run")
     assert ran.code == 0 and "hours" in ran.out and "dcpcse" in ran.out
+    assert "exceeded" not in ran.err
+    quick("pairs")
+    hasty = run("adapt", texts, "--name", "m", "-m", "start", "--dry-run", "--hours", "1e-5")
+    assert "--hours 1e-05 is exceeded by" in hasty.err
     assert own_models() == {"start"} and not [*(home / "runs").glob("*")]
 
 
