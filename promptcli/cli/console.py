@@ -76,7 +76,8 @@ def set_up_streams() -> None:
     """Show the library's notes on stderr, and escape on stdout what its encoding does not hold."""
     LOG.handlers[:] = [_NoteHandler()]
     LOG.propagate = False
-    LOG.setLevel(logging.INFO)
+    if LOG.level != logging.INFO:  # setting it clears what every logger remembers
+        LOG.setLevel(logging.INFO)
     if isinstance(sys.stdout, io.TextIOWrapper):
         if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED
             sys.stdout = _whole_writer(sys.stdout)

@@ -123,6 +123,10 @@ _WEAK = {
     "Italian": frozenset({"la", "le", "i", "e", "da", "in"}),
     "Dutch": frozenset({"de", "in", "is"}),
 }
+_SURE = {name: words - _IN_NAMES for name, words in _WORDS.items()}
+_PARTS_OF_NAMES = {
+    name: words & _IN_NAMES | _WEAK.get(name, frozenset()) for name, words in _WORDS.items()
+}
 #: Words with these letters are of the language.
 _LETTERS = {
     "German": re.compile("ß"),
@@ -257,9 +261,9 @@ def common_words(language: str) -> list[str]:
 
 def _evidence(words: set[str], language: str) -> tuple[int, int]:
     """Return how many words are of a language, and how many are parts of names, too."""
-    sure = words & (_WORDS[language] - _IN_NAMES)
+    sure = words & _SURE[language]
     letters = _LETTERS.get(language)
     if letters is not None:
         sure = sure | {word for word in words if letters.search(word)}
-    weak = words & (_WORDS[language] & _IN_NAMES | _WEAK.get(language, frozenset()))
+    weak = words & _PARTS_OF_NAMES[language]
     return len(sure), len(weak - sure)

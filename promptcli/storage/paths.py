@@ -25,7 +25,9 @@ def is_below(path: Path, folder: Path) -> bool:
     The hub's cache keeps the files of its folders, which are in ``snapshots``, next to them, in
     ``blobs``.
     """
-    real = Path(os.path.realpath(path))
-    root = Path(os.path.realpath(folder))
-    blobs = [parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots"]
-    return any(real.is_relative_to(place) for place in (root, *blobs))
+    real = os.path.realpath(path)
+    root = os.path.realpath(folder)
+    if real == root or real.startswith(os.path.join(root, "")):
+        return True
+    snapshots = [parent for parent in Path(root).parents if parent.name == "snapshots"]
+    return any(Path(real).is_relative_to(parent.parent / "blobs") for parent in snapshots)

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,23 +79,26 @@ def _check_values(value: Any) -> None:
     """Refuse deep nesting and numbers that JSON allows but Python's or the disk's types do not
     hold.
     """
-    waiting = [(value, 1)]
-    while waiting:
-        item, depth = waiting.pop()
-        if depth > _DEEPEST:
-            raise ValueError(_TOO_DEEP)
-        if isinstance(item, int | float) and not abs(item) < (
-            1 << 63 if isinstance(item, int) else math.inf
-        ):
-            raise ValueError(
-                "it holds a number that is not finite, or an integer of more than 64 bits"
-            )
-        items: Iterable[Any] = ()
-        if isinstance(item, dict):
-            items = item.values()
-        elif isinstance(item, list):
-            items = item
-        waiting += [(each, depth + 1) for each in items]
+    level = [value]
+    for _ in range(_DEEPEST):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, str):
+                continue
+            if isinstance(item, dict):
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+            elif isinstance(item, int | float) and not abs(item) < (
+                1 << 63 if isinstance(item, int) else math.inf
+            ):
+                raise ValueError(
+                    "it holds a number that is not finite, or an integer of more than 64 bits"
+                )
+        if not below:
+            return
+        level = below
+    raise ValueError(_TOO_DEEP)
 
 
 def convert(values: Any, kind: type[Document], *, closed: bool = False) -> Document:

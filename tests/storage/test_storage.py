@@ -35,7 +35,7 @@ from promptcli.storage.files import (
 )
 from promptcli.storage.locks import claim, hold, hold_folder, try_lock
 from promptcli.storage.runs import RunFolder, load_state, read_log, truncate_log
-from promptcli.storage.tensors import check_seal, save_tensors
+from promptcli.storage.tensors import StoredTensors, check_seal, infinite_tensor, save_tensors
 from promptcli.storage.typed_documents import read_document, to_json
 from tests import processes
 
@@ -450,3 +450,15 @@ def test_a_sealed_file_that_has_changed_is_refused(tmp_path):
     check_seal(path, hint="start again")
     with pytest.raises(UsageError, match="is damaged"):
         check_seal(tmp_path / "none", hint="start again", error=UsageError)
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_a_number_that_is_not_finite_is_found_among_any_others(kind):
+    limits = np.finfo(kind)
+    most = np.array([limits.max, limits.min, limits.tiny, -limits.tiny, 0, -0.0], kind)
+    fine = {"none": most[:0], "counts": np.arange(3), "one": most[0], "columns": most[:, None]}
+    assert infinite_tensor(StoredTensors(fine)) is None
+    for bad in (np.inf, -np.inf, np.nan, -np.nan):
+        for numbers in (most, abs(most), -abs(most)):
+            damaged = StoredTensors(fine | {"bad": np.append(numbers, bad).astype(kind)})
+            assert infinite_tensor(damaged) == "bad"
