@@ -30,7 +30,6 @@ from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 
 #: Most passages that are read: more than can be learned from in an hour.
 _MOST_PASSAGES = 20_000
-SIGNIFICANT = 0.05  #: greatest corrected p-value of a change beyond chance
 AS_IT_IS = "as it is"  #: the row of the start
 #: What is said of a row.
 BETTER = "better"
@@ -159,15 +158,15 @@ class Row:
     name: str
     trained: pc.Trained
     scores: Sequence[Any]  #: on the test queries, then elsewhere
-    changes: Sequence[Any]  #: of them, against the start
-    p_value: float  #: of the first change, corrected for the number of attempts (Holm)
+    #: of them, against the start; the p-value of the first is corrected for the number of attempts
+    changes: list[Any]
 
     def verdict(self, margin: float) -> str:
         """Return what is said of the row; ``margin``: what it may lose elsewhere, in points."""
         own, *elsewhere = self.changes
         if self.trained.facts["best_step"] == 0 and not ATTEMPTS[self.name].starts_elsewhere:
             return NOTHING_LEARNED
-        if self.p_value >= SIGNIFICANT:
+        if not own.beyond_chance:
             return UNCHANGED
         if own.difference < 0:
             return WORSE
@@ -183,12 +182,8 @@ class Row:
             "learns_from": ATTEMPTS[self.name].about,
             **{field: facts[field] for field in ("steps", "best_step", "seconds")},
             "development": round(self.trained.chosen_by, 4),
-            "scores": _figures(self.scores),
-            "changes": [
-                {"value": round(each.difference, 4), "ci95": _rounded(each.ci95)}
-                for each in self.changes
-            ],
-            "p_value": round(self.p_value, 4),
+            "scores": [score.figures() for score in self.scores],
+            "changes": [change.to_dict() for change in self.changes],
             "verdict": self.verdict(margin),
         }
 
@@ -220,7 +215,7 @@ def _compare(
         "queries": {part: len(queries) for part, queries in parts.items()},
         "tasks": [task.label for task in tasks],
         "rows": [
-            {"row": AS_IT_IS, "scores": _figures(before), "verdict": ""},
+            {"row": AS_IT_IS, "scores": [score.figures() for score in before], "verdict": ""},
             *(row.to_dict(job.margin) for row in rows),
         ],
     }
@@ -232,32 +227,21 @@ def _rows(
     tasks: Sequence[RetrievalTask | STSTask],
     before: Sequence[Any],
 ) -> list[Row]:
-    scores = {name: _score(run.encoder, tasks, name) for name, run in trained.items()}
-    changes = {}
-    for name, after in scores.items():
-        pairs = zip(after, before, strict=True)
-        changes[name] = [evaluator.compare([score], [earlier]) for score, earlier in pairs]
-    p_values = statistics.holm([own.p_value for own, *_ in changes.values()])
-    return [
-        Row(name, run, scores[name], changes[name], p_value)
-        for (name, run), p_value in zip(trained.items(), p_values, strict=True)
-    ]
+    rows = []
+    for name, run in trained.items():
+        scores = _score(run.encoder, tasks, name)
+        pairs = zip(scores, before, strict=True)
+        changes = [evaluator.compare([score], [earlier]) for score, earlier in pairs]
+        rows.append(Row(name, run, scores, changes))
+    p_values = statistics.holm([row.changes[0].p_value for row in rows])
+    for row, p_value in zip(rows, p_values, strict=True):
+        row.changes[0] = dataclasses.replace(row.changes[0], p_holm=p_value)
+    return rows
 
 
 def _score(encoder: TorchEncoder, tasks: Sequence[RetrievalTask | STSTask], name: str) -> list[Any]:
     embedded = evaluator.embed_tasks([encoder], tasks, [Label(name, name)])
     return evaluator.score_vectors(embedded, tasks)
-
-
-def _figures(scores: Sequence[Any]) -> list[dict[str, Any]]:
-    return [
-        {"value": round(score.value, 4), "metric": score.metric, "ci95": _rounded(score.ci95)}
-        for score in scores
-    ]
-
-
-def _rounded(interval: tuple[float, float]) -> list[float]:
-    return [round(bound, 4) for bound in interval]
 
 
 def _reason(rows: Sequence[Row], chosen: Row | None, before: float, margin: float) -> str:

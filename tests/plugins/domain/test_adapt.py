@@ -256,9 +256,12 @@ def test_a_model_that_forgets_other_texts_is_not_saved(texts, start, quick, foun
 def test_a_verdict_follows_from_chance_and_from_what_is_lost(
     own, p_value, lost, best_step, verdict
 ):
-    changes = [SimpleNamespace(difference=change) for change in (own, -lost, 3.0)]
+    changes = [
+        SimpleNamespace(difference=change, beyond_chance=p_value < 0.05)
+        for change in (own, -lost, 3.0)
+    ]
     trained = SimpleNamespace(facts={"best_step": best_step})
-    assert adaptation.Row("pairs", trained, [], changes, p_value).verdict(2.0) == verdict
+    assert adaptation.Row("pairs", trained, [], changes).verdict(2.0) == verdict
 
 
 def dies_in_the_second_run():
