@@ -23,8 +23,9 @@ _HEADS_WITHOUT_INTERVALS = ("model", "by", "nDCG@10", "to the best", "verdict", 
 #: Times as fast from which speed is worth a word.
 _FASTER = 2
 _CAPTION = (
-    "nDCG@10: 100 if the right passage always comes first, 0 if it is never among the first ten;"
-    " ± half of the 95% interval"
+    "nDCG@10: 100 if the right passage always comes first, 0 if it is never among the first ten."
+    " Low figures are usual, since one passage counts where others would do: only the order of the"
+    " rows tells. ±: how far other such queries would move a figure (half of the 95% interval)"
 )
 
 

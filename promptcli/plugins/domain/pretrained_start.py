@@ -1,10 +1,11 @@
 """The start of ``adapt`` after masked language modelling on the texts.
 
 Masked language modelling needs a head that predicts words. A model of sentences has none: it began
-as a masked language model, its backbone, and has left it. So the backbone, which has its head, is
-pre-trained further on the texts, and what that changed in its weights is added to those of the
-model (task arithmetic: Ilharco et al., 2023, "Editing Models with Task Arithmetic"). The model
-keeps what it has learned of sentences, which one that begins at the backbone would lack.
+as a masked language model, its backbone, and has left it so far that the backbone's head no longer
+fits. So the backbone is pre-trained further on the texts with its head, and what that changed in
+its weights is added to those of the model (task arithmetic: Ilharco et al., 2023, "Editing Models
+with Task Arithmetic"). The model keeps what it has learned of sentences, which one that begins at
+the backbone would lack.
 """
 
 import dataclasses
@@ -43,7 +44,7 @@ def pretrain_backbone(
         output,
         start=backbone,
         device=device,
-        resume=output.is_dir(),
+        resume=any(output.rglob("*.json")),  # one that was killed before it began has none
         settings={
             **_SETTINGS.get(backbone, {}),
             "tokens": tokens,

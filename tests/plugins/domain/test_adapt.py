@@ -187,7 +187,10 @@ def test_a_backbone_is_pretrained_and_its_change_is_added_to_the_start(start, ho
     texts = [" ".join(WORDS)] * 20
     backbone = entry.recipe.backbone
     pretrain = partial(pretrained_start.pretrain_backbone, backbone, texts, seed=0, device="cpu")
-    assert pretrain(tmp_path / "run", tokens=2 * pretrained_start.BATCH_TOKENS) > 0
+    (tmp_path / "run" / "backbone" / "work").mkdir(parents=True)  # as if killed as it began
+    tokens = 2 * pretrained_start.BATCH_TOKENS
+    assert pretrain(tmp_path / "run", tokens=tokens) > 0
+    assert pretrain(tmp_path / "run", tokens=tokens) > 0  # as if killed at its end
     moved = pretrained_start.add_change(entry, tmp_path / "run", "moved")
     before, after = (
         pc.load(pc.Recipe(backbone=each), dtype="float32").backbone.model.state_dict()
