@@ -2,13 +2,14 @@
 find.
 """
 
-import os
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import processes
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -71,12 +72,7 @@ def test_the_package_of_a_plugin_is_installed_and_passes_its_tests(tmp_path):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     built = EXAMPLES / "plugin"
     subprocess.run([*pip, "--no-index", "--target", tmp_path, built], check=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    ran = subprocess.run(
-        [*command, built / "test_example.py"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0 and "3 passed" in ran.stdout, ran.stdout[-3000:]
+    words = ["-q", "-p", "no:cacheprovider", "-o", f"pythonpath={tmp_path}"]
+    tests = processes.Program(*words, built / "test_example.py", main=pytest.console_main)
+    said, _ = tests.communicate()
+    assert tests.returncode == 0 and b"3 passed" in said, said.decode()[-3000:]

@@ -144,7 +144,8 @@ def _triplets(pairs: Sequence[tuple[str, str, float]]) -> list[tuple[str, str, s
     words = [set(negative.lower().split()) for negative in negatives]
     triplets = []
     for first, second, _ in [pair for pair in pairs if pair[2] >= 4][:_TRIPLETS]:
-        shared = [len(others & set(first.lower().split())) for others in words]
+        own = set(first.lower().split())
+        shared = [len(others & own) for others in words]
         triplets.append((first, second, negatives[shared.index(max(shared))]))
     return triplets
 

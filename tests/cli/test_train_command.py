@@ -130,7 +130,7 @@ def test_each_method_trains_from_a_file_into_a_model(name, data, run, tiny_folde
         "mine",
         *SMALL,
         "--steps",
-        4,
+        2,
     ]
     options += ["--set", "prefix-length=3"] if name == "dcpcse" else []
     options += ["--set", "teacher=mini"] if name == "rankcse" else []
@@ -139,7 +139,7 @@ def test_each_method_trains_from_a_file_into_a_model(name, data, run, tiny_folde
     assert ran.code == 0, ran.err
     assert NOTED.get(name, "") in ran.err
     told = ran.json
-    assert ([row["task"] for row in told["scores"]], told["steps"]) == (["demo:dev", "demo"], 4)
+    assert ([row["task"] for row in told["scores"]], told["steps"]) == (["demo:dev", "demo"], 2)
     again = run("eval", "-m", "mine", "--task", "demo", "--json", "--offline").json["results"][0]
     assert again["value"] == pytest.approx(told["scores"][1]["trained"], abs=0.01)
     entry = registry.load("mine")

@@ -1,5 +1,6 @@
 """Texts longer than the window: their parts, and the best part of a row in every search."""
 
+import bisect
 import json
 
 import numpy as np
@@ -40,11 +41,11 @@ def test_parts_fit_the_window_and_hold_all_words_in_order(encoder):
         and encoder.encode_report([LONG]).truncated.all()
     )
     assert Splitter(encoder).parts("Short.") == ["Short."] and Splitter(encoder).parts("") == [""]
-    fits = next(
-        text
-        for end in range(len(LONG), 0, -1)
-        if not encoder.encode_report([text := LONG[:end]]).truncated[0]
+    too_long = bisect.bisect(
+        range(len(LONG)), False, key=lambda end: encoder.encode_report([LONG[:end]]).truncated[0]
     )
+    fits = LONG[: too_long - 1]
+    assert not encoder.encode_report([fits]).truncated[0]
     assert Splitter(encoder).parts(fits) == [fits]
 
 

@@ -136,8 +136,8 @@ def test_the_start_map_is_a_projection_and_a_procrustes_turn(theirs, own):
 
 
 def test_a_static_student_is_its_word_embeddings(home):
-    corpus = demo.SENTENCES_FILE.read_text(encoding="utf-8").splitlines()[:800]
-    options = {"steps": 40, "eval_steps": 20, "batch_size": 64, "learning_rate": 4e-2}
+    corpus = demo.SENTENCES_FILE.read_text(encoding="utf-8").splitlines()[:300]
+    options = {"steps": 16, "eval_steps": 16, "batch_size": 64, "learning_rate": 4e-2}
     trained = pc.train(
         "distill", corpus, name="words", teacher="mini", pool="static/avg", **options
     )

@@ -116,7 +116,7 @@ def test_vectors_that_no_flow_is_fitted_to(rows, d, message):
 def test_learning_makes_vectors_likelier_and_is_repeatable():
     """Two moons of data: not normal, so that there is something to learn."""
     generator = np.random.default_rng(0)
-    angle = generator.uniform(0, np.pi, (4000, D // 2))
+    angle = generator.uniform(0, np.pi, (2000, D // 2))
     vectors = np.concatenate(
         [np.cos(angle), np.sin(angle) + 0.05 * generator.normal(size=angle.shape)], 1
     )
