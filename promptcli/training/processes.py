@@ -53,6 +53,8 @@ class Processes:
         return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.mixed)
 
     def share(self, columns: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+        if self.number == 1:
+            return list(columns)
         start, stop = self._bounds(len(columns[0]))[self.index]
         return [column[start:stop] for column in columns]
 

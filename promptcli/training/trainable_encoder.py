@@ -30,6 +30,7 @@ from promptcli.errors import UsageError
 from promptcli.grammar import PlainTransformSpec, parse_pooling, parse_prompt
 from promptcli.notes import keyword
 from promptcli.recipe import Recipe
+from promptcli.training.kept_rows import KeptRows
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import (
     LoRASettings,
@@ -46,6 +47,7 @@ BiasInputs = Callable[[Template, Sequence[int], Backbone], Batch]
 #: tokens of a pass: the best fit to a processor's caches (benchmarks/README.md)
 _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 32768
+_KEPT_BYTES = 1 << 28  # that token rows of texts may take
 # BERT's shares; the rest of the chosen stay
 _CHOSEN = 0.15
 _MASKED = 0.8
@@ -129,6 +131,8 @@ class TrainableEncoder(nn.Module):
         encoders = {prompt: self._encoder_of(prompt) for prompt in dict.fromkeys(prompts)}
         #: One for each template; they share the learned tensors of prompt and pooling.
         self.template_encoders = tuple(encoders[prompt] for prompt in prompts)
+        room = _KEPT_BYTES // len(encoders)
+        self._kept = {encoder: KeptRows(encoder, room) for encoder in encoders.values()}
         backbone.set_dropout(settings.dropout)
         if isinstance(settings, LoRASettings):
             rank = settings.lora_rank
@@ -172,7 +176,7 @@ class TrainableEncoder(nn.Module):
         encoders = [(self.template_encoders[number], texts) for number, texts in sides]
         # two equal sides once
         distinct = {(id(encoder), id(texts)): (encoder, texts) for encoder, texts in encoders}
-        rows = {key: encoder.inputs(texts).rows for key, (encoder, texts) in distinct.items()}
+        rows = {key: self._kept[encoder].rows(texts) for key, (encoder, texts) in distinct.items()}
         return [TokenizedSide(encoder, rows[id(encoder), id(texts)]) for encoder, texts in encoders]
 
     def cut_texts(self, sides: Sequence[tuple[int, Sequence[str]]]) -> int:
@@ -183,7 +187,8 @@ class TrainableEncoder(nn.Module):
             before = of_texts.get(id(texts))
             if before is None or _room(encoder) < _room(before[0]):
                 of_texts[id(texts)] = (encoder, texts)
-        return sum(sum(encoder.inputs(texts).truncated) for encoder, texts in of_texts.values())
+        inputs = [self._kept[encoder].read(texts) for encoder, texts in of_texts.values()]
+        return sum(int(one.truncated.sum()) for one in inputs)
 
     def hidden(
         self,
@@ -209,7 +214,9 @@ class TrainableEncoder(nn.Module):
             batch = make_batch(rows.take(indices), slots[indices], tokenizer.pad, device, longest)
             states.append(self._pass(sides[0].encoder, batch, augment, read))
             places.append(indices)
-        return torch.cat(states)[to_device(np.argsort(np.concatenate(places)), device)]
+        order = to_device(np.argsort(np.concatenate(places)), device)
+        # whose gradient adds row by row; that of an index sorts the numbers first
+        return torch.cat(states).index_select(0, order)
 
     def _pass(
         self,
@@ -338,14 +345,11 @@ def _groups(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
     """
     order = np.argsort(lengths, kind="stable")
     start = 0
-    for end in range(1, len(order) + 1):
-        if end < len(order):
-            longest = lengths[order[end]]
-        else:
-            longest = 0
-        if end == len(order) or (end + 1 - start) * longest > tokens:
+    for end, longest in enumerate(lengths[order].tolist()):
+        if end > start and (end + 1 - start) * longest > tokens:
             yield order[start:end]
             start = end
+    yield order[start:]
 
 
 def mask_tokens(batch: Batch, tokens: PieceTokenizer, vocabulary: int) -> tuple[Tensor, Tensor]:

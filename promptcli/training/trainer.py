@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from accelerate.utils.memory import should_reduce_batch_size
 from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.lora import ALPHA
@@ -205,6 +206,7 @@ class Trainer:
         self.settings: TrainingSettings = learner.settings
         self.parameters = learner.trainable()
         self.of_loss = learner.objective.loss_parameters()
+        self.of_model = [one for one in self.parameters.values() if one not in self.of_loss]
         self.optimizer = self._make_optimizer()
         self.dev_scores: list[DevScore] = []
         self._losses: list[float] = []  # since the last score
@@ -380,7 +382,7 @@ class Trainer:
         _, rows = batch
         columns = []
         for column in self.examples.columns:
-            columns.append([column[row] for row in rows])
+            columns.append([column[row] for row in rows.tolist()])
         return columns, self.learner.tokenize(self.processes.share(columns))
 
     def _record_step(self, figures: np.ndarray, step: int) -> None:
@@ -463,7 +465,7 @@ class Trainer:
             # the loss gets this process's share: gradients are added up
             loss = loss + masked_lm
             shown = shown + processes.total(masked_lm)
-        processes.accelerator.backward(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
         # every process has the complete gradient of what the loss reads: the sum is to be one
         for parameter in self.of_loss:
             if parameter.grad is not None:
@@ -473,12 +475,10 @@ class Trainer:
 
     def apply_gradients(self) -> Tensor:
         """Clip the gradients and take the optimiser's step; return their norm before."""
-        accelerator = self.processes.accelerator
         try:
-            of_model = [one for one in self.parameters.values() if one not in self.of_loss]
-            norm: Tensor = accelerator.clip_grad_norm_(of_model, CLIP)
+            norm = clip_grad_norm_(self.of_model, CLIP)
             if self.of_loss:  # apart, so that neither makes the other's steps smaller
-                accelerator.clip_grad_norm_(list(self.of_loss), CLIP)
+                clip_grad_norm_(list(self.of_loss), CLIP)
             self.optimizer.step()
             return norm
         except Exception as error:

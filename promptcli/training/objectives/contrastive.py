@@ -215,7 +215,7 @@ def excluded_negatives(
         guide: The vectors that decide if ``mask_false`` is "guide".
     """
     masks = []
-    if settings.mask_duplicates:
+    if settings.mask_duplicates and _repeats(columns):
         masks.append(false_negative_mask(columns, first.device))
     if settings.mask_false == "self":
         with torch.no_grad():
@@ -229,6 +229,11 @@ def excluded_negatives(
     if not masks:
         return None
     return functools.reduce(torch.logical_or, masks)
+
+
+def _repeats(columns: Sequence[Sequence[str]]) -> bool:
+    """Return whether any text stands in the columns more than once."""
+    return len(set().union(*columns)) < sum(map(len, columns))
 
 
 def nearer_than_positive(anchors: Tensor, candidates: Tensor, margin: float = 0.0) -> Tensor:
