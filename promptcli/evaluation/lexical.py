@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from promptcli.data.vectors.formats import Floats
 from promptcli.encoder.languages import main_language, sample
 from promptcli.errors import CheckFailedError, one_line
-from promptcli.evaluation.words import stemmer_of, words
+from promptcli.evaluation.words import stemmer_of, words, words_of_each
 
 Numbers = NDArray[np.int64]
 Ranking = tuple[Numbers, Floats]  #: rows and their scores, best first
@@ -286,16 +286,11 @@ class QueryWords:
         return counts, lengths
 
     def _count_some(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        found = list[str]()
-        lengths = np.zeros(len(texts), np.int32)
-        for row, text in enumerate(texts):
-            words_of_text = words(text)
-            lengths[row] = len(words_of_text)
-            found += words_of_text
+        found, rows = words_of_each(texts)
+        lengths = np.bincount(rows, minlength=len(texts)).astype(np.int32)
         columns = np.fromiter(map(self._column_of.__getitem__, found), np.int64, len(found))
         asked = columns >= 0
         counts = np.zeros((len(texts), len(self._asked.columns)), np.int32)
-        rows = np.repeat(np.arange(len(texts)), lengths)
         np.add.at(counts, (rows[asked], columns[asked]), 1)
         return counts, np.maximum(lengths, 1)
 

@@ -4,13 +4,21 @@ import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 #: Scripts without spaces between words.
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORD = r"\w\p{M}"
 _ASCII_WORD = re.compile(r"\w+", re.ASCII)
+#: A byte of a text in ASCII -> its letter in lower case, or a space if it is of no word; the upper
+#: half does not occur.
+_ASCII_LETTERS = bytes(
+    ord(chr(code).lower()) if _ASCII_WORD.match(chr(code)) else ord(" ") for code in range(128)
+).ljust(256)
 #: Texts of Latin letters without combining marks, and of common punctuation.
 _LATIN_TEXT = re.compile("[\0-\u02ff\u2010-\u205e\u20a0-\u20bf]*")
 _LATIN_WORD = re.compile(r"\w+")
@@ -100,6 +108,36 @@ def words(text: str, *, query: bool = False) -> list[str]:
             found += characters
         found += pairs
     return found
+
+
+def words_of_each(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the words of m texts, each as often as it occurs, and the text, from 0, that each is
+    of.
+
+    They are those of ``words``, in no order of the texts.
+    """
+    is_ascii = np.fromiter(map(str.isascii, texts), bool, len(texts))
+    found, lengths = _words_of_ascii(list(itertools.compress(texts, is_ascii)))
+    rows = [np.repeat(np.flatnonzero(is_ascii), lengths)]
+    for row in np.flatnonzero(~is_ascii).tolist():
+        words_of_text = words(texts[row])
+        found += words_of_text
+        rows.append(np.full(len(words_of_text), row))
+    return found, np.concatenate(rows)
+
+
+def _words_of_ascii(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the words of m texts in ASCII, one text after the other, and the number of each.
+
+    It is ``words`` for all of them at once, which is three times faster.
+    """
+    letters = " ".join([*texts, ""]).encode("ascii").translate(_ASCII_LETTERS)
+    of_word = np.frombuffer(letters, np.uint8) != ord(" ")
+    begins = of_word & ~np.concatenate([[False], of_word[:-1]])
+    sizes = np.fromiter(map(len, texts), np.int64, len(texts)) + 1  # with the space after each
+    before = np.concatenate([[0], begins.cumsum()])
+    ends = sizes.cumsum()
+    return letters.decode("ascii").split(), before[ends] - before[ends - sizes]
 
 
 @functools.cache

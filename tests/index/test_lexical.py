@@ -24,7 +24,7 @@ from promptcli.evaluation.lexical import (
     ways_of,
     weight_of_words,
 )
-from promptcli.evaluation.words import stemmer_of, words
+from promptcli.evaluation.words import stemmer_of, words, words_of_each
 from promptcli.index import compact_index
 from promptcli.index.array_rows import ArrayRows
 from promptcli.index.stored import StoredIndex, change, load, save
@@ -358,6 +358,27 @@ FORMS = {
         {"engine": 1, "runs": 1, "resume": 1, "Roger": 1, "mt5_smalls": 0, "mt5_small": 1},
     ),
 }
+
+
+def test_words_of_many_texts_are_those_of_each():
+    signs = "".join(map(chr, range(128)))
+    texts = [
+        "A cat, 2 cats",
+        "",
+        "Le CAFÉ, 2 fois",
+        signs,
+        " ",
+        "猫在 x_1",
+        "a",
+        "no\x1cone\ntwo",
+        "",
+    ]
+    for given in (texts, texts[:2], texts[2:3], [""], []):
+        found, rows = words_of_each(given)
+        of_rows = [[] for _ in given]
+        for word, row in zip(found, rows.tolist(), strict=True):
+            of_rows[row].append(word)
+        assert of_rows == [words(text) for text in given]
 
 
 @pytest.mark.parametrize("language", FORMS)
