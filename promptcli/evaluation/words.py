@@ -116,14 +116,19 @@ def words_of_each(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
 
     They are those of ``words``, in no order of the texts.
     """
-    is_ascii = np.fromiter(map(str.isascii, texts), bool, len(texts))
-    found, lengths = _words_of_ascii(list(itertools.compress(texts, is_ascii)))
-    rows = [np.repeat(np.flatnonzero(is_ascii), lengths)]
-    for row in np.flatnonzero(~is_ascii).tolist():
-        words_of_text = words(texts[row])
-        found += words_of_text
-        rows.append(np.full(len(words_of_text), row))
-    return found, np.concatenate(rows)
+    plain = list(texts)
+    others = list[str]()
+    rows_of_others = list[int]()
+    for row, text in enumerate(texts):
+        if not text.isascii():  # only a few words of such a text need more than ASCII, mostly
+            parts = text.split(" ")
+            plain[row] = " ".join(filter(str.isascii, parts))
+            found = words(" ".join(itertools.filterfalse(str.isascii, parts)))
+            others += found
+            rows_of_others += [row] * len(found)
+    in_ascii, counts = _words_of_ascii(plain)
+    rows = np.repeat(np.arange(len(texts)), counts)
+    return in_ascii + others, np.concatenate([rows, np.array(rows_of_others, np.int64)])
 
 
 def _words_of_ascii(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
@@ -161,9 +166,12 @@ def stemmer_of(language: str) -> Callable[[str], str]:
 
     @functools.lru_cache(_STEMS)
     def stem(word: str) -> str:
-        script = unicodedata.name(word[0], "").partition(" ")[0]
-        if script not in stemmers or re.search(r"[\d_]", word):
-            return word
+        if word.isascii() and word.isalpha():
+            script = "LATIN"
+        else:
+            script = unicodedata.name(word[0], "").partition(" ")[0]
+            if script not in stemmers or re.search(r"[\d_]", word):
+                return word
         noun = _PORTUGUESE.search(word) if language == "Portuguese" else None
         if noun is not None:
             marked = {"cao": "ção", "coes": "ções"}[noun[0]]
