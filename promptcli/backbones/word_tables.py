@@ -28,6 +28,7 @@ from promptcli.backbones.file_formats import WORD_FILES
 from promptcli.backbones.locating import (
     BACKBONE_MARKS,
     SHIPPED,
+    SHIPPED_TABLES,
     known_digest,
     locate,
     weights_digest,
@@ -217,10 +218,18 @@ def open_table(name: str, tuned: np.ndarray | None) -> WordTable | None:
         return read_words(name)
     if name in SHIPPED:
         return _rows_of_shipped(name, tuned)
+    if name in SHIPPED_TABLES and tuned is None:
+        return _shipped_table(name, SHIPPED_TABLES[name])
     folder, revision = locate(name, one_of=(*BACKBONE_MARKS, "tokenizer.json"))
     if tuned is not None or not is_table(folder):
         return None
     return read_table(name, folder, revision)
+
+
+@functools.lru_cache(maxsize=1)
+def _shipped_table(name: str, folder: Path) -> WordTable:
+    """Return the table of a shipped encoder: it chooses a model, and then reads for it."""
+    return read_table(name, folder, None)
 
 
 def _rows_of_shipped(name: str, tuned: np.ndarray | None) -> WordTable | None:

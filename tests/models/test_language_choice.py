@@ -146,3 +146,7 @@ def test_parts_are_of_the_language_too(run, tmp_path):
 def test_similarity_in_python_chooses_by_the_texts():
     assert pc.similarity(*GERMAN) == pc.similarity(*GERMAN, "mini-multi")
     assert pc.similarity(*ENGLISH) == pc.similarity(*ENGLISH, "mini")
+
+
+def test_the_table_that_was_asked_for_its_pieces_is_the_one_that_reads():
+    assert open_table("mini-multi", None) is open_table("mini-multi", None)
