@@ -5,7 +5,7 @@ Safetensors only, no remote code.
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from promptcli.backbones.devices import computes, with_fast_products
 from promptcli.backbones.families import FAMILIES, family_of
 from promptcli.backbones.locating import (
     BACKBONE_MARKS,
+    SHIPPED,
     known_digest,
     locate,
     weight_files,
@@ -32,6 +33,7 @@ from promptcli.backbones.provenance import OWN_TOKENIZER, Provenance
 from promptcli.backbones.published_backbones import Shape
 from promptcli.backbones.states import Batch, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece
+from promptcli.backbones.word_tables import shipped_tokenizer
 from promptcli.errors import NotFoundError, UsageError, unknown
 from promptcli.notes import keyword, without_network
 from promptcli.storage.files import sha256
@@ -85,12 +87,7 @@ def load_pretrained(
         tokens = folder / OWN_TOKENIZER
         if not tokens.is_dir():
             tokens = folder
-        tokenizer: Any = None
-        if family == "bert":
-            tokenizer = read_wordpiece(tokens, config)
-        if tokenizer is None:
-            tokenizer = checking.load_tokenizer(tokens)
-        pieces = PieceTokenizer(tokenizer, what, causal=causal)
+        pieces = _read_tokenizer(what, tokens, family, config)
         if causal and dtype is None:
             dtype = _stored_dtype(weights, device)
         if (plain := read_bert_config(family, config)) is not None:
@@ -118,6 +115,19 @@ def load_pretrained(
             backbone.require_hook("a causal model")
         model.to(device=device, dtype=dtype or torch.float32)
     return backbone
+
+
+def _read_tokenizer(
+    what: str, folder: Path, family: str, config: Mapping[str, Any]
+) -> PieceTokenizer:
+    if folder in SHIPPED.values():
+        return shipped_tokenizer(folder)
+    tokenizer: Any = None
+    if family == "bert":
+        tokenizer = read_wordpiece(folder, config)
+    if tokenizer is None:
+        tokenizer = checking.load_tokenizer(folder)
+    return PieceTokenizer(tokenizer, what, causal=FAMILIES[family].causal)
 
 
 def _base(what: str, folder: Path) -> str | None:

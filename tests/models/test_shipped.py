@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.locating import SHIPPED, SHIPPED_TABLES
 from promptcli.models.loading import open_model
 from promptcli.models.registry import Registry
@@ -30,3 +31,7 @@ def test_the_fast_tier_is_word_embeddings_which_know_no_order(home):
         ["the dog bit the man", "the man bit the dog", "prices fell in may"]
     )
     assert np.abs(swapped[0] - swapped[1]).max() < 1e-5 < np.abs(swapped[0] - swapped[2]).max()
+
+
+def test_the_tokenizer_of_the_shipped_backbone_is_read_once():
+    assert load_backbone("mini-bert").tokenizer is load_backbone("mini-bert").tokenizer
