@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 _FAST = "mini-static"  # the model for English if none is named
 _WINDOW = 16_384  # rows that are encoded together
+_SMALL_MATRIX = 8192  # numbers of a matrix for which OpenBLAS takes no further thread
 #: Times the rows that words find are held while files are read: how rare a word is, is only known
 #: at the end.
 _SPARE = 10
@@ -196,7 +197,7 @@ class SearchFilesJob(Job[list[Line]]):
                 if way != "words":
                     units = unit(documents.encode(texts, progress=advance))
                     sample.add(units)
-                    cosines = units @ asked
+                    cosines = _products(units, asked)
                 if found_rows is None:
                     found_rows = _Found(self.query, self.k, way, texts)
                 found_rows.add(window, texts, places, cosines)
@@ -367,6 +368,18 @@ def _line(candidate: _Candidate, text: str, score: float, context: int) -> Line:
         tuple(before),
         tuple(after),
     )
+
+
+def _products(rows: Floats, vector: Floats) -> Floats:
+    """Return the products (n,) of rows (n, d) with a vector (d,), computed by one thread.
+
+    The product of the whole would take every thread of OpenBLAS, and those wait at work, for a
+    tenth of a second after one of a millisecond. It takes one for a small matrix.
+    """
+    together = max(4, _SMALL_MATRIX // len(vector) // 4 * 4)  # rows, of which it takes four at once
+    whole = max(0, len(rows) - 4) // together  # numpy has another sum for a single row
+    blocks = rows[: whole * together].reshape(whole, together, len(vector))
+    return np.concatenate([(blocks @ vector).ravel(), rows[whole * together :] @ vector])
 
 
 def _chosen_columns(candidate: _Candidate, columns: Sequence[str]) -> dict[str, str] | None:

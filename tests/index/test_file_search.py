@@ -9,6 +9,7 @@ import pytest
 import promptcli as pc
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.index import file_search
+from promptcli.index.file_search import _products
 from promptcli.notes import stages_shown
 from tests.index.test_lexical import random_texts
 from tests.index.test_sync import LINES
@@ -176,3 +177,14 @@ def test_a_file_that_cannot_be_read_is_left_out_and_named(tmp_path, caplog):
     assert "skipped 1 file" in caplog.text and "mem.txt" in caplog.text
     with pytest.raises(UsageError, match=r"mem\.txt.*cannot be read"):
         pc.search("cat", [tmp_path / "mem.txt"], model=encoder)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 4, 33, 1003])
+@pytest.mark.parametrize("width", [1, 256, 4096])
+def test_products_in_blocks_are_those_of_the_whole(rows, width):
+    generator = np.random.default_rng(0)
+    matrix = generator.standard_normal((rows, width)).astype(np.float32)
+    vector = generator.standard_normal(width).astype(np.float32)
+    found = _products(matrix, vector)
+    assert found.dtype == np.float32
+    assert found == pytest.approx(matrix @ vector, abs=1e-3)
