@@ -2,21 +2,24 @@ r"""Train `mini` on titles and passages, beside the sentences that it was made o
 
     python benchmarks/passages_corpus.py --data FOLDER --python SITE-PACKAGES -o passages.tsv
     python benchmarks/distillation_corpus.py --data FOLDER -o sentences.txt
-    head -40000 passages.tsv | cut -f1 > titles.txt
-    head -40000 passages.tsv | cut -f2 > bodies.txt
+    head -50000 passages.tsv | cut -f1 > titles.txt
+    head -50000 passages.tsv | cut -f2 > bodies.txt
     promptcli embed titles.txt -m sentence-transformers/all-MiniLM-L6-v2 -o titles.npy
     promptcli embed bodies.txt -m sentence-transformers/all-MiniLM-L6-v2 -o bodies.npy
     python benchmarks/passages_mini.py --passages passages.tsv --titles titles.npy \
-      --bodies bodies.npy --sentences sentences.txt --steps 900 --way 0.7 --name mini-passages
+      --bodies bodies.npy --sentences sentences.txt --from mini-distilled --name mini-passages
+    python benchmarks/ship.py mini-passages mini
 
 A step has the loss of `train distill` on titles and passages, with the teacher as guide of a
 contrastive part in both directions, and the distances of sentences to the vectors that the model
-had for them before. Its weights go ``--way`` of the way from before to what was learned
-(Wortsman et al. 2022), and into the registry. ``state.pt`` beside the passages continues a run.
+had for them before. Each of ``RUNS`` starts from the weights of the one before. The result lies
+three quarters of the way from the weights at the start to the mean of those of the runs (Wortsman
+et al. 2022). States beside the passages continue a run that was cut off.
 """
 
 import argparse
 import dataclasses
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +32,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 
 import promptcli
 from promptcli.data.vectors.precision import unit
+from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.training.objectives.contrastive import contrastive_loss, nearer_than_positive
 from promptcli.training.objectives.distillation import (
@@ -48,11 +52,28 @@ _SENTENCES = 70_000
 _SAMPLE = 1000  # titles by which the teacher's space is turned
 _PAIRS_A_STEP, _SENTENCES_A_STEP = 96, 128
 _PAIRS_JITTER, _SENTENCES_JITTER = 12, 4  # tokens by which lengths of a batch may differ
-_LEARNING_RATE, _WARMUP, _CLIP = 4e-4, 0.08, 1.0
+_WARMUP, _CLIP = 0.08, 1.0
 _SIMILARITY_WEIGHT = 5.0
 _SENTENCES_SIMILARITY_WEIGHT = 20.0
 _CONTRASTIVE_WEIGHT, _TEMPERATURE = 0.2, 0.05
-_KEPT_EVERY = 50  # steps
+_WAY = 0.75
+_KEPT_EVERY = 10  # steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Settings of a run: rows of the passages, length, learning rate, weight of the sentences."""
+
+    rows: int
+    steps: int
+    learning_rate: float
+    sentences_weight: float
+
+
+RUNS = (
+    Run(rows=40_000, steps=900, learning_rate=4e-4, sentences_weight=1.0),
+    Run(rows=50_000, steps=500, learning_rate=3e-4, sentences_weight=1.5),
+)
 
 
 class Student:
@@ -108,25 +129,25 @@ class Texts:
     sentences: Ids
 
 
-def texts_of(student: Student, given: argparse.Namespace) -> Texts:
+def texts_of(before: Student, given: argparse.Namespace) -> Texts:
     """Read and tokenise the texts, and find the teacher's place in the student's space."""
     taught_titles, taught_passages = (
         unit(np.load(path).astype(np.float32)) for path in (given.titles, given.bodies)
     )
     rows = [line.split("\t") for line in lines(given.passages)[: len(taught_titles)]]
-    titles = student.ids([title for title, _ in rows], words=_PASSAGE_WORDS)
+    titles = before.ids([title for title, _ in rows], words=_PASSAGE_WORDS)
     sentences = lines(given.sentences)
     drawn = np.random.default_rng(1).permutation(len(sentences))[:_SENTENCES]
-    ids = student.ids([sentences[row] for row in drawn], words=_SENTENCE_WORDS)
+    ids = before.ids([sentences[row] for row in drawn], words=_SENTENCE_WORDS)
 
     taught = np.concatenate([taught_titles, taught_passages])
     sample = np.random.default_rng(0).permutation(len(titles))[:_SAMPLE]
     with torch.no_grad():
-        own = student.vectors([titles[row] for row in sample]).numpy()
+        own = before.vectors([titles[row] for row in sample]).numpy()
     turn = rotation_between(taught.T @ taught / len(taught), taught_titles[sample], own)
     return Texts(
         titles,
-        student.ids([passage for _, passage in rows], words=_PASSAGE_WORDS),
+        before.ids([passage for _, passage in rows], words=_PASSAGE_WORDS),
         taught_titles,
         taught_passages,
         torch.from_numpy(turn.astype(np.float32)),
@@ -165,7 +186,7 @@ def sentences_loss(student: Student, before: Student, ids: Ids) -> Tensor:
     return vector_distance(own, known) + similarity
 
 
-def learn(student: Student, before: Student, texts: Texts, steps: int, state: Path) -> None:
+def learn(student: Student, before: Student, texts: Texts, run: Run, state: Path) -> None:
     """Train the student, from the state of a run that was cut off if there is one."""
     optimizer = torch.optim.AdamW(student.bert.parameters(), weight_decay=0.01)
     done = 0
@@ -175,21 +196,21 @@ def learn(student: Student, before: Student, texts: Texts, steps: int, state: Pa
         optimizer.load_state_dict(kept["optimizer"])
         done = kept["step"]
     draw = np.random.default_rng(done)
-    lengths = np.array([len(each) for each in texts.passages])
+    lengths = np.array([len(each) for each in texts.passages[: run.rows]])
     pairs = batches(lengths, _PAIRS_A_STEP, _PAIRS_JITTER, draw)
     lengths = np.array([len(each) for each in texts.sentences])
     sentences = batches(lengths, _SENTENCES_A_STEP, _SENTENCES_JITTER, draw)
-    for step in range(done + 1, steps + 1):
-        rate = min(1, step / (_WARMUP * steps)) * (1 - step / (steps + 1))
-        optimizer.param_groups[0]["lr"] = _LEARNING_RATE * rate
+    for step in range(done + 1, run.steps + 1):
+        rate = min(1, step / (_WARMUP * run.steps)) * (1 - step / (run.steps + 1))
+        optimizer.param_groups[0]["lr"] = run.learning_rate * rate
         optimizer.zero_grad()
         loss = pairs_loss(student, texts, next(pairs))
         loss.backward()
         known = sentences_loss(student, before, [texts.sentences[row] for row in next(sentences)])
-        known.backward()
+        (run.sentences_weight * known).backward()
         torch.nn.utils.clip_grad_norm_(student.bert.parameters(), _CLIP)
         optimizer.step()
-        if step % _KEPT_EVERY == 0 or step == steps:
+        if step % _KEPT_EVERY == 0 or step == run.steps:
             print(f"step {step}: {loss.item():.4f}, sentences {known.item():.4f}", flush=True)
             kept = {"student": student.bert.state_dict(), "optimizer": optimizer.state_dict()}
             torch.save({**kept, "step": step}, state)
@@ -207,8 +228,6 @@ def main() -> None:
     for name in ("--passages", "--titles", "--bodies", "--sentences"):
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--from", dest="start", default="mini")
-    parser.add_argument("--steps", type=int, default=900)
-    parser.add_argument("--way", type=float, default=1.0)
     parser.add_argument("--name", required=True)
     given = parser.parse_args()
     registry = open_registry()
@@ -216,14 +235,37 @@ def main() -> None:
     start = {name.removeprefix(_PREFIX): each.float() for name, each in entry.tensors.items()}
     student, before = Student(start), Student(start)
     before.bert.eval()
-    texts = texts_of(student, given)
-    learn(student, before, texts, given.steps, given.passages.with_name("state.pt"))
-    learned = student.bert.state_dict()
-    tensors = {
-        _PREFIX + name: torch.lerp(old, learned[name], given.way).half()
-        for name, old in start.items()
+    texts = texts_of(before, given)
+    learned = []
+    for number, run in enumerate(RUNS, 1):
+        learn(student, before, texts, run, given.passages.with_name(f"run-{number}.pt"))
+        learned.append({name: each.clone() for name, each in student.bert.state_dict().items()})
+    registry.save(mixed(entry, given, learned))
+
+
+def mixed(entry: Entry, given: argparse.Namespace, learned: list[dict[str, Tensor]]) -> Entry:
+    """Return the model between the weights of before and the mean of those of the runs."""
+    tensors = {}
+    for name, before in entry.tensors.items():
+        mean = sum(each[name.removeprefix(_PREFIX)] for each in learned) / len(learned)
+        tensors[name] = torch.lerp(before.float(), mean, _WAY).half()
+    trained = {
+        "method": "distill",
+        "supervised": True,
+        "source": f"{given.passages.name} and {given.sentences.name}",
+        "data": hashlib.sha256(given.passages.read_bytes()).hexdigest(),
+        "examples": max(run.rows for run in RUNS),
+        "batch_size": _PAIRS_A_STEP,
+        "seed": 0,
+        "started_from": entry.name,
+        "runs_of_script": [dataclasses.asdict(run) for run in RUNS],
+        "way": _WAY,
+        "before": entry.provenance["trained"],
     }
-    registry.save(dataclasses.replace(entry, name=given.name, tensors=tensors, scores=[]))
+    provenance = {**entry.provenance, "trained": trained}
+    return dataclasses.replace(
+        entry, name=given.name, tensors=tensors, provenance=provenance, scores=[]
+    )
 
 
 if __name__ == "__main__":
