@@ -127,6 +127,11 @@ _SURE = {name: words - _IN_NAMES for name, words in _WORDS.items()}
 _PARTS_OF_NAMES = {
     name: words & _IN_NAMES | _WEAK.get(name, frozenset()) for name, words in _WORDS.items()
 }
+#: Word -> the languages that have it.
+_LANGUAGES_WITH = {
+    word: [name for name in _WORDS if word in _SURE[name] | _PARTS_OF_NAMES[name]]
+    for word in frozenset[str]().union(*_SURE.values(), *_PARTS_OF_NAMES.values())
+}
 #: Words with these letters are of the language.
 _LETTERS = {
     "German": re.compile("ß"),
@@ -195,9 +200,12 @@ def _count_languages(texts: Iterable[str]) -> tuple[Counter[str], int]:
         words = {word.lower().replace("’", "'") for word in _WORD.findall(text)}
         words |= {part for word in words if "'" in word for part in word.split("'")}
         known = len(words & _ENGLISH)
-        counts = {name: _evidence(words, name) for name in _WORDS}
-        language = max(counts, key=counts.__getitem__)
-        strong, weak = counts[language]
+        possible = {name for word in words for name in _LANGUAGES_WITH.get(word, ())}
+        if not text.isascii():
+            possible |= _LETTERS.keys()
+        counts = {name: _evidence(words, name) for name in _WORDS if name in possible}
+        language = max(counts, key=counts.__getitem__, default="")
+        strong, weak = counts.get(language, (0, 0))
         count = strong + weak
         is_sentence = len(words) >= _SENTENCE and count > 1
         if count > known and ((strong and len(words) > 2) or (is_sentence and not known)):

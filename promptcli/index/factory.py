@@ -324,8 +324,8 @@ class Truth:
             others = known != own
             known = known[others]
             scores = scores[others]
-            right = known[scores >= scores[wanted - 1] - _EQUAL]
-            hits += int(np.isin(rows[rows != own][:wanted], right).sum())
+            right = set(known[scores >= scores[wanted - 1] - _EQUAL].tolist())
+            hits += sum(row in right for row in rows[rows != own][:wanted].tolist())
         return Recall(hits / (wanted * len(self.units)), len(self.units), self.rows)
 
 
