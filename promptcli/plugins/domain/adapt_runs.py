@@ -119,6 +119,10 @@ class Trainings:
     def run_name(self, attempt: str) -> str:
         return f"{self.name}.{attempt}"
 
+    def is_done(self, attempt: str) -> bool:
+        """Return whether an attempt was run to its end before."""
+        return self.run_name(attempt) in loading.open_registry().names()
+
     def check_free(self, *, force: bool) -> None:
         """Refuse models with the names of runs; with ``force`` remove what earlier runs left."""
         if force:

@@ -138,15 +138,21 @@ def _schedule(job: AdaptArguments, trainings: Trainings) -> Schedule:
 
 def _train(trainings: Trainings, schedule: Schedule) -> Iterator[tuple[str, pc.Trained]]:
     """Yield each attempt that did not fail with its run."""
-    note(f"all of it takes about {_minutes(schedule.total)}")
-    left = schedule.total
+    remaining = [name for name in schedule.steps if not trainings.is_done(name)]
+    left = sum(schedule.seconds[name] for name in remaining)
+    note(f"all of it takes about {_minutes(left)}")
     for number, name in enumerate(schedule.steps, 1):
-        note(
-            f"{number} of {len(schedule.steps)}: {name}, from {ATTEMPTS[name].about};"
-            f" about {_minutes(schedule.seconds[name])}, {_minutes(left)} left in all"
-        )
-        trained = trainings.run(name, schedule)
-        left -= schedule.seconds[name]
+        if name in remaining:
+            note(
+                f"{number} of {len(schedule.steps)}: {name}, from {ATTEMPTS[name].about};"
+                f" about {_minutes(schedule.seconds[name])}, {_minutes(left)} left in all"
+            )
+            trained = trainings.run(name, schedule)
+            left -= schedule.seconds[name]
+        else:
+            note(f"{number} of {len(schedule.steps)}: {name} was done before")
+            with notes.silent():
+                trained = trainings.run(name, schedule)
         if trained is not None:
             yield name, trained
 

@@ -295,6 +295,7 @@ def test_an_adaptation_that_was_killed_goes_on(texts, start, quick, run, home, m
     resumed = run(*arguments, "--resume")
     assert resumed.code == 0
     assert "resumed after step" in resumed.err
+    assert "pairs was done before" in resumed.err and "--force" not in resumed.err
     whole = run(*arguments[:2], "--name", "whole", *arguments[4:])
     figures = []
     for ran in (resumed, whole):
