@@ -80,10 +80,10 @@ class Program(Commands):
         return super().list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.commands:
+        if cmd_name not in self.commands:  # for one of the core's no plug-in is looked at
             self.add_plugins()
-        if cmd_name in COMMANDS.absent() and not ctx.resilient_parsing:
-            raise absent_plugin(f"promptcli {cmd_name}")
+            if cmd_name in COMMANDS.absent() and not ctx.resilient_parsing:
+                raise absent_plugin(f"promptcli {cmd_name}")
         return super().get_command(ctx, cmd_name)
 
 
@@ -689,9 +689,17 @@ def _ending(error: Any) -> tuple[int, str] | None:
     if hasattr(error, "format_message"):  # of Typer's parser
         return 2, usage_line(error)
     author = author_of(error)
+    if author is not None and isinstance(error, UnicodeDecodeError):
+        return 2, _not_decoded(error, author)
     if author is not None:
         return 1, f"a fault of {author}: {fault_of(error)}"
     return None
+
+
+def _not_decoded(error: UnicodeDecodeError, author: str) -> str:
+    wrong, encoding = error.object[error.start], error.encoding.upper()
+    what = f"a file that {author} reads is not {encoding}: byte 0x{wrong:02x} at {error.start:,}"
+    return f"{what}; save it as {encoding}"
 
 
 _CANNOT_BE_OPENED = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EEXIST)

@@ -83,9 +83,14 @@ def broken(job: NamedJob) -> None:
     raise KeyError("of its own")
 
 
+def latin(job: NamedJob) -> None:
+    b"caf\\xe9".decode("utf-8")
+
+
 THREE = 3
 NAMED = Command("named", "strange_parts:named", "Print the model.")
 BARE = Command("bare", "strange_parts:bare", "A field without an option.")
+LATIN = Command("latin", "strange_parts:latin", "Read a file that is not UTF-8.")
 BROKEN = Command("broken", "strange_parts:broken", "Fail.")
 GONE = Command("gone", "strange_parts:no_such_function", "A function that is missing.")
 """
@@ -98,7 +103,7 @@ ROWS = {
         "of-each-token": "OfEachToken",
     },
     "transforms": {"flat": "Flat"},
-    "commands": {name: name.upper() for name in ("named", "bare", "broken", "gone")},
+    "commands": {name: name.upper() for name in ("named", "bare", "broken", "gone", "latin")},
     "poolingz": {"median": "Whole"},
 }
 
@@ -176,6 +181,12 @@ def test_a_wrong_command_is_one_line(command, said, strangers, run):
     assert ran.code == 1 and said in ran.err and "Traceback" not in ran.err
 
 
+def test_a_file_that_is_not_utf_8_is_no_fault_of_the_author(strangers, run):
+    ran = run("latin")
+    assert ran.code == 2 and "Traceback" not in ran.err
+    assert "reads is not UTF-8: byte 0xe9 at 3" in ran.err and "a fault of" not in ran.err
+
+
 def test_the_development_mode_shows_all_of_a_fault(strangers, monkeypatch):
     flags = {name: getattr(sys.flags, name) for name in dir(sys.flags) if name[0] != "_"}
     monkeypatch.setattr(sys, "flags", SimpleNamespace(**{**flags, "dev_mode": True}))
@@ -184,6 +195,11 @@ def test_the_development_mode_shows_all_of_a_fault(strangers, monkeypatch):
     with pytest.raises(PromptcliError) as raised:
         command_line.main(["similarity", "a", "b", "--pooling", "last/fails"])
     assert isinstance(raised.value.__cause__, AttributeError)
+
+
+def test_a_row_that_is_left_out_is_noted_where_its_table_is_needed(strangers, run):
+    assert "adds to commands" not in run("config").err
+    assert "'three' that strange_parts:THREE adds to commands is left out" in run("--help").err
 
 
 def test_the_default_of_a_model_is_that_of_its_field(strangers, run):
