@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from promptcli.data.retrieval import read_retrieval_folder
-from promptcli.data.tasks import RetrievalTask
+from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.models import loading
 from promptcli.plugins.domain import adaptation
 from promptcli.plugins.domain.adapt_collection import FEWEST, Collection, tasks_elsewhere
@@ -54,7 +54,7 @@ def report(folder: Path, steps: int, tokens: int, seed: int) -> None:
     start = loading.entry_of("mini")
     trainings = Trainings("adapted", start, Choice("mini"), collection, seed)
     schedule = Schedule(dict.fromkeys(ATTEMPTS, steps), dict.fromkeys(ATTEMPTS, 0.0), tokens)
-    tasks = [collection.test_task, real, *tasks_elsewhere()]
+    tasks: list[RetrievalTask | STSTask] = [collection.test_task, real, *tasks_elsewhere()]
     before = adaptation._score(loading.open_model(start, dtype="float32"), tasks, "mini")
     parts = (collection.training, collection.development, collection.test)
     print(
