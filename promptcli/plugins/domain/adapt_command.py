@@ -60,7 +60,8 @@ def _how_to_read(document: Mapping[str, Any]) -> Iterator[str]:
         " and questions (nDCG@10); a large loss there means that it forgot"
     )
     yield (
-        "change: against the model as it is; one smaller than its ± may be chance. dcpcse begins at"
+        "change: against the model as it is; one smaller than its ± may be chance. So may one"
+        " slightly larger, since several were tried, and the verdict counts that. dcpcse begins at"
         " the pre-trained backbone, as in its paper, and so lacks what the model had learned"
     )
 
