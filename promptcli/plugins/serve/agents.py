@@ -93,7 +93,7 @@ class FoundRow:
 
 
 @dataclass(frozen=True)
-class Similarity:
+class PairSimilarity:
     """How similar two sentences are: their cosine, and rarity: how many of 100 unrelated pairs of
     sentences are less similar, null if that is not known.
     """
@@ -157,17 +157,17 @@ class Tools:
 
         return await self._answer(found)
 
-    async def similar(self, a: Text, b: Text) -> Similarity:
+    async def similar(self, a: Text, b: Text) -> PairSimilarity:
         """Return how similar two sentences are in meaning: their cosine, -1 to 1, and how many of
         100 unrelated pairs of sentences are less similar.
         """
 
-        def compared(go_on: Callable[[], None]) -> Similarity:
+        def compared(go_on: Callable[[], None]) -> PairSimilarity:
             left, right = unit(self._encoder.encode(_given(a, b)))
             cosine = float(np.clip(left @ right, -1, 1))
             go_on()
             [percent] = rarity([cosine], self._encoder)
-            return Similarity(cosine, percent)
+            return PairSimilarity(cosine, percent)
 
         return await self._answer(compared)
 
