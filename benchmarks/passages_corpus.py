@@ -161,6 +161,19 @@ def words(text: str, most: int) -> list[str]:
     return re.sub(r"https?://\S+|[`*_|#<>]+", " ", text).split()[:most]
 
 
+def training_parser(description: str | None, start: str) -> argparse.ArgumentParser:
+    """Return a parser of what a training on passages reads: its four files, and a model to begin
+    with.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name in ("--passages", "--titles", "--bodies", "--sentences"):
+        parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--from", dest="start", default=start)
+    return parser
+
+
 def main() -> None:
     """Write the file, and say what each source gave and lost."""
     parser = argparse.ArgumentParser(

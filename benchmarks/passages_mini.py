@@ -25,7 +25,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from distillation_corpus import lines
 from numpy.typing import NDArray
+from passages_corpus import training_parser
 from torch import Tensor
 from torch.nn import functional
 from transformers import AutoTokenizer, BertConfig, BertModel
@@ -216,18 +218,9 @@ def learn(student: Student, before: Student, texts: Texts, run: Run, state: Path
             torch.save({**kept, "step": step}, state)
 
 
-def lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").rstrip("\n").split("\n")
-
-
 def main() -> None:
     """Put the model into the registry."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name in ("--passages", "--titles", "--bodies", "--sentences"):
-        parser.add_argument(name, type=Path, required=True)
-    parser.add_argument("--from", dest="start", default="mini")
+    parser = training_parser(__doc__, start="mini")
     parser.add_argument("--name", required=True)
     given = parser.parse_args()
     registry = open_registry()

@@ -16,14 +16,15 @@ which every text has, count a hundredth. The table that is written is the mean o
 It does not ship: `docs/log.md` has what it gains and what it loses.
 """
 
-import argparse
 import dataclasses
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse
 import torch
+from distillation_corpus import lines
 from numpy.typing import NDArray
+from passages_corpus import training_parser
 from torch import Tensor
 from torch.nn import functional
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -159,18 +160,9 @@ def loss_of(table: Tensor, texts: Texts, run: Run, draw: np.random.Generator) ->
     return loss + _SENTENCES_WEIGHT * forgotten
 
 
-def lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").rstrip("\n").split("\n")
-
-
 def main() -> None:
     """Write the model's folder."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name in ("--passages", "--titles", "--bodies", "--sentences"):
-        parser.add_argument(name, type=Path, required=True)
-    parser.add_argument("--from", dest="start", default="mini-static")
+    parser = training_parser(__doc__, start="mini-static")
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
     torch.set_num_threads(1)
