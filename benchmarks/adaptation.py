@@ -20,8 +20,8 @@ import torch
 from promptcli.data.retrieval import read_retrieval_folder
 from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.models import loading
-from promptcli.plugins.domain import adaptation
 from promptcli.plugins.domain.adapt_collection import FEWEST, Collection, tasks_elsewhere
+from promptcli.plugins.domain.adapt_rows import Baseline
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.recipe import Choice
@@ -36,13 +36,13 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=100_000, help="Of pre-training.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=None)
-    given = parser.parse_args()
-    if given.threads:
-        torch.set_num_threads(given.threads)
-    for folder in given.folders:
+    arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    for folder in arguments.folders:
         with tempfile.TemporaryDirectory() as home:
             os.environ["PROMPTCLI_HOME"] = home
-            report(folder, given.steps, given.tokens, given.seed)
+            report(folder, arguments.steps, arguments.tokens, arguments.seed)
 
 
 def report(folder: Path, steps: int, tokens: int, seed: int) -> None:
@@ -55,16 +55,17 @@ def report(folder: Path, steps: int, tokens: int, seed: int) -> None:
     trainings = Trainings("adapted", start, Choice("mini"), collection, seed)
     schedule = Schedule(dict.fromkeys(ATTEMPTS, steps), dict.fromkeys(ATTEMPTS, 0.0), tokens)
     tasks: list[RetrievalTask | STSTask] = [collection.test_task, real, *tasks_elsewhere()]
-    before = adaptation._score(loading.open_model(start, dtype="float32"), tasks, "mini")
-    parts = (collection.training, collection.development, collection.test)
+    baseline = Baseline.of(loading.open_model(start, dtype="float32"), start.name, tasks)
     print(
         f"{folder.name}, seed {seed}, {tokens:,} tokens of pre-training; queries to learn from, to"
-        f" choose by, to measure by: {[len(part) for part in parts]}; {len(real.queries)} real"
+        f" choose by, to measure by: {list(collection.sizes.values())}; {len(real.queries)} real"
     )
     print("row", "step", "development", *(task.label for task in tasks), "minutes", sep=" | ")
-    print("mini", "", "", *(f"{score.value:.1f}" for score in before), sep=" | ", flush=True)
-    for name, run in adaptation._train(trainings, schedule):
-        [row] = adaptation._rows({name: run}, tasks, before)
+    print(
+        "mini", "", "", *(f"{score.value:.1f}" for score in baseline.scores), sep=" | ", flush=True
+    )
+    for name, run in trainings.run_all(schedule):
+        [row] = baseline.compare({name: run})
         development = run.curve[0].value, run.chosen_by
         cells = [name, f"{run.facts['best_step']} of {run.facts['steps']}"]
         cells.append("{:.1f} to {:.1f}".format(*development))

@@ -44,13 +44,6 @@ class AdaptArguments:
     )
 
     @property
-    def names(self) -> list[str]:
-        """The files by their names."""
-        if isinstance(self.files, str | Path):
-            return [str(self.files)]
-        return list(map(str, self.files))
-
-    @property
     def where(self) -> Choice:
         """The model to start from, and the device."""
         if isinstance(self.start, Choice):

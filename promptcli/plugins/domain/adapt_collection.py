@@ -1,5 +1,6 @@
 """Texts to learn from and to be measured on: parts of a collection without a common document."""
 
+import itertools
 import json
 import random
 import re
@@ -13,8 +14,9 @@ from promptcli import UsageError
 from promptcli.extending import RetrievalTask, STSTask, sources
 from promptcli.plugins.domain.synthetic_queries import SyntheticQueries, SyntheticQuery
 
+#: The parts of a collection.
+TRAINING, DEVELOPMENT, TEST = "training", "development", "test"
 #: Shares of the queries, and most queries and passages, of the parts that are measured on.
-TEST, DEVELOPMENT = "test", "development"
 _SHARES = {TEST: 0.2, DEVELOPMENT: 0.1}
 _MOST_QUERIES = {TEST: 500, DEVELOPMENT: 200}
 _MOST_PASSAGES = {TEST: 5000, DEVELOPMENT: 500}
@@ -51,26 +53,35 @@ class Collection:
                 document = documents.pop()
                 part_of[document] = part
                 room -= count[document]
-        parts: dict[str, list[SyntheticQuery]] = {TEST: [], DEVELOPMENT: [], "training": []}
+        parts: dict[str, list[SyntheticQuery]] = {TRAINING: [], DEVELOPMENT: [], TEST: []}
         for query in made.queries:
-            parts[part_of.get(query.document, "training")].append(query)
+            parts[part_of.get(query.document, TRAINING)].append(query)
         if not all(parts.values()):
             raise UsageError(
                 f"the texts are of {len(count)} documents, and learning and measuring take three"
                 " that share none; give the texts in more files, or a table with a text a row"
             )
-        return cls(made, parts["training"], parts[DEVELOPMENT], parts[TEST], seed)
+        return cls(made, parts[TRAINING], parts[DEVELOPMENT], parts[TEST], seed)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of queries of each part."""
+        return {
+            TRAINING: len(self.training),
+            DEVELOPMENT: len(self.development),
+            TEST: len(self.test),
+        }
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
         """Each training query with each passage that answers it."""
-        held_out = {row for query in (*self.development, *self.test) for row in query.answers}
-        return [
-            (query.text, self.made.passages[row])
-            for query in self.training
-            for row in query.answers
-            if row not in held_out
-        ]
+        held_out = _answers([*self.development, *self.test])
+        pairs = list[tuple[str, str]]()
+        for query in self.training:
+            for row in query.answers:
+                if row not in held_out:
+                    pairs.append((query.text, self.made.passages[row]))
+        return pairs
 
     @cached_property
     def training_passages(self) -> list[str]:
@@ -100,30 +111,33 @@ class Collection:
         return self._task("your texts", self.test, TEST)
 
     def _task(self, name: str, queries: Sequence[SyntheticQuery], part: str) -> RetrievalTask:
-        answers = {row for query in queries for row in query.answers}
-        others = [row for row in range(len(self.made.passages)) if row not in answers]
+        passages = self.made.passages
+        answers = _answers(queries)
+        others = [row for row in range(len(passages)) if row not in answers]
         room = max(0, _MOST_PASSAGES[part] - len(answers))
         drawn = random.Random(self.seed).sample(others, min(room, len(others)))
-        place = {row: number for number, row in enumerate(sorted(answers.union(drawn)))}
-        by_text = {query.text: query for query in queries}
+        rows = sorted(answers.union(drawn))
+        document_of_row = {row: document for document, row in enumerate(rows)}
+        grades = dict[str, dict[int, float]]()
+        for query in queries:
+            right = [document_of_row[row] for row in query.answers]
+            grades[query.text] = dict.fromkeys(right, 1.0)
         return RetrievalTask(
-            name,
-            list(by_text),
-            [self.made.passages[row] for row in place],
-            [
-                dict.fromkeys((place[row] for row in query.answers), 1.0)
-                for query in by_text.values()
-            ],
+            name, list(grades), [passages[row] for row in rows], list(grades.values())
         )
 
     def timing_task(self, queries: int) -> RetrievalTask:
         """Return a task of a few development queries, which is scored at once."""
-        rows = [
-            (query.text, self.made.passages[row], 1.0)
-            for query in self.development[:queries]
-            for row in query.answers
-        ]
+        rows = list[tuple[str, str, float]]()
+        for query in self.development[:queries]:
+            for row in query.answers:
+                rows.append((query.text, self.made.passages[row], 1.0))
         return RetrievalTask.of("timing", rows)
+
+
+def _answers(queries: Sequence[SyntheticQuery]) -> set[int]:
+    """Return the rows of all passages that answer one of the queries."""
+    return set(itertools.chain.from_iterable(query.answers for query in queries))
 
 
 def tasks_elsewhere() -> tuple[STSTask, RetrievalTask]:

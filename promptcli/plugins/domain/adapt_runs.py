@@ -3,14 +3,14 @@
 import dataclasses
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import promptcli as pc
 from promptcli import PromptcliError, UsageError
-from promptcli.extending import Choice, Entry, loading, notes, runs, tuned_weights
+from promptcli.extending import Choice, Entry, errors, loading, notes, runs, tuned_weights
 from promptcli.plugins.domain.adapt_collection import Collection
 from promptcli.plugins.domain.pretrained_start import BATCH_TOKENS, add_change, pretrain_backbone
 
@@ -38,6 +38,17 @@ class Attempt:
     def starts_elsewhere(self) -> bool:
         """Whether it is another model than the start before its first step."""
         return self.is_frozen or self.is_pretrained
+
+    def examples(self, collection: Collection) -> Sequence[Any]:
+        """Return what it learns from in a collection: pairs of texts, or sentences."""
+        if self.learns_from == PAIRS:
+            return collection.pairs
+        return collection.sentences
+
+    def batch_size(self, collection: Collection) -> int:
+        """Return its batch size, which the examples of a small collection fill twice at least."""
+        usual = int(self.settings.get("batch_size", 128))
+        return max(2, min(usual, len(self.examples(collection)) // 2))
 
 
 #: Learning from pairs, which reads as much of a passage as fits the time.
@@ -183,8 +194,8 @@ class Trainings:
         )
 
     def _seconds_of_a_step(self, attempt: Attempt) -> float:
-        batch_size = _batch_size(self.collection, attempt)
-        few = _examples(self.collection, attempt)[: 2 * batch_size]
+        batch_size = attempt.batch_size(self.collection)
+        few = attempt.examples(self.collection)[: 2 * batch_size]
         with notes.silent():
             timed = pc.train(
                 attempt.method,
@@ -201,6 +212,31 @@ class Trainings:
         encoder.encode(passages)
         return (time.perf_counter() - began) / len(passages)
 
+    def run_all(self, schedule: Schedule) -> Iterator[tuple[str, pc.Trained]]:
+        """Train all attempts, and yield the name and the run of each that does not fail.
+
+        An attempt that was run to its end before is only opened again.
+        """
+        remaining = [name for name in schedule.steps if not self.is_done(name)]
+        left = sum(schedule.seconds[name] for name in remaining)
+        notes.note(f"all of it takes about {in_minutes(left)}")
+        for number, name in enumerate(schedule.steps, 1):
+            place = f"{number} of {len(schedule.steps)}"
+            if name in remaining:
+                seconds = schedule.seconds[name]
+                notes.note(
+                    f"{place}: {name}, from {ATTEMPTS[name].about}; about {in_minutes(seconds)},"
+                    f" {in_minutes(left)} left in all"
+                )
+                trained = self.run(name, schedule)
+                left -= seconds
+            else:
+                notes.note(f"{place}: {name} was done before")
+                with notes.silent():
+                    trained = self.run(name, schedule)
+            if trained is not None:
+                yield name, trained
+
     def run(self, attempt: str, schedule: Schedule) -> pc.Trained | None:
         """Return a trained attempt, which goes on where it was stopped; None if it failed."""
         described = ATTEMPTS[attempt]
@@ -216,7 +252,7 @@ class Trainings:
                 start = self._pretrained_start(schedule.tokens)
             return pc.train(
                 described.method,
-                _examples(self.collection, described),
+                described.examples(self.collection),
                 on=self.collection.development_task,
                 name=self.run_name(attempt),
                 resume=True,
@@ -245,8 +281,10 @@ class Trainings:
         changes = {
             **attempt.settings,
             **dict.fromkeys(attempt.taught_by_start, self.start.name),
+            "batch_size": attempt.batch_size(self.collection),
+            "seed": self.seed,
+            **settings,
         }
-        changes |= {"batch_size": _batch_size(self.collection, attempt), "seed": self.seed}
         begins = {
             "start": start or self.start.name,
             "backbone": dataclasses.replace(self.where, model=None),
@@ -254,7 +292,7 @@ class Trainings:
         if attempt.is_frozen:
             backbone = self.start.recipe.backbone
             begins = {"backbone": dataclasses.replace(self.where, model=backbone)}
-        return {**begins, "changes": {**changes, **settings}}
+        return {**begins, "changes": changes}
 
     def forget(self) -> None:
         """Remove the models and folders of all runs."""
@@ -264,16 +302,6 @@ class Trainings:
             if name in registry.names():
                 registry.remove(name)
             runs.RunFolder(registry.run_folder(name)).discard()
-
-
-def _examples(collection: Collection, attempt: Attempt) -> Sequence[Any]:
-    return collection.pairs if attempt.learns_from == PAIRS else collection.sentences
-
-
-def _batch_size(collection: Collection, attempt: Attempt) -> int:
-    """Return the batch size of an attempt, which a few examples fill twice at least."""
-    usual = int(attempt.settings.get("batch_size", 128))
-    return max(2, min(usual, len(_examples(collection, attempt)) // 2))
 
 
 def plan_steps(
@@ -293,31 +321,47 @@ def plan_steps(
         seconds: That all may take.
     """
     planned = _PLANNED * seconds
-    test = len(collection.test_task.documents)
-    scored = (_SCORES + 4) * len(collection.development_task.documents) + test
+    test_passages = len(collection.test_task.documents)
+    scored = (_SCORES + 4) * len(collection.development_task.documents) + test_passages
     tokens = 0
-    fixed = {}
-    wanted = {}
+    fixed = {}  # seconds of an attempt besides those of its steps
+    wanted = {}  # steps of its epochs
     for name in step_seconds:
         attempt = ATTEMPTS[name]
-        examples = _examples(collection, attempt)
-        taught = 2 * len(examples) if attempt.taught_by_start else 0
-        fixed[name] = passage_seconds * (scored + taught)
+        count = len(attempt.examples(collection))
+        wanted[name] = int(attempt.epochs * count / attempt.batch_size(collection))
+        encoded = scored
+        if attempt.taught_by_start:
+            encoded += 2 * count  # both texts of each pair
+        fixed[name] = passage_seconds * encoded
         if attempt.is_pretrained:
             tokens = _tokens_of(collection, planned / token_seconds)
             fixed[name] += tokens * token_seconds
-        wanted[name] = int(attempt.epochs * len(examples) / _batch_size(collection, attempt))
-    left = planned - sum(fixed.values()) - passage_seconds * test
+    left = planned - sum(fixed.values()) - passage_seconds * test_passages
+    steps = _fitting_steps(wanted, step_seconds, left)
+    expected = {name: fixed[name] + steps[name] * step_seconds[name] for name in step_seconds}
+    return Schedule(steps, expected, tokens)
+
+
+def _fitting_steps(
+    wanted: Mapping[str, int], step_seconds: Mapping[str, float], seconds: float
+) -> dict[str, int]:
+    """Return how many of the wanted steps of each attempt fit, time being shared by weight."""
+    weights = {name: ATTEMPTS[name].weight for name in wanted}
+
+    def need(name: str) -> float:
+        return wanted[name] * step_seconds[name] / weights[name]
+
     steps = {}
-    # the shortest first, so that what it leaves is the others'
-    weights = {name: ATTEMPTS[name].weight for name in step_seconds}
-    for name in sorted(weights, key=lambda name: wanted[name] * step_seconds[name] / weights[name]):
-        share = left * weights[name] / sum(weights.values())
-        del weights[name]
+    left = seconds
+    left_weight = sum(weights.values())
+    # the others get what the shortest leave of their shares
+    for name in sorted(wanted, key=need):
+        share = left * weights[name] / left_weight
         steps[name] = max(_FEWEST_STEPS, min(wanted[name], int(share / step_seconds[name])))
         left -= steps[name] * step_seconds[name]
-    expected = {name: fixed[name] + steps[name] * step_seconds[name] for name in step_seconds}
-    return Schedule({name: steps[name] for name in step_seconds}, expected, tokens)
+        left_weight -= weights[name]
+    return {name: steps[name] for name in wanted}
 
 
 def _tokens_of(collection: Collection, tokens_in_time: float) -> int:
@@ -325,3 +369,11 @@ def _tokens_of(collection: Collection, tokens_in_time: float) -> int:
     characters = sum(map(len, collection.training_passages))
     wanted = _PASSES * characters / _CHARACTERS_OF_TOKEN
     return int(max(_FEWEST_TOKENS, min(wanted, _PRETRAINING_SHARE * tokens_in_time)))
+
+
+def in_minutes(seconds: float) -> str:
+    """Return a time in words: ``a minute``, ``12 minutes``."""
+    minutes = max(0.0, seconds) / 60
+    if minutes < 1:
+        return "a minute"
+    return errors.counted(round(minutes), "minute")

@@ -3,7 +3,7 @@ is saved if it is better than the start.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,32 +11,23 @@ from typing import Any
 import promptcli as pc
 from promptcli.extending import (
     Entry,
-    Label,
     RetrievalTask,
     STSTask,
-    TorchEncoder,
     errors,
-    evaluator,
+    list_of_names,
     loading,
     note,
     notes,
     runs,
-    statistics,
 )
 from promptcli.plugins.domain.adapt_arguments import AdaptArguments
 from promptcli.plugins.domain.adapt_collection import FEWEST, Collection, tasks_elsewhere
-from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings
+from promptcli.plugins.domain.adapt_rows import BETTER, BETTER_HERE, Baseline, Row
+from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings, in_minutes
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 
 #: Most passages that are read: more than can be learned from in an hour.
 _MOST_PASSAGES = 20_000
-AS_IT_IS = "as it is"  #: the row of the start
-#: What is said of a row.
-BETTER = "better"
-BETTER_HERE = "better here, worse elsewhere"
-WORSE = "worse"
-UNCHANGED = "no real difference"
-NOTHING_LEARNED = "nothing learned"
 
 
 @dataclass(frozen=True)
@@ -67,7 +58,9 @@ def adapt_model(job: AdaptArguments) -> Adapted:
     start = loading.entry_of(job.where)
     if job.where.model:
         start = dataclasses.replace(start, name=job.where.model)
-    made = synthetic_queries(job.names, fewest=FEWEST, most_passages=_MOST_PASSAGES, seed=job.seed)
+    made = synthetic_queries(
+        list_of_names(job.files), fewest=FEWEST, most_passages=_MOST_PASSAGES, seed=job.seed
+    )
     collection = Collection.of(made, job.seed)
     trainings = Trainings(job.name, start, job.where, collection, job.seed)
     note(_what_is_learned_from(collection))
@@ -77,7 +70,7 @@ def adapt_model(job: AdaptArguments) -> Adapted:
     stopped = f"the same command with {notes.keyword('resume')} goes on from here"
     with claim, errors.if_stopped(stopped, instead=True):
         schedule = _open_folder(job, folder, trainings)
-        trained = dict(_train(trainings, schedule))
+        trained = dict(trainings.run_all(schedule))
         adapted, chosen = _compare(job, trainings, trained)
         adapted.document["left_out"] = schedule.left_out
         if chosen is not None:
@@ -129,69 +122,11 @@ def _schedule(job: AdaptArguments, trainings: Trainings) -> Schedule:
     beyond = schedule.total - 3600 * job.hours
     if beyond > 0:
         note(
-            f"{notes.keyword('hours', job.hours)} is exceeded by about {_minutes(beyond)}: the"
+            f"{notes.keyword('hours', job.hours)} is exceeded by about {in_minutes(beyond)}: the"
             " fewest steps of each row, and the scores, take about"
-            f" {_minutes(schedule.total)}"
+            f" {in_minutes(schedule.total)}"
         )
     return schedule
-
-
-def _train(trainings: Trainings, schedule: Schedule) -> Iterator[tuple[str, pc.Trained]]:
-    """Yield each attempt that did not fail with its run."""
-    remaining = [name for name in schedule.steps if not trainings.is_done(name)]
-    left = sum(schedule.seconds[name] for name in remaining)
-    note(f"all of it takes about {_minutes(left)}")
-    for number, name in enumerate(schedule.steps, 1):
-        if name in remaining:
-            note(
-                f"{number} of {len(schedule.steps)}: {name}, from {ATTEMPTS[name].about};"
-                f" about {_minutes(schedule.seconds[name])}, {_minutes(left)} left in all"
-            )
-            trained = trainings.run(name, schedule)
-            left -= schedule.seconds[name]
-        else:
-            note(f"{number} of {len(schedule.steps)}: {name} was done before")
-            with notes.silent():
-                trained = trainings.run(name, schedule)
-        if trained is not None:
-            yield name, trained
-
-
-@dataclass(frozen=True)
-class Row:
-    """An attempt that was run, beside the start."""
-
-    name: str
-    trained: pc.Trained
-    scores: Sequence[Any]  #: on the test queries, then elsewhere
-    #: of them, against the start; the p-value of the first is corrected for the number of attempts
-    changes: list[Any]
-
-    def verdict(self, margin: float) -> str:
-        """Return what is said of the row; ``margin``: what it may lose elsewhere, in points."""
-        own, *elsewhere = self.changes
-        if self.trained.facts["best_step"] == 0 and not ATTEMPTS[self.name].starts_elsewhere:
-            return NOTHING_LEARNED
-        if not own.beyond_chance:
-            return UNCHANGED
-        if own.difference < 0:
-            return WORSE
-        if any(each.difference < -margin for each in elsewhere):
-            return BETTER_HERE
-        return BETTER
-
-    def to_dict(self, margin: float) -> dict[str, Any]:
-        facts = self.trained.facts
-        return {
-            "row": self.name,
-            "method": ATTEMPTS[self.name].method,
-            "learns_from": ATTEMPTS[self.name].about,
-            **{field: facts[field] for field in ("steps", "best_step", "seconds")},
-            "development": round(self.trained.chosen_by, 4),
-            "scores": [score.figures() for score in self.scores],
-            "changes": [change.to_dict() for change in self.changes],
-            "verdict": self.verdict(margin),
-        }
 
 
 def _compare(
@@ -199,55 +134,25 @@ def _compare(
 ) -> tuple[Adapted, Entry | None]:
     """Score the start and all runs; return the table, and the run to be saved, if one is better."""
     collection = trainings.collection
-    tasks: list[RetrievalTask | STSTask] = [collection.test_task, *tasks_elsewhere()]
     start = loading.open_model(trainings.start, device=job.where.device, dtype="float32")
-    before = _score(start, tasks, trainings.start.name)
-    rows = _rows(trained, tasks, before)
+    tasks: list[RetrievalTask | STSTask] = [collection.test_task, *tasks_elsewhere()]
+    baseline = Baseline.of(start, trainings.start.name, tasks)
+    rows = baseline.compare(trained)
     better = [row for row in rows if row.verdict(job.margin) == BETTER]
     # by the development queries: the test's figures would flatter the highest of several
     chosen = max(better, key=lambda row: row.trained.chosen_by, default=None)
-    parts = {
-        "training": collection.training,
-        "development": collection.development,
-        "test": collection.test,
-    }
     document = {
         "saved": None if chosen is None else job.name,
         "chosen": None if chosen is None else chosen.name,
-        "reason": _reason(rows, chosen, before[0].value, job.margin),
+        "reason": _reason(rows, chosen, baseline.scores[0].value, job.margin),
         "start": trainings.start.name,
-        "files": job.names,
+        "files": list_of_names(job.files),
         "margin": job.margin,
-        "queries": {part: len(queries) for part, queries in parts.items()},
+        "queries": collection.sizes,
         "tasks": [task.label for task in tasks],
-        "rows": [
-            {"row": AS_IT_IS, "scores": [score.figures() for score in before], "verdict": ""},
-            *(row.to_dict(job.margin) for row in rows),
-        ],
+        "rows": [baseline.to_dict(), *(row.to_dict(job.margin) for row in rows)],
     }
     return Adapted(document), None if chosen is None else chosen.trained.entry
-
-
-def _rows(
-    trained: Mapping[str, pc.Trained],
-    tasks: Sequence[RetrievalTask | STSTask],
-    before: Sequence[Any],
-) -> list[Row]:
-    rows = []
-    for name, run in trained.items():
-        scores = _score(run.encoder, tasks, name)
-        pairs = zip(scores, before, strict=True)
-        changes = [evaluator.compare([score], [earlier]) for score, earlier in pairs]
-        rows.append(Row(name, run, scores, changes))
-    p_values = statistics.holm([row.changes[0].p_value for row in rows])
-    for row, p_value in zip(rows, p_values, strict=True):
-        row.changes[0] = dataclasses.replace(row.changes[0], p_holm=p_value)
-    return rows
-
-
-def _score(encoder: TorchEncoder, tasks: Sequence[RetrievalTask | STSTask], name: str) -> list[Any]:
-    embedded = evaluator.embed_tasks([encoder], tasks, [Label(name, name)])
-    return evaluator.score_vectors(embedded, tasks)
 
 
 def _reason(rows: Sequence[Row], chosen: Row | None, before: float, margin: float) -> str:
@@ -299,10 +204,3 @@ def _plan_document(schedule: Schedule) -> dict[str, Any]:
         "rows": rows,
         "left_out": schedule.left_out,
     }
-
-
-def _minutes(seconds: float) -> str:
-    minutes = max(0.0, seconds) / 60
-    if minutes < 1:
-        return "a minute"
-    return errors.counted(round(minutes), "minute")

@@ -15,7 +15,7 @@ import pytest
 import promptcli as pc
 from promptcli import UsageError, extending
 from promptcli.extending import loading
-from promptcli.plugins.domain import adapt_runs, adaptation, pretrained_start
+from promptcli.plugins.domain import adapt_rows, adapt_runs, adaptation, pretrained_start
 from promptcli.plugins.domain.adapt_collection import Collection, tasks_elsewhere
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, plan_steps
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
@@ -74,7 +74,7 @@ def quick(monkeypatch):
 
     def change(*names, **settings):
         attempts = quick_trials(*names, **settings)
-        for module in (adapt_runs, adaptation):
+        for module in (adapt_rows, adapt_runs, adaptation):
             monkeypatch.setattr(module, "ATTEMPTS", attempts)
 
     return change
@@ -94,19 +94,19 @@ def found_more(monkeypatch):
     """Let the runs score as if they found every passage, and lose so many points elsewhere."""
 
     def change(lost=0.0):
-        score = adaptation._score
+        score = adapt_rows.score_model
 
-        def changed(encoder, tasks, name):
-            own, pairs, guides = score(encoder, tasks, name)
+        def changed(encoder, name, tasks):
+            own, pairs, guides = score(encoder, name, tasks)
             if name != "start":
                 found = np.ones_like(own.by_example)
                 own = dataclasses.replace(own, value=100.0, by_example=found)
-                pairs = score(pc.load("start"), tasks, name)[1]
+                pairs = score(pc.load("start"), name, tasks)[1]
                 pairs = dataclasses.replace(pairs, value=pairs.value - lost)
                 guides = dataclasses.replace(guides, value=100.0)
             return [own, pairs, guides]
 
-        monkeypatch.setattr(adaptation, "_score", changed)
+        monkeypatch.setattr(adapt_rows, "score_model", changed)
 
     return change
 
@@ -248,12 +248,12 @@ def test_a_model_that_forgets_other_texts_is_not_saved(texts, start, quick, foun
 @pytest.mark.parametrize(
     ("own", "p_value", "lost", "best_step", "verdict"),
     [
-        (5.0, 0.01, 0.0, 4, adaptation.BETTER),
-        (5.0, 0.01, 2.0, 4, adaptation.BETTER),
-        (5.0, 0.01, 2.1, 4, adaptation.BETTER_HERE),
-        (5.0, 0.05, 0.0, 4, adaptation.UNCHANGED),
-        (-5.0, 0.01, 0.0, 4, adaptation.WORSE),
-        (0.0, 1.0, 0.0, 0, adaptation.NOTHING_LEARNED),
+        (5.0, 0.01, 0.0, 4, adapt_rows.BETTER),
+        (5.0, 0.01, 2.0, 4, adapt_rows.BETTER),
+        (5.0, 0.01, 2.1, 4, adapt_rows.BETTER_HERE),
+        (5.0, 0.05, 0.0, 4, adapt_rows.UNCHANGED),
+        (-5.0, 0.01, 0.0, 4, adapt_rows.WORSE),
+        (0.0, 1.0, 0.0, 0, adapt_rows.NOTHING_LEARNED),
     ],
 )
 def test_a_verdict_follows_from_chance_and_from_what_is_lost(
@@ -264,11 +264,13 @@ def test_a_verdict_follows_from_chance_and_from_what_is_lost(
         for change in (own, -lost, 3.0)
     ]
     trained = SimpleNamespace(facts={"best_step": best_step})
-    assert adaptation.Row("pairs", trained, [], changes).verdict(2.0) == verdict
+    assert adapt_rows.Row("pairs", trained, [], changes).verdict(2.0) == verdict
 
 
 def dies_in_the_second_run():
-    adapt_runs.ATTEMPTS = adaptation.ATTEMPTS = quick_trials("pairs", "simcse")
+    adapt_rows.ATTEMPTS = adapt_runs.ATTEMPTS = adaptation.ATTEMPTS = quick_trials(
+        "pairs", "simcse"
+    )
     plain = Trainer.gradients
 
     def dying(trainer, step, *given):

@@ -1,0 +1,107 @@
+"""The rows of ``adapt``'s table: what each attempt gains against the start, and the verdict."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import promptcli as pc
+from promptcli.extending import (
+    Label,
+    RetrievalTask,
+    STSTask,
+    TorchEncoder,
+    evaluator,
+    statistics,
+)
+from promptcli.plugins.domain.adapt_runs import ATTEMPTS
+
+AS_IT_IS = "as it is"  #: the row of the start
+#: The verdicts on a row.
+BETTER = "better"
+BETTER_HERE = "better here, worse elsewhere"
+WORSE = "worse"
+UNCHANGED = "no real difference"
+NOTHING_LEARNED = "nothing learned"
+
+
+@dataclass(frozen=True)
+class Row:
+    """An attempt that was run, beside the start."""
+
+    name: str
+    trained: pc.Trained
+    scores: Sequence[Any]  #: on the test queries, then elsewhere
+    #: of them, against the start; the p-value of the first is corrected for the number of attempts
+    changes: list[Any]
+
+    def verdict(self, margin: float) -> str:
+        """Return what is said of the row; ``margin``: what it may lose elsewhere, in points."""
+        own, *elsewhere = self.changes
+        if self.trained.facts["best_step"] == 0 and not ATTEMPTS[self.name].starts_elsewhere:
+            return NOTHING_LEARNED
+        if not own.beyond_chance:
+            return UNCHANGED
+        if own.difference < 0:
+            return WORSE
+        if any(each.difference < -margin for each in elsewhere):
+            return BETTER_HERE
+        return BETTER
+
+    def to_dict(self, margin: float) -> dict[str, Any]:
+        facts = self.trained.facts
+        return {
+            "row": self.name,
+            "method": ATTEMPTS[self.name].method,
+            "learns_from": ATTEMPTS[self.name].about,
+            **{field: facts[field] for field in ("steps", "best_step", "seconds")},
+            "development": round(self.trained.chosen_by, 4),
+            "scores": [score.figures() for score in self.scores],
+            "changes": [change.to_dict() for change in self.changes],
+            "verdict": self.verdict(margin),
+        }
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The start's scores, which those of the attempts are compared with."""
+
+    #: the test queries of the texts, then tasks on other texts
+    tasks: Sequence[RetrievalTask | STSTask]
+    scores: Sequence[Any]  #: of the start, one a task
+
+    @classmethod
+    def of(
+        cls, start: TorchEncoder, name: str, tasks: Sequence[RetrievalTask | STSTask]
+    ) -> "Baseline":
+        """Score the start, whose name is given, on the tasks."""
+        return cls(tasks, score_model(start, name, tasks))
+
+    def compare(self, trained: Mapping[str, pc.Trained]) -> list[Row]:
+        """Return a row for each run, by the name of its attempt.
+
+        The p-values on the first task are corrected for the number of runs (Holm).
+        """
+        rows = []
+        for name, run in trained.items():
+            scores = score_model(run.encoder, name, self.tasks)
+            pairs = zip(scores, self.scores, strict=True)
+            changes = [evaluator.compare([score], [earlier]) for score, earlier in pairs]
+            rows.append(Row(name, run, scores, changes))
+        p_values = statistics.holm([row.changes[0].p_value for row in rows])
+        for row, p_value in zip(rows, p_values, strict=True):
+            row.changes[0] = dataclasses.replace(row.changes[0], p_holm=p_value)
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row of the start."""
+        scores = [score.figures() for score in self.scores]
+        return {"row": AS_IT_IS, "scores": scores, "verdict": ""}
+
+
+def score_model(
+    encoder: TorchEncoder, name: str, tasks: Sequence[RetrievalTask | STSTask]
+) -> list[Any]:
+    """Return the score of a model on each task."""
+    embedded = evaluator.embed_tasks([encoder], tasks, [Label(name, name)])
+    return evaluator.score_vectors(embedded, tasks)
