@@ -19,8 +19,6 @@ from promptcli.index.basics import (
     bad_lines_option,
     chosen_way,
     folder_argument,
-    leak_rarity_option,
-    leak_threshold_option,
     memory_option,
     min_rarity_option,
     min_score_option,
@@ -487,7 +485,61 @@ def _say_threshold(proposed: float | None, expected: str) -> float:
 
 
 @dataclass(frozen=True)
-class FindLeaksJob(Job["Leaks"]):
+class _LeaksJob(Job["Leaks"]):
+    """What every search for leaks is asked: from where on a row is near one of the other set."""
+
+    _: KW_ONLY
+    threshold: float | None = option(
+        None,
+        "Cosine from which a row is near one of the other set; 1: texts alone are compared,"
+        " without a model. Default: that from which at most 5 of 100 near rows are expected to be"
+        " near by chance, which is said.",
+    )
+    min_rarity: float | None = option(
+        None,
+        "Compared with another set, rows are near if their cosine exceeds that of at least so many"
+        " random pairs of that set, in percent, e.g. 99.99.",
+    )
+    bad_lines: str | Path | None = bad_lines_option()
+
+    def check_options(self) -> None:
+        """Refuse a threshold that is no cosine above 0, and a rarity that no cosine has."""
+        from promptcli.evaluation.rarity import check_least
+        from promptcli.index.neighbours import check_threshold
+
+        if self.threshold is not None:
+            check_threshold(self.threshold)
+        if self.min_rarity is not None:
+            check_least(self.min_rarity, "meaning")
+
+    def add_near(self, rows: "NearRows") -> float | None:
+        """Add the rows that are near one of the other set; return the cosine from which they
+        are.
+        """
+        threshold = self.threshold
+        if self.min_rarity is not None:
+            rows.check_rarity(self.min_rarity)
+            if threshold is None:
+                _note_rows_by_chance(self.min_rarity, rows.source_rows)
+        elif threshold is None:
+            expected = "near rows are expected to be so by chance"
+            threshold = _say_threshold(rows.propose_threshold(), expected)
+        rows.add(threshold, self.min_rarity)
+        return threshold
+
+
+def _note_rows_by_chance(min_rarity: float, source_rows: int) -> None:
+    """Note how many unrelated rows are near one of so many at this rarity."""
+    percent = 100 * (1 - (min_rarity / 100) ** source_rows)
+    rounded = f"{percent:.0f}" if percent >= 1 else f"{percent:.2g}"
+    note(
+        f"{keyword('min_rarity')} {min_rarity:g}: about {rounded} of 100 unrelated rows are as"
+        f" near to one of {counted(source_rows, 'row')} by chance"
+    )
+
+
+@dataclass(frozen=True)
+class FindLeaksJob(_LeaksJob):
     """Find the rows of a file that stand in another one, such as those of a test set in the
     training data: with the same text, the same but for case, spaces and forms of characters, or
     near it by cosine.
@@ -520,17 +572,13 @@ class FindLeaksJob(Job["Leaks"]):
         typed=str,
         kind="named model",
     )
-    _: KW_ONLY
-    threshold: float | None = leak_threshold_option()
-    min_rarity: float | None = leak_rarity_option()
-    bad_lines: str | Path | None = bad_lines_option()
 
     def run(self) -> "Leaks":
         from promptcli.data.bad_lines import bad_rows
         from promptcli.index import compared_files
         from promptcli.index.leakage import NearRows
 
-        _check_leak_options(self.threshold, self.min_rarity)
+        self.check_options()
         compared_files.note_if_same(self.file, self.against)
         with bad_rows(self.bad_lines) as bad:
             source = compared_files.read_set(self.file, bad)
@@ -539,7 +587,7 @@ class FindLeaksJob(Job["Leaks"]):
         if rest and len(source) and self.threshold != 1:
             index, vectors = compared_files.encode_both(self.model, source, rest)
             near_rows = NearRows(compared, index, vectors, source.distinct)
-            near = _add_near(near_rows, self.threshold, self.min_rarity)
+            near = self.add_near(near_rows)
         return compared.found(len(source), near)
 
 
@@ -547,7 +595,7 @@ find_leaks = function_of(FindLeaksJob, "find_leaks")
 
 
 @dataclass(frozen=True)
-class FindIndexLeaksJob(Job["Leaks"]):
+class FindIndexLeaksJob(_LeaksJob):
     """Find the rows of a file, of vectors or of another index that stand in an index: with the same
     text, the same but for case, spaces and forms of characters, or near it by cosine.
 
@@ -575,17 +623,13 @@ class FindIndexLeaksJob(Job["Leaks"]):
         typed=str,
         kind="named model",
     )
-    _: KW_ONLY
-    threshold: float | None = leak_threshold_option()
-    min_rarity: float | None = leak_rarity_option()
-    bad_lines: str | Path | None = bad_lines_option()
 
     def run(self) -> "Leaks":
         from promptcli.data.bad_lines import bad_rows
         from promptcli.index import compared_indexes, stored
         from promptcli.index.leakage import ComparedRows, NearRows
 
-        _check_leak_options(self.threshold, self.min_rarity)
+        self.check_options()
         stored_index = stored.load(Path(self.folder), words=False)
         index = stored_index.index
         texts_alone = self.threshold == 1 and index.has_texts
@@ -596,40 +640,11 @@ class FindIndexLeaksJob(Job["Leaks"]):
         near = None
         if vectors and not texts_alone:
             near_rows = NearRows(compared, index, vectors)
-            near = _add_near(near_rows, self.threshold, self.min_rarity)
+            near = self.add_near(near_rows)
         return compared.found(index.rows, near)
 
 
 find_index_leaks = function_of(FindIndexLeaksJob, "find_index_leaks")
-
-
-def _check_leak_options(threshold: float | None, min_rarity: float | None) -> None:
-    """Refuse a threshold that is no cosine above 0, and a rarity that no cosine has."""
-    from promptcli.evaluation.rarity import check_least
-    from promptcli.index.neighbours import check_threshold
-
-    if threshold is not None:
-        check_threshold(threshold)
-    if min_rarity is not None:
-        check_least(min_rarity, "meaning")
-
-
-def _add_near(rows: "NearRows", threshold: float | None, min_rarity: float | None) -> float | None:
-    """Add the rows that are near one of the other set; return the cosine from which they are."""
-    if threshold is None and min_rarity is None:
-        expected = "near rows are expected to be so by chance"
-        threshold = _say_threshold(rows.propose_threshold(), expected)
-    if min_rarity is not None:
-        rows.check_rarity(min_rarity)
-    if threshold is None and min_rarity is not None:
-        by_chance = 100 * (1 - (min_rarity / 100) ** rows.source_rows)
-        about = f"{by_chance:.0f}" if by_chance >= 1 else f"{by_chance:.2g}"
-        note(
-            f"{keyword('min_rarity')} {min_rarity:g}: about {about} of 100 unrelated rows are as"
-            f" near to one of {counted(rows.source_rows, 'row')} by chance"
-        )
-    rows.add(threshold, min_rarity)
-    return threshold
 
 
 def is_query_file(query: str) -> bool:

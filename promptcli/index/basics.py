@@ -108,25 +108,6 @@ def min_rarity_option() -> Any:
     return option(None, about)
 
 
-def leak_threshold_option() -> Any:
-    """Return the field of the cosine from which a row is near one of another set."""
-    about = (
-        "Cosine from which a row is near one of the other set; 1: texts alone are compared,"
-        " without a model. Default: that from which at most 5 of 100 near rows are expected to be"
-        " near by chance, which is said."
-    )
-    return option(None, about)
-
-
-def leak_rarity_option() -> Any:
-    """Return the field of the rarity from which a row is near one of another set."""
-    about = (
-        "Compared with another set, rows are near if their cosine exceeds that of at least so many"
-        " random pairs of that set, in percent, e.g. 99.99."
-    )
-    return option(None, about)
-
-
 def folder_argument() -> Any:
     """Return the field of the folder of an index that a job reads or changes."""
     return argument("Folder of the index.", metavar="DIR", typed=str)
