@@ -138,7 +138,6 @@ def start_processes(device: str, *, mixed: bool) -> Processes:
         )
     with environment_of(launched), _together(launched.number):
         accelerator = Accelerator(cpu=device == "cpu", mixed_precision="no")
-    accelerator.gradient_accumulation_steps = 1  # whatever a launcher's variables say
     if accelerator.num_processes != launched.number:
         raise UsageError(
             f"of {launched.number} processes only {accelerator.num_processes} would train together;"

@@ -465,6 +465,8 @@ class Trainer:
             # the loss gets this process's share: gradients are added up
             loss = loss + masked_lm
             shown = shown + processes.total(masked_lm)
+        # torch's own call will do: bfloat16 needs no scaled loss, a step accumulates nothing, and
+        # the processes add up their gradients below
         loss.backward()  # type: ignore[no-untyped-call]
         # every process has the complete gradient of what the loss reads: the sum is to be one
         for parameter in self.of_loss:

@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 
+import numpy as np
 import pytest
 
 import promptcli as pc
@@ -69,8 +70,7 @@ def test_what_a_launcher_left_behind_does_not_stop_a_training(
     left, tiny_folder, monkeypatch, caplog
 ):
     caplog.set_level("INFO", "promptcli")
-    settings = {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "3", "ACCELERATE_MIXED_PRECISION": "fp16"}
-    for name, value in (left | settings).items():
+    for name, value in left.items():
         monkeypatch.setenv(name, value)
     backbone = str(tiny_folder("bert"))
     trained = pc.train(
@@ -81,6 +81,20 @@ def test_what_a_launcher_left_behind_does_not_stop_a_training(
     assert [line.split()[0] for line in alone] == [
         f"{name}={value}" for name, value in left.items() if "SIZE" in name
     ]
+
+
+def test_a_launchers_scales_of_the_loss_change_nothing(tiny_folder, monkeypatch):
+    backbone = str(tiny_folder("bert"))
+    settings = {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "3", "ACCELERATE_MIXED_PRECISION": "fp16"}
+    vectors = []
+    for variables in ({}, settings):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        trained = pc.train(
+            "simcse", COLUMNS[0], backbone=backbone, batch_size=4, steps=2, on="demo:dev"
+        )
+        vectors.append(trained.encoder.encode(COLUMNS[0][:2]))
+    assert np.array_equal(*vectors)
 
 
 def test_the_variables_are_hidden_only_from_a_process_that_is_alone(monkeypatch):
