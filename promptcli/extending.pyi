@@ -117,6 +117,7 @@ from promptcli.models import folder_choices as folder_choices
 from promptcli.models import language_choice as language_choice
 from promptcli.models import loading as loading
 from promptcli.recipe import Choice as Choice
+from promptcli.recipe import is_named as is_named
 
 # backbones and vocabularies
 from promptcli.backbones.backbone import Backbone as Backbone

@@ -251,6 +251,13 @@ class Choice:
         return (self.model, self.dim) != (None, None) or bool(self.changes)
 
 
+def is_named(model: object) -> bool:
+    """Return whether the user chose a model, see ``Choice.names_model``; None is no choice."""
+    if isinstance(model, Choice):
+        return model.names_model
+    return model is not None
+
+
 _MANUAL = f'This sentence : "{SLOT}" means {MASK} .'
 
 #: The learning-free rows of the papers' tables, by name: for masked models, or for any.

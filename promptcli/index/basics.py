@@ -1,15 +1,11 @@
 """What is known of an index without a library: its options, and how its folder is recognised."""
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from promptcli.errors import UsageError, unknown
 from promptcli.jobs import argument, option
 from promptcli.notes import keyword
-from promptcli.recipe import Choice
-
-if TYPE_CHECKING:
-    from promptcli.models.loading import Model
 
 INDEX_MANIFEST = "index.json"  #: in the folder of an index
 TARGET = 0.95  #: recall@10 that an approximate index is tuned for
@@ -71,13 +67,6 @@ def chosen_way(by: Way | None, *, hybrid: bool, lexical: bool) -> Way | None:
         names = f"{keyword('by')}, {keyword('hybrid')} and {keyword('lexical')}"
         raise UsageError(f"{names} name two rankings ({', '.join(given)}); give one")
     return given[0] if given else None
-
-
-def is_named(model: "Model | None") -> bool:
-    """Return whether the user chose an encoder, see ``Choice.names_model``."""
-    if isinstance(model, Choice):
-        return model.names_model
-    return model is not None
 
 
 def size_of(text: str | int) -> int:

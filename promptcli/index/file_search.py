@@ -42,7 +42,6 @@ from promptcli.index.basics import (
     bad_lines_option,
     chosen_way,
     is_answer,
-    is_named,
     min_rarity_option,
     min_score_option,
 )
@@ -151,8 +150,7 @@ class SearchFilesJob(Job[list[Line]]):
     columns: Sequence[str] = option((), "Columns of tables to return with each hit.", hidden=True)
 
     def run(self) -> list[Line]:
-        from promptcli.models.folder_choices import choice_for
-        from promptcli.models.language_choice import model_for
+        from promptcli.models.language_choice import kept_choice, model_for
         from promptcli.models.loading import open_encoder, with_language
 
         if not self.query.strip():
@@ -160,8 +158,8 @@ class SearchFilesJob(Job[list[Line]]):
         way = chosen_way(self.by, hybrid=self.hybrid, lexical=self.lexical)
         names = list_of_names(self.files)
         _check_order(self.query, names)
+        kept = kept_choice(self.model, names)
         if way is None:
-            kept = None if is_named(self.model) else choice_for(names)
             way = "both" if kept is None else kept.by
         if self.min_rarity is not None:
             check_least(self.min_rarity, way)
@@ -172,7 +170,7 @@ class SearchFilesJob(Job[list[Line]]):
 
             condition = Condition(self.where)
         heads = [self.query, *found.heads()]
-        model = model_for(self.model, heads, default=_FAST, files=names)
+        model = model_for(self.model, heads, default=_FAST, kept=kept)
         encoder = open_encoder(model, dtype="auto", rows=_WINDOW)
         documents = encoder.in_role("document", report=True)
         asked = unit(encoder.in_role("query", report=True).encode([self.query]))[0]

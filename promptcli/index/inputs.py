@@ -50,15 +50,14 @@ from promptcli.errors import (
     unknown,
 )
 from promptcli.index.array_rows import ArrayRows, IndexRows
-from promptcli.index.basics import is_named
 from promptcli.index.file_rows import place_cells, place_ids
 from promptcli.index.stored import Origin, Reading
 from promptcli.models import loading as encoders
 from promptcli.models.entries import TENSORS, Entry
-from promptcli.models.language_choice import model_for
+from promptcli.models.language_choice import kept_choice, model_for
 from promptcli.models.registry import Registry, portable
 from promptcli.notes import bars_shown, keyword, note, note_counts, stage
-from promptcli.recipe import Choice, Recipe
+from promptcli.recipe import Choice, Recipe, is_named
 from promptcli.storage.files import real_path
 
 if TYPE_CHECKING:
@@ -303,7 +302,10 @@ def _passage_batches(file: str, passages: Iterator[Passage]) -> Iterator[RecordB
 
 def _open_for(model: "Model", file: Path, texts: list[str]) -> "tuple[Encoder, Model]":
     """Return the encoder of a model, or of the one for the file or its language, and that model."""
-    chosen = model_for(model, texts, files=[str(file)] if file != STANDARD else [])
+    kept = None
+    if file != STANDARD:
+        kept = kept_choice(model, [str(file)])
+    chosen = model_for(model, texts, kept=kept)
     return encoders.open_encoder(chosen, dtype="auto"), chosen
 
 

@@ -33,7 +33,6 @@ from promptcli.index.array_rows import ArrayRows
 from promptcli.index.basics import (
     INDEX_MANIFEST,
     bad_lines_option,
-    is_named,
     memory_option,
     size_of,
 )
@@ -52,7 +51,7 @@ from promptcli.index.vector_index import VectorIndex
 from promptcli.jobs import Job, argument, function_of, function_with, option
 from promptcli.models.entries import utc_now
 from promptcli.notes import keyword, note
-from promptcli.recipe import Choice
+from promptcli.recipe import Choice, is_named
 from promptcli.storage.files import real_path
 
 if TYPE_CHECKING:  # these load torch
@@ -279,10 +278,11 @@ class _Difference:
     def _encoder(self) -> "Encoder":
         from promptcli.index import inputs
         from promptcli.models import loading
-        from promptcli.models.language_choice import model_for
+        from promptcli.models.language_choice import kept_choice, model_for
 
         if self.manifest is None:
-            self.model = model_for(self.model, self._found.heads(), files=self._names)
+            kept = kept_choice(self.model, self._names)
+            self.model = model_for(self.model, self._found.heads(), kept=kept)
         if self.manifest is None or is_named(self.model):
             return loading.open_encoder(self.model, dtype="auto")
         return inputs.encoder_of(self.manifest, self.model)

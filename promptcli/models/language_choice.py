@@ -14,10 +14,10 @@ from promptcli.encoder.languages import (
     latin_words,
     sample,
 )
-from promptcli.models.folder_choices import choice_for
+from promptcli.models.folder_choices import KeptChoice, choice_for
 from promptcli.models.loading import DEFAULT_MODEL, MULTILINGUAL, Model
 from promptcli.notes import keyword, note
-from promptcli.recipe import Choice
+from promptcli.recipe import Choice, is_named
 
 OTHER = "another language than English"
 _ENGLISH = "mini-bert"  # whose vocabulary the shipped encoders have
@@ -33,16 +33,15 @@ def model_for(
     model: Model | None,
     texts: Iterable[str],
     default: str = DEFAULT_MODEL,
-    files: Sequence[str] = (),
+    kept: KeptChoice | None = None,
 ) -> Model:
-    """Return the model of texts if none is named: that which is kept for their files, else
+    """Return the model of texts if none is named: the one that is ``kept`` for their files, else
     ``mini-multi`` if they are in one of its other languages.
 
     Else return the model as it is given, or the default for None. The choice is noted.
     """
     if model is not None and not _names_nothing(model):
         return model
-    kept = choice_for(files)
     if kept is not None and kept.model is not None:
         note(f"using {kept.model}, kept for {kept.path}; {keyword('model')} decides otherwise")
         return _with_name(model, kept.model)
@@ -54,6 +53,13 @@ def model_for(
     elif isinstance(model, Choice) and default == DEFAULT_MODEL:
         return model
     return _with_name(model, name)
+
+
+def kept_choice(model: Model | None, files: Sequence[str]) -> KeptChoice | None:
+    """Return the model and ranking that are kept for files, unless the user named a model."""
+    if is_named(model):
+        return None
+    return choice_for(files)
 
 
 def _with_name(model: Model | None, name: str) -> Model:

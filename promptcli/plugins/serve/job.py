@@ -19,6 +19,7 @@ from promptcli.extending import (
     errors,
     files,
     function_of,
+    is_named,
     keyword,
     note,
     option,
@@ -147,10 +148,7 @@ class ServeAgentsJob(Job[None]):
 
         model = self.model
         models = {}
-        is_named = model is not None
-        if isinstance(model, Choice):
-            is_named = model.names_model
-        if is_named or not self.indexes:
+        if is_named(model) or not self.indexes:
             models = _models([model or Choice("mini")])
         searched = _indexes(self.indexes, models, model if isinstance(model, Choice) else Choice())
         encoders = [*models.values(), *(index.encoder for index in searched.values())]

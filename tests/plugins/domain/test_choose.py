@@ -153,6 +153,21 @@ def test_a_choice_is_not_taken_for_what_is_on_another_machine(tmp_path, monkeypa
     assert folder_choices.choice_for(["https://example.org/letters.csv"]) is None
 
 
+def test_a_search_reads_what_is_kept_once(letters, tmp_path, monkeypatch):
+    choice = folder_choices.FolderChoice("mini-static", "words")
+    folder_choices.keep_choice([str(tmp_path)], choice)
+    plain = folder_choices.read_document
+    paths = []
+
+    def counting(path, *arguments, **options):
+        paths.append(path)
+        return plain(path, *arguments, **options)
+
+    monkeypatch.setattr(folder_choices, "read_document", counting)
+    assert pc.search("the drum drips", [letters])[0].found_by is None  # words alone ranked
+    assert len(paths) == 1
+
+
 def test_a_nearer_folder_has_its_own_choice(tmp_path):
     inner = tmp_path / "inner"
     inner.mkdir()
