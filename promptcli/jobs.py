@@ -44,7 +44,7 @@ class Job(Generic[Result]):
 
 def fields_of(job: type) -> "tuple[Field[Any], ...]":
     """Return the fields of a job's class, a dataclass, those that only have a keyword last."""
-    return tuple(sorted(fields(job), key=lambda item: item.kw_only))
+    return tuple(sorted(fields(job), key=lambda item: bool(item.kw_only)))
 
 
 def argument(about: str, default: Any = ..., **metadata: Any) -> Any:

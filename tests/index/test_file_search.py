@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_read_is_left_out_and_named(tmp_path, caplog):
 
 @pytest.mark.parametrize("rows", [0, 1, 4, 33, 1003])
 @pytest.mark.parametrize("width", [1, 256, 4096])
-def test_products_in_blocks_are_those_of_the_whole(rows, width):
+def test_products_with_a_query_are_those_of_a_matrix(rows, width):
     generator = np.random.default_rng(0)
     matrix = generator.standard_normal((rows, width)).astype(np.float32)
     vector = generator.standard_normal(width).astype(np.float32)
