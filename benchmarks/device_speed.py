@@ -2,7 +2,7 @@
 share of time busy.
 
     python benchmarks/device_speed.py [--model 12x768] [--device auto] [--batch 256] [--steps 40]
-    [--lines 200000]
+    [--lines 200000] [--compiled]
 
 The backbone is random with mini's vocabulary (12x768: BERT-base but for it); the sentences are the
 demo's, numbered, so that all differ. A forward pass is counted as 24 d^2 operations a token and
@@ -10,11 +10,13 @@ layer, a training step as three of them; attention's own products and heads are 
 shares are a little too low. They are of the rate at which the device multiplies matrices in that
 precision, measured over 20 products. Busy is the share of the time in which a GPU ran a kernel, by
 torch's profiler, in a short run of its own. Training's products are bfloat16 where the device has
-it.
+it. ``--compiled`` measures SimCSE in batches of that size and of twice that size, and embedding,
+each without and with torch.compile. The first seconds are those of a first run, which compiles.
 """
 
 import argparse
 import functools
+import itertools
 import os
 import statistics
 import tempfile
@@ -30,6 +32,7 @@ from shapes import random_backbone
 from torch.profiler import ProfilerActivity, profile
 
 import promptcli
+from promptcli.backbones.backbone import COMPILE_OPTIONS
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.devices import choose_device, choose_dtype, tf32_products
 from promptcli.data.demo import SENTENCES_FILE
@@ -92,8 +95,38 @@ def busy_share(work: Callable[[], object], device: str) -> str:
     return f"{busy / 1e6 / seconds:.2f}"
 
 
+def show_row(
+    what: str,
+    device: str,
+    share_of: float,
+    count: int,
+    *,
+    first: Callable[[], object],
+    work: Callable[[], object],
+    short: Callable[[], object],
+) -> None:
+    """Print a row of the table, at once.
+
+    Args:
+        what: Its name.
+        device: Where the work is done.
+        share_of: The sentences/s that the device's matrix rate allows.
+        count: Sentences of the work.
+        first: What is done before; its seconds are shown.
+        work: What is measured.
+        short: A part of it, by which the share of the time is measured in which a GPU is busy.
+    """
+    began = seconds_of(first, device)
+    pace = count / seconds_of(work, device)
+    busy = busy_share(short, device)
+    print(
+        f"| {what} | {pace:.0f} | {pace / share_of:.2f} | {busy} | {began:.1f} |",
+        flush=True,
+    )
+
+
 def training(
-    name: str, folder: str, device: str, lines: list[str], batch: int
+    name: str, folder: str, device: str, lines: list[str], batch: int, *, compiled: bool = False
 ) -> Callable[[int], None]:
     """Return what trains so many steps by one method: both views, clipping and optimiser, as
     ``train`` does.
@@ -101,7 +134,7 @@ def training(
     method = find_method(name, supervised=False)
     learner = Learner(
         method,
-        method.small.replace(batch_size=batch, max_length=32),
+        method.small.replace(batch_size=batch, max_length=32, compile=compiled),
         load_backbone(folder, device=device),
     )
     mixed = choose_dtype("auto", device) == torch.bfloat16
@@ -120,6 +153,57 @@ def training(
     return run
 
 
+def show_steps(
+    what: str,
+    run: Callable[[int], None],
+    device: str,
+    forwards: float,
+    batch: int,
+    steps: int,
+    warm: int = _WARM,
+) -> None:
+    """Print the row of a training by its steps, each three forward passes of two views.
+
+    ``forwards``: the sentences/s of a forward pass that the device's matrix rate allows.
+    """
+    show_row(
+        what,
+        device,
+        forwards / 6,
+        batch * steps,
+        first=functools.partial(run, warm),
+        work=functools.partial(run, steps),
+        short=functools.partial(run, _WARM),
+    )
+
+
+def show_compiled(
+    folder: str, device: str, lines: list[str], batch: int, steps: int, forwards: float
+) -> None:
+    """Print SimCSE in batches of two sizes, and embedding, without torch.compile and with it."""
+    for size, compiled in itertools.product((batch, 2 * batch), (False, True)):
+        torch.compiler.reset()  # else a second shape is compiled for every size
+        run = training("simcse", folder, device, lines, size, compiled=compiled)
+        what = f"train simcse, batches of {size}{', compiled' if compiled else ''}"
+        # whose first run has all shapes of the second
+        show_steps(what, run, device, forwards, size, steps, warm=steps)
+    recipe = Recipe(backbone=folder, pooling="last/cls", max_length=32)
+    for compiled in (False, True):
+        encoder = build_encoder(recipe, device=device, dtype="auto")
+        if compiled:
+            encoder.backbone.model.compile(**COMPILE_OPTIONS[torch.device(device).type])
+        encode = functools.partial(encoder.encode, lines)
+        show_row(
+            f"embed, {encoder.provenance['dtype']}{', compiled' if compiled else ''}",
+            device,
+            forwards,
+            len(lines),
+            first=encode,
+            work=encode,
+            short=functools.partial(encoder.encode, lines[:20_000]),
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -129,6 +213,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--lines", type=int, default=200_000)
+    parser.add_argument("--compiled", action="store_true")
     given = parser.parse_args()
     device = choose_device(given.device)
     layers, width = map(int, given.model.split("x"))
@@ -152,52 +237,55 @@ def main() -> None:
             f" {', '.join(f'{dtype}: {rate:.0f} GFLOP/s' for dtype, rate in rates.items())}"
         )
         print(
-            "| work | sentences/s | share of the matrix rate | busy |\n|---|---|---|---|",
+            "| work | sentences/s | share of the matrix rate | busy | first seconds |\n"
+            "|---|---|---|---|---|",
             flush=True,
         )
+        rate = rates[choose_dtype("auto", device)]
+        if given.compiled:
+            show_compiled(folder, device, lines, given.batch, given.steps, rate / forward)
+            return
         usual = str(choose_dtype("auto", device)).removeprefix("torch.")
         for dtype in dict.fromkeys(
             [usual, *(["tf32"] if device.startswith("cuda") else []), "float32"]
         ):
             recipe = Recipe(backbone=folder, pooling="first-last/avg", max_length=32)
             encoder = build_encoder(recipe, device=device, dtype=dtype)
-            encoder.encode(few)
-            pace = len(lines) / seconds_of(lambda: encoder.encode(lines), device)  # noqa: B023
             with tf32_products():
-                rate = (
+                of_dtype = (
                     matrix_rate(device, torch.float32, shape)
                     if dtype == "tf32"
                     else rates[encoder.backbone.dtype]
                 )
-            busy = busy_share(lambda: encoder.encode(lines[:20_000]), device)  # noqa: B023
-            print(
-                f"| embed, {encoder.provenance['dtype']} | {pace:.0f} | {pace * forward / rate:.2f}"
-                f" | {busy} |",
-                flush=True,
+            show_row(
+                f"embed, {encoder.provenance['dtype']}",
+                device,
+                of_dtype / forward,
+                len(lines),
+                first=functools.partial(encoder.encode, few),
+                work=functools.partial(encoder.encode, lines),
+                short=functools.partial(encoder.encode, lines[:20_000]),
             )
             embed = functools.partial(
                 promptcli.embed, file, output=file.with_suffix(".npy"), model=encoder, force=True
             )
-            pace = len(lines) / seconds_of(embed, device)
-            busy = busy_share(embed, device)
-            print(
-                f"| the same, a text to .npy | {pace:.0f} | {pace * forward / rate:.2f} | {busy} |",
-                flush=True,
+            show_row(
+                "the same, a text to .npy",
+                device,
+                of_dtype / forward,
+                len(lines),
+                first=functools.partial(encoder.encode, few),
+                work=embed,
+                short=embed,
             )
         task, recipe = development_task("demo:dev"), Recipe(backbone=folder)
         whole = build_encoder(recipe, device=device, dtype="float32")
         took = seconds_of(lambda: search_heads(whole, task, demo), device)
-        print(f"| ditto-search on demo:dev, all heads: {took:.1f} s | | | |", flush=True)
-        rate = rates[choose_dtype("auto", device)]
+        print(f"| ditto-search on demo:dev, all heads: {took:.1f} s | | | | |", flush=True)
         for name in _METHODS:
             run = training(name, folder, device, lines, given.batch)
-            run(_WARM)
-            pace = given.batch * given.steps / seconds_of(lambda: run(given.steps), device)  # noqa: B023
-            busy = busy_share(lambda: run(_WARM), device)  # noqa: B023
-            print(
-                f"| train {name}, two views | {pace:.0f} | {pace * 6 * forward / rate:.2f} |"
-                f" {busy} |",
-                flush=True,
+            show_steps(
+                f"train {name}, two views", run, device, rate / forward, given.batch, given.steps
             )
 
 

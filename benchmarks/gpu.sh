@@ -4,12 +4,14 @@
 #   benchmarks/gpu.sh wheels [NAME...]       where there is a network: into WHEELS what the machine lacks, as check says it
 #   benchmarks/gpu.sh check                  what the machine has, what it lacks; nothing is changed
 #   benchmarks/gpu.sh install                what it lacks from WHEELS into OUT/venv, without a network
-#   benchmarks/gpu.sh tests|speed|pretrain|tables
-#   benchmarks/gpu.sh all                    check, install, then these four; a piece that fails stops no other
+#   benchmarks/gpu.sh tests|speed|compiled|host|pretrain|tables
+#   benchmarks/gpu.sh first                  check, install, compiled, host: what to try first, with and without torch.compile
+#   benchmarks/gpu.sh all                    check, install, tests, speed, host, pretrain, tables; a piece that fails stops no other
 #
 # Run again, pieces that are done are left out and runs go on where they stood. By variables: PYTHON, OUT (results and
 # states), WHEELS, DATA (SentEval folder), CORPUS (folder of text files, a sentence a line), MODEL (layers x width),
-# TOKENS, BATCH (tokens a step), METHODS, and the seconds of each piece: TESTS_S, SPEED_S, HOST_S, KILL_S, PRETRAIN_S, TABLE_S.
+# TOKENS, BATCH (tokens a step), METHODS, and the seconds of each piece: TESTS_S, SPEED_S, COMPILED_S, HOST_S, KILL_S, PRETRAIN_S,
+# TABLE_S.
 # On a processor, at toy size:
 #   TOKENS=20000 BATCH=2048 MODEL=2x96 KILL_S=20 SPEED="--batch 16 --steps 2 --lines 200" HOST="--lines 2000 --examples 1280" TRAIN="--steps 2" PRETRAIN=\
 #     "--layers 1 --width 32 --vocab-size 2000 --positions 64" CORPUS=... DATA=... OUT=/tmp/gpu benchmarks/gpu.sh all
@@ -28,6 +30,8 @@ mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
 cd "$ROOT" || exit 1
 export PYTHONPATH="$ROOT" PROMPTCLI_HOME="$OUT/home" HF_HUB_OFFLINE=1
+# the tokenizer has all cores, also where a variable leaves torch fewer; what is compiled is kept
+export TOKENIZERS_PARALLELISM=true RAYON_NUM_THREADS=${RAYON_NUM_THREADS:-$(nproc)} TORCHINDUCTOR_CACHE_DIR="$OUT/inductor"
 [ -x "$OUT/venv/bin/python" ] && PYTHON=$OUT/venv/bin/python
 
 lacking() { # requirements of pyproject.toml that this Python does not meet, one a line; with any argument: said in words
@@ -49,7 +53,7 @@ PY
 
 check() {
   "$PYTHON" - <<'PY' || return 1
-import platform, sys
+import importlib.util, os, platform, shutil, sys
 print(f"Python {platform.python_version()}" + ("" if sys.version_info >= (3, 11) else ": 3.11 or later is needed"))
 try:
     import torch
@@ -61,6 +65,13 @@ for number in range(torch.cuda.device_count()):
     print(f"cuda:{number} {about.name}, {about.total_memory / 2**30:.0f} GiB, {torch.cuda.mem_get_info(number)[0] / 2**30:.0f} free")
 if not torch.cuda.is_available():
     print("no GPU that torch can use: everything runs on the processor")
+compiler = os.environ.get("CXX", "g++")
+if shutil.which(compiler) is None:
+    print(f"no {compiler}: torch.compile does not work")
+if torch.cuda.is_available() and importlib.util.find_spec("triton") is None:
+    print("no triton: torch.compile does not work on the GPU")
+threads = os.environ["RAYON_NUM_THREADS"]
+print(f"{os.cpu_count()} cores, {threads} threads of the tokenizer, {torch.get_num_threads()} of torch")
 PY
   lacking words
 }
@@ -105,7 +116,15 @@ cuda_tests() {
 speed() {
   # shellcheck disable=SC2086  # several words are meant
   timeout "${SPEED_S:-150}" "$PYTHON" -u benchmarks/device_speed.py --model "$MODEL" ${SPEED:-} | tee "$OUT/speed.md"
-  # what the processors beside the GPU can do without a model
+}
+
+compiled() { # training and embedding, each without torch.compile and with it
+  timeout "${TESTS_S:-90}" "$PYTHON" -m pytest tests/test_cuda.py -m cuda -k compiled -q -n 3 -rs | tee "$OUT/compiled_tests.txt"
+  # shellcheck disable=SC2086
+  timeout "${COMPILED_S:-360}" "$PYTHON" -u benchmarks/device_speed.py --model "$MODEL" --compiled ${SPEED:-} | tee "$OUT/compiled.md"
+}
+
+host() { # what the processors beside the GPU can do without a model
   # shellcheck disable=SC2086
   timeout "${HOST_S:-60}" "$PYTHON" -u benchmarks/host_rate.py --rounds 1 ${HOST:-} | tee "$OUT/host.txt"
 }
@@ -157,8 +176,9 @@ piece() {
 
 case ${1:-} in
   wheels) shift && wheels "$@" ;;
-  check | install | speed | pretrain | tables) "$1" ;;
+  check | install | speed | compiled | host | pretrain | tables) "$1" ;;
   tests) cuda_tests ;;
-  all) for part in check install cuda_tests speed pretrain tables; do piece "$part"; done ;;
-  *) sed -n '2,18s/^# \{0,1\}//p' "$0" && exit 2 ;;
+  first) for part in check install compiled host; do piece "$part"; done ;;
+  all) for part in check install cuda_tests speed host pretrain tables; do piece "$part"; done ;;
+  *) sed -n '2,20s/^# \{0,1\}//p' "$0" && exit 2 ;;
 esac

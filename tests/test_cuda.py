@@ -191,6 +191,24 @@ def test_cached_gradients_have_the_same_dropout(name, cuda, tiny_folder):
     )
 
 
+@pytest.mark.parametrize("name", ["simcse", "promptbert", "dcpcse"])
+def test_compiled_steps_are_those_of_the_plain_model(name, cuda, tiny_folder):
+    if not isinstance(cuda, RealCuda):
+        pytest.skip("torch.compile: no GPU here")
+
+    def losses(**changes):
+        learner = learner_of(name, False, "cuda", tiny_folder, **changes)
+        trainer = learning.trainer_of(learner)
+        for number in range(4):  # the first ones record a CUDA graph, the others replay it
+            yield float(trainer.gradients(number, learning.COLUMNS))
+            trainer.apply_gradients()
+
+    plain, compiled = (list(losses(dropout=0.0, compile=one)) for one in (False, True))
+    assert compiled == pytest.approx(plain, rel=CLOSE)
+    # a step is repeated with the dropout it had
+    assert list(losses(compile=True)) == pytest.approx(list(losses(compile=True)), rel=CLOSE)
+
+
 @pytest.mark.parametrize(
     "name", ["simcse", "dcpcse", "prompteol", "denosent", "cse-sfp", "pcc-tuning"]
 )

@@ -408,12 +408,12 @@ def attend(
     causal: bool = False,
 ) -> Tensor:
     """Return the attention's output (n, h, t, d/h), with dropout of that probability."""
-    if softcap is None and not (probability and query.device.type == "cpu"):
+    if softcap is None and not (probability and quick.is_quick(query)):
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=probability, scale=scale, is_causal=causal
         )
     weights = kernels.scores(query, key, mask, scale, softcap).softmax(-1).to(value.dtype)
-    if query.device.type != "cpu":
+    if not quick.is_quick(query):
         return functional.dropout(weights, probability) @ value
     # with dropout the library falls back to these products, and draws its numbers one after the
     # other

@@ -32,6 +32,13 @@ from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError
 from promptcli.extensions import Extension
 
+#: Options of torch.compile by device. A CPU's passes have many shapes; a GPU's have few, and each
+#: is recorded as a CUDA graph, which starts all its kernels at once.
+COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
+    "cpu": {"dynamic": True},
+    "cuda": {"mode": "reduce-overhead"},
+}
+
 
 class Backbone:
     """A pre-trained encoder and its tokenizer."""
@@ -39,6 +46,8 @@ class Backbone:
     words_only = False  #: no layers: only word vectors to average
     tf32 = False  #: a GPU may round the operands of its products to TF32
     merged = False  #: an adapter was added to its weights, which its folder does not contain
+    #: The model as ``compile`` made it, which shares its weights; None: it is not compiled.
+    _compiled: Callable[..., Any] | None = None
 
     def __init__(
         self,
@@ -102,13 +111,14 @@ class Backbone:
     def to(self, device: torch.device) -> "Backbone":
         copied = copy.copy(self)
         copied._adapter = self._adapter.on(copy.deepcopy(self.model).to(device))
+        copied._compiled = None
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
         return {
             name: value
             for name, value in vars(self).items()
-            if name not in ("head", "pooler", "_hook_fault")
+            if name not in ("head", "pooler", "_hook_fault", "_compiled")
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -150,6 +160,15 @@ class Backbone:
             for name in ("attention_dropout", "dropout_prob", "dropout"):
                 if isinstance(getattr(module, name, None), float):
                     setattr(module, name, probability)
+
+    def compile(self, *, on: bool = True) -> None:
+        """Let the passes of a model in training go through torch.compile, or no longer.
+
+        Those of a model that is not in training, and those whose embeddings are changed, stay
+        plain.
+        """
+        options = COMPILE_OPTIONS.get(self.device.type, {})
+        self._compiled = torch.compile(self.model, **options) if on else None
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
         """Compute only the needed outputs of a batch.
@@ -244,8 +263,15 @@ class Backbone:
                 )
             if self.tf32:
                 stack.enter_context(tf32_products())
-            return self.model(
-                **self._adapter.arguments(batch),
+            arguments = self._adapter.arguments(batch)
+            model = self.model
+            if self._compiled is not None and model.training and change is None:
+                model = self._compiled
+                if batch.soft is None:  # looked up outside: a sparse gradient is not compiled
+                    words = self.model.get_input_embeddings()
+                    arguments["inputs_embeds"] = words(arguments.pop("input_ids"))
+            return model(
+                **arguments,
                 output_hidden_states=not needs.layers <= {self.n_layers},
                 **options,
             )

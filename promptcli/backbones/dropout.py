@@ -24,9 +24,17 @@ class FastDropout(nn.Dropout):
         return dropout(input, self.p)
 
 
+def is_quick(numbers: Tensor) -> bool:
+    """Return whether dropout of a tensor is this file's: on a CPU.
+
+    A compiled model takes torch's, which its kernels contain.
+    """
+    return numbers.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def dropout(numbers: Tensor, probability: float, before: Tensor | None = None) -> Tensor:
     """Return ``numbers`` with dropout, plus ``before``."""
-    if probability and numbers.device.type == "cpu":
+    if probability and is_quick(numbers):
         kept = _keep(numbers.shape, probability)
         scale = 1 / (1 - probability)
         masked: Tensor = _Masked.apply(numbers, kept, scale, before)  # type: ignore[no-untyped-call]

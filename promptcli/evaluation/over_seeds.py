@@ -44,7 +44,7 @@ _TRACED = {
     "extensions": "extensions",
 }
 #: Settings that may differ between runs of one group: what a seed draws, and how it is computed.
-_OF_RUNS = ("seed", "chunk_tokens", "gradient_caching")
+_OF_RUNS = ("seed", "chunk_tokens", "gradient_caching", "compile")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ START = "the model that the run starts from"
 DEFAULT = "default"  #: of promptcli: no paper says it
 
 #: Settings that say where and how a run computes, not what.
-_COMPUTING = ("seed", "chunk_tokens", "gradient_caching")
+_COMPUTING = ("seed", "chunk_tokens", "gradient_caching", "compile")
 #: Settings of a preset that a note names, if the method has them.
 _NAMED = ("batch_size", "learning_rate", "epochs", "temperature")
 _MOST_GIVEN = 8  # settings that a note names of those given

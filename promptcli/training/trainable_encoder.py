@@ -141,6 +141,8 @@ class TrainableEncoder(nn.Module):
             add_lora(
                 self.model, family, rank=rank, alpha=alpha, dropout=dropout, seed=settings.seed
             )
+        if settings.compile:
+            backbone.compile()
         self.eval()
 
     def _encoder_of(self, prompt: str) -> TorchEncoder:

@@ -31,7 +31,7 @@ from promptcli.encoder.batching import LateFigures
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.prefetching import prefetch
 from promptcli.encoder.tensor_names import TUNED
-from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
+from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
 from promptcli.evaluation.evaluator import value_on
 from promptcli.notes import Advance, describe, keyword, note, note_counts, stage
 from promptcli.storage.files import atomic_path
@@ -57,6 +57,7 @@ _STRIDE = 7_919  # spreads them over processes, which meet again after as many s
 _LEAST_TOKENS = 64  # of a pass, when memory runs out
 _COUNTED = 8192  # rows that are tokenised at a time to be counted
 _SECONDS_TO_SAVE = 300.0  # without a score, after which the state is written all the same
+_SHOWN = 160  # characters of a compiler's message
 _DECAY_STEPS = 100  # steps after which the weight of the masked-LM loss has decayed by its factor
 
 
@@ -426,7 +427,12 @@ class Trainer:
                 return self._gradients_once(step, columns, sides)
             except Exception as error:
                 if not should_reduce_batch_size(error):
-                    raise
+                    if not _is_of_compiler(error):
+                        raise
+                    raise UsageError(
+                        f"{keyword('compile')}: torch cannot compile {learner.backbone.name!r} here"
+                        f" ({one_line(error, _SHOWN)}); leave it out"
+                    ) from None
             tokens = learner.chunk_tokens // 2
             if processes.number > 1:  # no retry alone: the others are waiting for its vectors
                 raise OutOfMemoryError(
@@ -439,6 +445,7 @@ class Trainer:
                     f" {keyword('batch_size')}"
                 )
             learner.caching = True
+            learner.backbone.compile(on=False)  # caching repeats a pass, with the same dropout
             learner.chunk_tokens = tokens
             note(f"{problem}: gradient caching from now on, {tokens} tokens a pass")
 
@@ -556,6 +563,11 @@ class Trainer:
         if score.rate is not None:
             shown.append(f"{score.rate:.0f} examples/s")
         return "  ".join(shown)
+
+
+def _is_of_compiler(error: Exception) -> bool:
+    """Return whether an error is of torch.compile, which loads its classes when it is used."""
+    return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
 
 
 def _seed_generators(seed: int, device: torch.device) -> None:

@@ -77,9 +77,17 @@ class TrainingSettings:
     gradient_caching: bool = setting(
         False, "Keep one forward pass's activations at a time, for batches beyond memory."
     )
+    compile: bool = setting(
+        False, "Compile the backbone by torch.compile, for long runs on a GPU; not on a CPU."
+    )
 
     def __post_init__(self) -> None:
         check_bounds(self)
+        if self.compile and self.gradient_caching:
+            raise UsageError(
+                f"{keyword('compile')} and {keyword('gradient_caching')} exclude each other; give"
+                " one of them"
+            )
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with ``changes``; a value that is not allowed is a UsageError."""

@@ -1,0 +1,168 @@
+"""`compile`: passes of training go through torch.compile, and change neither losses nor names.
+
+Compiling takes seconds a method. Of one method the graph alone is made here, which finds what
+breaks it; ``PROMPTCLI_TEST_COMPILER=inductor`` (or another backend of torch.compile) compiles all.
+"""
+
+import os
+import pickle
+
+import pytest
+import torch
+
+import promptcli as pc
+from promptcli.backbones import backbone as backbone_module
+from promptcli.backbones.states import Batch, Needs
+from promptcli.errors import UsageError
+from promptcli.recipe import Recipe
+from promptcli.training import trainer as trainer_module
+from promptcli.training.methods import METHODS
+from tests import learning
+from tests.learning import CERTAIN, COLUMNS, assert_equal, gradients, learner_of, trainer_of
+from tests.tiny import SENTENCES
+
+COMPILER = os.environ.get("PROMPTCLI_TEST_COMPILER", "")
+FORMS = [
+    (name, supervised)
+    for name, pair in METHODS.items()
+    for supervised in (False, True)
+    if pair[supervised]
+]
+
+
+class Counted:
+    """Stands in for torch.compile: counts the passes that go through a model that it was given."""
+
+    def __init__(self, error=None):
+        self.passes = 0
+        self.options = None
+        self.error = error
+
+    def __call__(self, model, **options):
+        self.options = options
+
+        def run(**given):
+            self.passes += 1
+            if self.error is not None:
+                raise self.error
+            return model(**given)
+
+        return run
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    counted = Counted()
+    monkeypatch.setattr(torch, "compile", counted)
+    return counted
+
+
+def pickled(backbone):
+    return pickle.loads(pickle.dumps(backbone))
+
+
+def options_of(name):
+    certain = {"dropout": 0.0, **CERTAIN.get(name, {})}
+    return certain | ({"lora_dropout": 0.0} if learning.family_for(name) == "llama" else {})
+
+
+def columns_of(name, supervised):
+    if name in learning.READ:
+        return learning.READ[name]
+    if supervised:
+        return [*learning.PAIRS, learning.LABELS if name == "consert" else SENTENCES[5:]]
+    return COLUMNS
+
+
+def compiles_with(monkeypatch, **options):
+    monkeypatch.setitem(backbone_module.COMPILE_OPTIONS, "cpu", {"fullgraph": True, **options})
+    torch.compiler.reset()
+
+
+def test_one_graph_has_the_gradients_and_torchs_own_dropout(tiny_folder, monkeypatch):
+    compiles_with(monkeypatch, backend="eager", dynamic=True)
+    folder, options = tiny_folder("bert"), {"dropout": 0.0}
+    plain = gradients(learner_of("simcse", folder, **options))
+    assert_equal(plain, gradients(learner_of("simcse", folder, compile=True, **options)))
+    # the quick dropout draws by numpy, which would break the graph
+    assert gradients(learner_of("simcse", folder, compile=True))[0] != plain[0]
+
+
+@pytest.mark.skipif(not COMPILER, reason="the compiler: PROMPTCLI_TEST_COMPILER names no backend")
+@pytest.mark.parametrize(("name", "supervised"), FORMS)
+def test_every_method_compiles_to_the_same_gradients(name, supervised, tiny_folder, monkeypatch):
+    compiles_with(monkeypatch, backend=COMPILER, dynamic=True)
+    models = {}
+    if name in ("distill", "rankcse"):
+        teacher = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
+        models = {"teacher": pc.load(teacher)}
+
+    def found(**changes):
+        family = learning.family_for(name)
+        learner = learner_of(
+            name, tiny_folder(family), supervised, models=models, **options_of(name), **changes
+        )
+        return gradients(learner, columns=columns_of(name, supervised))
+
+    assert_equal(found(), found(compile=True))
+
+
+@pytest.mark.skipif(not COMPILER, reason="the compiler: PROMPTCLI_TEST_COMPILER names no backend")
+def test_a_step_is_repeated_with_the_dropout_it_had(tiny_folder, monkeypatch):
+    compiles_with(monkeypatch, backend=COMPILER, dynamic=True)
+    learner = learner_of("simcse", tiny_folder("bert"), compile=True)
+    first, other, again = (gradients(learner, number)[0] for number in (0, 1, 0))
+    assert first == again != other
+
+
+@pytest.mark.parametrize("name", ["simcse", "dcpcse", "optiprompt"])
+def test_passes_of_training_are_compiled_and_scores_are_not(name, tiny_folder, counted):
+    learner = learner_of(name, tiny_folder("bert"), compile=True, dropout=0.0)
+    compiled = gradients(learner)
+    passes = counted.passes
+    assert passes > 0 and counted.options == {"dynamic": True}
+    learner.eval()
+    learner.encoder(selecting=True).encode(SENTENCES)
+    assert counted.passes == passes
+    plain = learner_of(name, tiny_folder("bert"), dropout=0.0)
+    assert_equal(compiled, gradients(plain))
+    assert learner.tensors().keys() == plain.tensors().keys()
+
+
+def test_a_pass_whose_embeddings_are_changed_stays_plain(tiny_folder, counted):
+    augmented = {"augment_first": "token-cutoff", "augment_second": "feature-cutoff"}
+    gradients(learner_of("consert", tiny_folder("bert"), compile=True, **augmented))
+    assert counted.passes == 0
+
+
+@pytest.mark.parametrize("copy", [lambda backbone: backbone.to("cpu"), pickled])
+def test_a_copy_of_a_compiled_backbone_is_plain(copy, tiny_folder, counted):
+    copied = copy(learner_of("simcse", tiny_folder("bert"), compile=True).backbone)
+    copied.model.train()
+    copied.run(Batch(torch.tensor([[2, 9, 3]]), torch.tensor([3])), Needs(layers=frozenset({1})))
+    assert counted.passes == 0
+
+
+def test_gradient_caching_ends_it(tiny_folder, counted, monkeypatch):
+    with pytest.raises(UsageError, match="`compile` and `gradient_caching`"):
+        learner_of("simcse", tiny_folder("bert"), compile=True, gradient_caching=True)
+    learner = learner_of("simcse", tiny_folder("bert"), compile=True, chunk_tokens=256)
+    whole = trainer_module.Trainer._gradients_once
+
+    def full(trainer, *given):
+        if not trainer.learner.caching:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return whole(trainer, *given)
+
+    monkeypatch.setattr(trainer_module.Trainer, "_gradients_once", full)
+    trainer_of(learner).gradients(0, COLUMNS)
+    assert learner.caching and counted.passes == 0
+
+
+def test_what_cannot_be_compiled_is_one_line(tiny_folder, monkeypatch):
+    failure = type("InductorError", (RuntimeError,), {"__module__": "torch._inductor.exc"})
+    error = failure("InvalidCxxCompiler: No working C++ compiler\nfound in ['g++']")
+    monkeypatch.setattr(torch, "compile", Counted(error))
+    learner = learner_of("simcse", tiny_folder("bert"), compile=True)
+    with pytest.raises(UsageError, match=r"^`compile`: .* C\+\+ compiler found in .*leave it out$"):
+        gradients(learner)
