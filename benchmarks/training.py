@@ -2,7 +2,7 @@
 batch, machine, run.
 
     python benchmarks/training.py CORPUS [--models NAMES] [--batch 128] [--steps 12] [--rounds 3]
-    [--dtype float32]
+    [--dtype float32] [--runs NAMES]
 
 ``dcpcse`` next to ``peft``: prefix tuning by peft on the transformers model, both views in one
 padded batch, the same head, loss, clipping and AdamW. ``simcse`` next to ``plain simcse``
@@ -13,7 +13,7 @@ the steps of torch's fused AdamW, as promptcli does and sentence-transformers' t
 run is a process of its own, so that its peak resident set is its own; rounds are interleaved,
 medians printed: examples a second by the clock, and a processor second, which other programs on the
 machine change less. A peer that is not installed is left out. The first two steps of each are not
-counted.
+counted. ``compiled simcse`` (torch.compile) runs if ``--runs`` names it.
 """
 
 import argparse
@@ -49,9 +49,12 @@ def ours(
     from promptcli.training.processes import Processes
     from promptcli.training.trainer import Learner, Trainer
 
-    method = find_method(name, supervised=False)
+    method = find_method(name.removeprefix(_COMPILED), supervised=False)
     prefix = {"prefix_length": _PREFIX} if name == "dcpcse" else {}
-    settings = method.small.replace(batch_size=batch, max_length=_LENGTH, **prefix)
+    compiled = name.startswith(_COMPILED)
+    settings = method.small.replace(
+        batch_size=batch, max_length=_LENGTH, compile=compiled, **prefix
+    )
     learner = Learner(method, settings, load_backbone(folder))
     step = Trainer(learner, Processes(Accelerator(cpu=True), mixed=mixed))
     view = learner.template_encoders[0]
@@ -109,6 +112,7 @@ def plain(
     return gradients, learning, tokens
 
 
+_COMPILED = "compiled "  # before the name of a method
 RUNS = {"peft": plain, "dcpcse": ours, "plain simcse": plain, "simcse": ours, "promptbert": ours}
 _PEER = "sentence-transformers"
 
@@ -126,7 +130,7 @@ def our_loop(
     """
     import torch
 
-    gradients, learning, tokens = RUNS[name](name, folder, batch, mixed)
+    gradients, learning, tokens = RUNS.get(name, ours)(name, folder, batch, mixed)
     optimizer = torch.optim.AdamW(learning, lr=1e-5, fused=True)
     loaded = _peak()
     seconds, count = [], 0
@@ -236,6 +240,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--runs", default=",".join((*RUNS, _PEER)))
     parser.add_argument("--run", help=argparse.SUPPRESS)
     given = parser.parse_args()
     with given.corpus.open(encoding="utf-8") as file:
@@ -249,7 +254,7 @@ def main() -> None:
     needs = {"peft": "peft", _PEER: "sentence_transformers"}
     names = [
         name
-        for name in (*RUNS, _PEER)
+        for name in given.runs.split(",")
         if name not in needs or importlib.util.find_spec(needs[name])
     ]
     for model in given.models.split(","):
