@@ -48,6 +48,20 @@ class OfEachToken(Weights):
         return states[:, :, 0]
 
 
+class OfTheLongest(Weights):
+    spec = "of-the-longest"
+
+    def pool(self, states, batch, hidden):
+        return states[:, 0, : int(batch.lengths.max())]
+
+
+class Three(Weights):
+    spec = "three-dimensions"
+
+    def pool(self, states, batch, hidden):
+        return states[:, 0, :3]
+
+
 class Fails(Weights):
     spec = "fails"
 
@@ -101,6 +115,8 @@ ROWS = {
         "nothing": "Nothing",
         "fails": "Fails",
         "of-each-token": "OfEachToken",
+        "of-the-longest": "OfTheLongest",
+        "three-dimensions": "Three",
     },
     "transforms": {"flat": "Flat"},
     "commands": {name: name.upper() for name in ("named", "bare", "broken", "gone", "latin")},
@@ -144,6 +160,7 @@ def strangers(tmp_path, monkeypatch):
         ("last/without-spec", ["pooling 'without-spec' of the package strange-parts 1.0", "spec"]),
         ("last/whole", ["pooling 'whole'", "not vectors (n, d) of 2 sentences"]),
         ("last/fails", ["pooling 'fails'", "no_such_thing", "strange_parts.py, line "]),
+        ("last/of-each-token", ["pooling 'of-each-token'", "3 values for 3 tokens"]),
         ("last/nothing", ["the vector of 'a' is not finite"]),
     ],
 )
@@ -154,11 +171,16 @@ def test_a_wrong_pooling_is_one_line(pooling, said, strangers, run):
     assert "Traceback" not in ran.err
 
 
-def test_vectors_with_a_column_for_each_token_are_refused(strangers, run, tmp_path):
+def test_vectors_may_be_as_wide_as_a_batch_has_tokens(strangers):
+    encoder = pc.load(pc.Recipe(pooling="last/three-dimensions"))
+    assert [encoder.encode([text]).shape for text in ("a", "a longer text")] == [(1, 3)] * 2
+
+
+def test_vectors_whose_width_changes_are_refused(strangers, run, tmp_path):
     sentences = tmp_path / "sentences.txt"
     sentences.write_text("short\n" * 64 + "longer than the others by some words\n" * 64)
-    ran = run("embed", sentences, "--pooling", "last/of-each-token", "-o", tmp_path / "out.npy")
-    assert ran.code == 1 and "pooling 'of-each-token' of the package strange-parts" in ran.err
+    ran = run("embed", sentences, "--pooling", "last/of-the-longest", "-o", tmp_path / "out.npy")
+    assert ran.code == 1 and "pooling 'of-the-longest' of the package strange-parts" in ran.err
     assert "returned vectors of " in ran.err and not (tmp_path / "out.npy").exists()
 
 

@@ -282,12 +282,25 @@ class _PoolOfOthers:
             vectors = self.pool(states, batch, hidden)
             check_vectors(vectors, len(states))
             width = vectors.size(1)
-            if width != (self.width or width):  # (n, t) is not known before t is another
+            if width != (self.width or width):
                 raise TypeError(
                     f"returned vectors of {width} dimensions after some of {self.width}"
                 )
+            if self.width is None and self._is_of_tokens(width, states, batch, hidden):
+                raise TypeError(f"returned {width} values for {width} tokens, not vectors (n, d)")
             self.width = width
         return vectors
+
+    def _is_of_tokens(self, width: int, states: Tensor, batch: Batch, hidden: HiddenStates) -> bool:
+        """Whether a width of t becomes t + 1 with a padded token more, which no vector's does."""
+        if width != states.size(1) or width == states.size(2):
+            return False
+        padded = replace(batch, ids=torch.nn.functional.pad(batch.ids, (0, 1)), rows=None)
+        try:
+            vectors = self.pool(torch.nn.functional.pad(states, (0, 0, 0, 1)), padded, hidden)
+        except Exception:  # what it reads beside the states has t tokens
+            return False
+        return vectors.size(1) == width + 1
 
 
 def initial_weights(
