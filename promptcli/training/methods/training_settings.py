@@ -78,7 +78,7 @@ class TrainingSettings:
         False, "Keep one forward pass's activations at a time, for batches beyond memory."
     )
     compile: bool = setting(
-        False, "Compile the backbone by torch.compile, for long runs on a GPU; not on a CPU."
+        False, "Compile the backbone by torch.compile, for long runs on a GPU; slower on a CPU."
     )
 
     def __post_init__(self) -> None:
