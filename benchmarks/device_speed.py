@@ -214,18 +214,18 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--lines", type=int, default=200_000)
     parser.add_argument("--compiled", action="store_true")
-    given = parser.parse_args()
-    device = choose_device(given.device)
-    layers, width = map(int, given.model.split("x"))
+    arguments = parser.parse_args()
+    device = choose_device(arguments.device)
+    layers, width = map(int, arguments.model.split("x"))
     demo = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
-    lines = [f"{demo[row % len(demo)]} {row // len(demo)}" for row in range(given.lines)]
+    lines = [f"{demo[row % len(demo)]} {row // len(demo)}" for row in range(arguments.lines)]
     shape = (8192, width, 4 * width)
     rates = {
         dtype: matrix_rate(device, dtype, shape)
         for dtype in {torch.float32, choose_dtype("auto", device)}
     }
     with tempfile.TemporaryDirectory() as temporary:
-        folder = str(random_backbone(given.model, Path(temporary)))
+        folder = str(random_backbone(arguments.model, Path(temporary)))
         file = Path(temporary, "lines.txt")
         file.write_text("\n".join(lines), encoding="utf-8")
         few = lines[:2000]
@@ -233,7 +233,7 @@ def main() -> None:
         # 10^9 operations a sentence
         forward = 24 * width**2 * layers * sum(lengths) / len(few) / 1e9
         print(
-            f"{given.model} on {device};"
+            f"{arguments.model} on {device};"
             f" {', '.join(f'{dtype}: {rate:.0f} GFLOP/s' for dtype, rate in rates.items())}"
         )
         print(
@@ -242,8 +242,8 @@ def main() -> None:
             flush=True,
         )
         rate = rates[choose_dtype("auto", device)]
-        if given.compiled:
-            show_compiled(folder, device, lines, given.batch, given.steps, rate / forward)
+        if arguments.compiled:
+            show_compiled(folder, device, lines, arguments.batch, arguments.steps, rate / forward)
             return
         usual = str(choose_dtype("auto", device)).removeprefix("torch.")
         for dtype in dict.fromkeys(
@@ -283,9 +283,14 @@ def main() -> None:
         took = seconds_of(lambda: search_heads(whole, task, demo), device)
         print(f"| ditto-search on demo:dev, all heads: {took:.1f} s | | | | |", flush=True)
         for name in _METHODS:
-            run = training(name, folder, device, lines, given.batch)
+            run = training(name, folder, device, lines, arguments.batch)
             show_steps(
-                f"train {name}, two views", run, device, rate / forward, given.batch, given.steps
+                f"train {name}, two views",
+                run,
+                device,
+                rate / forward,
+                arguments.batch,
+                arguments.steps,
             )
 
 

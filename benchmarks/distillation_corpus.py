@@ -114,11 +114,11 @@ def main() -> None:
     parser.add_argument(
         "--wikipedia", type=int, default=200_000, help="sentences that are drawn from Wikipedia"
     )
-    given = parser.parse_args()
-    draw, excluded = random.Random(0), test_sentences(given.data / "senteval")
+    arguments = parser.parse_args()
+    draw, excluded = random.Random(0), test_sentences(arguments.data / "senteval")
     seen: set[str] = set()
     corpus: list[str] = []
-    for name, sentences in groups(given.data, draw, given.wikipedia):
+    for name, sentences in groups(arguments.data, draw, arguments.wikipedia):
         before, dropped = len(corpus), 0
         for sentence in (" ".join(text.split()) for text in sentences):
             if not _SHORTEST <= len(sentence) <= _LONGEST or sentence in seen:
@@ -133,7 +133,7 @@ def main() -> None:
             file=sys.stderr,
         )
     draw.shuffle(corpus)
-    given.output.write_text("\n".join(corpus) + "\n", encoding="utf-8")
+    arguments.output.write_text("\n".join(corpus) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -92,15 +92,15 @@ def main() -> None:
         "--backbones", default="mini-bert", help="names or folders, separated by commas"
     )
     parser.add_argument("--naive-heads", type=int)
-    given = parser.parse_args()
-    with tasks_from(given.data_dir):
-        task = development_task(given.on or ("STS-B:dev" if given.data_dir else "demo:dev"))
-    for backbone in given.backbones.split(","):
-        runs, scale = contestants(backbone, task, given.naive_heads)
+    arguments = parser.parse_args()
+    with tasks_from(arguments.data_dir):
+        task = development_task(arguments.on or ("STS-B:dev" if arguments.data_dir else "demo:dev"))
+    for backbone in arguments.backbones.split(","):
+        runs, scale = contestants(backbone, task, arguments.naive_heads)
         seconds: dict[str, list[float]] = {run: [] for run in runs}
         results: dict[str, Any] = {}
         runs["plain"]()
-        for number in range(given.rounds):
+        for number in range(arguments.rounds):
             for run, work in runs.items():
                 start = time.perf_counter()
                 results[run] = work()
@@ -130,7 +130,7 @@ def main() -> None:
                         "task": task.label,
                         "pairs": len(task.pairs()),
                         "sentences": len(distinct_sentences([task])),
-                        "rounds": given.rounds,
+                        "rounds": arguments.rounds,
                         "threads": torch.get_num_threads(),
                     }
                 ),

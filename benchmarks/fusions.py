@@ -29,11 +29,11 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--vectors", type=Path)
-    given = parser.parse_args()
-    for folder in given.folders:
+    arguments = parser.parse_args()
+    for folder in arguments.folders:
         task = RetrievalTask.of(folder.name, read_retrieval_folder(folder))
-        for model in given.model or ["mini"]:
-            gains = measure(task, *vectors_of(task, model, given.vectors))
+        for model in arguments.model or ["mini"]:
+            gains = measure(task, *vectors_of(task, model, arguments.vectors))
             print(f"{folder.name}, {model}, {len(task.queries)} queries")
             base = gains["search"]
             for name, each in gains.items():

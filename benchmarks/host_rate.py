@@ -79,8 +79,8 @@ class Spent:
         """Count the calls of a function or method for a part, also the steps of an iterator."""
         plain = getattr(owner, name)
 
-        def call(*given: Any, **options: Any) -> Any:
-            result = self.add(part, lambda: plain(*given, **options))
+        def call(*arguments: Any, **options: Any) -> Any:
+            result = self.add(part, lambda: plain(*arguments, **options))
             return self._steps(result, part) if isinstance(result, Iterator) else result
 
         setattr(owner, name, call)

@@ -49,8 +49,9 @@ def main() -> None:
         index = VectorIndex.build(ArrayRows(vectors, range(len(rows)), rows), "Flat", lexical=True)
         asked = encoder.in_role("query").encode(list(queries))
         figures = []
-        for given in ((asked, None), (None, list(queries)), (asked, list(queries))):
-            answers = index.search(given[0], 10, words=given[1])
+        texts = list(queries)
+        for vectors_of_queries, words in ((asked, None), (None, texts), (asked, texts)):
+            answers = index.search(vectors_of_queries, 10, words=words)
             ranks = [
                 next((hit.rank for hit in hits if hit.text == right), None)
                 for hits, right in zip(answers, queries.values(), strict=True)

@@ -41,30 +41,30 @@ def units(vectors: np.ndarray) -> np.ndarray:
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-def make(given: argparse.Namespace) -> None:
+def make(arguments: argparse.Namespace) -> None:
     """Write parts and queries."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    folder, random = given.folder / "parts", np.random.default_rng(0)
+    folder, random = arguments.folder / "parts", np.random.default_rng(0)
     folder.mkdir(parents=True, exist_ok=True)
-    if given.kind == "text":
+    if arguments.kind == "text":
         import promptcli as pc
 
-        lines = given.corpus.read_text(encoding="utf-8").splitlines()[: given.sentences]
-        base = units(pc.load(given.model, dtype="auto").encode(lines))
+        lines = arguments.corpus.read_text(encoding="utf-8").splitlines()[: arguments.sentences]
+        base = units(pc.load(arguments.model, dtype="auto").encode(lines))
 
     def some(count: int) -> np.ndarray:
         noise = units(random.normal(size=(count, WIDTH)))
-        if given.kind == "random":
+        if arguments.kind == "random":
             return noise
         first, second = (base[random.integers(0, len(base), count)] for _ in range(2))
         return units(first + 0.5 * second + 0.2 * noise)
 
-    np.save(given.folder / "queries.npy", some(QUERIES))
-    parts = -(-given.rows // PART)
+    np.save(arguments.folder / "queries.npy", some(QUERIES))
+    parts = -(-arguments.rows // PART)
     for part in range(parts):
-        rows = range(part * PART, min(given.rows, (part + 1) * PART))
+        rows = range(part * PART, min(arguments.rows, (part + 1) * PART))
         matrix = pa.FixedSizeListArray.from_arrays(pa.array(some(len(rows)).reshape(-1)), WIDTH)
         table = pa.table(
             {"id": [f"row-{row}" for row in rows], "text": [f"text {row}" for row in rows]}
@@ -74,19 +74,19 @@ def make(given: argparse.Namespace) -> None:
             table.append_column("embedding", matrix), path, compression="none", row_group_size=8192
         )
     size = sum(path.stat().st_size for path in folder.iterdir())
-    say(step="make", rows=given.rows, kind=given.kind, parts=parts, bytes=size)
+    say(step="make", rows=arguments.rows, kind=arguments.kind, parts=parts, bytes=size)
 
 
-def run(given: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
     """Build, open and search, each in a process of its own."""
-    index = given.folder / "index"
+    index = arguments.folder / "index"
     command = [
         sys.executable,
         "-m",
         "promptcli",
         "index",
         "build",
-        str(given.folder / "parts"),
+        str(arguments.folder / "parts"),
         "-o",
         str(index),
     ]
@@ -94,11 +94,15 @@ def run(given: argparse.Namespace) -> None:
         "--force",
         "--json",
         "--memory",
-        given.memory,
+        arguments.memory,
         "--target-recall",
-        str(given.target_recall),
+        str(arguments.target_recall),
     ]
-    command += ["--model", given.model, *(["--factory", given.factory] if given.factory else [])]
+    command += [
+        "--model",
+        arguments.model,
+        *(["--factory", arguments.factory] if arguments.factory else []),
+    ]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     manifest = json.loads(process.stdout.read())
@@ -115,18 +119,18 @@ def run(given: argparse.Namespace) -> None:
         **known,
     )
     for step in ("open", "search"):
-        subprocess.run([sys.executable, __file__, step, str(given.folder)], check=True)
+        subprocess.run([sys.executable, __file__, step, str(arguments.folder)], check=True)
 
 
-def open_once(given: argparse.Namespace) -> None:
+def open_once(arguments: argparse.Namespace) -> None:
     """Open an index and search once, from the start of the process."""
     start = time.perf_counter()
     from promptcli.index.stored import load
 
     imported = time.perf_counter()
-    stored = load(given.folder / "index")
+    stored = load(arguments.folder / "index")
     opened = time.perf_counter()
-    stored.index.search(np.load(given.folder / "queries.npy")[:1], 10)
+    stored.index.search(np.load(arguments.folder / "queries.npy")[:1], 10)
     done = time.perf_counter()
     seconds = {
         "importing": imported - start,
@@ -136,9 +140,9 @@ def open_once(given: argparse.Namespace) -> None:
     say(step="open", peak_mb=peak(), **{name: round(value, 3) for name, value in seconds.items()})
 
 
-def truth(given: argparse.Namespace, queries: np.ndarray) -> np.ndarray:
+def truth(arguments: argparse.Namespace, queries: np.ndarray) -> np.ndarray:
     """Return the exact 10 nearest rows (q, 10) and keep them for the next run."""
-    kept = given.folder / "truth.npy"
+    kept = arguments.folder / "truth.npy"
     if not kept.exists():
         from promptcli.data.vectors.formats import ParquetRows
         from promptcli.index.factory import faiss
@@ -148,7 +152,7 @@ def truth(given: argparse.Namespace, queries: np.ndarray) -> np.ndarray:
             np.empty((len(queries), 0), np.int64),
             0,
         )
-        for block in ParquetRows(sorted((given.folder / "parts").iterdir())).blocks():
+        for block in ParquetRows(sorted((arguments.folder / "parts").iterdir())).blocks():
             more, found = faiss.knn(queries, block.vectors, 10, metric=faiss.METRIC_INNER_PRODUCT)
             scores, rows = np.hstack([scores, more]), np.hstack([rows, start + found])
             best = np.argsort(-scores, axis=1)[:, :10]
@@ -158,15 +162,15 @@ def truth(given: argparse.Namespace, queries: np.ndarray) -> np.ndarray:
     return np.load(kept)
 
 
-def search(given: argparse.Namespace) -> None:
+def search(arguments: argparse.Namespace) -> None:
     """Search one by one and all at once, in turns with FAISS alone on the same files."""
     from promptcli.index.factory import faiss, parameters
     from promptcli.index.stored import load
 
-    queries = np.load(given.folder / "queries.npy")
-    exact = truth(given, queries)
-    index = load(given.folder / "index").index
-    raw = [segment.index for segment in load(given.folder / "index").index.segments]
+    queries = np.load(arguments.folder / "queries.npy")
+    exact = truth(arguments, queries)
+    index = load(arguments.folder / "index").index
+    raw = [segment.index for segment in load(arguments.folder / "index").index.segments]
     effort = [parameters(one, index.effort, None) for one in raw]
 
     def alone(some: np.ndarray) -> None:
@@ -205,22 +209,22 @@ def search(given: argparse.Namespace) -> None:
     )
 
 
-def peer(given: argparse.Namespace) -> None:
+def peer(arguments: argparse.Namespace) -> None:
     """Do the same with usearch, with its defaults in half precision; in the Python that has it."""
-    if given.python:
-        truth(given, np.load(given.folder / "queries.npy"))
-        subprocess.run([given.python, __file__, "peer", str(given.folder)], check=True)
+    if arguments.python:
+        truth(arguments, np.load(arguments.folder / "queries.npy"))
+        subprocess.run([arguments.python, __file__, "peer", str(arguments.folder)], check=True)
         return
     import pyarrow.parquet as pq
     from usearch.index import Index  # type: ignore[import-not-found]
 
     index, start, row = Index(ndim=WIDTH, metric="ip", dtype="f16"), time.perf_counter(), 0
-    for path in sorted((given.folder / "parts").iterdir()):
+    for path in sorted((arguments.folder / "parts").iterdir()):
         column = pq.read_table(path, columns=["embedding"]).column("embedding").combine_chunks()
         matrix = column.flatten().to_numpy().reshape(-1, WIDTH)
-        index.add(np.arange(row, row + len(matrix)), matrix, threads=given.threads)
+        index.add(np.arange(row, row + len(matrix)), matrix, threads=arguments.threads)
         row += len(matrix)
-    index.save(str(given.folder / "usearch.index"))
+    index.save(str(arguments.folder / "usearch.index"))
     say(
         step="usearch build",
         seconds=round(time.perf_counter() - start, 1),
@@ -228,10 +232,12 @@ def peer(given: argparse.Namespace) -> None:
         rows=row,
     )
     start = time.perf_counter()
-    view = Index.restore(str(given.folder / "usearch.index"), view=True)
+    view = Index.restore(str(arguments.folder / "usearch.index"), view=True)
     opened, took, recall = time.perf_counter() - start, [], []
     for query, exact in zip(
-        np.load(given.folder / "queries.npy"), np.load(given.folder / "truth.npy"), strict=True
+        np.load(arguments.folder / "queries.npy"),
+        np.load(arguments.folder / "truth.npy"),
+        strict=True,
     ):
         start = time.perf_counter()
         found = view.search(query, 10).keys
@@ -264,8 +270,8 @@ def main() -> None:
     parser.add_argument("--target-recall", type=float, default=0.95)
     parser.add_argument("--python", help="Of an environment with usearch.")
     parser.add_argument("--threads", type=int, default=2)
-    given = parser.parse_args()
-    STEPS[given.step](given)
+    arguments = parser.parse_args()
+    STEPS[arguments.step](arguments)
 
 
 if __name__ == "__main__":

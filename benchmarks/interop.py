@@ -38,7 +38,7 @@ def load(folder):
     def encode(texts):
         rows = [numpy.array([tokenizer.encode(text).ids]) for text in texts]
         fed = [{'input_ids': row, 'attention_mask': row * 0 + 1} for row in rows]
-        return numpy.concatenate([session.run(None, given)[0] for given in fed])
+        return numpy.concatenate([session.run(None, inputs)[0] for inputs in fed])
     return encode"""
 _FASTEMBED = """import numpy, uuid
 from fastembed import TextEmbedding
@@ -57,7 +57,7 @@ def load(folder):
     def encode(texts):
         rows = [numpy.array([tokenizer.encode(text).ids]) for text in texts]
         fed = [{'input_ids': row, 'attention_mask': row * 0 + 1} for row in rows]
-        return numpy.concatenate([model(given)[0] for given in fed])
+        return numpy.concatenate([model(inputs)[0] for inputs in fed])
     return encode"""
 _HIDDEN = """import torch
 from transformers import AutoModel, AutoTokenizer
@@ -68,8 +68,8 @@ def averages(model, folder):
             model.eval()
             means = []
             for text in texts:
-                given = tokenizer(text, return_tensors='pt', truncation=True, max_length=480)
-                means.append(model(**given).last_hidden_state[0].mean(0))
+                inputs = tokenizer(text, return_tensors='pt', truncation=True, max_length=480)
+                means.append(model(**inputs).last_hidden_state[0].mean(0))
             return torch.stack(means).numpy()
     return encode
 """
@@ -196,9 +196,9 @@ def main() -> None:
             for entry, folder in zip(entries.values(), folders, strict=True):
                 base = "owner/mini-bert" if target == "peft" else None
                 export(entry, target, Path(folder), base=base)
-            given = json.dumps([list(PROBES), folders, work])
+            request = json.dumps([list(PROBES), folders, work])
             subprocess.run(
-                [sys.executable, "-c", loader + _READ], input=given, text=True, check=True
+                [sys.executable, "-c", loader + _READ], input=request, text=True, check=True
             )
             for number, (recipe, entry) in enumerate(entries.items()):
                 theirs = np.load(f"{work}/{number}.npy")

@@ -299,9 +299,9 @@ def run(words, folder: Path, **watched) -> tuple[int, str, str]:
 def on_events(act) -> None:
     """Call ``act`` before every file event of this process."""
 
-    def audit(event, given):
+    def audit(event, arguments):
         if event in EVENTS and (
-            event != "open" or (given[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            event != "open" or (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         ):
             act()
 
@@ -570,11 +570,11 @@ def _may_stay(name: str, kill: Kill) -> bool:
     return kill.signal == "KILL" and LEFTOVER.search(name) is not None
 
 
-def draw_kill(name: str, number: int, whole: Unbroken, given, root: Path) -> Kill:
+def draw_kill(name: str, number: int, whole: Unbroken, arguments, root: Path) -> Kill:
     """Draw a command's kill of that number; the same whenever it is asked for."""
-    draw = random.Random(f"{given.seed} {name} {number}")
-    sent, share = draw.choice(sorted(given.signals.split(","))), draw.uniform(0, 1.02)
-    if given.real_every and draw.randrange(given.real_every) == 0:
+    draw = random.Random(f"{arguments.seed} {name} {number}")
+    sent, share = draw.choice(sorted(arguments.signals.split(","))), draw.uniform(0, 1.02)
+    if arguments.real_every and draw.randrange(arguments.real_every) == 0:
         return Kill(name, number, sent, moment=share * _real(name, root), real=True)
     if number % 2 and whole.events:
         return Kill(name, number, sent, event=draw.randint(1, whole.events))
@@ -601,11 +601,11 @@ def options() -> argparse.Namespace:
 
 def main() -> None:
     """Kill, count, print."""
-    given = options()
-    names = given.only.split(",")
+    arguments = options()
+    names = arguments.only.split(",")
     rows = (
-        [json.loads(line) for line in given.log.read_text().splitlines()]
-        if given.log and given.log.exists()
+        [json.loads(line) for line in arguments.log.read_text().splitlines()]
+        if arguments.log and arguments.log.exists()
         else []
     )
     known = {(row["command"], row["number"]) for row in rows}
@@ -617,7 +617,7 @@ def main() -> None:
         make_inputs(root)
         command_line.command()  # made once, not in every fork
         wholes: dict[str, Unbroken] = {}
-        for name, number in itertools.islice(turns(names), given.kills):
+        for name, number in itertools.islice(turns(names), arguments.kills):
             if (name, number) in known:
                 continue
             if name not in wholes:
@@ -626,17 +626,17 @@ def main() -> None:
                     f"{name}: {wholes[name].seconds:.2f} s, {wholes[name].events} file events",
                     flush=True,
                 )
-            kill = draw_kill(name, number, wholes[name], given, root)
+            kill = draw_kill(name, number, wholes[name], arguments, root)
             shutil.copytree(start_of(name, root), root / "here")
             why = broken(kill, root / "here", wholes[name])
             rows.append({**vars(kill), "broken": why})
-            if given.log:
-                with given.log.open("a") as log:
+            if arguments.log:
+                with arguments.log.open("a") as log:
                     log.write(json.dumps(rows[-1]) + "\n")
             if why:
                 print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-                if given.keep and not given.keep.exists():
-                    shutil.copytree(root / "here", given.keep)
+                if arguments.keep and not arguments.keep.exists():
+                    shutil.copytree(root / "here", arguments.keep)
             shutil.rmtree(root / "here")
     print_counts(rows)
     sys.exit(1 if any(row["broken"] for row in rows) else 0)

@@ -134,14 +134,14 @@ def main() -> None:
     parser.add_argument("--peer-batch", type=int, default=4)
     parser.add_argument("--names", default="sentence-transformers,promptcli")
     parser.add_argument("--run", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.run:
-        name, folder, single = given.run.split("=")
+    arguments = parser.parse_args()
+    if arguments.run:
+        name, folder, single = arguments.run.split("=")
         if int(single):
             texts = [" ".join(["water"] * (int(single) - 2))]
         else:
-            texts = mixed_texts(given.corpus, given.texts, _LONGEST)
-        print(json.dumps(one_run(name, folder, texts, given.threads, given.peer_batch)))
+            texts = mixed_texts(arguments.corpus, arguments.texts, _LONGEST)
+        print(json.dumps(one_run(name, folder, texts, arguments.threads, arguments.peer_batch)))
         return
     with tempfile.TemporaryDirectory() as folder:
         save_modernbert(Path(folder))
@@ -151,9 +151,9 @@ def main() -> None:
             ran = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
             return json.loads(ran.stdout.splitlines()[-1])
 
-        names = given.names.split(",")
+        names = arguments.names.split(",")
         found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-        for _ in range(given.rounds):
+        for _ in range(arguments.rounds):
             for name in names:
                 found[name].append(run(name))
         for name, rows in found.items():

@@ -22,9 +22,9 @@ def main() -> None:
         "--rows", type=int, nargs=2, default=(20_000, 400_000), help="lines of the two runs"
     )
     parser.add_argument("--format", default=".npy", help="extension of the vector file")
-    given, options = parser.parse_known_args()
-    peaks = [peak(given.corpus, rows, given.format, options) for rows in given.rows]
-    for rows, found in zip(given.rows, peaks, strict=True):
+    arguments, options = parser.parse_known_args()
+    peaks = [peak(arguments.corpus, rows, arguments.format, options) for rows in arguments.rows]
+    for rows, found in zip(arguments.rows, peaks, strict=True):
         print(f"{rows:>9,} lines  {found / 2**20:7.1f} MiB")
     print(f"ratio {peaks[1] / peaks[0]:.3f}")
 

@@ -423,32 +423,35 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--bags", type=int, default=14_000, help="of each language, in thousands")
     parser.add_argument("--only", action="append", help="corpora to write; default: all")
-    given = parser.parse_args()
-    given.output.mkdir(parents=True, exist_ok=True)
-    parallel = given.data / "parallel"
+    arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    parallel = arguments.data / "parallel"
     corpora = {
-        "bags": lambda: bags(given.bags),
+        "bags": lambda: bags(arguments.bags),
         "tatoeba": lambda: prepared(parallel / "tatoeba.jsonl.gz"),
         "help": lambda: drawn(prepared(parallel / "help.jsonl.gz"), 5_000),
         "treebanks": lambda: treebanks(parallel / "ud.jsonl.gz"),
-        "stories": lambda: stories(given.packages),
-        "manuals": lambda: manuals(given.packages),
-        "translated": lambda: translated(english(given.data)[:_TRANSLATED]),
+        "stories": lambda: stories(arguments.packages),
+        "manuals": lambda: manuals(arguments.packages),
+        "translated": lambda: translated(english(arguments.data)[:_TRANSLATED]),
         "glossed": lambda: glossed(
-            english(given.data), given.packages, given.output, lines(given.output / "words.txt")
+            english(arguments.data),
+            arguments.packages,
+            arguments.output,
+            lines(arguments.output / "words.txt"),
         ),
     }
-    if given.only is None or "vocabulary" in given.only:
+    if arguments.only is None or "vocabulary" in arguments.only:
         tokens = vocabulary()
-        (given.output / "vocabulary.json").write_text(
+        (arguments.output / "vocabulary.json").write_text(
             json.dumps(tokens, ensure_ascii=False), encoding="utf-8"
         )
-        (given.output / "words.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+        (arguments.output / "words.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
         print(f"vocabulary: {len(tokens):,} tokens", file=sys.stderr)
-    excluded = excluded_texts(given.data)
+    excluded = excluded_texts(arguments.data)
     for name, groups in corpora.items():
-        if given.only is None or name in given.only:
-            write(name, groups(), given.output, excluded)
+        if arguments.only is None or name in arguments.only:
+            write(name, groups(), arguments.output, excluded)
 
 
 if __name__ == "__main__":

@@ -181,11 +181,11 @@ def bridge(bags: Corpus, teacher: pc.Encoder) -> np.ndarray:
     rows = np.flatnonzero(bags.languages[: len(bags.vectors)] == "en")
     if len(rows) == 0:
         raise SystemExit("bags.vectors holds no part: multilingual_teacher.py makes it")
-    given = centred(bags.vectors[rows])
-    wanted = centred(teacher.encode([bags.sources[row] for row in rows]))
-    ridge = _BRIDGE_RIDGE * len(rows) / given.shape[1] * np.eye(given.shape[1])
-    solved: np.ndarray = np.linalg.solve(given.T @ given + ridge, given.T @ wanted)
-    cosines = (unit(given @ solved) * wanted).sum(1)
+    sources = centred(bags.vectors[rows])
+    targets = centred(teacher.encode([bags.sources[row] for row in rows]))
+    ridge = _BRIDGE_RIDGE * len(rows) / sources.shape[1] * np.eye(sources.shape[1])
+    solved: np.ndarray = np.linalg.solve(sources.T @ sources + ridge, sources.T @ targets)
+    cosines = (unit(sources @ solved) * targets).sum(1)
     print(f"bridge: {len(rows):,} English bags, cosine {cosines.mean():.3f}", flush=True)
     return solved.astype(np.float32)
 
@@ -335,19 +335,21 @@ def main() -> None:
     )
     parser.add_argument("--teacher", default="mini-static", help="of English texts")
     parser.add_argument("--epochs", type=float, default=3.0)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     draw = np.random.default_rng(0)
-    tokens = json.loads((given.work / "vocabulary.json").read_text(encoding="utf-8"))
+    tokens = json.loads((arguments.work / "vocabulary.json").read_text(encoding="utf-8"))
     tokenizer = tokenizer_of(list(tokens))
-    table = first_table(given.work, tokens)
+    table = first_table(arguments.work, tokens)
     counts = dict(_CORPORA)
-    if given.corpus:
-        counts = {name: int(count) for name, count in (pair.split("=") for pair in given.corpus)}
-    corpora = [read_corpus(given.work, name) for name in counts]
-    teacher = pc.load(given.teacher)
-    matrix = bridge(read_corpus(given.work, "bags"), teacher)
+    if arguments.corpus:
+        counts = {
+            name: int(count) for name, count in (pair.split("=") for pair in arguments.corpus)
+        }
+    corpora = [read_corpus(arguments.work, name) for name in counts]
+    teacher = pc.load(arguments.teacher)
+    matrix = bridge(read_corpus(arguments.work, "bags"), teacher)
     texts, found, places = [], [], []
     for number, corpus in enumerate(corpora):
         vectors = targets_of(corpus, teacher, matrix)[corpus.targets]
@@ -361,7 +363,7 @@ def main() -> None:
     targets = np.concatenate(found)
     parts = np.concatenate(places)
     bags = Bags.of(texts, tokenizer)
-    development = Development(given.data, tokenizer) if given.data else None
+    development = Development(arguments.data, tokenizer) if arguments.data else None
 
     table = table @ fitted_map(bags, table, targets, draw)
     if development:
@@ -369,14 +371,14 @@ def main() -> None:
     seen = np.bincount(bags.ids, minlength=len(table)) > 0
     print(f"{100 * seen.mean():.0f}% of the rows are seen", flush=True)
     table *= _START_SCALE / np.sqrt(np.square(table[seen]).mean())
-    steps = int(given.epochs * len(texts) / _BATCH)
+    steps = int(arguments.epochs * len(texts) / _BATCH)
     table = train(table, bags, targets, parts, steps, np.random.default_rng(1))
     halves, scales = packed(table)
     if development:
         development.report("trained", table)
         development.report("4 bits", unpacked(halves, scales))
-    if given.output:
-        write(given.output, tokenizer, halves, scales)
+    if arguments.output:
+        write(arguments.output, tokenizer, halves, scales)
 
 
 def write(folder: Path, tokenizer: Tokenizer, halves: np.ndarray, scales: np.ndarray) -> None:

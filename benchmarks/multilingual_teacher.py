@@ -225,11 +225,11 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+", help="a text a line")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--share", default="1/1", help="I/N: only every Nth part, from the Ith")
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    first, step = map(int, given.share.split("/"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    first, step = map(int, arguments.share.split("/"))
     teacher = Teacher(model_file())
-    for file in given.files:
+    for file in arguments.files:
         folder = file.with_suffix(".vectors")
         folder.mkdir(exist_ok=True)
         lines = file.read_text(encoding="utf-8").split("\n")[:-1]

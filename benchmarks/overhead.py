@@ -23,19 +23,19 @@ from promptcli.cli.command_line import main
 spent = {"open": 0.0, "encode": 0.0}
 
 def timed(name, function):
-    def call(*given, **options):
+    def call(*arguments, **options):
         start = time.perf_counter()
         try:
-            return function(*given, **options)
+            return function(*arguments, **options)
         finally:
             spent[name] += time.perf_counter() - start
     return call
 
-def open_encoder(*given, **options):
+def open_encoder(*arguments, **options):
     from promptcli.encoder.encoder import TorchEncoder
     if TorchEncoder.encode_report.__name__ != "call":
         TorchEncoder.encode_report = timed("encode", TorchEncoder.encode_report)
-    return opened(*given, **options)
+    return opened(*arguments, **options)
 
 opened = encoders.open_encoder
 encoders.open_encoder = timed("open", open_encoder)
@@ -55,12 +55,14 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--lines", type=int, default=60_000)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     rounds = []
-    with tempfile.TemporaryDirectory() as folder, given.corpus.open(encoding="utf-8") as file:
+    with tempfile.TemporaryDirectory() as folder, arguments.corpus.open(encoding="utf-8") as file:
         path = Path(folder) / "lines.txt"
-        path.write_text("".join(line for line, _ in zip(file, range(given.lines), strict=False)))
-        for _ in range(given.rounds):
+        path.write_text(
+            "".join(line for line, _ in zip(file, range(arguments.lines), strict=False))
+        )
+        for _ in range(arguments.rounds):
             command = [sys.executable, "-c", _TIMED, str(path)]
             ran = subprocess.run(command, check=True, capture_output=True, text=True)
             rounds.append(json.loads(ran.stdout.splitlines()[-1]))
@@ -75,7 +77,7 @@ def main() -> None:
     each = [round(100 * overhead, 2) for overhead in overheads]
     print(
         json.dumps(
-            {"lines": given.lines, "overhead_percent": percent, "each_round": each, **seconds}
+            {"lines": arguments.lines, "overhead_percent": percent, "each_round": each, **seconds}
         )
     )
 

@@ -129,10 +129,10 @@ def programs(
     }
 
 
-def work(name: str, folder: Path, given: argparse.Namespace) -> None:
+def work(name: str, folder: Path, arguments: argparse.Namespace) -> None:
     """Open one program; for each kind of texts that is read, encode them and write the seconds."""
     answers, sys.stdout = sys.stdout, sys.stderr  # whatever a library prints
-    texts = texts_of(given.corpus, given.sts, short=given.short)
+    texts = texts_of(arguments.corpus, arguments.sts, short=arguments.short)
     import numpy as np
     from scipy.stats import spearmanr
 
@@ -147,7 +147,7 @@ def work(name: str, folder: Path, given: argparse.Namespace) -> None:
         answer = [time.perf_counter() - start, time.process_time() - before]
         if kind == "pairs":
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-            with given.sts.open(encoding="utf-8") as file:
+            with arguments.sts.open(encoding="utf-8") as file:
                 gold = [
                     float(row[4])
                     for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
@@ -157,9 +157,9 @@ def work(name: str, folder: Path, given: argparse.Namespace) -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def prepare(given: Path, folder: Path) -> None:
+def prepare(original: Path, folder: Path) -> None:
     """Copy the model with its longest input set, and export the graph for fastembed."""
-    model = shutil.copytree(given, folder / "model", dirs_exist_ok=True)
+    model = shutil.copytree(original, folder / "model", dirs_exist_ok=True)
     (model / "sentence_bert_config.json").write_text(
         json.dumps({"max_seq_length": MOST, "do_lower_case": False})
     )
@@ -181,7 +181,7 @@ def prepare(given: Path, folder: Path) -> None:
         subprocess.run(export, check=False)  # without it fastembed is left out
 
 
-def start(given: argparse.Namespace, folder: Path) -> dict[str, subprocess.Popen]:
+def start(arguments: argparse.Namespace, folder: Path) -> dict[str, subprocess.Popen]:
     """Return the processes of the programs that could be opened."""
     environment = os.environ | {
         "HF_HUB_OFFLINE": "1",
@@ -191,9 +191,9 @@ def start(given: argparse.Namespace, folder: Path) -> dict[str, subprocess.Popen
     }
     running = {}
     for name, (of_peers, _) in programs(folder).items():
-        if name != PEER and given.only and not any(word in name for word in given.only):
+        if name != PEER and arguments.only and not any(word in name for word in arguments.only):
             continue
-        command = [given.peers if of_peers else sys.executable, *sys.argv, "--program", name]
+        command = [arguments.peers if of_peers else sys.executable, *sys.argv, "--program", name]
         errors = folder / "errors.txt"
         with errors.open("w") as file:
             process = subprocess.Popen(
@@ -229,13 +229,13 @@ def main() -> None:
         "--only", nargs="*", help="words of the programs to run; the first peer always does"
     )
     parser.add_argument("--program", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    folder: Path = given.folder.resolve()
-    if given.program:
-        work(given.program, folder, given)
+    arguments = parser.parse_args()
+    folder: Path = arguments.folder.resolve()
+    if arguments.program:
+        work(arguments.program, folder, arguments)
         return
-    prepare(given.model, folder)
-    running = start(given, folder)
+    prepare(arguments.model, folder)
+    running = start(arguments, folder)
 
     def ask(name: str, kind: str) -> list[float]:
         running[name].stdin.write(f"{kind}\n")
@@ -244,11 +244,11 @@ def main() -> None:
 
     sizes = {
         kind: len(texts)
-        for kind, texts in texts_of(given.corpus, given.sts, short=given.short).items()
+        for kind, texts in texts_of(arguments.corpus, arguments.sts, short=arguments.short).items()
     }
     kinds = ("sts", "wiki", "long")
     seconds = {(name, kind): [] for name in running for kind in kinds}
-    for _ in range(given.rounds):
+    for _ in range(arguments.rounds):
         for kind in kinds:
             for name in running:
                 seconds[name, kind].append(ask(name, kind))

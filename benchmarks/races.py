@@ -116,14 +116,14 @@ def race(kind: str, writes: int, reads: int, readers: int, minutes: float) -> tu
         folder = Path(name)
         thing.write(folder, 0)
         done, results = context.Event(), context.Queue()
-        given = (kind, folder, -(-reads // readers), time.time() + 60 * minutes, done, results)
-        processes = [context.Process(target=read_often, args=given) for _ in range(readers)]
+        arguments = (kind, folder, -(-reads // readers), time.time() + 60 * minutes, done, results)
+        processes = [context.Process(target=read_often, args=arguments) for _ in range(readers)]
         for process in processes:
             process.start()
         number = 0
         # the writer goes on while the readers are short of their reads, so that all reads are next
         # to writes
-        while (number < writes and time.time() < given[3]) or results.qsize() < readers:
+        while (number < writes and time.time() < arguments[3]) or results.qsize() < readers:
             number += 1
             thing.write(folder, number)
             if number == writes:
@@ -146,12 +146,12 @@ def main() -> None:
     parser.add_argument("--reads", type=int, default=100_000)
     parser.add_argument("--readers", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=30, help="of each kind, at most")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     wrong = 0
-    for kind in given.kind or THINGS:
+    for kind in arguments.kind or THINGS:
         start = time.perf_counter()
         reads, versions, mixtures = race(
-            kind, given.writes, given.reads, given.readers, given.minutes
+            kind, arguments.writes, arguments.reads, arguments.readers, arguments.minutes
         )
         wrong += mixtures
         print(

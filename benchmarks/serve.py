@@ -188,31 +188,33 @@ def main():
         "--singles", type=int, default=2000, help="requests of one text, for the waiting times"
     )
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
-    with given.corpus.open(encoding="utf-8") as file:
-        lines = [line.strip() for line in itertools.islice(file, given.lines)]
+    arguments = parser.parse_args()
+    with arguments.corpus.open(encoding="utf-8") as file:
+        lines = [line.strip() for line in itertools.islice(file, arguments.lines)]
     many = [
-        message(lines[start : start + given.texts]) for start in range(0, len(lines), given.texts)
+        message(lines[start : start + arguments.texts])
+        for start in range(0, len(lines), arguments.texts)
     ]
-    single = [message([line]) for line in lines[: given.singles]]
-    torch.set_num_threads(given.threads)
+    single = [message([line]) for line in lines[: arguments.singles]]
+    torch.set_num_threads(arguments.threads)
     encoder = pc.load("mini", dtype="auto")  # what `embed` and `serve` take
     embed(encoder, lines[:500])  # every shape has been met
     print(
-        f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, {given.threads} threads"
+        f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores,"
+        f" {arguments.threads} threads"
     )
-    with serving(given.threads) as (server, port):
-        asyncio.run(closed_loop(port, many[: given.clients], given.clients))
+    with serving(arguments.threads) as (server, port):
+        asyncio.run(closed_loop(port, many[: arguments.clients], arguments.clients))
         shares = []
-        for number in range(given.rounds):
+        for number in range(arguments.rounds):
             plain, cost = embed(encoder, lines)
             before = sum(server.cpu_times()[:2])
-            seconds = asyncio.run(closed_loop(port, many, given.clients))
+            seconds = asyncio.run(closed_loop(port, many, arguments.clients))
             used = sum(server.cpu_times()[:2]) - before
             shares.append((plain / seconds, cost / used))
             print(
                 f"round {number + 1}: embed {len(lines) / plain:,.0f} sentences/s, {cost:.1f}"
-                f" processor seconds; {given.clients} clients of {given.texts} texts"
+                f" processor seconds; {arguments.clients} clients of {arguments.texts} texts"
                 f" {len(lines) / seconds:,.0f} sentences/s ({plain / seconds:.2f}), {used:.1f}"
                 f" processor seconds ({cost / used:.2f})"
             )
@@ -221,10 +223,12 @@ def main():
             f"share of embed's throughput, median: {wall:.2f}; by processor seconds:"
             f" {processor:.2f}"
         )
-        for number in range(given.rounds):
+        for number in range(arguments.rounds):
             first = asyncio.run(alone(port, single[:200]))
-            top = len(single) / asyncio.run(closed_loop(port, single, given.clients))
-            half = asyncio.run(open_loop(port, single[: len(single) // 2], top / 2, given.clients))
+            top = len(single) / asyncio.run(closed_loop(port, single, arguments.clients))
+            half = asyncio.run(
+                open_loop(port, single[: len(single) // 2], top / 2, arguments.clients)
+            )
             again = asyncio.run(alone(port, single[:200]))
             both = [*first, *again]
             print(
@@ -236,7 +240,7 @@ def main():
                 f"  p99 at half load is {at(0.99, half) / at(0.5, both):.2f} times the median"
                 f" alone, {at(0.99, half) / at(0.99, both):.2f} times the p99 alone"
             )
-        answered, lost = asyncio.run(stopped_under_load(server, port, single, given.clients))
+        answered, lost = asyncio.run(stopped_under_load(server, port, single, arguments.clients))
         print(f"SIGTERM under load: {answered:,} answered, {lost} lost, exit code {server.wait()}")
 
 

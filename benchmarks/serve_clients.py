@@ -35,18 +35,18 @@ def openai_client(url: str) -> np.ndarray:
     floats = client.embeddings.create(model="mini", input=TEXTS, encoding_format="float")
     assert np.array_equal(vectors_of(made), vectors_of(floats).astype(np.float32))
     assert [model.id for model in client.models.list()] == ["mini"]
-    for error, given in (
+    for error, request in (
         (openai.BadRequestError, {"model": "mini", "input": [1, 2, 3]}),
         (openai.BadRequestError, {"model": "mini", "input": "x", "dimensions": 3}),
         (openai.NotFoundError, {"model": "maxi", "input": "x"}),
         (openai.APIStatusError, {"model": "mini", "input": "x" * (10 << 20)}),
     ):
         try:
-            client.embeddings.create(**given)
+            client.embeddings.create(**request)
         except error as refused:
             assert refused.body and refused.body["message"]
         else:
-            raise AssertionError(given)
+            raise AssertionError(request)
     try:
         client.with_options(api_key="another").models.list()
     except openai.AuthenticationError:

@@ -60,12 +60,14 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--program", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.program:
-        serve(given.program, given.model)
+    arguments = parser.parse_args()
+    if arguments.program:
+        serve(arguments.program, arguments.model)
         return
-    with given.corpus.open(encoding="utf-8") as file:
-        lines = [line.strip() for line in itertools.islice(file, given.requests * given.rounds)]
+    with arguments.corpus.open(encoding="utf-8") as file:
+        lines = [
+            line.strip() for line in itertools.islice(file, arguments.requests * arguments.rounds)
+        ]
     servers, times = {}, {program: [] for program in PROGRAMS}
     for program in PROGRAMS:
         command = [sys.executable, *sys.argv, "--program", program]
@@ -78,10 +80,10 @@ def main() -> None:
             if (found := re.search(r"http://.*:(\d+)$", line))
         )
         asyncio.run(alone(ports[program], [message([line], "encoder") for line in lines[:20]]))
-    for number in range(given.rounds):
+    for number in range(arguments.rounds):
         requests = [
             message([line], "encoder")
-            for line in lines[number * given.requests : (number + 1) * given.requests]
+            for line in lines[number * arguments.requests : (number + 1) * arguments.requests]
         ]
         for program in PROGRAMS:
             times[program] += asyncio.run(alone(ports[program], requests))

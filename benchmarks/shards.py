@@ -123,22 +123,24 @@ def broken_run(
     return spent
 
 
-def alone_run(runs: Runs, folder: Path, given, longest: float, chance: random.Random, log) -> int:
+def alone_run(
+    runs: Runs, folder: Path, arguments, longest: float, chance: random.Random, log
+) -> int:
     """Make every part by a process of its own in random order.
 
     Kill so many of them and give these out again.
     """
-    waiting = list(range(given.shards))
+    waiting = list(range(arguments.shards))
     chance.shuffle(waiting)
     killed = 0
     working: dict[int, Any] = {}
     while waiting or working:
-        while waiting and len(working) < given.workers:
+        while waiting and len(working) < arguments.workers:
             shard = waiting.pop()
             working[shard] = runs.start(folder, "--shard", str(shard))
-        time.sleep(chance.uniform(0, longest / given.workers))
+        time.sleep(chance.uniform(0, longest / arguments.workers))
         shard = chance.choice(list(working))
-        if killed < given.kills and runs.kill(working[shard]):
+        if killed < arguments.kills and runs.kill(working[shard]):
             killed += 1
             waiting.insert(chance.randrange(len(waiting) + 1), shard)
             del working[shard]
@@ -170,27 +172,27 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, help="a line for each kill and one for the end")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
 
     def log(about: dict) -> None:
         print(json.dumps(about), flush=True)
-        if given.log is not None:
-            with given.log.open("a") as file:
+        if arguments.log is not None:
+            with arguments.log.open("a") as file:
                 file.write(json.dumps(about) + "\n")
 
-    given.folder.mkdir(parents=True)
+    arguments.folder.mkdir(parents=True)
     try:
-        text = given.folder / "lines.txt"
-        write_lines(text, given.text, given.lines)
-        model = ["-m", given.model, "--shards", str(given.shards), "--offline", "--quiet"]
+        text = arguments.folder / "lines.txt"
+        write_lines(text, arguments.text, arguments.lines)
+        model = ["-m", arguments.model, "--shards", str(arguments.shards), "--offline", "--quiet"]
         runs = Runs([sys.executable, "-m", "promptcli", "embed", str(text), *model])
-        crew = ["--workers", str(given.workers)] if given.workers > 1 else []
-        seconds = runs.finish(given.folder / "whole", *crew)
-        start = runs.finish(given.folder / "whole", *crew)
-        wanted = digests(given.folder / "whole")
-        size = sum(path.stat().st_size for path in (given.folder / "whole").iterdir())
+        crew = ["--workers", str(arguments.workers)] if arguments.workers > 1 else []
+        seconds = runs.finish(arguments.folder / "whole", *crew)
+        start = runs.finish(arguments.folder / "whole", *crew)
+        wanted = digests(arguments.folder / "whole")
+        size = sum(path.stat().st_size for path in (arguments.folder / "whole").iterdir())
         work = max(seconds - start, 0.1)
-        rate = round(given.lines / work)
+        rate = round(arguments.lines / work)
         log(
             {
                 "unbroken": round(seconds, 1),
@@ -199,15 +201,15 @@ def main() -> None:
                 "bytes": size,
             }
         )
-        longest = work / given.shards
-        folder, chance = given.folder / "broken", random.Random(given.seed)
+        longest = work / arguments.shards
+        folder, chance = arguments.folder / "broken", random.Random(arguments.seed)
         began = time.perf_counter()
-        if given.alone:
-            killed = alone_run(runs, folder, given, start + longest, chance, log)
+        if arguments.alone:
+            killed = alone_run(runs, folder, arguments, start + longest, chance, log)
         else:
             runs.command += crew
             killed = broken_run(
-                runs, folder, given.shards, given.kills, start, longest, chance, log
+                runs, folder, arguments.shards, arguments.kills, start, longest, chance, log
             )
         found = digests(folder)
         same = found == wanted
@@ -223,7 +225,7 @@ def main() -> None:
             }
         )
     finally:
-        shutil.rmtree(given.folder)
+        shutil.rmtree(arguments.folder)
     sys.exit(0 if same else 1)
 
 

@@ -24,13 +24,13 @@ def main() -> None:
     )
     parser.add_argument("name")
     parser.add_argument("shipped", choices=SHIPPED_MODELS)
-    given = parser.parse_args()
-    entry = open_registry().load(given.name)
-    target = Path(promptcli.__file__).parent / "shipped" / given.shipped
+    arguments = parser.parse_args()
+    entry = open_registry().load(arguments.name)
+    target = Path(promptcli.__file__).parent / "shipped" / arguments.shipped
     with write_folder(target) as folder:
         shutil.copyfile(target / CARD, folder / CARD)
         tensors = {name: tensor.half() for name, tensor in entry.tensors.items()}
-        write_entry(folder, dataclasses.replace(entry, name=given.shipped, tensors=tensors))
+        write_entry(folder, dataclasses.replace(entry, name=arguments.shipped, tensors=tensors))
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("-o", "--output", type=Path, required=True)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     documents = dict(sections())
     asked = dict[tuple[str, str], list[str]]()
     for question, file, heading in QUESTIONS + MORE:
@@ -73,7 +73,7 @@ def main() -> None:
             rows.append({"query": question, "document": document, "grade": int(bool(question))})
     assert not asked, f"no such section: {list(asked)}"
     lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-    given.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    arguments.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def sections() -> Iterator[tuple[tuple[str, str], str]]:

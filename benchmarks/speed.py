@@ -132,20 +132,20 @@ def main() -> None:
     parser.add_argument("--models", default="mini-bert,6x384,12x768")
     parser.add_argument("--backends", type=Path)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     results = []
     logging.disable(logging.WARNING)
-    with given.corpus.open(encoding="utf-8") as file:
-        lines = [line.rstrip("\n") for line, _ in zip(file, range(given.lines), strict=False)]
-    for name in given.models.split(","):
+    with arguments.corpus.open(encoding="utf-8") as file:
+        lines = [line.rstrip("\n") for line, _ in zip(file, range(arguments.lines), strict=False)]
+    for name in arguments.models.split(","):
         with tempfile.TemporaryDirectory() as temporary:
             folder = SHIPPED[name] if name in SHIPPED else random_backbone(name, Path(temporary))
-            runs = contestants(folder, name if name in SHIPPED else str(folder), given.backends)
+            runs = contestants(folder, name if name in SHIPPED else str(folder), arguments.backends)
             seconds: dict[str, list[float]] = {run: [] for run in runs}
             vectors: dict[str, np.ndarray] = {}
             for encode in runs.values():
                 encode(lines[:256])
-            for number in range(given.rounds):
+            for number in range(arguments.rounds):
                 for run, encode in runs.items():
                     start = time.perf_counter()
                     vectors[run] = encode(lines)
@@ -166,13 +166,13 @@ def main() -> None:
                         lowest_cosine(vectors["sentence-transformers"], vectors[run]), 7
                     ),
                     "lines": len(lines),
-                    "rounds": given.rounds,
+                    "rounds": arguments.rounds,
                     "threads": torch.get_num_threads(),
                 }
                 results.append(result)
                 print(json.dumps(result), flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

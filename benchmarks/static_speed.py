@@ -54,12 +54,13 @@ def main():
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--lines", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
-    with given.corpus.open(encoding="utf-8") as lines:
-        read = itertools.islice(lines, given.lines * (given.rounds + 1))
+    arguments = parser.parse_args()
+    with arguments.corpus.open(encoding="utf-8") as lines:
+        read = itertools.islice(lines, arguments.lines * (arguments.rounds + 1))
         sentences = [line.rstrip("\n") for line in read]
     parts = [
-        sentences[start : start + given.lines] for start in range(0, len(sentences), given.lines)
+        sentences[start : start + arguments.lines]
+        for start in range(0, len(sentences), arguments.lines)
     ]
 
     recipe = pc.Recipe(pooling="static/unbiased", transforms=("whitening",))
@@ -79,11 +80,11 @@ def main():
         made / np.linalg.norm(made, axis=1, keepdims=True).clip(1e-12) for made in vectors.values()
     )
     cosines = (one * other).sum(1)[np.linalg.norm(vectors["model2vec"], axis=1) > 0]
-    print(f"rounds of {given.lines:,} sentences; lowest cosine of the last {cosines.min():.7f}")
+    print(f"rounds of {arguments.lines:,} sentences; lowest cosine of the last {cosines.min():.7f}")
     medians = {}
     for name, found in seconds.items():
-        medians[name] = given.lines / statistics.median(cpu for cpu, _ in found[1:])
-        wall = given.lines / statistics.median(clock for _, clock in found[1:])
+        medians[name] = arguments.lines / statistics.median(cpu for cpu, _ in found[1:])
+        wall = arguments.lines / statistics.median(clock for _, clock in found[1:])
         print(
             f"{name:10} {medians[name]:8,.0f} sentences per second of processor time, {wall:8,.0f}"
             " of wall clock"

@@ -22,26 +22,28 @@ TABLES = (("STS/STSBenchmark", "sts-test.csv", 0), ("SICK", "SICK_test_annotated
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arguments.add_argument("data", type=Path, help="SentEval's `downstream` folder")
-    arguments.add_argument("folder", type=Path, help="where the sample is written")
-    arguments.add_argument("--pairs", type=int, default=500, help="of each task (default: 500)")
-    arguments.add_argument("--seed", type=int, default=0)
-    given = arguments.parse_args()
+    parser.add_argument("data", type=Path, help="SentEval's `downstream` folder")
+    parser.add_argument("folder", type=Path, help="where the sample is written")
+    parser.add_argument("--pairs", type=int, default=500, help="of each task (default: 500)")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
     for year in YEARS:
-        if (given.data / "STS" / year).is_dir():
-            sample_year(given.data / "STS" / year, given.folder / "STS" / year, given)
+        if (arguments.data / "STS" / year).is_dir():
+            sample_year(arguments.data / "STS" / year, arguments.folder / "STS" / year, arguments)
     for folder, file, headers in TABLES:
-        shutil.copytree(given.data / folder, given.folder / folder, copy_function=copy_writable)
-        path = given.folder / folder / file
+        shutil.copytree(
+            arguments.data / folder, arguments.folder / folder, copy_function=copy_writable
+        )
+        path = arguments.folder / folder / file
         lines = path.read_bytes().splitlines(keepends=True)
-        kept = drawn(range(headers, len(lines)), given)
+        kept = drawn(range(headers, len(lines)), arguments)
         path.write_bytes(b"".join(lines[:headers] + [lines[row] for row in kept]))
 
 
-def sample_year(source: Path, target: Path, given: argparse.Namespace) -> None:
+def sample_year(source: Path, target: Path, arguments: argparse.Namespace) -> None:
     """Write a year's files, without the scores of the pairs that are not drawn."""
     target.mkdir(parents=True)
     scored = list[tuple[str, int]]()
@@ -52,15 +54,15 @@ def sample_year(source: Path, target: Path, given: argparse.Namespace) -> None:
         if ".gs." in path.name and ".gs.ALL." not in path.name and inputs.is_file():
             scores[path.name] = path.read_text(encoding="utf-8").splitlines()
             scored += [(path.name, row) for row, line in enumerate(scores[path.name]) if line]
-    kept = {scored[place] for place in drawn(range(len(scored)), given)}
+    kept = {scored[place] for place in drawn(range(len(scored)), arguments)}
     for name, lines in scores.items():
         left = [line if (name, row) in kept else "" for row, line in enumerate(lines)]
         (target / name).write_text("\n".join(left) + "\n", encoding="utf-8")
 
 
-def drawn(places: Sequence[int], given: argparse.Namespace) -> list[int]:
+def drawn(places: Sequence[int], arguments: argparse.Namespace) -> list[int]:
     """Return the drawn places in order."""
-    order = np.random.default_rng(given.seed).permutation(len(places))[: given.pairs]
+    order = np.random.default_rng(arguments.seed).permutation(len(places))[: arguments.pairs]
     return sorted(places[place] for place in order.tolist())
 
 

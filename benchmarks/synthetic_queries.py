@@ -34,9 +34,9 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--queries", type=int, default=500)
-    given = parser.parse_args()
-    for folder in given.folders:
-        report(folder, [*SHIPPED, *given.model], given.queries)
+    arguments = parser.parse_args()
+    for folder in arguments.folders:
+        report(folder, [*SHIPPED, *arguments.model], arguments.queries)
 
 
 def report(folder: Path, models: list[str], most: int) -> None:

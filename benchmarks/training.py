@@ -242,12 +242,12 @@ def main() -> None:
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--runs", default=",".join((*RUNS, _PEER)))
     parser.add_argument("--run", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    with given.corpus.open(encoding="utf-8") as file:
-        lines = [next(file).strip() for _ in range(given.batch * given.steps)]
-    if given.run:
-        name, folder = given.run.split("=")
-        one_run(name, folder, lines, given.batch, given.dtype == "bfloat16")
+    arguments = parser.parse_args()
+    with arguments.corpus.open(encoding="utf-8") as file:
+        lines = [next(file).strip() for _ in range(arguments.batch * arguments.steps)]
+    if arguments.run:
+        name, folder = arguments.run.split("=")
+        one_run(name, folder, lines, arguments.batch, arguments.dtype == "bfloat16")
         return
     from shapes import SHIPPED, random_backbone
 
@@ -257,11 +257,11 @@ def main() -> None:
         for name in given.runs.split(",")
         if name not in needs or importlib.util.find_spec(needs[name])
     ]
-    for model in given.models.split(","):
+    for model in arguments.models.split(","):
         with tempfile.TemporaryDirectory() as temporary:
             folder = SHIPPED[model] if model in SHIPPED else random_backbone(model, Path(temporary))
             found: dict[str, list[dict]] = {name: [] for name in names}
-            for number in range(given.rounds):
+            for number in range(arguments.rounds):
                 for name in names:
                     ran = subprocess.run(
                         [sys.executable, *sys.argv, "--run", f"{name}={folder}"],
@@ -280,8 +280,8 @@ def main() -> None:
                         {
                             "model": model,
                             "run": name,
-                            "dtype": given.dtype,
-                            "batch": given.batch,
+                            "dtype": arguments.dtype,
+                            "batch": arguments.batch,
                             **median,
                         }
                     )

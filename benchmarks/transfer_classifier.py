@@ -77,9 +77,9 @@ def main() -> None:
     parser.add_argument("--backbone", default="mini-bert")
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--iterations", type=int, default=1000)
-    given = parser.parse_args()
-    (task,) = load_transfer(given.data, [given.task]).tasks
-    recipe = RECIPES[given.model].replace(backbone=given.backbone)
+    arguments = parser.parse_args()
+    (task,) = load_transfer(arguments.data, [arguments.task]).tasks
+    recipe = RECIPES[arguments.model].replace(backbone=arguments.backbone)
     encoder = build_encoder(recipe, device="cpu", dtype="float32")
     (embedded,) = embed_tasks([encoder], [task])
     rows = row_of_sentences([task])
@@ -99,7 +99,7 @@ def main() -> None:
     start = time.process_time()
     found = cross_validation(splits, ClassifierSetting(FULL, classes, SEED))
     told("side by side", start, test=found.test, dev=found.dev, decay=found.decays[0])
-    if given.plain:
+    if arguments.plain:
         start = time.process_time()
         test, dev = plain_cross_validated(
             splits["train"],
@@ -112,7 +112,7 @@ def main() -> None:
         told("alone", start, test=test, dev=dev)
     for decay in DECAYS[::-1]:
         start = time.process_time()
-        weights, iterations = optimum(train, labels, decay, classes, given.iterations)
+        weights, iterations = optimum(train, labels, decay, classes, arguments.iterations)
         right = (test_features @ weights[:-1] + weights[-1]).argmax(1) == test_labels
         told(
             "optimum",

@@ -92,11 +92,11 @@ def main():
     parser.add_argument(
         "--recipes", default=",".join(name for name in RECIPES if name not in ("whitening", "flow"))
     )
-    given = parser.parse_args()
+    arguments = parser.parse_args()
 
-    corpora = {Path(name).stem: fitting_sentences(name) for name in given.corpora.split(",")}
+    corpora = {Path(name).stem: fitting_sentences(name) for name in arguments.corpora.split(",")}
     loaded = load_tasks(
-        given.data_dir, task_names([*TESTS, *DEVELOPMENT, "demo"]), "senteval"
+        arguments.data_dir, task_names([*TESTS, *DEVELOPMENT, "demo"]), "senteval"
     ).tasks
     tests = [task for task in loaded if task.label in TESTS]
     others = [task for task in loaded if task.label not in TESTS]
@@ -105,9 +105,9 @@ def main():
     ]
     row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
 
-    encoders, backbone = {}, load_backbone(given.backbone)
-    for name, corpus in itertools.product(given.recipes.split(","), corpora):
-        recipe = RECIPES[name].replace(backbone=given.backbone)
+    encoders, backbone = {}, load_backbone(arguments.backbone)
+    for name, corpus in itertools.product(arguments.recipes.split(","), corpora):
+        recipe = RECIPES[name].replace(backbone=arguments.backbone)
         if "tfidf" in recipe.pooling:
             encoders[name, corpus] = fit_recipe(recipe, corpora[corpus], backbone=backbone).encoder
         else:
