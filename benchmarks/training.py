@@ -254,7 +254,7 @@ def main() -> None:
     needs = {"peft": "peft", _PEER: "sentence_transformers"}
     names = [
         name
-        for name in given.runs.split(",")
+        for name in arguments.runs.split(",")
         if name not in needs or importlib.util.find_spec(needs[name])
     ]
     for model in arguments.models.split(","):

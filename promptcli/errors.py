@@ -126,7 +126,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return named or isinstance(error, MemoryError) or "can't allocate memory" in str(error)
 
 
-def unknown(kind: str, given: str, valid: Iterable[str]) -> UsageError:
+def unknown(kind: str, name: str, valid: Iterable[str]) -> UsageError:
     """Return the error for a name that is not in a table, with the names that are and the nearest
     of them.
 
@@ -136,15 +136,15 @@ def unknown(kind: str, given: str, valid: Iterable[str]) -> UsageError:
     """
     names = list(valid)
     return UsageError(
-        f"unknown {kind} {given!r}; valid: {', '.join(names)}{did_you_mean(given, names)}"
+        f"unknown {kind} {name!r}; valid: {', '.join(names)}{did_you_mean(name, names)}"
     )
 
 
-def look_up(kind: str, given: str, table: Mapping[str, Row]) -> Row:
+def look_up(kind: str, name: str, table: Mapping[str, Row]) -> Row:
     """Return the row of a table by its name, or raise ``unknown``."""
-    if given not in table:
-        raise unknown(kind, given, table)
-    return table[given]
+    if name not in table:
+        raise unknown(kind, name, table)
+    return table[name]
 
 
 def missing_libraries(*names: str) -> list[str]:
@@ -181,14 +181,14 @@ def distribution_name() -> str:
     return "promptcli-encoders"  # a copy of the package without metadata
 
 
-def did_you_mean(given: str, valid: Iterable[str], *, likeness: float = 0.6) -> str:
+def did_you_mean(word: str, valid: Iterable[str], *, likeness: float = 0.6) -> str:
     """Return the end of a message that suggests the nearest name, or nothing if none has difflib's
     ``likeness``.
     """
-    if len(given) > _LONGEST_NAME:  # difflib's time grows with the square
+    if len(word) > _LONGEST_NAME:  # difflib's time grows with the square
         return ""
     by_lower = {name.lower(): name for name in valid}
-    near = difflib.get_close_matches(given.lower(), by_lower, n=1, cutoff=likeness)
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=likeness)
     if near:
         return f"; did you mean {by_lower[near[0]]}?"
     return ""

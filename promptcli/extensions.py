@@ -84,13 +84,13 @@ class Extension:
         return f"{whose}, {self.source_sha256[:16]}"
 
 
-#: Rows that are not promptcli's own, as they are looked up within ``used_extensions``.
+#: Rows of other packages that are looked up within ``used_extensions``.
 _USED: contextvars.ContextVar[set[Extension] | None] = contextvars.ContextVar("used", default=None)
 
 
 @contextlib.contextmanager
 def used_extensions() -> Iterator[set[Extension]]:
-    """Yield a set that receives each extension whose row is looked up in any table meanwhile."""
+    """Yield a set that receives each extension whose row is looked up within the block."""
     outer = _USED.get()
     used: set[Extension] = set()
     token = _USED.set(used)
@@ -338,18 +338,18 @@ def table_named(name: str) -> Table[Any]:
 
 
 def recorded_extensions(provenance: Mapping[str, Any]) -> list[Extension]:
-    """Return the rows of other packages that a model's record names; what is no row is left out."""
-    found = []
+    """Return the rows of other packages that a model's record names; other names are left out."""
+    extensions = []
     for facts in (provenance, provenance.get("trained")):
         rows = facts.get("extensions") if isinstance(facts, Mapping) else None
         for row in rows if isinstance(rows, list) else ():
             with contextlib.suppress(TypeError):
-                found.append(Extension(**row))
-    return found
+                extensions.append(Extension(**row))
+    return extensions
 
 
 def fault_of(error: BaseException) -> str:
-    """Return an error of another package's code in one line, with the place of its own code."""
+    """Return an error of another package's code in one line, with the place in that code."""
     line = f"{type(error).__name__}: {one_line(error, 200)}"
     for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
         if frame.f_globals.get("__name__", "").partition(".")[0] in _roots_of_others():

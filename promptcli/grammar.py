@@ -30,7 +30,7 @@ class Spec(ABC):
     @property
     @abstractmethod
     def argument(self) -> str | None:
-        """What follows the name and the colon; None if the name stands alone."""
+        """The text after the name and the colon; None if the name is alone."""
 
 
 class NamedSpec(Spec):
@@ -384,7 +384,7 @@ def _parse_blocks(text: str) -> Blocks:
 def _split_settings(argument: str, pattern: str) -> tuple[re.Match[str] | None, str]:
     """Return the settings before a template, with a colon between them, and the template.
 
-    None if no settings of this pattern stand there.
+    None if the text has no settings of this pattern.
     """
     settings = re.match(f"{pattern}:", argument)
     if settings is None:
@@ -706,7 +706,7 @@ def in_full(pooling: str) -> str:
 
 
 def parse_states(text: str) -> StatesSpec:
-    """Parse what stands before the slash of a pooling."""
+    """Parse the states, before the slash of a pooling."""
     name, argument = split_name(text)
     if text.startswith(f"{LayerSpec.name}-"):
         name, _, argument = text.partition("-")
@@ -716,7 +716,7 @@ def parse_states(text: str) -> StatesSpec:
 
 
 def parse_weights(text: str) -> WeightsSpec:
-    """Parse one of the weights that stand behind the slash of a pooling."""
+    """Parse one of the weights, behind the slash of a pooling."""
     name, argument = split_name(text)
     if argument is None and ";" in text:  # slot-attention;ALPHA
         name, _, rest = text.partition(";")

@@ -1,4 +1,4 @@
-"""A job is what a command or a function of the library is asked for, as one frozen dataclass.
+"""A job holds the arguments of a command and its function of the library, as one frozen dataclass.
 
 A field says all there is to say about one argument: its type, default, help, bounds, and how it is
 typed on the command line. The command line makes its options of the fields

@@ -49,7 +49,7 @@ def is_offline() -> bool:
 
 
 def command_typed(command: str) -> AbstractContextManager[None]:
-    """Remember in the block what was typed, for the record of what the command makes."""
+    """Remember the typed command within the block, for the records of its results."""
     return _set(_COMMAND, command)
 
 

@@ -14,7 +14,7 @@ def names_of_stub(file: str) -> dict[str, str]:
 
 
 def load_name(name: str, home: str, modules: Mapping[str, str]) -> Any:
-    """Return what a public name of the module ``home`` stands for; import its module.
+    """Return the object with a public name of the module ``home``; import its module.
 
     Raises:
         AttributeError: There is no such name.

@@ -155,7 +155,7 @@ class Recipe:
     def replace(self, **changes: str | int | Sequence[str] | None) -> "Recipe":
         """Return a copy with ``changes``.
 
-        A pooling that nothing but the prompt decided follows a new prompt.
+        A pooling that only the prompt decided follows a new prompt.
         """
         if self.pooling_by_prompt:
             changes = {"pooling": "", **changes}
@@ -203,7 +203,7 @@ class LeadingTexts:
 
     @property
     def default_text(self) -> str:
-        """The text of the default name; empty if there is none."""
+        """The text of the default name; empty without one."""
         return self.texts.get(self.default or "", "")
 
     def name_for(self, role: str) -> str | None:

@@ -169,11 +169,11 @@ def config_file(environ: Mapping[str, str]) -> Path:
 
 
 def folder_choices_file() -> Path:
-    """Return the file of what a user has chosen for single folders, beside that of the defaults."""
+    """Return the file of the user's choices for single folders, beside that of the defaults."""
     return config_file(os.environ).with_name("folders.json")
 
 
-#: What to do where the program's folder may not be written.
+#: The advice if the program's folder is not writable.
 ANOTHER_HOME = "name another folder: PROMPTCLI_HOME=/a/folder"
 
 

@@ -1,4 +1,4 @@
-"""Threads that compute for requests that nobody waits for any more."""
+"""Threads for requests whose clients may have stopped waiting."""
 
 import threading
 

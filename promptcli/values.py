@@ -32,11 +32,11 @@ def _contents(instance: object) -> dict[str, Any]:
 
 def _init(self: object, *contents: Any, **named: Any) -> None:
     names = getattr(type(self), _FIELDS)
-    given = {**dict(zip(names, contents, strict=False)), **named}
-    missing = [name for name in names if name not in given and not hasattr(type(self), name)]
-    if missing or len(contents) > len(names) or not given.keys() <= set(names):
+    values = {**dict(zip(names, contents, strict=False)), **named}
+    missing = [name for name in names if name not in values and not hasattr(type(self), name)]
+    if missing or len(contents) > len(names) or not values.keys() <= set(names):
         raise TypeError(f"{type(self).__name__} takes {', '.join(names)}")
-    vars(self).update({name: given.get(name, getattr(type(self), name, None)) for name in names})
+    vars(self).update({name: values.get(name, getattr(type(self), name, None)) for name in names})
 
 
 def _repr(self: object) -> str:

@@ -18,7 +18,7 @@ HINT = "save it again (peft: save_pretrained)"
 
 @dataclass(frozen=True)
 class AdapterConfig:
-    """The content of ``adapter_config.json``, as far as it is read; peft's names."""
+    """The fields of ``adapter_config.json`` that are read, under peft's names."""
 
     peft_type: str | None = None
     task_type: str | None = None
@@ -44,7 +44,7 @@ def read_adapter_config(path: Path) -> AdapterConfig:
 
 
 def check_kind(what: str, config: AdapterConfig) -> None:
-    """Refuse an adapter that is learned vectors in the input: it is no change of the weights that
+    """Refuse an adapter that is learned vectors in the input: it does not change the weights that
     could be merged.
     """
     kind = config.peft_type

@@ -42,7 +42,7 @@ class Injected:
 
 @dataclass
 class Recorded:
-    """What a forward pass is to read of the attention of the layers, and what it has read."""
+    """What a forward pass should read from the layers' attention, and what it has read."""
 
     diagonal_layers: Collection[int] = ()  #: layers (0-based) whose diagonal is wanted
     #: Layer -> (n, h, t) float32, a_ii of the post-softmax attention matrix (Ditto); filled.
@@ -266,7 +266,7 @@ def allow_prepending(layers: Iterable[torch.nn.Module]) -> None:
 
 
 def _prepend(
-    number: int, layer: torch.nn.Module, given: tuple[Tensor, ...], options: dict[str, Any]
+    number: int, layer: torch.nn.Module, inputs: tuple[Tensor, ...], options: dict[str, Any]
 ) -> tuple[tuple[Tensor, ...], dict[str, Any]] | None:
     hook = options.get("hook")
     if not isinstance(hook, AttentionHook):
@@ -274,7 +274,7 @@ def _prepend(
     prepending = hook.injected.prepending
     if prepending is None or number not in prepending.layers:
         return None
-    hidden, *rest = given
+    hidden, *rest = inputs
     rows = torch.arange(hidden.size(0), device=hidden.device).unsqueeze(1)
     replaced = hidden.index_put((rows, prepending.slots), hidden[rows, prepending.sources])
     return (replaced, *rest), options

@@ -259,7 +259,9 @@ class Backbone:
             change = batch.augment
             if change is not None:
                 stack.enter_context(
-                    self._embedding_layer.register_forward_hook(lambda *given: change(given[2]))
+                    self._embedding_layer.register_forward_hook(
+                        lambda *arguments: change(arguments[2])
+                    )
                 )
             if self.tf32:
                 stack.enter_context(tf32_products())

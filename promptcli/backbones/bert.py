@@ -80,16 +80,16 @@ def read_bert_config(family: str, values: Mapping[str, Any]) -> BertConfig | Non
         or (plan.projected and "embedding_size" not in values)
     ):
         return None
-    given = {"pad_token_id": plan.pad, **values, "values": values}
+    fields = {"pad_token_id": plan.pad, **values, "values": values}
     if not plan.projected:
-        given.pop("embedding_size", None)
+        fields.pop("embedding_size", None)
     try:
-        config = convert(given, BertConfig)
+        config = convert(fields, BertConfig)
     except ValueError:  # a size is missing or is not a number
         return None
     ends = ("_size", "_heads", "_layers", "_embeddings")
     counts = [
-        value for name, value in vars(config).items() if name.endswith(ends) and name in given
+        value for name, value in vars(config).items() if name.endswith(ends) and name in fields
     ]
     if (
         min(counts) < 1

@@ -16,7 +16,7 @@ WORD_FILES: Table[Callable[[str], Any]] = Table("word_files", {}, must_be_called
 
 
 def folder_of_file(name: str) -> Path | None:
-    """Return the folder that a language model's file becomes; None if its ending is no format's.
+    """Return the folder that a language model's file becomes; None if no format has its ending.
 
     Raises:
         UsageError: The format is one of a plug-in that was deleted.

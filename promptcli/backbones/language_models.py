@@ -64,7 +64,7 @@ class _MaskedLM(ABC):
 
         Args:
             ids: (n, t).
-            real: (n, t) bool, not padding; None if there is no padding.
+            real: (n, t) bool, not padding; None without padding.
             begins: (n,) the position of each row's first token.
             places: (k,) places to predict from, numbered in the flattened ids.
             gold: (g,) the right ids of the first g places.
@@ -239,7 +239,7 @@ class MaskedCheckpoint:
 
 
 def _our_bert(stored: Any) -> BertModel:
-    """Return the model of ours that computes on the tensors of transformers' one, in train mode."""
+    """Return our own model, in train mode, on the tensors of transformers' model."""
     config = read_bert_config("bert", stored.config.to_dict())
     assert config is not None
     with torch.device("meta"):

@@ -120,7 +120,7 @@ def hub_remedy(name: str) -> str:
 def cached_id(name: str) -> str | None:
     """Return the hub id of a model in the hub's cache that is called ``name`` but for its owner.
 
-    None if there is none.
+    None without one.
 
     In the cache, OWNER/NAME is the folder ``models--OWNER--NAME``.
     """

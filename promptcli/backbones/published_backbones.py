@@ -1,6 +1,6 @@
 """Which published backbone a loaded one is, told by its content.
 
-A folder's name alone is a claim: anybody may call any folder ``bert-base-uncased``.
+A folder's name alone is a claim: any folder may be called ``bert-base-uncased``.
 """
 
 import functools

@@ -28,7 +28,7 @@ class TokenRows(Sequence[list[int]]):
 
     @classmethod
     def of(cls, rows: "Iterable[Sequence[int]]") -> "TokenRows":
-        """Return lists of ids as rows; what are rows already stay as they are."""
+        """Return lists of ids as rows; ``TokenRows`` are returned unchanged."""
         if isinstance(rows, TokenRows):
             return rows
         return cls.unpacked(list(map(pack, rows)))
@@ -41,7 +41,7 @@ class TokenRows(Sequence[list[int]]):
 
     @classmethod
     def repeated(cls, ids: Sequence[int], counts: np.ndarray) -> "TokenRows":
-        """Return a row for each of n ``counts``: the ids so many times."""
+        """Return a row for each of n ``counts``: the ids, repeated that many times."""
         whole = np.empty((int(counts.sum()), len(ids)), np.intc)
         whole[:] = ids
         return cls(whole.ravel(), counts * len(ids))
@@ -97,15 +97,15 @@ class TokenRows(Sequence[list[int]]):
         return self._ranges(self.starts + start, (self.lengths - start + stop).clip(min=0))
 
     def first(self, counts: np.ndarray) -> "TokenRows":
-        """Return the first so many ids of each of n rows."""
+        """Return the first ids of each of n rows, up to its count."""
         return self._ranges(self.starts, counts)
 
     def last(self, counts: np.ndarray) -> "TokenRows":
-        """Return the last so many ids of each of n rows."""
+        """Return the last ids of each of n rows, up to its count."""
         return self._ranges(self.starts + self.lengths - counts, counts)
 
     def _ranges(self, starts: np.ndarray, lengths: np.ndarray) -> "TokenRows":
-        """Return the ids from each start on, so many."""
+        """Return the ids from each start on, up to its count."""
         ends = lengths.cumsum()
         places = np.repeat(starts - ends + lengths, lengths)
         places += np.arange(len(places))

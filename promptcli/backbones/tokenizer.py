@@ -289,9 +289,9 @@ class PieceTokenizer:
                 return self._in_two_parts(pieces, plain)
         for mark in filter(text.__contains__, string.punctuation):
             text = text.replace(mark, f" {mark} ")
-        found = text.split(" ")
-        words = self._known_words(set(found))
-        ids = np.frombuffer(b"".join(map(words.__getitem__, found)), np.intc)
+        words = text.split(" ")
+        ids_of_word = self._known_words(set(words))
+        ids = np.frombuffer(b"".join(map(ids_of_word.__getitem__, words)), np.intc)
         return TokenRows.ended_by(_OF_END, ids)
 
     def _in_two_parts(self, pieces: list[str], plain: np.ndarray) -> TokenRows:

@@ -1,7 +1,7 @@
 """How long a stranger's tokenizer makes a text, judged by its definition before it reads any.
 
 Its library ends the process when memory does, and a replacement may make megabytes of a letter. So
-the steps are gone through here with what they look for, and with letters that grow.
+the steps are tried here with the texts that they look for, and with letters that grow.
 """
 
 import base64
@@ -83,7 +83,7 @@ def _check_steps(steps: list[dict[str, Any]]) -> None:
 
 
 def _texts(steps: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the texts that the steps may make much of: what they look for, and what they make."""
+    """Yield the texts that the steps may lengthen: those that they look for, and their results."""
     texts = dict.fromkeys(_LETTERS)
     for step in steps:
         pattern, _ = _pattern(step)
@@ -109,7 +109,7 @@ def _pattern(step: dict[str, Any]) -> tuple[str, str]:
 
 
 def _apply(step: dict[str, Any], text: str) -> str:
-    """Return a text as it is after a step, or as long as it may be."""
+    """Return a text after a step, or one of the greatest length that it may have."""
     kind = step.get("type")
     if kind == "Replace":
         return _replace(step, text)

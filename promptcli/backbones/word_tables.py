@@ -136,7 +136,7 @@ class TableTokenizer(WordTokenizer):
 
 
 _BLOCK = 32  # numbers of a packed row that share a scale
-_MIDDLE = 8  # what stands for zero in 4 bits
+_MIDDLE = 8  # the code of zero in 4 bits
 
 
 class PackedRows:

@@ -61,7 +61,7 @@ class Program(Commands):
     """
 
     def add_plugins(self) -> None:
-        """Add the rows that plug-ins put into ``COMMANDS``, under a heading of their own."""
+        """Add the rows that plug-ins put into ``COMMANDS``, under their own heading."""
         for name, row in COMMANDS.items():
             if name in self.commands:
                 continue
@@ -182,12 +182,12 @@ class Command(TyperCommand):
 
     def _note_repeated(self, args: Sequence[str]) -> None:
         """Say that of an option with one value, given several times, the last one counts."""
-        given = Counter(word.partition("=")[0] for word in args[: _end_of_options(args)])
+        counts = Counter(word.partition("=")[0] for word in args[: _end_of_options(args)])
         for parameter in self.params:
             is_flag = getattr(parameter, "is_flag", True)
             if is_flag or parameter.multiple or parameter.nargs != 1:
                 continue
-            if sum(given[name] for name in parameter.opts) > 1:
+            if sum(counts[name] for name in parameter.opts) > 1:
                 note(f"{spelling(parameter)} is given several times; the last one counts")
 
     def _note_variables(self, ctx: Any) -> None:
@@ -433,7 +433,7 @@ _FIRST = (
         Command(
             "dups",
             ".index:dups",
-            "Print groups of near-duplicates, or the rows of another set that stand in an index.",
+            "Print groups of near-duplicates, or the rows of another set that an index holds, too.",
             example="my-index",
             usual="threshold links against min-rarity check format show json",
         ),
@@ -442,7 +442,7 @@ _FIRST = (
     Command(
         "dups",
         ".dups:dups",
-        "Find the rows of a test set that stand in the training data.",
+        "Find the rows of a test set that also occur in the training data.",
         example="train.txt --against test.txt",
     ),
     Command(

@@ -123,7 +123,7 @@ def _option_at_cursor() -> str:
 
 
 def _mend_words() -> str:
-    """Join the words of bash at ``:`` and ``=``; return what stands before the one at the cursor.
+    """Join the words of bash at ``:`` and ``=``; return the text before the word at the cursor.
 
     That is the beginning of the value that is completed: ``STS-B:`` in ``--task=STS-B:d``. It is
     empty if bash has not broken the value.

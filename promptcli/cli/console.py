@@ -190,7 +190,7 @@ def result_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     show(Grid(heads, [list(map(str, row)) for row in rows]))
 
 
-#: Columns before a text that stands below its label.
+#: Columns before a text that is printed below its label.
 _INDENT = 8
 #: Seconds between two lines of progress if stderr is not a terminal.
 _LINES_EVERY = 30.0

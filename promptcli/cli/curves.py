@@ -71,20 +71,26 @@ def curve_records(facts: Mapping[str, Any], name: str) -> list[Mapping[str, Any]
 
 def curve_grid(curves: Sequence[Curve], task: str) -> Grid:
     """Lay out the scores by step: of one run with its loss and speed, of several their mean."""
-    first = curves[0]
-    if len(curves) == 1 and len(first.runs) == 1:
-        rows = []
-        for score in first.runs[0]:
-            best = "*" if score["best"] else ""
-            cells = [str(score["step"]), _number(score["loss"], ".4f"), f"{score['value']:.2f}"]
-            rows.append((*cells, best, _number(score["rate"], ".0f")))
-        return Grid(("step", "loss", task, "best", "examples/s"), rows)
-    means: list[dict[int, str]] = []
-    for curve in curves:
-        means.append({point.step: _mean(point, len(curve.runs)) for point in curve.points("value")})
-    steps = sorted({step for of_curve in means for step in of_curve})
-    rows = [(str(step), *(of_curve.get(step, "-") for of_curve in means)) for step in steps]
-    return Grid(("step", *(curve.name or task for curve in curves)), rows)
+    if len(curves) == 1 and len(curves[0].runs) == 1:
+        return _grid_of_run(curves[0].runs[0], task)
+    cells_of_step: dict[int, list[str]] = {}
+    for number, curve in enumerate(curves):
+        for point in curve.points("value"):
+            cells = cells_of_step.setdefault(point.step, ["-"] * len(curves))
+            cells[number] = _mean(point, len(curve.runs))
+    rows = [(str(step), *cells) for step, cells in sorted(cells_of_step.items())]
+    heads = [curve.name or task for curve in curves]
+    return Grid(("step", *heads), rows)
+
+
+def _grid_of_run(scores: Sequence[Mapping[str, Any]], task: str) -> Grid:
+    rows = []
+    for score in scores:
+        loss = _number(score["loss"], ".4f")
+        best = "*" if score["best"] else ""
+        rate = _number(score["rate"], ".0f")
+        rows.append((str(score["step"]), loss, f"{score['value']:.2f}", best, rate))
+    return Grid(("step", "loss", task, "best", "examples/s"), rows)
 
 
 def _number(value: float | None, form: str) -> str:
@@ -100,7 +106,7 @@ def _mean(point: Point, seeds: int) -> str:
 def draw_curves(path: Path, curves: Sequence[Curve], title: str, task: str) -> None:
     """Draw score and loss by step; of several seeds the mean, and one standard deviation as a band.
 
-    Of many curves those with the best scores are drawn.
+    If there are many curves, those with the best scores are drawn.
     """
     shown = sorted(curves, key=_best, reverse=True)[:_MOST]
     with drawing(path, 9.0, 4.0 + 0.16 * len(shown)) as figure:

@@ -97,7 +97,7 @@ class Grid:
         ]
 
 
-#: A score as it is printed; an interval or a dash is none.
+#: The text of a score in a cell; an interval or a dash does not match.
 _SCORE = re.compile(r"-?\d+(\.\d+)?")
 
 

@@ -90,7 +90,7 @@ def score_text(score: float) -> str:
 
 
 def rarity_text(percent: float | None) -> str:
-    """Return how many random pairs a cosine exceeds, to stand behind it: never 100%."""
+    """Return how many random pairs a cosine exceeds, to be printed behind it: never 100%."""
     if percent is None:
         return ""
     digits = 0 if percent < _ROUGH else 2
@@ -107,12 +107,12 @@ def rounded_way(hit: Any) -> dict[str, Any]:
 
 
 def way_text(hit: Any) -> str:
-    """Return what found a hit, to stand behind its score."""
+    """Return what found a hit, to be printed behind its score."""
     return "" if hit.found_by is None else f"  {hit.found_by:<7}"
 
 
 def figures(hit: Any, width: int = 0) -> str:
-    """Return a hit's score, its rarity and what found it, to stand before it."""
+    """Return a hit's score, its rarity and what found it, to be printed before it."""
     return f"{score_text(hit.score):>{width}}{rarity_text(hit.rarity)}{way_text(hit)}"
 
 

@@ -89,11 +89,11 @@ class JobOptions:
                 item.name, self._option_type(item), self._default(item), self._help(item)
             )
 
-    def read(self, given: Mapping[str, Any]) -> Job[Any]:
+    def read(self, arguments: Mapping[str, Any]) -> Job[Any]:
         """Return the job that the values of a command's options describe."""
-        return self.described(**self.changes(given))
+        return self.described(**self.changes(arguments))
 
-    def changes(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def changes(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the fields that are not left to their defaults."""
         values = {}
         for item in self._offered_fields():
@@ -101,9 +101,9 @@ class JobOptions:
             kind = item.metadata.get("kind")
             if isinstance(group, SettingOptions):
                 is_model = kind == "model" or dataclasses.is_dataclass(self.hints[item.name])
-                values[item.name] = group.read(given) if is_model else group.changes(given)
+                values[item.name] = group.read(arguments) if is_model else group.changes(arguments)
                 continue
-            value = given[item.name]
+            value = arguments[item.name]
             if isinstance(value, list):
                 value = tuple(value)
             if value is None and (self.only or item.default is not None):
@@ -128,7 +128,7 @@ class JobOptions:
         return [item for item in fields if not item.metadata.get("hidden")]
 
     def _group(self, item: Any) -> SettingOptions | None:
-        """Return the options that stand for a field in its place."""
+        """Return the options that replace a field."""
         about = item.metadata
         kind = about.get("kind")
         if kind is not None and kind not in FIELD_READERS:

@@ -1,4 +1,4 @@
-"""Rows of one set that stand in another, as lines that fit the terminal, CSV or JSON."""
+"""Rows of one set that also occur in another, as lines that fit the terminal, CSV or JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from promptcli.errors import CheckFailedError, counted
 if TYPE_CHECKING:
     from promptcli.index.leakage import Kind, Leak, Leaks
 
-#: What a kind says of a row of the one set and a row of the other.
+#: The relation, by kind, of a row of the one set to a row of the other.
 _MEANS: "dict[Kind, str]" = {
     "exact": "the same text",
     "normalised": "the same but for case, spaces and forms of characters",
@@ -35,8 +35,8 @@ def show_leaks(
     *,
     check: bool = False,
 ) -> None:
-    """Print the rows of a set that stand in another, and say how many; with ``check`` fail if there
-    are any. ``names`` are those of the set and of the other one.
+    """Print the rows of a set that also occur in another, and their number; with ``check`` fail if
+    there are any. ``names`` are those of the set and of the other one.
     """
     if format == "json":
         console.result_json(_document(leaks))
@@ -55,7 +55,7 @@ def show_leaks(
 
 
 def _summary(leaks: "Leaks", names: tuple[str, str]) -> str:
-    """Return how many rows were found; those that are near by cosine do not stand in the set."""
+    """Return how many rows were found; those that are near by cosine do not occur in the set."""
     verb = "stand in, or are near a row of," if leaks.counts["near"] else "stand in"
     return (
         f"{len(leaks.found):,} of {counted(leaks.rows, 'row')} of {names[0]} (left)"
@@ -89,7 +89,7 @@ def _record(leak: "Leak") -> dict[str, Any]:
 
 
 def _print_leak(leak: "Leak", columns: Mapping[str, Any]) -> None:
-    """Print a row, and below it the one that it stands in if their texts differ."""
+    """Print a row, and below it the row that it repeats if their texts differ."""
     figures = ""
     if leak.kind == "near":
         figures = f"  {score_text(leak.source.score)}{rarity_text(leak.source.rarity)}"
@@ -105,7 +105,7 @@ def _print_leak(leak: "Leak", columns: Mapping[str, Any]) -> None:
 
 
 def _print_counts(leaks: "Leaks") -> None:
-    """Print how many rows stand in the other set, by kind."""
+    """Print how many rows occur in the other set, by kind."""
     if leaks.found:
         console.result("")
     rows = []

@@ -117,7 +117,7 @@ class SettingOptions:
         """Return the fields that ``--set`` takes."""
         return [name for name in kinds_of(self.described) if name not in self.only]
 
-    def changes(self, given: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[str, Any]:
+    def changes(self, arguments: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[str, Any]:
         """Return the fields that were given, lists as tuples.
 
         ``but`` are names after ``--set`` that belong to others.
@@ -125,19 +125,19 @@ class SettingOptions:
         kinds = kinds_of(self.described)
         changes = dict[str, Any]()
         for name in self.only or kinds:
-            value = given[name]
+            value = arguments[name]
             if isinstance(value, list):
                 value = tuple(value)
             if value not in (None, ()):
                 changes[name] = value
         pairs = []
         if self.only:
-            pairs = [pair for pair in given["set"] or () if field_of(pair) not in but]
+            pairs = [pair for pair in arguments["set"] or () if field_of(pair) not in but]
         return changes | parse_pairs(kinds, pairs)
 
-    def read(self, given: Mapping[str, Any]) -> Any:
+    def read(self, arguments: Mapping[str, Any]) -> Any:
         """Return the object that the values of a command's options describe."""
-        return self.described(**self.changes(given))
+        return self.described(**self.changes(arguments))
 
 
 #: A section at the end of a help page: its heading, and names with their descriptions.
@@ -207,7 +207,7 @@ def field_of(pair: str) -> str:
 
 
 def written_name(name: str) -> str:
-    """Return a field as it is spelled on the command line."""
+    """Return the spelling of a field on the command line."""
     return name.replace("_", "-")
 
 
@@ -275,12 +275,12 @@ class _ModelFields(SettingOptions):
         yield Flag("--model -m", panel=self.panel).option("model", str, None, about)
         yield Flag(min=1, panel=self.panel).option("dim", int, None, _DIM)
 
-    def read(self, given: Mapping[str, Any]) -> Choice:
-        model = given["model"]
-        changes = self.changes(given)
+    def read(self, arguments: Mapping[str, Any]) -> Choice:
+        model = arguments["model"]
+        changes = self.changes(arguments)
         if model is None and not changes and self.default != "mini":
             model = self.default
-        return choice_of(model, changes, dim=given["dim"])
+        return choice_of(model, changes, dim=arguments["dim"])
 
     def with_default(self, model: Any) -> "_ModelFields":
         """Return the options with another default, if a field has the name of a model as one."""
@@ -349,12 +349,12 @@ def default_backbone(*, paper: bool = False) -> str:
     return str(read_settings(os.environ)["backbone"].value)
 
 
-def data_folder(given: Path | None) -> Path | None:
+def data_folder(folder: Path | None) -> Path | None:
     """Return the SentEval folder: the one given, else the settings', else none."""
     stored = read_settings(os.environ)["data_dir"].value
-    if given is None and stored:
+    if folder is None and stored:
         return expand_user(stored)
-    return given
+    return folder
 
 
 _PANEL = "Options of every command"

@@ -196,12 +196,12 @@ class PictureOptions:
         else:
             require("matplotlib", extra="plot")
 
-    def draw(self, paint: Callable[..., None], *given: Any) -> None:
+    def draw(self, paint: Callable[..., None], *arguments: Any) -> None:
         """Draw the plot, if one is asked for."""
         if self.plot is not None:
             # it may have appeared in the meantime
             check_output(self.plot, force=self.force, option="--plot")
-            paint(self.plot, *given)
+            paint(self.plot, *arguments)
             note(f"drawn to {self.plot}")
 
 

@@ -26,7 +26,7 @@ def reads_run_file(settings: type) -> Callable[[typer.Context, Path | None], Pat
     """Return the callback of ``--config``: a file's options become the defaults of the command's,
     so that what is typed wins.
 
-    The fields of ``settings`` without an option of their own are kept for ``settings_in_file``.
+    The fields of ``settings`` without their own option are kept for ``settings_in_file``.
     """
 
     def read(ctx: typer.Context, value: Path | None) -> Path | None:
@@ -96,10 +96,10 @@ def _as_option(path: Path, name: str, given: Any, option: Any) -> bool | str | l
     return str(given)
 
 
-def as_toml(given: Mapping[str, Any]) -> str:
+def as_toml(values: Mapping[str, Any]) -> str:
     """Return options as a file; those that are not given, and empty ones, are left out."""
     lines = ["# promptcli train --config FILE; what is typed wins over this file"]
-    for name, value in given.items():
+    for name, value in values.items():
         if isinstance(value, Path):
             value = str(value)
         if value is None or value in ("", [], ()):

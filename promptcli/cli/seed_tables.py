@@ -120,15 +120,36 @@ def _records(table: SeedTable) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for group in table.groups:
         for task in group.tasks:
-            figures = group.summary(task)
-            seeds = " ".join(map(str, group.seeds))
-            rows.append({"name": group.name, "against": "", "task": task, **figures})
-            rows[-1] |= {"seeds": seeds, "test": "", "p_over_seeds": "", "p_over_pairs": ""}
-            rows[-1] |= {"task_sha256": group.task_sha256(task), "trained": _trace(group)}
-    for row in table.comparisons:
-        document = row.to_dict()
-        rows.append({"name": row.first, "against": row.second, "task": row.task})
-        rows[-1] |= {"mean": document["difference"], "std": "", "runs": row.seeds, "seeds": ""}
-        rows[-1] |= {"test": row.test, "p_over_seeds": document["p_over_seeds_holm"]}
-        rows[-1] |= {"p_over_pairs": document["p_over_pairs"], "task_sha256": "", "trained": ""}
+            rows.append(
+                {
+                    "name": group.name,
+                    "against": "",
+                    "task": task,
+                    **group.summary(task),
+                    "seeds": " ".join(map(str, group.seeds)),
+                    "test": "",
+                    "p_over_seeds": "",
+                    "p_over_pairs": "",
+                    "task_sha256": group.task_sha256(task),
+                    "trained": _trace(group),
+                }
+            )
+    for comparison in table.comparisons:
+        document = comparison.to_dict()
+        rows.append(
+            {
+                "name": comparison.first,
+                "against": comparison.second,
+                "task": comparison.task,
+                "mean": document["difference"],
+                "std": "",
+                "runs": comparison.seeds,
+                "seeds": "",
+                "test": comparison.test,
+                "p_over_seeds": document["p_over_seeds_holm"],
+                "p_over_pairs": document["p_over_pairs"],
+                "task_sha256": "",
+                "trained": "",
+            }
+        )
     return rows

@@ -31,7 +31,7 @@ _HALVES = "; ± half of the 95% bootstrap interval"
 #: Metric -> what a difference is over, if not pairs.
 _COUNTED = {"accuracy": "test examples", "ndcg@10": "queries"}
 _NEARLY_ALL = 99.995  #: of a share x 100, as it is printed
-_MOST_NEEDED = 1_000_000  #: pairs that somebody could collect
+_MOST_NEEDED = 1_000_000  #: pairs that one could collect
 #: By encoder, its scores by column.
 ScoresByLabel = dict[Label, dict[str, Score]]
 
@@ -66,8 +66,8 @@ def table_names(labels: Collection[Label]) -> dict[Label, str]:
 
 def _pooling_in(recipe: str) -> str:
     """Return the pooling of a recipe that is named by its fields, see ``recipe_name``."""
-    given = re.search(r"(?:^| )pooling=(\S+)", recipe)
-    return given[1] if given else Recipe().resolve().pooling
+    match = re.search(r"(?:^| )pooling=(\S+)", recipe)
+    return match[1] if match else Recipe().resolve().pooling
 
 
 def evaluation_parts(
@@ -75,7 +75,7 @@ def evaluation_parts(
 ) -> ReportParts:
     """Return the tables of graded pairs and of accuracies as in the papers, then all others.
 
-    A blank line is between two of them.
+    An empty line separates them.
     """
     parts: ReportParts = []
     for table in _tables(evaluation, settings, subsets=subsets, intervals=intervals):
@@ -296,7 +296,7 @@ def _other_table(lines: Sequence[Sequence[str]], *, intervals: bool) -> ReportPa
     numbers_of: dict[tuple[str, str], list[int]] = {}
     task = ""
     for number, line in enumerate(lines):
-        task = line[1] or task  # further metrics stand below the first
+        task = line[1] or task  # further metrics are printed below the first
         numbers_of.setdefault((task, line[2]), []).append(number)
     best: set[tuple[int, int]] = set()
     for numbers in numbers_of.values():

@@ -37,8 +37,8 @@ def typer_command(command: Callable[..., None]) -> Callable[..., None]:
         for option in added:
             options.setdefault(option.name, option)
 
-    def call(**given: Any) -> None:
-        return command(**{name: read(given) for name, read in reads.items()})
+    def call(**arguments: Any) -> None:
+        return command(**{name: read(arguments) for name, read in reads.items()})
 
     call.__name__ = command.__name__
     call.__doc__ = prose(described)
@@ -48,7 +48,7 @@ def typer_command(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options_of(parameter: inspect.Parameter) -> tuple[Iterable[inspect.Parameter], _Reader]:
-    """Return the options that stand for a parameter, and what makes its value of theirs."""
+    """Return the options of a parameter, and the function that makes its value of theirs."""
     hint = parameter.annotation
     group = _group_of(hint)
     if isinstance(group, SettingOptions) and get_args(hint)[0] is Given:
@@ -71,7 +71,7 @@ def is_job(hint: Any) -> bool:
 
 
 def _group_of(hint: Any) -> SettingOptions | JobOptions | None:
-    """Return the options that stand for a parameter: ``RecipeChanges``, fields of another job."""
+    """Return the options of a parameter: ``RecipeChanges``, fields of another job."""
     if get_origin(hint) is not Annotated:
         return None
     kind = get_args(hint)[0]

@@ -54,9 +54,9 @@ def _setting(error: Any) -> str | None:
     return f"no such option: {name}; it is a setting: --set {name.lstrip('-')}=VALUE"
 
 
-def _near(given: str, possible: Sequence[str]) -> list[str]:
-    """Return the options that may be meant: the dashes of all make short names alike."""
-    name = given.lstrip("-")
+def _near(word: str, possible: Sequence[str]) -> list[str]:
+    """Return the options that may be meant; short names are compared without their dashes."""
+    name = word.lstrip("-")
     return [option for option in possible if did_you_mean(name, [option.lstrip("-")])]
 
 
@@ -68,13 +68,13 @@ def _wrong_value(error: Any) -> str | None:
     if not hasattr(validation, "errors"):
         return None
     parameter = error.param
-    given = str(validation.errors()[0]["input"])
-    if not _is_number(given):
-        given = repr(given)
+    text = str(validation.errors()[0]["input"])
+    if not _is_number(text):
+        text = repr(text)
     where = ""
     if source(error.ctx, parameter.name) == "ENVIRONMENT":
         where = f", set by the environment, {parameter.envvar}"
-    return f"{spelling(parameter)} is {one_line(given, 80)}{where}; give {_allowed(parameter)}"
+    return f"{spelling(parameter)} is {one_line(text, 80)}{where}; give {_allowed(parameter)}"
 
 
 def _allowed(parameter: Any) -> str:

@@ -1,6 +1,6 @@
 """What a terminal would obey becomes visible signs: names, columns, texts and values of strangers.
 
-Each sign takes the place of one character, so that styles and columns stay where they are.
+Each sign replaces one character, so that styles and columns keep their places.
 """
 
 import re
@@ -15,7 +15,7 @@ _SEPARATORS = (0x2028, 0x2029)  #: of lines and paragraphs
 _SIGNS = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) != "\t"}
 _SIGNS[0x7F] = "\N{SYMBOL FOR DELETE}"
 _SIGNS |= dict.fromkeys((*range(0x80, 0xA0), *_DIRECTIONS, *_SEPARATORS), _NOT_SHOWN)
-#: Control characters that JSON may hold as they are.
+#: Control characters that JSON may hold unescaped.
 _IN_JSON = re.compile("[\x7f-\x9f]")
 
 

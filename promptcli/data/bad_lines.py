@@ -1,6 +1,6 @@
-"""Rows of files that cannot be read: refused, or written to a file and read as blank ones.
+"""Rows of files that cannot be read: refused, or written to a file and read as empty rows.
 
-A blank row keeps its number, so that row i of the vectors stays line i of the input.
+An empty row keeps its number, so that row i of the vectors stays line i of the input.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ class BadRows:
     ``hint`` ends its message.
     """
 
-    skips = False  #: whether a row is read as a blank one
+    skips = False  #: whether a row is read as an empty one
 
     def __init__(self, hint: str = "") -> None:
         self.hint = hint
@@ -33,7 +33,7 @@ class BadRows:
 
 
 class _Ignored(BadRows):
-    """Rows of files that were read before are blank without a word."""
+    """Bad rows of files that were read before become empty without a note."""
 
     skips = True
 

@@ -87,7 +87,7 @@ class ColumnChoice:
         return columns
 
     def of_sheet(self, sheets: Sequence[str]) -> tuple[str | None, "ColumnChoice"]:
-        """Return the sheet that stands before the first column, and the choice without it.
+        """Return the sheet named before the first column, and the choice without it.
 
         None: the first. A word that is a sheet's name alone chooses its usual columns.
         """
@@ -402,12 +402,13 @@ def _may_have_title(header: Sequence[str], dialect: Dialect) -> bool:
     does not count: pandas leaves it empty.
     """
     if len(header) == 1:
+        separators = set(DELIMITERS) - {","}
         cells = itertools.chain.from_iterable(dialect.rows)
-        separators = [sign for sign in DELIMITERS if sign != ","]
-        return any(sign in cell for cell in cells for sign in separators)
+        return any(not separators.isdisjoint(cell) for cell in cells)
     if dialect.numbered:
         has_name = [bool(cell.strip()) for cell in dialect.rows[0]]
     else:  # a column without a name is called by its number
         has_name = [name != str(number) for number, name in enumerate(header, 1)]
-    has_full_row = any(all(map(str.strip, row)) for row in dialect.rows)
-    return not all(has_name[1:]) and (has_full_row or not dialect.rows)
+    if all(has_name[1:]):
+        return False
+    return not dialect.rows or any(all(map(str.strip, row)) for row in dialect.rows)

@@ -2,7 +2,7 @@
 beside 1,250.50 and 12/31/2024.
 
 A column has one form, that of all its cells. What its cells leave open, the other columns and the
-separator of the file decide; what is then not certain is said.
+separator of the file decide; the remaining doubts are reported.
 """
 
 import calendar
@@ -258,7 +258,7 @@ def _is_iso_day(cell: str) -> bool:
 
 
 def _iso_day(date: re.Match[str], order: str) -> str | None:
-    """Return a day as 2024-12-31; None if it is none in that order."""
+    """Return a day as 2024-12-31; None if it is not a date in that order."""
     if date.re is _NAMED_DATE:
         year = date["year"] or date["year2"]
         named = _MONTH_OF.get((date["month"] or date["month2"]).lower())

@@ -20,7 +20,7 @@ _WORKBOOK = re.compile(r"(?s)(.*?\.xlsx):(.+)", re.IGNORECASE)
 def split_columns(word: str) -> tuple[str, tuple[str, ...]]:
     """Return the file and the columns of ``FILE`` or ``FILE:first,second,score``.
 
-    In ``FILE.xlsx:SHEET:first,second`` the sheet stands before the first column, with its colon.
+    In ``FILE.xlsx:SHEET:first,second`` the sheet comes before the first column, with its colon.
 
     Example:
         >>> split_columns("pairs.csv:question,answer,gold")[1]

@@ -46,14 +46,14 @@ def check_arguments(function: Function) -> Function:
     return cast(Function, checked)
 
 
-def check_rows(given: Any, what: str, kind: str = "text") -> list[Any]:
+def check_rows(rows: Any, what: str, kind: str = "text") -> list[Any]:
     """Return rows as a list; messages call them ``what``, and each one a ``kind``."""
-    frame = hasattr(given, "columns") and hasattr(given, "iloc")
-    scalar = not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0
-    if frame or scalar or isinstance(given, str | bytes | Mapping | Set):
+    frame = hasattr(rows, "columns") and hasattr(rows, "iloc")
+    scalar = not isinstance(rows, Iterable) or getattr(rows, "ndim", 1) == 0
+    if frame or scalar or isinstance(rows, str | bytes | Mapping | Set):
         hint = "one of its columns" if frame else "a list, in order"
-        raise UsageError(f"{what} are {type(given).__name__}, not {kind} in a list; give {hint}")
-    return list(given)
+        raise UsageError(f"{what} are {type(rows).__name__}, not {kind} in a list; give {hint}")
+    return list(rows)
 
 
 def check_texts(sentences: str | Sequence[str]) -> list[str]:
@@ -106,15 +106,15 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def are_sentences(given: Sequence[str]) -> bool:
+def are_sentences(texts: Sequence[str]) -> bool:
     """Return whether words of the command line are sentences, not files: each has spaces and no
     file has its name.
     """
     if not all(
-        " " in word.strip() and "\n" not in word and not os.path.exists(word) for word in given
+        " " in word.strip() and "\n" not in word and not os.path.exists(word) for word in texts
     ):
         return False
-    for word in given:
+    for word in texts:
         check_encodable(word)
     return True
 

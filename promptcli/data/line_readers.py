@@ -64,7 +64,7 @@ def _json_value(text: str) -> Any:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError):
         try:
-            value = json.loads(text)  # to msgspec NaN, say, is no number
+            value = json.loads(text)  # msgspec does not read NaN, for example, as a number
         except RecursionError:
             raise ValueError(TOO_DEEP) from None
     if text.count("[") + text.count("{") > DEEPEST and _is_deeper(value, DEEPEST):
@@ -215,7 +215,7 @@ def _quoted_rows(
             row = next(reader, None)
         except csv.Error as error:
             bad.add(name, "line", number, f"{error}; {_hint(dialect)}", lines_of_row[0])
-            # the lines after the first, which an open quote has taken, are rows of their own
+            # the lines after the first, which an open quote has taken, are separate rows
             lines = itertools.chain(lines_of_row[1:], lines)
             lines_of_row = []
             reader = csv.reader(

@@ -1,4 +1,4 @@
-"""Parquet files: opened, checked for what they unpack to, read a few rows at a time."""
+"""Parquet files: opened, checked for their unpacked size, and read a few rows at a time."""
 
 import contextlib
 from collections.abc import Iterator

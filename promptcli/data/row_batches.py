@@ -107,7 +107,7 @@ def display_name(path: str | Path) -> str:
 
 
 def file_sha256(path: str | Path) -> str:
-    """Return the hex SHA-256 of a file's or URL's bytes, as they are stored."""
+    """Return the hex SHA-256 of a file's or URL's stored bytes."""
     with open_file(path) as file:
         return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
 
@@ -213,7 +213,7 @@ def check_row(
     bad: BadRows,
     row: Any = None,
 ) -> list[Any]:
-    """Return the cells of a row, or blank ones if one of them cannot be read.
+    """Return the cells of a row, or empty ones if one of them cannot be read.
 
     ``row`` is what was read, if that is more.
     """

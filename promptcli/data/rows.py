@@ -113,13 +113,16 @@ def _sentence_batches(batches: Iterator[RecordBatch], columns: Columns) -> Itera
     """Yield batches of the sentences in these columns of others, row after row."""
     import pyarrow as pa
 
+    names = list(columns.values())
     start = 0
     for batch in batches:
-        texts = zip(*(batch.column(role).to_pylist() for role in columns), strict=True)
-        numbers = range(start, start + len(batch))
-        ids = [f"{number}:{name}" for number in numbers for name in columns.values()]
-        joined = list(itertools.chain.from_iterable(texts))
-        yield pa.record_batch({TEXT: pa.array(joined, pa.string()), ID: pa.array(ids, pa.string())})
+        texts_of_columns = [batch.column(role).to_pylist() for role in columns]
+        texts = list[str]()
+        ids = list[str]()
+        for number, texts_of_row in enumerate(zip(*texts_of_columns, strict=True), start):
+            texts += texts_of_row
+            ids += [f"{number}:{name}" for name in names]
+        yield pa.record_batch({TEXT: pa.array(texts, pa.string()), ID: pa.array(ids, pa.string())})
         start += len(batch)
 
 

@@ -77,10 +77,10 @@ def _lines(path: Path, encoding: str = "utf-8-sig") -> list[str]:
     a score.
     """
     lines = list(read_lines(path, encoding))
-    found = [line.removesuffix("\n") for line in lines]
+    sentences = [line.removesuffix("\n") for line in lines]
     if not lines or lines[-1].endswith("\n"):
-        found.append("")
-    return found
+        sentences.append("")
+    return sentences
 
 
 _INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt")

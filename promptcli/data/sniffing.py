@@ -61,7 +61,7 @@ def recognise_json_lines(look: Look) -> Dialect | None:
 
 
 def recognise_table(look: Look) -> Dialect | None:
-    """Return how a table is written; None for a text that is none."""
+    """Return how a table is written; None for a text that is not a table."""
     form = look.extension.removeprefix(".") if look.by_name else "text"
     return _table_dialect(look.text, form, look.fields, look.name, look.tell)
 
@@ -206,7 +206,7 @@ def _take_header(
 def _looks_like_header(first: Sequence[str], rows: Sequence[Sequence[str]], form: str) -> bool:
     """Return whether the cells of a first row are names: words above numbers, or short ones.
 
-    In a text (``form``) short ones may be a list's first item: they are no names.
+    In a text (``form``) short ones may be a list's first item, not names.
     """
     if any(is_figure(cell) for cell in first):
         return False

@@ -182,8 +182,8 @@ class EmbedJob(Job[Embedded]):
                     f"precision {self.precision} needs a manifest; give a file as output"
                 )
             return None
-        given = None if self.output is None else Path(self.output)
-        target = output_of(path, given, text_field=text_field, id_field=self.id_field)
+        output = None if self.output is None else Path(self.output)
+        target = output_of(path, output, text_field=text_field, id_field=self.id_field)
         if target is None:
             raise UsageError(f"{keyword('output')} is missing: give a file, or a stream")
         if self.split and kind_of(target) == ".npy":
@@ -395,14 +395,14 @@ class EmbedPartsJob(Job[EmbeddedParts]):
         from promptcli.data.vectors import part_folder as parts_of
 
         folder = Path(self.folder)
-        given, text_field = split_text_column([str(file) for file in self.files], self.text_field)
+        files, text_field = split_text_column([str(file) for file in self.files], self.text_field)
         settings = EmbedSettings(
             text_field=text_field,
             id_field=self.id_field,
             normalize=self.normalize,
             precision=self.precision,
         )
-        remote = needs_network(given)
+        remote = needs_network(files)
         if remote is not None:
             if is_offline():
                 raise UsageError(
@@ -410,7 +410,7 @@ class EmbedPartsJob(Job[EmbeddedParts]):
                     " here"
                 )
             note(f"reading {remote} over the network")
-        names = find_inputs(given)
+        names = find_inputs(files)
         ENGINES[self.engine].check(self.address)
         if self.force and parts_of.is_part_folder(folder):
             parts_of.remove_parts(folder)

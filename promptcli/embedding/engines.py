@@ -26,7 +26,7 @@ class Engine(Protocol):
         address: str | None,
         workers: int | None,
     ) -> None:
-        """Make parts by their numbers, ``workers`` at once; ``advance`` is told the rows made."""
+        """Make parts by their numbers, ``workers`` at once; ``advance`` receives their rows."""
 
 
 class LocalEngine:

@@ -52,7 +52,7 @@ class TextLine(NamedTuple):
 
 
 class FrontMatter(NamedTuple):
-    """What the top of a file says of it."""
+    """The fields at the top of a file."""
 
     lines: int  #: how many it has
     title: str  #: empty without any
@@ -108,7 +108,7 @@ def _fields(opening: str, text: str) -> dict[str, str]:
         texts = {name: _text(value) for name, value in values.items() if isinstance(name, str)}
     except (yaml.YAMLError, ValueError, RecursionError):  # also an integer too long to be printed
         return {}
-    # half of a surrogate pair, escaped, is no text
+    # half of a surrogate pair, escaped, is not text
     return {_utf8(name): _utf8(text) for name, text in texts.items() if text}
 
 
@@ -173,7 +173,7 @@ def _up_to(lines: Iterator[str], characters: int) -> Iterator[str]:
 
 @cache
 def _parser() -> "MarkdownIt":
-    """Return CommonMark's parser, which leaves the text inside of blocks as it is."""
+    """Return CommonMark's parser, which does not parse the text inside of blocks."""
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark")

@@ -93,7 +93,7 @@ class PartJob:
 
     def for_workers(self, device: str) -> "PartJob":
         """Return the job for processes with another current folder and a device: its paths are
-        absolute, and each opens an encoder of its own.
+        absolute, and each opens its own encoder.
         """
         inputs = list[InputFile]()
         for file in self.inputs:

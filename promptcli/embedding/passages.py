@@ -1,8 +1,8 @@
 """Texts and Markdown as passages: paragraphs under their heading, short ones joined, long ones
 split.
 
-A passage is what a search shows: enough text to be understood, and short enough that its vector is
-about one thing.
+A passage is the unit that a search shows: enough text to be understood, and short enough
+that its vector is about one thing.
 """
 
 import re
@@ -60,7 +60,7 @@ class Passage(NamedTuple):
     end_line: int  #: its last line
     heading: str  #: the headings above it, joined by `` > ``; empty without any
     body: str
-    text: str  #: what is encoded: the headings, shortened, on a line of their own, and the body
+    text: str  #: the encoded text: the headings, shortened, on a separate line, and the body
     fields: tuple[tuple[str, str], ...] = ()  #: names and values of the front matter of its file
 
 
@@ -86,7 +86,7 @@ def look_wrapped(lines: Sequence[str]) -> bool:
 
 
 def _paragraphs(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the runs of lines that are not blank."""
+    """Yield the runs of lines that are not empty."""
     for filled, run in groupby(lines, lambda line: bool(line.strip())):
         if filled:
             yield list(run)
@@ -157,7 +157,7 @@ class _Outline:
 
     def __init__(self) -> None:
         self._path = list[tuple[int, str]]()  # levels and titles
-        self._place: int | None = None  # the line of the last heading, if it is no text yet
+        self._place: int | None = None  # the line of the last heading, if no text has followed
         self._section = _Section([], 1)
         self._size = 0
 

@@ -1,6 +1,6 @@
 """The stream from sentences to vectors: windows in, rows out; a vector file with its manifest.
 
-One window of sentences is held at once, whatever the length of the input.
+One window of sentences is held at a time, for inputs of any length.
 """
 
 import functools

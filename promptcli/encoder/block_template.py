@@ -20,7 +20,7 @@ from promptcli.encoder.template import END_MARKS, Inputs, Template
 OF_BLOCK, OF_TEXT = -1, -2
 _CLOSING = "\"'”’»)\\]」』】〟"  # noqa: RUF001
 _UNSPACED = "。．｡！？"  # noqa: RUF001 - end marks of scripts without spaces
-#: The end of a sentence that another one follows.
+#: The end of a sentence before the next one.
 _END = re.compile(
     rf"[{re.escape(''.join(END_MARKS))}…][{_CLOSING}]*(?=\s)|[{_UNSPACED}][{_CLOSING}]*(?=[^\s{_CLOSING}])"
 )

@@ -41,16 +41,16 @@ class BuildContext(Generic[PartSpec]):
     tensors: Mapping[str, Tensor]  #: the entry's learned and fitted tensors, by name
     #: Builds a prompt that this prompt consists of. The table of prompts passes it to its rows.
     build_prompt: Callable[[PromptSpec], Any] | None = None
-    #: The template that the sentences stand in, for a pooling; None: the sentence stands alone.
+    #: The template around the sentences, for a pooling; None: the sentence is alone.
     template: Template | None = None
 
     @property
     def argument(self) -> str | None:
-        """What follows the name and the colon in the recipe; None if there is none."""
+        """The text after the name and the colon in the recipe; None without one."""
         return self.spec.argument
 
     def own_template(self) -> Template:
-        """Return the template of the sentences; [X] if they stand alone."""
+        """Return the template of the sentences; [X] if they have none."""
         return self.template or Template(SLOT, self.backbone.tokenizer)
 
     def require_causal(self, owner: str) -> None:

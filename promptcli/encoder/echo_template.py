@@ -19,7 +19,7 @@ def make_template(text: str, tokenizer: PieceTokenizer) -> Template:
 
 
 class EchoTemplate(Template):
-    """A template with two [X]; a sentence that is too long is cut alike in both places."""
+    """A template with two [X]; a long sentence is cut to the same length in both places."""
 
     copies = 2
 

@@ -426,7 +426,7 @@ class PromptEncoder(TorchEncoder):
     def _check_graph_fits(self, other: "PromptEncoder", text: str) -> None:
         """Refuse to let this encoder's graph compute another encoder that it does not fit.
 
-        A graph has fixed pooling and mask positions, and the bias of its own template.
+        A graph has fixed pooling and mask positions, and the bias of its template.
         """
         assert self.graph is not None
         backend = self.graph.provenance["backend"]
@@ -498,7 +498,7 @@ def make_encoder(
     leading: LeadingTexts = LeadingTexts(),  # noqa: B008 - frozen
     graphs: Sequence[Graph] = (),
 ) -> TorchEncoder:
-    """Make the encoder of a recipe on a loaded backbone, as it is.
+    """Make the encoder of a recipe on a loaded backbone, without changing the backbone.
 
     ``graphs`` are exported models, one for each prompt of the recipe.
     """
@@ -520,7 +520,7 @@ def build_encoder(
     """Make the encoder of a recipe, with its backbone.
 
     For device and dtype see ``load``. ``backbone`` is a loaded one to share; tensors of a tuned
-    backbone get a copy of their own.
+    backbone get their own copy.
     """
     if words_only(recipe.backbone):
         check_words_only(recipe)  # before they are read

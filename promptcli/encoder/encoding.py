@@ -127,7 +127,7 @@ class Encoding:
         Another thread reads the next one. A window's last batches are fetched when those of the
         next one have begun, so that a GPU computes while the caller uses the vectors.
         """
-        begun: list[Callable[[], list[Encoded]]] = []
+        pending: list[Callable[[], list[Encoded]]] = []
         for window, (places, inputs) in prefetch(self._read, windows):
             rows = sum(len(of_group.rows) for of_group in inputs)
             share = ProgressShare(progress, len(window), rows)
@@ -135,10 +135,10 @@ class Encoding:
                 group.encode(of_group, share)
                 for group, of_group in zip(self._groups, inputs, strict=True)
             ]
-            begun.append(functools.partial(self._combine, fetches, places))
-            if len(begun) > 1:
-                yield begun.pop(0)()
-        for combine in begun:
+            pending.append(functools.partial(self._combine, fetches, places))
+            if len(pending) > 1:
+                yield pending.pop(0)()
+        for combine in pending:
             yield combine()
         for part in self._parts:
             for line in part.pooling.weights.notes():
@@ -331,11 +331,11 @@ def _gather(batches: Batches, count: int, progress: Progress) -> Fetch:
     Batches are fetched late, while a GPU computes the next; the last ones by the function returned.
     """
     vectors: dict[int, np.ndarray] = {}
-    begun: list[list[tuple[np.ndarray, Fetch]]] = []
+    pending: list[list[tuple[np.ndarray, Fetch]]] = []
 
     def fetch_until(left: int) -> dict[int, np.ndarray]:
-        while len(begun) > left:
-            for rows, fetch in begun.pop(0):
+        while len(pending) > left:
+            for rows, fetch in pending.pop(0):
                 for number, values in fetch().items():
                     if number not in vectors:
                         vectors[number] = np.empty((count, values.shape[1]), dtype=np.float32)
@@ -344,7 +344,7 @@ def _gather(batches: Batches, count: int, progress: Progress) -> Fetch:
 
     left = count
     for numbers, parts in batches:
-        begun.append(parts)
+        pending.append(parts)
         fetch_until(_IN_FLIGHT)
         new = min(len(numbers), left)  # the last batch may repeat its rows
         left -= new

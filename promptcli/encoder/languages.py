@@ -165,9 +165,9 @@ _COMMON = {
 def foreign_language(texts: Iterable[str]) -> str:
     """Return the language in Latin letters that many texts are surely in, if it is not English.
 
-    Empty if there is none. A text is in a language if it has more of its function words than of
-    English ones; words that are parts of names count beside others, or in a sentence. Few texts
-    among English ones do not count.
+    Empty if no language is found. A text is in a language if it has more of its function words
+    than of English ones; words that are parts of names count beside others, or in a sentence. Few
+    texts among English ones do not count.
     """
     foreign, english = _count_languages(texts)
     if 4 * foreign.total() < english or not foreign:
@@ -240,21 +240,21 @@ _HAN = re.compile("[㐀-鿿]")
 
 def language_of_script(texts: Iterable[str]) -> str:
     """Return Russian, Chinese or Japanese if a fifth of the texts, or more, are in its script."""
-    found = Counter[str]()
+    counts = Counter[str]()
     count = 0
     for text in texts:
         letters = sum(map(str.isalpha, text))
         cyrillic, kana, han = (len(pattern.findall(text)) for pattern in (_CYRILLIC, _KANA, _HAN))
         count += bool(letters)
         if 2 * (kana + han) > letters:
-            found["Japanese" if kana else "Chinese"] += 1
+            counts["Japanese" if kana else "Chinese"] += 1
         elif 2 * cyrillic > letters and not _NOT_RUSSIAN.search(text):
-            found["Russian"] += 1
-    if not found or 5 * found.total() < count:
+            counts["Russian"] += 1
+    if not counts or 5 * counts.total() < count:
         return ""
     # a Japanese text may have no kana
-    language = found.most_common(1)[0][0]
-    return "Japanese" if found["Japanese"] * 3 > found["Chinese"] > 0 else language
+    language = counts.most_common(1)[0][0]
+    return "Japanese" if counts["Japanese"] * 3 > counts["Chinese"] > 0 else language
 
 
 def latin_words(text: str) -> list[str]:

@@ -21,15 +21,15 @@ def prefetch(
     if len(few) < 2:  # nothing to overlap with
         yield from ((item, work(item)) for item in few)
         return
-    begun: list[tuple[Item, Future[Result]]] = []
+    pending: list[tuple[Item, Future[Result]]] = []
     with ThreadPoolExecutor(1) as pool:
         try:
             for item in itertools.chain(few, remaining):
                 context = contextvars.copy_context()  # of the messages that it raises
-                begun.append((item, pool.submit(context.run, work, item)))
-                if len(begun) > 1:
-                    yield begun[0][0], begun.pop(0)[1].result()
-            for item, result in begun:
+                pending.append((item, pool.submit(context.run, work, item)))
+                if len(pending) > 1:
+                    yield pending[0][0], pending.pop(0)[1].result()
+            for item, result in pending:
                 yield item, result.result()
         finally:
             pool.shutdown(cancel_futures=True)

@@ -34,7 +34,7 @@ class Template:
     ``placeholder``: a meaningless token precedes the sentence and the text that touches it.
     """
 
-    copies = 1  #: how often the sentence stands in it
+    copies = 1  #: how often it contains the sentence
     has_blocks = False  #: whether the sentence is cut into blocks, with placeholders between them
 
     def __init__(self, text: str, tokenizer: PieceTokenizer, *, placeholder: bool = False) -> None:
@@ -115,7 +115,7 @@ class Template:
         return len(self.prefix) + piece + len(self.suffix)
 
     def most_tokens(self, size: int) -> int:
-        """Return the most tokens that an input of a sentence of so many tokens can have."""
+        """Return the most tokens that an input can have whose sentence has this many tokens."""
         return self.length + self.copies * size
 
     def pieces(self, length: int) -> list[slice]:
@@ -334,7 +334,7 @@ def _prompteol(sentence: str) -> str:
 def _with_full_stop(text: str) -> str:
     """Return a text with " ." after it, unless punctuation ends it or it is empty (SNCSE's code).
 
-    In scripts with an end mark of their own it is that one, as by ``with_period``.
+    In scripts with their own end mark it is that mark, as by ``with_period``.
     """
     ended = text.rstrip()
     if not ended or _is_punctuation(ended[-1]):

@@ -104,7 +104,7 @@ class EvaluateJob(Job["Evaluation"]):
         "Compare with this model, task by task. Default: every two of up to six models are compared"
         " on the average of their graded pairs and on that of their accuracies. By a paired"
         " bootstrap, corrected for the number of comparisons (Holm).",
-        on_command_line="Of the changes only the backbone and max-length apply to it.",
+        on_command_line="Only the backbone and max-length of the changes apply to it.",
         metavar="MODEL",
         typed=str,
     )
@@ -254,8 +254,8 @@ def task_sentences(
 def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = None) -> "SeedTable":
     """Compare trained models over the seeds of their runs, task by task.
 
-    Beside the test over seeds stands that over pairs, a paired bootstrap of the runs that are best
-    on their development pairs, for tasks whose data are there.
+    Besides the test over seeds there is one over pairs, a paired bootstrap of the runs that are
+    best on their development pairs, for tasks whose data are present.
 
     Args:
         models: Two or more: a model of several runs (``train --seeds``), several models with commas
@@ -291,7 +291,7 @@ def _over_pairs(groups: "Sequence[SeedGroup]") -> "dict[tuple[str, str, str], Co
     from promptcli.evaluation.scores import DataScore
     from promptcli.notes import note
 
-    found = {}
+    comparisons = {}
     for first, second in itertools.combinations(groups, 2):
         best = (first.best_model, second.best_model)
         tasks = [task for task in first.tasks if task in second.tasks]
@@ -310,5 +310,5 @@ def _over_pairs(groups: "Sequence[SeedGroup]") -> "dict[tuple[str, str, str], Co
             if first.task_sha256(task) not in ("", here.get(task)):
                 note(f"no test over pairs of {task}: the data here are not those of the runs")
                 continue
-            found[first.name, second.name, task] = comparison
-    return found
+            comparisons[first.name, second.name, task] = comparison
+    return comparisons

@@ -269,18 +269,24 @@ def _groups(
     groups: dict[tuple[int, tuple[object, ...]], list[_Scorer]] = {}
     has_transfer = any(isinstance(task, TransferTask) for task in tasks)
     for label, (candidate, encoder) in opened.items():
-        reader = _Scorer(label, label, encoder, not isinstance(candidate.model, Encoder))
-        of_transfer = reader
+        scorer = _Scorer(label, label, encoder, not isinstance(candidate.model, Encoder))
+        scorer_of_transfer = scorer
         if candidate.transfer is not None and has_transfer:
-            name = recipe_name(candidate.transfer)
+            scorer_of_transfer = _with_recipe(scorer, candidate.transfer)
+            name = scorer_of_transfer.label.recipe
             note(f"{label.model}: transfer tasks use its recipe for them, {name}")
-            other = make_encoder(candidate.transfer, encoder.backbone, encoder.tensors())
-            of_transfer = replace(reader, label=replace(label, recipe=name), encoder=other)
         for number, task in enumerate(tasks):
-            suited = of_transfer if isinstance(task, TransferTask) else reader
+            suited = scorer_of_transfer if isinstance(task, TransferTask) else scorer
             inputs = tuple(part.input_key for part in suited.encoder.parts)
             groups.setdefault((number, inputs), []).append(suited)
-    return [(number, readers) for (number, _), readers in groups.items()]
+    return [(number, scorers) for (number, _), scorers in groups.items()]
+
+
+def _with_recipe(scorer: _Scorer, recipe: Recipe) -> _Scorer:
+    """Return a scorer whose encoder has another recipe."""
+    encoder = make_encoder(recipe, scorer.encoder.backbone, scorer.encoder.tensors())
+    label = replace(scorer.label, recipe=recipe_name(recipe))
+    return replace(scorer, label=label, encoder=encoder)
 
 
 def _score_together(

@@ -263,25 +263,28 @@ class _Run:
             scores = self._features[rows] @ self._weights[number].T
             predicted = scores.view(len(rows), -1, self.classes).argmax(-1)
             hits = (predicted == self._labels[rows][:, None]).sum(0)
-            right = hits.double() / len(rows)
-            still = self._futile[place] <= self._training.tenacity
-            better = still & (right > self.accuracy[place])
-            self.accuracy[place] = torch.where(better, right, self.accuracy[place])
+            accuracy = hits.double() / len(rows)
+            is_going = self._futile[place] <= self._training.tenacity
+            is_better = is_going & (accuracy > self.accuracy[place])
+            self.accuracy[place] = torch.where(is_better, accuracy, self.accuracy[place])
             weights = self._weights[number].view(*self.best.shape[1:])
-            self.best[place] = torch.where(better[:, None, None], weights, self.best[place])
-            self._futile[place] += (still & ~better).long()
+            self.best[place] = torch.where(is_better[:, None, None], weights, self.best[place])
+            self._futile[place] += (is_going & ~is_better).long()
             going.append((self._futile[place] <= self._training.tenacity).any())
-        kept = np.flatnonzero(torch.stack(going).cpu()).tolist()  # the one wait of a look
-        if len(kept) == len(self.fits):
-            return
-        self.fits = [self.fits[number] for number in kept]
-        self._places = [self._places[number] for number in kept]
-        chosen = torch.tensor(kept, dtype=torch.int64).to(self._features.device)
-        self._weights = self._weights[chosen]
-        self._mean = self._mean[chosen]
-        self._square = self._square[chosen]
-        self._steps = self._steps[chosen]
-        self._decay = self._decay[chosen]
+        numbers = np.flatnonzero(torch.stack(going).cpu()).tolist()  # the one wait of a look
+        if len(numbers) < len(self.fits):
+            self._keep(numbers)
+
+    def _keep(self, numbers: Sequence[int]) -> None:
+        """Keep the fits of these numbers."""
+        self.fits = [self.fits[number] for number in numbers]
+        self._places = [self._places[number] for number in numbers]
+        rows = torch.tensor(numbers, dtype=torch.int64).to(self._features.device)
+        self._weights = self._weights[rows]
+        self._mean = self._mean[rows]
+        self._square = self._square[rows]
+        self._steps = self._steps[rows]
+        self._decay = self._decay[rows]
 
 
 def pair_features(first: Floats, second: Floats) -> Floats:
@@ -362,7 +365,7 @@ def check_labels(name: str, splits: Mapping[str, Labels], training: ClassifierTr
 def nested_cross_validation(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
     """Test on each fold of ``all`` a classifier whose weight decay the other examples chose.
 
-    They choose it by folds of their own. All folds are drawn by 1111, as in SentEval's
+    They choose it by their own folds. All folds are drawn by 1111, as in SentEval's
     InnerKFoldClassifier; the seed decides first weights and order alone.
     """
     all_features, numbers = splits["all"]

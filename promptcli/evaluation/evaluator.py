@@ -417,8 +417,8 @@ def _rank_documents(
     if task.ranking != "retrieval":
         words = Lexical.build(task.documents, np.arange(len(task.documents)))
     if task.ranking == "lexical":
-        found = [words.rank(query, depth, None)[0] for query in task.queries]
-        return _as_array(found, depth)
+        rankings = [words.rank(query, depth, None)[0] for query in task.queries]
+        return _as_array(rankings, depth)
     queries = _in_role(each, "query", task.queries, rows)
     documents = _in_role(each, "document", task.documents, rows)
     nearest = statistics.nearest(queries, documents, depth)

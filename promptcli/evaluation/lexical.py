@@ -88,7 +88,7 @@ class Match(NamedTuple):
         return cls(coverage(rarity, has), min(1.0, score / highest))
 
 
-#: That of a query without a row that words find.
+#: The match of a query for which words find no row.
 NO_MATCH = Match(0.0, 0.0)
 
 
@@ -196,18 +196,18 @@ class WordScores:
         if allowed is not None:
             scores = np.where(allowed[self._lexical.rows], scores, 0)
         rows = self._lexical.rows[best_places(scores, max(k, DEPTH))]
-        found = self.scores_of(rows)
-        order = np.lexsort((rows, -found))[:k]
-        return rows[order], found[order]
+        scores_of_rows = self.scores_of(rows)
+        order = np.lexsort((rows, -scores_of_rows))[:k]
+        return rows[order], scores_of_rows[order]
 
     def scores_of(self, rows: Numbers) -> Floats:
         """Return the scores of rows."""
         chosen: Floats = self._scores[np.searchsorted(self._lexical.rows, rows)]
         return chosen + self._asked.gains(self._lexical.texts_of(rows), self._rarity)
 
-    def match(self, found: Ranking) -> Match:
+    def match(self, ranking: Ranking) -> Match:
         """Return how well the first row of a ranking answers the query."""
-        rows, scores = found
+        rows, scores = ranking
         if not len(rows):
             return NO_MATCH
         place = np.searchsorted(self._lexical.rows, rows[0])
@@ -274,24 +274,23 @@ class QueryWords:
         """Return how often each of the query's w stems is in each of m texts, (m, w), and the
         number of words of each text, (m,).
         """
-        parts = [
-            self._count_some(texts[start : start + _TOGETHER])
-            for start in range(0, len(texts), _TOGETHER)
-        ]
-        no_texts = np.zeros((0, len(self._asked.columns)), np.int32), np.zeros(0, np.int32)
-        counts, lengths = map(np.concatenate, zip(no_texts, *parts, strict=True))
+        counts = np.zeros((len(texts), len(self._asked.columns)), np.int32)
+        lengths = np.zeros(len(texts), np.int32)
+        for start in range(0, len(texts), _TOGETHER):
+            part = slice(start, start + _TOGETHER)
+            counts[part], lengths[part] = self._count_some(texts[part])
         self._texts_with += (counts > 0).sum(axis=0)
         self._texts += len(texts)
         self._length += int(lengths.sum())
         return counts, lengths
 
     def _count_some(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        found, rows = words_of_each(texts)
+        words, rows = words_of_each(texts)
         lengths = np.bincount(rows, minlength=len(texts)).astype(np.int32)
-        columns = np.fromiter(map(self._column_of.__getitem__, found), np.int64, len(found))
-        asked = columns >= 0
+        columns = np.fromiter(map(self._column_of.__getitem__, words), np.int64, len(words))
+        is_asked = columns >= 0
         counts = np.zeros((len(texts), len(self._asked.columns)), np.int32)
-        np.add.at(counts, (rows[asked], columns[asked]), 1)
+        np.add.at(counts, (rows[is_asked], columns[is_asked]), 1)
         return counts, np.maximum(lengths, 1)
 
     def scores(self, counts: NDArray[np.int32], lengths: NDArray[np.int32]) -> Floats:
@@ -394,7 +393,7 @@ def weight_of_words(cosines: Floats, match: Match) -> float:
     """Return how much words count beside vectors, from 0 to ``COVERED_WEIGHT``.
 
     A row with all words of a query answers it, one with some common words may not. Then words count
-    by their strength, and vectors are trusted if they have found rows that stand out: paraphrases
+    by their strength, and vectors are trusted if the rows that they found stand out: paraphrases
     share few words, and are far nearer than the other rows.
 
     Args:

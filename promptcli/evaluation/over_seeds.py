@@ -25,7 +25,7 @@ PAIRED = "paired t"
 WELCH = "Welch"
 #: Points within which scores have no spread: a t test divides by it.
 _EQUAL = 1e-9
-#: What a run's record says of its training, with other names where those say too little.
+#: The fields that a run's record has of its training, with clearer names for some.
 _TRACED = {
     "method": "method",
     "supervised": "supervised",
@@ -43,7 +43,7 @@ _TRACED = {
     "versions": "versions",
     "extensions": "extensions",
 }
-#: Settings that may differ between runs of one group: what a seed draws, and how it is computed.
+#: Settings that may differ between runs of one group: the seed, and how the run is computed.
 _OF_RUNS = ("seed", "chunk_tokens", "gradient_caching", "compile")
 
 
@@ -217,10 +217,10 @@ def _names(registry: Registry, word: str) -> list[str]:
     known = registry.names()
     names = []
     for part in word.split(","):
-        found = [name for name in known if fnmatch.fnmatchcase(name, part)]
-        if not found:
+        matches = [name for name in known if fnmatch.fnmatchcase(name, part)]
+        if not matches:
             raise NotFoundError(f"no model {part!r}{did_you_mean(part, known) or ''}")
-        names += found
+        names += matches
     return list(dict.fromkeys(names))
 
 

@@ -24,7 +24,7 @@ ROWS = 2000  #: that pairs are drawn from, at most
 FEWEST = 50  #: rows, below which nothing is known
 #: Percent that no cosine exceeds: a sample of 2,000 pairs tells of a rarer one only that it is.
 HIGHEST = 99.99
-_FEWEST_PAIRS = 500  # that are no copies
+_FEWEST_PAIRS = 500  # that are not copies
 _TAIL = 0.1  # share of the pairs that the distribution is fitted to
 _FLAT = 1e-6  # a shape nearer to 0 is 0
 _COPY = 5e-5  # how far the cosine of two copies may be from 1
@@ -49,7 +49,7 @@ class Rarity:
     def of_rows(cls, vectors: Vectors, pairs: int = PAIRS) -> "Rarity":
         """Return the rarity among pairs of rows, of unit vectors (n, d).
 
-        Rows that repeat others, and zero vectors, are left out: copies are no unrelated pair.
+        Rows that repeat others, and zero vectors, are left out: copies are not an unrelated pair.
         """
         rows = distinct_rows(vectors)
         first, second = _draw_pairs(len(rows), pairs)
@@ -73,7 +73,7 @@ class Rarity:
 
     @property
     def too_few_rows(self) -> str:
-        """Why nothing is known, where there are some rows."""
+        """Why no rarity is known, if there are some rows."""
         different = counted(self.rows, "different row")
         return f"{different} are too few to say how rare a cosine is ({FEWEST} are enough)"
 

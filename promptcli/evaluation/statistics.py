@@ -308,8 +308,8 @@ def recall(ranked: NDArray[np.int64], grades: Grades, depth: int) -> NDArray[np.
     """Return the share of each query's graded documents among its nearest ``depth``, (n,)."""
     shares = []
     for row, of_query in zip(ranked[:, :depth].tolist(), grades, strict=True):
-        found = of_query.keys() & set(row)
-        shares.append(len(found) / len(of_query))
+        hits = of_query.keys() & set(row)
+        shares.append(len(hits) / len(of_query))
     return np.array(shares)
 
 

@@ -149,7 +149,7 @@ def _words_of_ascii(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]
 def stemmer_of(language: str) -> Callable[[str], str]:
     """Return the function from a word to its stem, which the forms of a word have in common.
 
-    Words with digits or underscores are codes, and remain as they are. A word in Latin letters has
+    Words with digits or underscores are codes, and remain unchanged. A word in Latin letters has
     the stem of the given language, one of ``encoder.languages``, or English.
 
     Example:

@@ -432,8 +432,8 @@ class FindDupsJob(Job["tuple[list[DuplicateGroup], int]"]):
     """Print groups of near-duplicates, the largest first, each with the lowest cosine of two of its
     rows.
 
-    Every two rows of a group are near-duplicates (complete links), so that one of them can stand
-    for all.
+    Every two rows of a group are near-duplicates (complete links), so that one of them can
+    represent all.
     """
 
     folder: str | Path = folder_argument()
@@ -446,7 +446,7 @@ class FindDupsJob(Job["tuple[list[DuplicateGroup], int]"]):
     links: Literal["complete", "chain"] = option(
         "complete",
         "complete: every two rows of a group reach the threshold. chain: each row reaches it with"
-        " another one of its group; two of them may be far apart.",
+        " another row of its group; two rows of a group may be far apart.",
     )
 
     def run(self) -> "tuple[list[DuplicateGroup], int]":
@@ -503,7 +503,7 @@ class _LeaksJob(Job["Leaks"]):
     bad_lines: str | Path | None = bad_lines_option()
 
     def check_options(self) -> None:
-        """Refuse a threshold that is no cosine above 0, and a rarity that no cosine has."""
+        """Refuse a threshold that is not a cosine above 0, and a rarity that no cosine has."""
         from promptcli.evaluation.rarity import check_least
         from promptcli.index.neighbours import check_threshold
 
@@ -540,11 +540,11 @@ def _note_rows_by_chance(min_rarity: float, source_rows: int) -> None:
 
 @dataclass(frozen=True)
 class FindLeaksJob(_LeaksJob):
-    """Find the rows of a file that stand in another one, such as those of a test set in the
-    training data: with the same text, the same but for case, spaces and forms of characters, or
+    """Find the rows of a file that also occur in another one, such as those of a test set in
+    the training data: with the same text, the same but for case, spaces and forms of characters, or
     near it by cosine.
 
-    Of pairs and triplets every sentence is a row, with the id ROW:COLUMN; rows are counted from 0.
+    Every sentence of pairs and triplets is a row, with the id ROW:COLUMN; rows are counted from 0.
 
     Raises:
         NotFoundError: No such file.
@@ -588,7 +588,7 @@ class FindLeaksJob(_LeaksJob):
             index, vectors = compared_files.encode_both(self.model, source, rest)
             near_rows = NearRows(compared, index, vectors, source.distinct)
             near = self.add_near(near_rows)
-        return compared.found(len(source), near)
+        return compared.result(len(source), near)
 
 
 find_leaks = function_of(FindLeaksJob, "find_leaks")
@@ -596,8 +596,8 @@ find_leaks = function_of(FindLeaksJob, "find_leaks")
 
 @dataclass(frozen=True)
 class FindIndexLeaksJob(_LeaksJob):
-    """Find the rows of a file, of vectors or of another index that stand in an index: with the same
-    text, the same but for case, spaces and forms of characters, or near it by cosine.
+    """Find the rows of a file, of vectors or of another index that also occur in an index: with the
+    same text, the same but for case, spaces and forms of characters, or near it by cosine.
 
     A file becomes rows as it does when it is added to the index.
 
@@ -609,8 +609,8 @@ class FindIndexLeaksJob(_LeaksJob):
     folder: str | Path = folder_argument()
     against: str | Path | BinaryIO = option(
         ...,
-        "Find the rows of this file, or index, that stand in the index, e.g. those of a test set in"
-        " the training data.",
+        "Find the rows of this file, or index, that also occur in the index, e.g. those of a test"
+        " set in the training data.",
         metavar="FILE",
         typed=str,
         kind="file or stream",
@@ -641,7 +641,7 @@ class FindIndexLeaksJob(_LeaksJob):
         if vectors and not texts_alone:
             near_rows = NearRows(compared, index, vectors)
             near = self.add_near(near_rows)
-        return compared.found(index.rows, near)
+        return compared.result(index.rows, near)
 
 
 find_index_leaks = function_of(FindIndexLeaksJob, "find_index_leaks")

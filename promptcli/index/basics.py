@@ -9,7 +9,7 @@ from promptcli.notes import keyword
 
 INDEX_MANIFEST = "index.json"  #: in the folder of an index
 TARGET = 0.95  #: recall@10 that an approximate index is tuned for
-#: Scores are compared as they are printed, to six decimals: the product of a unit vector with
+#: Scores are compared to six decimals, like the printed ones: the product of a unit vector with
 #: itself may be 0.9999999. Those of vectors that an index keeps rounded are compared to four.
 ROUNDING, ROUGHLY = 5e-7, 5e-5
 #: Ways to rank rows -> what ranks them.
@@ -25,7 +25,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def reaches(score: float, least: float, rounding: float = ROUNDING) -> bool:
-    """Return whether a score is at least ``least``, as far as it is known."""
+    """Return whether a score is at least ``least``, within rounding."""
     return score >= least - rounding
 
 
@@ -54,19 +54,19 @@ def chosen_way(by: Way | None, *, hybrid: bool, lexical: bool) -> Way | None:
 
     ``hybrid`` is another name of both, ``lexical`` of words.
     """
-    given: list[Way] = []
+    ways: list[Way] = []
     if by is not None:
         if by not in WAYS:
             raise unknown("by", by, WAYS)
-        given.append(by)
+        ways.append(by)
     if hybrid:
-        given.append("both")
+        ways.append("both")
     if lexical:
-        given.append("words")
-    if len(set(given)) > 1:
+        ways.append("words")
+    if len(set(ways)) > 1:
         names = f"{keyword('by')}, {keyword('hybrid')} and {keyword('lexical')}"
-        raise UsageError(f"{names} name two rankings ({', '.join(given)}); give one")
-    return given[0] if given else None
+        raise UsageError(f"{names} name two rankings ({', '.join(ways)}); give one")
+    return ways[0] if ways else None
 
 
 def size_of(text: str | int) -> int:

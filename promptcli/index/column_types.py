@@ -73,10 +73,10 @@ def moment(text: str) -> Any:
     None if it is not one of them.
     """
     whole = text + _REST_OF_DATE.get(len(text), "")
-    found = _moments(pa.array([whole], pa.large_string()))
-    if found is None:
+    moments = _moments(pa.array([whole], pa.large_string()))
+    if moments is None:
         return None
-    return found[0]
+    return moments[0]
 
 
 @dataclass(frozen=True)

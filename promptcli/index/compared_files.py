@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 #: Layouts whose sentences are compared.
 _LAYOUTS = (TRIPLETS, PAIRS, LABELLED_PAIRS, GRADED_PAIRS, SENTENCES)
 _FAST = "mini-static"  # the model for English if none is named
-_SAMPLE = 1000  # texts of each file by which the language is told
+_SAMPLE = 1000  # texts of each file that show the language
 
 Given = str | Path | BinaryIO
 
@@ -62,7 +62,7 @@ def note_if_same(first: Given, second: Given) -> None:
 
 
 def read_set(file: Given, bad: BadRows) -> TextSet:
-    """Return the texts of a file, without blank ones."""
+    """Return the texts of a file, without empty ones."""
     kept = list[RecordBatch]()
     with _open(file, bad) as rows:
         for batch in rows:
@@ -90,17 +90,23 @@ def encode_both(
     equal in it.
     """
     texts = source.texts.take(pa.array(source.distinct))
-    distinct = pa.table({ID: pa.array(range(len(texts)), pa.int64()), TEXT: texts})
-    columns = (distinct.column(TEXT), rest[0].column(TEXT))
-    head = [text for column in columns for text in column.slice(0, _SAMPLE).to_pylist()]
+    ids = pa.array(range(len(texts)), pa.int64())
+    distinct = pa.table({ID: ids, TEXT: texts})
+    head = [*_first_texts(distinct), *_first_texts(rest[0])]
     chosen = model_for(model, head, default=_FAST)
     count = sum(map(len, rest))
     encoder = encoders.open_encoder(chosen, dtype="auto", rows=len(distinct) + count)
     documents = encoder.in_role("document", report=True)
-    vectors = spool(documents, distinct.to_batches(), None, len(distinct), "embed")
-    index = VectorIndex.build(vectors)
-    rows = spool(documents, rest, None, count, "embed")
-    return index, (block.vectors for block in rows.blocks())
+    vectors_of_set = spool(documents, distinct.to_batches(), None, len(distinct), "embed")
+    index = VectorIndex.build(vectors_of_set)
+    vectors_of_rest = spool(documents, rest, None, count, "embed")
+    return index, (block.vectors for block in vectors_of_rest.blocks())
+
+
+def _first_texts(rows: Any) -> list[str]:
+    """Return the texts of the first rows, which show the language."""
+    texts: list[str] = rows.column(TEXT).slice(0, _SAMPLE).to_pylist()
+    return texts
 
 
 @contextlib.contextmanager

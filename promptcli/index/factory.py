@@ -232,17 +232,17 @@ def parameters(index: Any, effort: Effort, selector: Any = None) -> Any:
             index_params=parameters(index.index, effort, selector)
         )
     if selector is None:
-        given = {}
+        options = {}
     else:
-        given = {"sel": selector}
+        options = {"sel": selector}
     if isinstance(index, faiss.IndexIVF):
         return faiss.SearchParametersIVF(
-            nprobe=min(effort.nprobe or index.nprobe, index.nlist), **given
+            nprobe=min(effort.nprobe or index.nprobe, index.nlist), **options
         )
     if isinstance(index, faiss.IndexHNSW):
-        return faiss.SearchParametersHNSW(efSearch=effort.ef or index.hnsw.efSearch, **given)
-    if given:
-        return faiss.SearchParameters(**given)
+        return faiss.SearchParametersHNSW(efSearch=effort.ef or index.hnsw.efSearch, **options)
+    if options:
+        return faiss.SearchParameters(**options)
     return None
 
 
@@ -263,12 +263,12 @@ def _nested_indexes(index: Any) -> list[Any]:
     They live only while ``index`` does.
     """
     index = faiss.downcast_index(index)
-    found = [index]
+    indexes = [index]
     for name in ("index", "base_index", "refine_index", "storage"):
         inner = getattr(index, name, None)
         if isinstance(inner, faiss.Index):
-            found.extend(_nested_indexes(inner))
-    return found
+            indexes.extend(_nested_indexes(inner))
+    return indexes
 
 
 # Recall, and the effort that reaches it. The queries are rows of the index, and their own row does
@@ -300,16 +300,24 @@ class Truth:
         """Compare with the next rows, whose numbers in the source of the queries are ``source``,
         ascending.
         """
-        known = np.isin(self._asked, source)
-        self._own[known] = self.rows + np.searchsorted(source, self._asked[known])
+        is_among_them = np.isin(self._asked, source)
+        places = np.searchsorted(source, self._asked[is_among_them])
+        self._own[is_among_them] = self.rows + places
         fetched = min(len(units), _KNOWN + 1)
         scores, rows = faiss.knn(self.units, units, fetched, metric=faiss.METRIC_INNER_PRODUCT)
-        scores = np.hstack([self._scores, scores])
-        rows = np.hstack([self._numbers, self.rows + rows])
-        best = np.argsort(-scores, axis=1, kind="stable")[:, : _KNOWN + 1]
-        self._scores = np.take_along_axis(scores, best, axis=1)
-        self._numbers = np.take_along_axis(rows, best, axis=1)
+        self._keep_nearest(scores, self.rows + rows)
         self.rows += len(units)
+
+    def _keep_nearest(self, scores: Floats, numbers: RowNumbers) -> None:
+        """Keep the best of the rows known so far and of further ones, both (q, k); of equal scores
+        the earlier row.
+        """
+        scores = np.hstack([self._scores, scores])
+        numbers = np.hstack([self._numbers, numbers])
+        order = np.argsort(-scores, axis=1, kind="stable")
+        best = order[:, : _KNOWN + 1]
+        self._scores = np.take_along_axis(scores, best, axis=1)
+        self._numbers = np.take_along_axis(numbers, best, axis=1)
 
     def recall(self, search: SearchFunction, effort: Effort) -> Recall:
         """Return the recall of a search by an effort."""

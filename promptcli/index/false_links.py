@@ -60,7 +60,7 @@ def propose_threshold(index: VectorIndex) -> float | None:
     """Return the lowest cosine from which ``FALSE_SHARE`` of the links, or one in all, are expected
     to be false; None if the index has too few rows to tell.
 
-    Up to 1,000 rows are compared with all others. Copies are no part of it.
+    Up to 1,000 rows are compared with all others. Copies are left out.
     """
     live = index.live()
     asked = live[sample_rows(len(live), _ASKED)]
@@ -85,7 +85,7 @@ def propose_leak_threshold(index: VectorIndex, sampled: Floats, nearest: Floats)
 
 
 class _Cosines:
-    """The cosines of some rows with all rows of an index that are no copies of them."""
+    """The cosines of some rows with all rows of an index, without their copies."""
 
     def __init__(self, index: VectorIndex, units: Floats) -> None:
         self._is_known = min(index.rows, len(distinct_rows(units))) >= FEWEST

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from promptcli.encoder.sentence_encoder import Encoder
 
 
-#: Columns of ours, whatever the front matter of a file says.
+#: Our own columns; the front matter of a file does not change them.
 _PLACE = frozenset((ID, TEXT, "file", "line", "end_line", "heading"))
 
 
 @dataclass(frozen=True)
 class FileRows:
-    """The rows of a file that are not blank, and all its lines."""
+    """The rows of a file that are not empty, and all its lines."""
 
     lines: Sequence[str]  #: of a text, or the texts of a table
     rows: Sequence[Passage]
@@ -81,7 +81,9 @@ class Reader:
         except (UsageError, NotFoundError, OSError) as error:
             if found is None:
                 raise
-            if not isinstance(error, UsageError):  # it went meanwhile, or may not be opened
+            if not isinstance(
+                error, UsageError
+            ):  # it was removed in the meantime, or may not be opened
                 error = UsageError(f"{file}: {one_line(error, 100)}")
             found.unreadable[file] = error
             return None

@@ -176,7 +176,7 @@ class SearchFilesJob(Job[list[Line]]):
         splitter = None
         if self.split:
             splitter = Splitter(documents)
-        found_rows: _Found | None = None
+        best_rows: _BestRows | None = None
         sample = RowSample()
         count = 0
         fields = ColumnChoice(remedy="", cells=condition is not None or bool(self.columns))
@@ -195,9 +195,9 @@ class SearchFilesJob(Job[list[Line]]):
                     units = unit(documents.encode(texts, progress=advance))
                     sample.add(units)
                     cosines = _products(units, asked)
-                if found_rows is None:
-                    found_rows = _Found(self.query, self.k, way, texts)
-                found_rows.add(window, texts, places, cosines)
+                if best_rows is None:
+                    best_rows = _BestRows(self.query, self.k, way, texts)
+                best_rows.add(window, texts, places, cosines)
                 count += len(window)
         if condition is not None:
             condition.check()
@@ -209,14 +209,14 @@ class SearchFilesJob(Job[list[Line]]):
         by = f" with {with_language(encoder.name)}" if encoder.name else ""
         read = counted(len(found.files) - len(found.unreadable), "file")
         note(f"searched {counted(count, reader.unit)} of {read}{by}{skipped}")
-        return [] if found_rows is None else self._answers(found_rows, sample.rarity())
+        return [] if best_rows is None else self._answers(best_rows, sample.rarity())
 
-    def _answers(self, found: "_Found", rarity: Rarity) -> list[Line]:
+    def _answers(self, rows: "_BestRows", rarity: Rarity) -> list[Line]:
         """Return the best rows that are neither too far nor too common."""
         if self.min_rarity is not None and not rarity.is_known:
             raise UsageError(f"{keyword('min_rarity')}: {rarity.too_few_rows}")
         lines = list[Line]()
-        for candidate, line in found.best(self.context):
+        for candidate, line in rows.best(self.context):
             [percent] = rarity.percents([line.score])
             shown = _chosen_columns(candidate, self.columns)
             if is_answer(line.score, percent, self.min_score, self.min_rarity):
@@ -227,7 +227,7 @@ class SearchFilesJob(Job[list[Line]]):
 search = function_of(SearchFilesJob, "search")
 
 
-class _Found:
+class _BestRows:
     """The rows that may be among the k best, while files are read."""
 
     def __init__(self, query: str, k: int, by: Way, first_texts: Sequence[str]) -> None:
@@ -296,8 +296,7 @@ class _Found:
         for place, way in zip(chosen[: self._k].tolist(), ways, strict=False):
             candidate = self._candidates[place]
             line = _line(candidate, self._texts[place], float(scores[place]), context)
-            named = dict(zip(WAY_FIELDS, way, strict=False))
-            yield candidate, replace(line, **named)
+            yield candidate, replace(line, **dict(zip(WAY_FIELDS, way, strict=False)))
 
     def _word_scores(self, nearest: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]]:
         """Return the scores of all rows by words, and the places of the best, best first.

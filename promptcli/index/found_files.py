@@ -132,7 +132,7 @@ def _is_named(name: str) -> bool:
 
 
 def _take(found: FoundFiles, seen: set[str], name: str, *, in_folder: bool) -> None:
-    """Add a file unless it is there already."""
+    """Add a file, once."""
     path, columns = name, ""
     if not in_folder:
         path = split_columns(name)[0]

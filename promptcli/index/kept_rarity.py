@@ -1,4 +1,4 @@
-"""The rarity of cosines in the folder of an index, and what is said if nobody knows it."""
+"""The rarity of cosines in the folder of an index, and the notes if it is unknown."""
 
 from pathlib import Path
 

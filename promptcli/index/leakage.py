@@ -1,7 +1,7 @@
-"""Leakage: rows of one set of sentences that stand in another, as those of a test set in the
-training set.
+"""Leakage: rows of one set of sentences that also occur in another, such as those of a test set in
+the training set.
 
-Texts are compared first: as they are, then normalised. Only rows that have no equal are encoded,
+Texts are compared first, unchanged and then normalised. Only rows that have no equal are encoded,
 and each is searched for among the rows of the other set.
 """
 
@@ -24,7 +24,7 @@ from promptcli.index.false_links import propose_leak_threshold
 from promptcli.index.vector_index import VectorIndex
 from promptcli.notes import stage
 
-#: How a row stands in another set: with the same text; with the same normalised text; near it.
+#: How a row occurs in another set: with the same text; with the same normalised text; near a row.
 Kind = Literal["exact", "normalised", "near"]
 KINDS: tuple[Kind, ...] = ("exact", "normalised", "near")
 #: Rows that are searched for at once.
@@ -34,7 +34,7 @@ _FORMAT = "Cf"
 
 
 class Leak(NamedTuple):
-    """A row of the compared set, and the row of the other set that it stands in."""
+    """A row of the compared set, and the row of the other set that it repeats."""
 
     kind: Kind
     id: int | str
@@ -45,22 +45,22 @@ class Leak(NamedTuple):
 
 @dataclass(frozen=True)
 class Leaks:
-    """The rows of a set that stand in another, in their order."""
+    """The rows of a set that also occur in another, in their order."""
 
     found: list[Leak]
-    rows: int  #: that were compared, without blank ones
-    source_rows: int  #: of the other set, without blank ones
+    rows: int  #: that were compared, without empty ones
+    source_rows: int  #: of the other set, without empty ones
     threshold: float | None  #: cosine from which a row is near; None if only texts were compared
 
     @property
     def counts(self) -> dict[Kind, int]:
-        """How many rows stand in the other set, by kind."""
+        """How many rows occur in the other set, by kind."""
         counts = Counter(leak.kind for leak in self.found)
         return {kind: counts[kind] for kind in KINDS}
 
     @property
     def share(self) -> float:
-        """The share of the rows that stand in the other set."""
+        """The share of the rows that occur in the other set."""
         return len(self.found) / self.rows if self.rows else 0.0
 
 
@@ -86,7 +86,7 @@ def normalise(text: str) -> str:
 class _FirstRows:
     """The first row of each text among m, by the hashes of the texts.
 
-    Two texts of a million with one hash are not to be expected, and are told apart by the text.
+    Among a million texts no two are expected to share a hash; if two do, the texts decide.
     """
 
     def __init__(self, columns: Iterable[list[str]]) -> None:
@@ -118,7 +118,7 @@ class TextSet:
 
     Args:
         ids: An Arrow column (m,) of ids.
-        texts: An Arrow column (m,) of texts, none of them blank.
+        texts: An Arrow column (m,) of texts, none of them empty.
         columns: Returns the further columns of a row.
     """
 
@@ -142,21 +142,21 @@ class TextSet:
         return Hit(1, self.ids[row].as_py(), self.texts[row].as_py(), 1.0, self._columns(row))
 
     def find(self, texts: Sequence[str]) -> list[tuple[Kind, int] | None]:
-        """Return how each text stands in the set and the first row with it; None if it does not."""
+        """Return how each text occurs in the set and the first row with it; None if it does not."""
         normalised = _normalised(texts)
         exact_rows = self._exact.find(texts).tolist()
         alike_rows = self._normalised.find(normalised).tolist()
-        found: list[tuple[Kind, int] | None] = []
+        matches: list[tuple[Kind, int] | None] = []
         for text, alike, exact_row, alike_row in zip(
             texts, normalised, exact_rows, alike_rows, strict=True
         ):
             if exact_row >= 0 and self.texts[exact_row].as_py() == text:
-                found.append(("exact", exact_row))
+                matches.append(("exact", exact_row))
             elif alike_row >= 0 and normalise(self.texts[alike_row].as_py()) == alike:
-                found.append(("normalised", alike_row))
+                matches.append(("normalised", alike_row))
             else:
-                found.append(None)
-        return found
+                matches.append(None)
+        return matches
 
 
 def _chunks(texts: Any) -> Iterator[list[str]]:
@@ -179,17 +179,17 @@ class UnequalRow(NamedTuple):
 
 @dataclass
 class ComparedRows:
-    """The rows that are compared with a set, as far as they were read."""
+    """The rows read so far that are compared with a set."""
 
     source: TextSet | None  #: None if its texts are not known
     texts_alone: bool = False  #: whether no vectors of the others are asked for
     rows: int = 0  #: that are not blank
-    #: number of a row -> how it stands in the set
+    #: number of a row -> how it occurs in the set
     leaks: dict[int, Leak] = field(default_factory=dict)
     unequal: list[UnequalRow] = field(default_factory=list)
 
     def without_equals(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        """Yield batches without blank rows, and without those whose text is in the set."""
+        """Yield batches without empty rows, and without those whose text is in the set."""
         for batch in batches:
             ids = batch.column(ID).to_pylist()
             rest = self._take(ids, batch.column(TEXT).to_pylist())
@@ -207,18 +207,18 @@ class ComparedRows:
                 rest = self._take_unknown(block.ids, np.ones(len(block.vectors), bool))
             yield block.vectors[rest]
 
-    def found(self, source_rows: int, threshold: float | None) -> Leaks:
-        """Return the rows that stand in the set, once all were compared."""
-        found = [self.leaks[row] for row in sorted(self.leaks)]
-        return Leaks(found, self.rows, source_rows, threshold)
+    def result(self, source_rows: int, threshold: float | None) -> Leaks:
+        """Return the rows that occur in the set, once all were compared."""
+        leaks = [self.leaks[row] for row in sorted(self.leaks)]
+        return Leaks(leaks, self.rows, source_rows, threshold)
 
     def _take(self, ids: Ids, texts: Sequence[str]) -> RowMask:
-        """Compare texts, and return which rows are not blank and have no equal."""
-        found: Sequence[tuple[Kind, int] | None] = [None] * len(texts)
+        """Compare texts, and return which rows are not empty and have no equal."""
+        matches: Sequence[tuple[Kind, int] | None] = [None] * len(texts)
         if self.source is not None:
-            found = self.source.find(texts)
+            matches = self.source.find(texts)
         rest = np.zeros(len(texts), bool)
-        for place, (row_id, text, equal) in enumerate(zip(ids, texts, found, strict=True)):
+        for place, (row_id, text, equal) in enumerate(zip(ids, texts, matches, strict=True)):
             if not text.strip():
                 continue
             if equal is None or self.source is None:
@@ -231,7 +231,7 @@ class ComparedRows:
         return rest
 
     def _take_unknown(self, ids: Ids, are_rows: RowMask) -> RowMask:
-        """Take rows without texts, and return those that are not blank."""
+        """Take rows without texts, and return those that are not empty."""
         for row_id, is_row in zip(ids, are_rows.tolist(), strict=True):
             if is_row:
                 self.unequal.append(UnequalRow(self.rows, row_id, None))
@@ -279,7 +279,7 @@ class NearRows:
         return self._index.rows
 
     def check_rarity(self, min_rarity: float) -> None:
-        """Refuse a rarity where the other set has too few rows to tell."""
+        """Refuse a rarity if the other set has too few rows to show it."""
         self._index.check_rarity(min_rarity, "meaning")
 
     def propose_threshold(self) -> float | None:
@@ -293,14 +293,16 @@ class NearRows:
         of the other set, in percent.
         """
         least = -1.0 if threshold is None else threshold
-        places = np.flatnonzero(self._cosines >= least - self._index.rounding)
+        may_be_near = self._cosines >= least - self._index.rounding
+        places = np.flatnonzero(may_be_near)
         nearest = self._nearest[places]
         hits = self._index.hits((nearest, self._cosines[places]))
         for place, row_of_index, hit in zip(places.tolist(), nearest.tolist(), hits, strict=True):
-            if self._index.is_answer(hit, threshold, min_rarity):
-                row = self._compared.unequal[place]
-                source = hit._replace(rank=1, id=self._id_of(row_of_index, hit))
-                self._compared.leaks[row.number] = Leak("near", row.id, row.text, source)
+            if not self._index.is_answer(hit, threshold, min_rarity):
+                continue
+            source = hit._replace(rank=1, id=self._id_of(row_of_index, hit))
+            row = self._compared.unequal[place]
+            self._compared.leaks[row.number] = Leak("near", row.id, row.text, source)
 
     def _id_of(self, row_of_index: int, hit: Hit) -> int | str:
         """Return the id that a row of the index has in its own set."""
@@ -314,8 +316,8 @@ def _nearest_rows(index: VectorIndex, units: Floats) -> tuple[RowNumbers, Floats
     """Return the nearest row of each vector (n,), and its cosine."""
     rows = np.zeros(len(units), np.int64)
     cosines = np.full(len(units), -1, np.float32)
-    for place, (found, scores) in enumerate(index.nearest(units, 1)):
-        if len(found):
-            rows[place] = found[0]
+    for place, (nearest, scores) in enumerate(index.nearest(units, 1)):
+        if len(nearest):
+            rows[place] = nearest[0]
             cosines[place] = scores[0]
     return rows, cosines

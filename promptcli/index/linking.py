@@ -91,7 +91,7 @@ def keep_nearest(pairs: LinkedPairs, count: int, clusters: int) -> tuple[LinkedP
 
     Return them with the cosine (m,) that a further pair of each cluster must exceed; 0: none yet.
     """
-    # each pair stands among those of its first cluster, and among those of its second
+    # each pair is listed for its first cluster, and for its second
     nodes = np.concatenate([pairs.first, pairs.second])
     cosines = np.concatenate([pairs.lowest, pairs.lowest])
     order = np.argsort(_keys_by_falling_cosine(nodes, cosines), kind="stable")

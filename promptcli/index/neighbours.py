@@ -70,7 +70,7 @@ def dups(index: VectorIndex, threshold: float, links: Links = "complete") -> lis
 
 
 def check_threshold(threshold: float) -> None:
-    """Refuse a threshold that is no cosine above 0."""
+    """Refuse a threshold that is not a cosine above 0."""
     if not 0 < threshold <= 1:
         raise UsageError(
             f"threshold is {threshold}; give a cosine above 0 and at most 1, e.g. 0.95"
@@ -217,7 +217,7 @@ class _Comparison:
 
 
 class _Kept:
-    """Pairs of clusters, of each cluster the nearest as far as there is room."""
+    """The nearest pairs of each cluster, up to a number."""
 
     def __init__(self, clusters: int) -> None:
         self._count = min(max(_PAIRS // clusters, _FEWEST), _MOST)
@@ -231,7 +231,9 @@ class _Kept:
         """Return which near pairs of two blocks of clusters can be among those to keep."""
         near &= first[:, None] < second
         if self._is_cut.any():
-            near &= (cosines > self._bars[first][:, None]) | (cosines > self._bars[second])
+            above_first = cosines > self._bars[first][:, None]
+            above_second = cosines > self._bars[second]
+            near &= above_first | above_second
         if np.count_nonzero(near) <= self._count * (len(first) + len(second)):
             return near
         cosines = np.where(near, cosines, 0)
@@ -239,7 +241,9 @@ class _Kept:
         columns = min(self._count, len(first))
         row_bars = np.partition(cosines, -rows, axis=1)[:, -rows]
         column_bars = np.partition(cosines, -columns, axis=0)[-columns]
-        kept: RowMask = near & ((cosines >= row_bars[:, None]) | (cosines >= column_bars))
+        nearest_of_row = cosines >= row_bars[:, None]
+        nearest_of_column = cosines >= column_bars
+        kept: RowMask = near & (nearest_of_row | nearest_of_column)
         left_out = near & ~kept
         self._is_cut[first[left_out.any(axis=1)]] = True
         self._is_cut[second[left_out.any(axis=0)]] = True
@@ -276,15 +280,17 @@ def _distinct_vectors(index: VectorIndex) -> tuple[RowNumbers, Numbers]:
         vectors = index.vectors(rows[block]) + np.float32(0)  # no -0.0
         # modulo 2**64: different vectors do not have the same pair of keys by chance
         keys[block] = vectors.view(np.uint32).astype(np.uint64) @ weights
-    is_zero = ~keys.any(axis=1)
-    rows = rows[~is_zero]
-    _, first, copy = np.unique(keys[~is_zero], axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    first_of = np.full(len(index.masked), -1)
-    first_of[rows] = place[copy.reshape(-1)]
-    return rows[first[order]], first_of
+    is_vector = keys.any(axis=1)  # not zero
+    rows = rows[is_vector]
+    _, first, key_of_row = np.unique(
+        keys[is_vector], axis=0, return_index=True, return_inverse=True
+    )
+    order = np.argsort(first)  # keys are sorted by number, the vectors by their first row
+    place_of_key = np.empty(len(order), np.int64)
+    place_of_key[order] = np.arange(len(order))
+    place_of_row = np.full(len(index.masked), -1)
+    place_of_row[rows] = place_of_key[key_of_row.reshape(-1)]
+    return rows[first[order]], place_of_row
 
 
 def _groups(
@@ -296,13 +302,13 @@ def _groups(
     order = np.argsort(labels, kind="stable")
     groups = np.split(live[order], np.flatnonzero(np.diff(labels[order])) + 1)
     large = [group for group in groups if len(group) > 1]
-    found = []
+    duplicates = []
     for group in sorted(large, key=lambda group: (-len(group), group[0])):
         units = unit(index.vectors(group))
         cosines = np.minimum(units @ units[0], 1)
         lowest = _lowest_cosine(index, rows[np.unique(first_of[group])])
-        found.append(DuplicateGroup(index.hits((group, cosines)), lowest))
-    return found
+        duplicates.append(DuplicateGroup(index.hits((group, cosines)), lowest))
+    return duplicates
 
 
 def _lowest_cosine(index: VectorIndex, rows: RowNumbers) -> float:

@@ -244,7 +244,7 @@ def allowed_rows(stored: StoredIndex, where: str | None) -> RowMask | None:
 
 
 def best_way(stored: StoredIndex, folder: str | Path) -> Way:
-    """Return how an index is ranked if nobody says it: by both, if its words were counted."""
+    """Return the default ranking of an index: by both, if its words were counted."""
     if stored.index.lexical:
         return "both"
     if stored.index.has_texts and not stored.other_words:

@@ -309,7 +309,7 @@ class _Difference:
             note(line)
 
     def result(self, manifest: IndexManifest) -> Synced:
-        """Return the index as it is now, and what has changed."""
+        """Return the present index, and the changes."""
         names = dict[str, str]()
         for name, *_ in self.rows:
             whole = name if name in self._file_of else re.sub(PART, "", name)

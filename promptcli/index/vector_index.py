@@ -290,7 +290,7 @@ class VectorIndex:
         return Rarity.of_rows(unit(vectors))
 
     def check_rarity(self, min_rarity: float | None, by: Way) -> None:
-        """Refuse to leave out rows by a rarity that nobody knows, or that is none."""
+        """Refuse to leave out rows by a rarity that is unknown, or that no cosine has."""
         if min_rarity is not None:
             check_rarity(self.rarity, min_rarity, by)
 
@@ -314,7 +314,7 @@ class VectorIndex:
         return ROUNDING if self.exact else ROUGHLY
 
     def is_answer(self, hit: Hit, min_score: float | None, min_rarity: float | None) -> bool:
-        """Return whether a hit is near enough, as far as its score is known, and rare enough."""
+        """Return whether a hit is near enough, within rounding, and rare enough."""
         return is_answer(hit.score, hit.rarity, min_score, min_rarity, self.rounding)
 
     def columns(self) -> list[str]:
@@ -454,7 +454,7 @@ class VectorIndex:
     ) -> JoinedRanking:
         """Return the best rows by vectors and words together, see ``join_rankings``."""
         asked = self.words.ask(text)
-        found = asked.rank(max(count, DEPTH), allowed)
+        ranking = asked.rank(max(count, DEPTH), allowed)
 
         def cosines_of(rows: RowNumbers) -> Floats:
             try:
@@ -465,9 +465,9 @@ class VectorIndex:
 
         return join_rankings(
             nearest,
-            found,
+            ranking,
             count,
-            asked.match(found),
+            asked.match(ranking),
             cosines_of,
             asked.scores_of,
         )
@@ -648,7 +648,7 @@ class VectorIndex:
                 if name is None:
                     ids = block.ids
                 else:
-                    ids = [name(given) for given in block.ids]
+                    ids = [name(row_id) for row_id in block.ids]
                 labels = label_table(ids, block.texts, self.numbered, block.cells)
                 kept = np.array([bool(text.strip()) for text in block.texts or ()], bool)
                 if block.blank is not None:

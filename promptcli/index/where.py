@@ -26,7 +26,7 @@ from promptcli.notes import keyword
 #: Most characters of a condition; most comparisons in it, since each reads a column of every row.
 LONGEST = 10_000
 MOST_COMPARISONS = 500
-#: Most brackets in one another, and signs behind one another: each costs the parser stack.
+#: Most nested brackets, and most signs in a row: each takes space on the parser's stack.
 _DEEPEST = 50
 #: Most characters of a pattern: the time per character of a cell grows with it.
 LONGEST_PATTERN = 200
@@ -39,7 +39,7 @@ _SECONDS = 60.0
 Value = str | float | bool
 Node = dict[str, Any]
 
-#: What a database needs for conditions, and no more.
+#: The settings of a database that serves conditions alone.
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
@@ -432,11 +432,11 @@ class _Compiled:
         """Return a comparison with a pattern by RE2, whose time does not explode."""
         self._count(1)
         first, *others = [each["expression"] for each in node["arguments"]]
-        given = [each.get("literal", {}).get("text") for each in others]
+        literals = [each.get("literal", {}).get("text") for each in others]
         if any(each["class"] != "CONSTANT" for each in others):
             raise self.refusal('a pattern is a text in quotes, e.g. like "%part%"')
-        if max(map(len, given)) > LONGEST_PATTERN:
-            longest = max(map(len, given))
+        if max(map(len, literals)) > LONGEST_PATTERN:
+            longest = max(map(len, literals))
             raise self.refusal(
                 f"a pattern has {longest:,} characters; give at most {LONGEST_PATTERN}"
             )
@@ -444,7 +444,9 @@ class _Compiled:
         if name in _REGULAR:
             return _call(node, name, [checked, *others])
         negative, any_case = _LIKE[name]
-        pattern = _regular(given[0], given[1] if len(given) > 1 else "\\", any_case=any_case)
+        pattern = _regular(
+            literals[0], literals[1] if len(literals) > 1 else "\\", any_case=any_case
+        )
         literal = {**others[0]["literal"], "text": pattern}
         called = _call(node, "regexp_full_match", [checked, {**others[0], "literal": literal}])
         if not negative:

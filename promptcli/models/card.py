@@ -121,7 +121,7 @@ def _choice_of_seed(facts: Mapping[str, Any]) -> str:
 
 
 def _settings_table(facts: Mapping[str, Any]) -> list[str]:
-    """Return every setting, where it comes from, and the paper's where that is another."""
+    """Return every setting, its source, and the paper's value if it differs."""
     papers = {each["setting"]: each["paper"] for each in facts.get("differs_from_paper", [])}
     sources = facts.get("settings_from", {})
     lines = ["| setting | value | from | paper's, where it differs |", "|---|---|---|---|"]

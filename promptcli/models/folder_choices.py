@@ -74,16 +74,16 @@ def choice_for(names: Sequence[str]) -> KeptChoice | None:
     choices = kept_choices()
     if not choices or any(map(is_remote, names)):
         return None
-    found = list[KeptChoice]()
+    matches = list[KeptChoice]()
     for name in names:
         path = _path_of(name)
         kept = next((each for each in (path, *path.parents) if str(each) in choices), None)
         if kept is None:
             return None
-        found.append(KeptChoice(kept, **vars(choices[str(kept)])))
-    if len({(each.model, each.by) for each in found}) != 1:
+        matches.append(KeptChoice(kept, **vars(choices[str(kept)])))
+    if len({(each.model, each.by) for each in matches}) != 1:
         return None
-    return found[0]
+    return matches[0]
 
 
 def _path_of(name: str) -> Path:

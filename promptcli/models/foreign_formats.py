@@ -390,15 +390,15 @@ def _dense(folder: _Folder, path: str, number: int) -> "tuple[str, dict[str, Ten
 
 def _prompts(folder: _Folder, about: Mapping[str, Any], counted: bool) -> LeadingTexts:
     texts = {"query": "", "document": ""}  # sentence-transformers always has these
-    given = about.get("prompts") or {}
+    prompts = about.get("prompts") or {}
     default = about.get("default_prompt_name")
-    if not isinstance(given, dict) or not all(
-        isinstance(text, str | None) for text in given.values()
+    if not isinstance(prompts, dict) or not all(
+        isinstance(text, str | None) for text in prompts.values()
     ):
         raise UsageError(
-            f"{folder.name} has prompts that are not texts by name: {shorten(given)}; {_HINT}"
+            f"{folder.name} has prompts that are not texts by name: {shorten(prompts)}; {_HINT}"
         )
-    texts |= {name: text or "" for name, text in given.items()}
+    texts |= {name: text or "" for name, text in prompts.items()}
     if default is not None and (not isinstance(default, str) or default not in texts):
         raise UsageError(
             f"{folder.name} takes the prompt {default!r} by default and has none of that name;"
@@ -414,11 +414,10 @@ def _weights(folder: _Folder, path: str) -> tuple[str, bool]:
     config: dict[str, Any] = folder.document(f"{path}/{_CONFIG}")
     modes = [mode for flag, mode in FLAGS.items() if config.get(flag)]
     if "pooling_mode" in config:
-        given = config["pooling_mode"] or []
-        if isinstance(given, list):
-            modes = list(map(str, given))
-        else:
-            modes = [str(given)]
+        names = config["pooling_mode"] or []
+        if not isinstance(names, list):
+            names = [names]
+        modes = list(map(str, names))
     others = [
         key
         for key, on in config.items()

@@ -455,7 +455,7 @@ class _Opening:
         return encoder
 
     def note_choice(self) -> None:
-        """Say what was chosen where the choice left something open."""
+        """Note the choices that the user left open."""
         model, entry = self.model, self.entry
         if not isinstance(model, Choice):
             return

@@ -146,7 +146,7 @@ class _Pass:
         for pair, sides in enumerate(pairs):
             for row in set(sides):  # a sentence may be its own partner
                 self._pairs_of[row].append(pair)
-        self._open = [len(found) for found in self._pairs_of]
+        self._open = [len(pairs_of_row) for pairs_of_row in self._pairs_of]
         self._held: dict[int, _Held] = {}
         self._widths: list[int] = []
         heads = backbone.n_layers * backbone.n_heads

@@ -60,11 +60,14 @@ def planned_pairs(rungs: Sequence[Rung], candidates: int, pairs: int, finalists:
 
     The final scores all pairs again.
     """
-    before = [0, *(rung.pairs for rung in rungs)]
-    racing = sum(
-        rung.candidates * (rung.pairs - seen) for rung, seen in zip(rungs, before, strict=False)
-    )
-    return racing + pairs * (min(candidates, finalists) if rungs else candidates)
+    if not rungs:
+        return pairs * candidates
+    in_race = 0
+    scored_before = 0
+    for rung in rungs:
+        in_race += rung.candidates * (rung.pairs - scored_before)
+        scored_before = rung.pairs
+    return in_race + pairs * min(candidates, finalists)
 
 
 def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
@@ -78,12 +81,23 @@ def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
     size = len(gold)
     by_gold = np.lexsort((generator.random(size), gold))
     bits = max(1, math.ceil(math.log2(size)))
-    numbers = np.arange(2**bits)
-    halves = sum(((numbers >> bit) & 1) / 2 ** (bit + 1) for bit in range(bits))
-    points = np.floor((halves + generator.random()) % 1.0 * size).astype(np.intp)
+    shifted = (_van_der_corput(bits) + generator.random()) % 1.0
+    points = np.floor(shifted * size).astype(np.intp)
     _, first_seen = np.unique(points, return_index=True)
-    order: NDArray[np.intp] = by_gold[points[np.sort(first_seen)]]
+    distinct = points[np.sort(first_seen)]
+    order: NDArray[np.intp] = by_gold[distinct]
     return order
+
+
+def _van_der_corput(bits: int) -> NDArray[np.float64]:
+    """Return the first 2**bits numbers of the van der Corput sequence of base 2: the bits of their
+    places behind the point, the lowest first.
+    """
+    places = np.arange(2**bits)
+    points = np.zeros(len(places))
+    for bit in range(bits):
+        points += ((places >> bit) & 1) / 2 ** (bit + 1)
+    return points
 
 
 def _best(values: Mapping[str, float]) -> list[str]:

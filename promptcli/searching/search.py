@@ -306,9 +306,10 @@ def rank_layers(encoder: TorchEncoder, task: STSTask, weights: Sequence[str]) ->
     """
     check_rankable(task)
     if encoder.transforms:
-        given = ", ".join(encoder.recipe.transforms)
+        transforms = ", ".join(encoder.recipe.transforms)
         raise UsageError(
-            f"layers are compared without transforms; leave {given} out, and fit on the best layer"
+            f"layers are compared without transforms; leave {transforms} out, and fit on the best"
+            " layer"
         )
     scored: list[tuple[TorchEncoder, SpearmanScore]] = []
     prompt = encoder.prompt

@@ -33,7 +33,7 @@ _HASH = re.compile("[0-9a-f]{64}")
 
 
 def _difference(field: str, before: Any, now: Any) -> str:
-    """Return how a value of a run differs from another; that of a hash tells nobody anything."""
+    """Return how a value of a run differs from another; the values of a hash are not shown."""
     name = field.replace("_", "-")
     if _HASH.search(f"{before} {now}"):
         return f"other content ({name})"

@@ -60,7 +60,7 @@ train = function_of(TrainJob, "train")
 
 @check_arguments
 def train_sweep(
-    trials: Sequence[Mapping[str, Setting]], *, name: str, **given: Any
+    trials: Sequence[Mapping[str, Setting]], *, name: str, **arguments: Any
 ) -> "list[Trained]":
     """Train with each of several changes of the settings; the best on the development pairs stays.
 
@@ -69,8 +69,8 @@ def train_sweep(
     Args:
         trials: Changes of the settings, one for each run: ``[{"seed": 0}, {"seed": 1}]``.
         name: Name of the model.
-        given: The other arguments of ``train``. With ``resume`` they and the trials may be those of
-            the stopped runs.
+        arguments: The other arguments of ``train``. With ``resume`` they and the trials may be
+            those of the stopped runs.
 
     Returns:
         The runs, in the order of the trials; with ``resume`` after their end the best one alone.
@@ -88,8 +88,8 @@ def train_sweep(
     from promptcli.training.plan import TrainingPlan
     from promptcli.training.several_runs import SeveralRuns, records_of, run_trials
 
-    with without_network(bool(given.get("offline"))):
-        runs = SeveralRuns.of(name, given)
+    with without_network(bool(arguments.get("offline"))):
+        runs = SeveralRuns.of(name, arguments)
         if (ended := runs.ended()) is not None:
             check_same_runs(ended.entry, trials, records_of(TrainingPlan(runs.job), trials))
             return [ended]
@@ -97,7 +97,7 @@ def train_sweep(
 
 
 def unfinished_search(name: str) -> tuple[dict[str, Any], int] | None:
-    """Return the space and the number of trials of an unfinished search; None if there is none."""
+    """Return the space and the number of trials of an unfinished search; None without one."""
     from promptcli.models.loading import open_registry
     from promptcli.storage.runs import RunFolder
 

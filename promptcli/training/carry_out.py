@@ -89,7 +89,7 @@ def join_processes(job: TrainArguments) -> Processes:
 
 @contextlib.contextmanager
 def _threads(number: int | None) -> Iterator[None]:
-    """Compute with so many threads in the block; None: as it is."""
+    """Compute with this number of threads in the block; None: unchanged."""
     before = torch.get_num_threads()
     if number is not None:
         torch.set_num_threads(number)

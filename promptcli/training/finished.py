@@ -1,4 +1,4 @@
-"""A run that has ended already: what a command that is given again finds in its place."""
+"""A run that has ended already: the result of a command that is repeated."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -89,5 +89,5 @@ def check_same_runs(
 
 
 def _otherwise() -> str:
-    """Return what a message says to do where a model has the name of the run."""
+    """Return the advice of a message if a model has the name of the run."""
     return f"give another {keyword('name')}, or {keyword('force')} trains it again"

@@ -92,8 +92,8 @@ def fit_recipe(
         chosen_name = _check_selection(recipe, choose_by)
     planned = _plan(recipe)
     if not planned and choose_by is None:
-        given = f"pooling {recipe.pooling!r}, transforms {list(recipe.transforms)}"
-        raise UsageError(f"the recipe has nothing to fit ({given}); fitted are: {', '.join(FITS)}")
+        parts = f"pooling {recipe.pooling!r}, transforms {list(recipe.transforms)}"
+        raise UsageError(f"the recipe has nothing to fit ({parts}); fitted are: {', '.join(FITS)}")
     texts = [sentence for sentence in sentences if sentence.strip()]
     if not texts:
         raise UsageError("no sentence to fit on; give a file with one sentence a line")

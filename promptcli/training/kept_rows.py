@@ -36,5 +36,5 @@ class KeptRows:
         if not new:
             return TokenRows.unpacked(list(map(self._packed.__getitem__, texts)))
         packed = dict(zip(new, self.read(new).rows.packed(), strict=True))
-        found = [packed[text] if text in packed else self._packed[text] for text in texts]
-        return TokenRows.unpacked(found)
+        rows = [packed[text] if text in packed else self._packed[text] for text in texts]
+        return TokenRows.unpacked(rows)

@@ -70,11 +70,11 @@ class SettingsInForce:
     def summary(self) -> str:
         """Return one line: whose settings they are, and which were given."""
         line = f"settings of {self.method.name}: {self.whose()}"
-        given = [field for field, source in self.sources.items() if source == GIVEN]
-        if len(given) > _MOST_GIVEN:
-            line += f"; given: {len(given)} settings"
-        elif given:
-            typed = [typed_setting(field, getattr(self.settings, field)) for field in given]
+        fields = [field for field, source in self.sources.items() if source == GIVEN]
+        if len(fields) > _MOST_GIVEN:
+            line += f"; given: {len(fields)} settings"
+        elif fields:
+            typed = [typed_setting(field, getattr(self.settings, field)) for field in fields]
             line += f"; given: {', '.join(typed)}"
         return line
 
@@ -99,7 +99,7 @@ class SettingsInForce:
 
 
 def _beside_the_paper(method: Method, preset: MethodPreset, named: list[str]) -> str:
-    """Return the preset's values, each with the paper's where that is another."""
+    """Return the preset's values, each with the paper's if they differ."""
     published = method.paper.get(preset.backbone)
     shown = []
     for field in named:

@@ -59,7 +59,7 @@ class TrainingRun:
     #: What other packages bring of the method and its objective.
     code: Sequence[Extension] = ()
     watchers: Sequence[Watcher] = ()
-    #: What the saved model's record says of the settings, and how the run was asked for.
+    #: The settings as the saved model's record has them, and the arguments of the run.
     request: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def note_examples(self) -> None:

@@ -212,12 +212,12 @@ class SeveralRuns:
                 )
 
     def _names(self, count: int | None) -> list[str]:
-        """Return the names of so many runs, or of all that there are."""
+        """Return the names of that many runs, or of all runs."""
         if count is not None:
             return list(map(self.run_name, range(count)))
         runs = self._registry.run_folder(self.name).parent
-        begun = [folder.name for folder in runs.glob(f"{glob.escape(self.name)}.run-*")]
-        return sorted({*self._models_of_runs(), *begun})
+        names = [folder.name for folder in runs.glob(f"{glob.escape(self.name)}.run-*")]
+        return sorted({*self._models_of_runs(), *names})
 
     def _models_of_runs(self) -> list[str]:
         return [name for name in self._registry.names() if name.startswith(f"{self.name}.run-")]

@@ -87,25 +87,27 @@ class EncodedVectors(SentenceVectors):
 
         ``writes``: make those that are missing.
         """
-        sentences = self.sentences
-        paths = {start: folder / f"{start:09}.npy" for start in range(0, len(sentences), PART)}
-        if writes:
-            missing = [start for start, path in paths.items() if not path.is_file()]
-        else:
-            missing = []
-        windows = (sentences[start : start + PART] for start in missing)
-        if missing:
+        starts = range(0, len(self.sentences), PART)
+        paths = {start: folder / f"{start:09}.npy" for start in starts}
+        missing = {start: path for start, path in paths.items() if not path.is_file()}
+        if writes and missing:
             folder.mkdir(exist_ok=True)
-            with stage(f"encode by {self.name}", len(sentences)) as advance:
-                advance(
-                    len(sentences) - sum(len(sentences[start : start + PART]) for start in missing)
-                )
-                encoded = encode_windows([self.encoder], windows, progress=advance)
-                for start, [window] in zip(missing, encoded, strict=True):
-                    with atomic_path(paths[start]) as temporary, temporary.open("xb") as file:
-                        np.save(file, _finite(unit(window.vectors), self.name).astype(np.float16))
+            self._write_parts(missing)
         self.parts = [read_array(path) for path in paths.values()]
         del self.encoder
+
+    def _write_parts(self, paths: Mapping[int, Path]) -> None:
+        """Encode parts, by the number of the first sentence of each, and write them."""
+        total = len(self.sentences)
+        missing = sum(min(PART, total - start) for start in paths)
+        windows = (self.sentences[start : start + PART] for start in paths)
+        with stage(f"encode by {self.name}", total) as advance:
+            advance(total - missing)
+            encoded = encode_windows([self.encoder], windows, progress=advance)
+            for path, [window] in zip(paths.values(), encoded, strict=True):
+                vectors = _finite(unit(window.vectors), self.name)
+                with atomic_path(path) as temporary, temporary.open("xb") as file:
+                    np.save(file, vectors.astype(np.float16))
 
 
 class JoinedVectors(SentenceVectors):
@@ -162,7 +164,7 @@ def named_vectors(
         encoder = open_model(name, device=device, dtype="auto", rows=len(sentences))
         return EncodedVectors(name, encoder, sentences)
     path = Path(name)
-    given = len(examples) + examples.blank
+    count = len(examples) + examples.blank
     check_file(path, regular=True)
     manifest = read_manifest(path)
     matrix = read_array(path)
@@ -170,8 +172,8 @@ def named_vectors(
     problem = None
     if matrix.ndim != 2 or matrix.dtype not in (np.float32, np.float16):
         problem = f"holds {matrix.dtype} {matrix.shape}, not float32 or float16 vectors"
-    elif len(matrix) != given:
-        problem = f"has {len(matrix):,} vectors, {source} {given:,} sentences"
+    elif len(matrix) != count:
+        problem = f"has {len(matrix):,} vectors, {source} {count:,} sentences"
     elif manifest is not None and (manifest.input.sha256, manifest.output.sha256) != (
         examples.sha256,
         fingerprint,
@@ -238,9 +240,9 @@ def mine_negatives(
     would be a false negative. The positives of equal sentences, and these themselves, are never
     taken.
     """
-    first, second, *given = examples.columns
-    if given:
-        hard = list(given[0])
+    first, second, *negatives = examples.columns
+    if negatives:
+        hard = list(negatives[0])
     else:
         hard = [""] * len(first)
     place = {text: number for number, text in enumerate(dict.fromkeys(second))}
@@ -252,7 +254,7 @@ def mine_negatives(
             if one in place:
                 excluded[one].add(place[one])
         excluded[one].add(place[two])
-    if given:
+    if negatives:
         rows = examples.without_negative
     else:
         rows = list(range(len(first)))
@@ -284,4 +286,6 @@ def mine_negatives(
         f"{len(rows) - none:,} hard negatives mined; {none:,} of {len(rows):,} pairs have none"
         " farther than the margin"
     )
-    return dataclasses.replace(examples, columns=(first, second, hard, *given[1:]), layout=TRIPLETS)
+    return dataclasses.replace(
+        examples, columns=(first, second, hard, *negatives[1:]), layout=TRIPLETS
+    )

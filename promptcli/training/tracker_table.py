@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from promptcli.extensions import Table, must_be_called
 from promptcli.training.watching import Watcher
 
-#: Name of a tracker -> what makes one; it raises a ``UsageError`` where it cannot work.
+#: Name of a tracker -> the function that makes one, or raises a ``UsageError`` if it cannot.
 TRACKERS: Table[Callable[[], Watcher]] = Table("trackers", {}, must_be_called)
 
 

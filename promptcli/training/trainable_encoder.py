@@ -363,12 +363,14 @@ def mask_tokens(batch: Batch, tokens: PieceTokenizer, vocabulary: int) -> tuple[
     random token of the whole vocabulary, 10% stay.
     """
     before = torch.from_numpy(batch.host_ids())
-    real = np.arange(before.size(1)) < batch.host_lengths()[:, None]
-    words = torch.from_numpy(real) & ~torch.isin(before, torch.tensor(sorted(tokens.specials)))
+    is_real = np.arange(before.size(1)) < batch.host_lengths()[:, None]
+    specials = torch.tensor(sorted(tokens.specials))
+    is_word = torch.from_numpy(is_real) & ~torch.isin(before, specials)
     draw = torch.rand(before.shape)
-    selected = words & (draw < _CHOSEN)
+    selected = is_word & (draw < _CHOSEN)
     share = draw / _CHOSEN  # uniform again among the selected
     random = torch.randint_like(before, vocabulary)
     assert tokens.mask is not None
     ids = torch.where(selected & (share < _MASKED), tokens.mask, before)
-    return torch.where(selected & (share >= 1 - _RANDOM), random, ids), selected
+    ids = torch.where(selected & (share >= 1 - _RANDOM), random, ids)
+    return ids, selected

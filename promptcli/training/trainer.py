@@ -217,7 +217,7 @@ class Trainer:
         self._advance: Advance = lambda done: None
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimiser; what the loss reads has rates of its own, and does not decay."""
+        """Return the optimiser; the loss's parameters have their own rates, and do not decay."""
         settings = self.settings
         of_views = {name: one for name, one in self.parameters.items() if one not in self.of_loss}
         optimizer = OPTIMIZERS[settings.optimizer](
@@ -574,7 +574,7 @@ def _seed_generators(seed: int, device: torch.device) -> None:
     """Seed Python, numpy, and torch on the processor and on a device.
 
     ``torch.manual_seed`` does it for every kind of device, and keeps a record of each call for the
-    kinds that are not there.
+    kinds that this machine lacks.
     """
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - plug-ins may draw from it

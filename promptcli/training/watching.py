@@ -29,7 +29,7 @@ class WatchedRun:
 
 
 class Watcher:
-    """Is told of a training's begin, steps, scores and end, in order; what it raises ends the
+    """Receives a training's begin, steps, scores and end, in order; what it raises ends the
     training.
 
     Of several processes the main one alone has a begin and scores.

@@ -270,7 +270,7 @@ def test_rows_that_repeat_are_near_and_few_others(seed):
     block = next(ArrayRows(unit(others), range(600), None).blocks())
     near = NearRows(rows, index, [*rows.vectors_without_equals([block])])
     near.add(near.propose_threshold(), None)
-    found = rows.found(3000, None).found
+    found = rows.result(3000, None).found
     assert {(row, row) for row in range(60)} <= {(leak.id, leak.source.id) for leak in found}
     assert len(found) <= 66
 

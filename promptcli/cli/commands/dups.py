@@ -1,4 +1,4 @@
-"""The command ``dups``: rows of a file that stand in another one."""
+"""The command ``dups``: rows of a file that also occur in another file."""
 
 from pathlib import Path
 from typing import Annotated, BinaryIO

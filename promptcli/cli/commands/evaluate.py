@@ -153,7 +153,7 @@ def _models_to_score(
 
 
 def _task_names(job: EvaluateJob, *, paper: bool) -> list[str]:
-    """Return the tasks that are asked for, else the default ones; say if these are no benchmark."""
+    """Return the tasks that are asked for, else the default ones, the demo with a note."""
     if job.tasks:
         return words_of(job.tasks)
     if paper or job.data_dir is not None:

@@ -111,11 +111,11 @@ def search(job: SearchIndexJob, hits: HitOptions, json: Json = False) -> None:
     columns = _columns_of(job.folder, hits)
     many = not isinstance(job.query, str) or is_query_file(job.query)
     table = HitTable()
-    for query, found in job.run():
+    for query, answers in job.run():
         if format == "table" and many:
             console.result(f"query: {one_line(query)}")
-        _print_found(found, {"query": query}, columns, format, table)
-        if not found:
+        _print_found(answers, {"query": query}, columns, format, table)
+        if not answers:
             console.note(nothing_found(query, job))
 
 
@@ -159,14 +159,14 @@ def dups(
 
 
 def _leaks(
-    job: FindDupsJob, given: dict[str, Any], columns: Sequence[str], format: str, *, check: bool
+    job: FindDupsJob, options: dict[str, Any], columns: Sequence[str], format: str, *, check: bool
 ) -> None:
-    """Print the rows of another set that stand in the index."""
+    """Print the rows of another set that also occur in the index."""
     if job.links != "complete":
         raise UsageError(f"{keyword('links')} is for groups; leave out {keyword('against')}")
-    found = FindIndexLeaksJob(job.folder, threshold=job.threshold, **given).run()
-    names = (display_given(given["against"]), str(job.folder))
-    show_leaks(found, names, format, columns, check=check)
+    leaks = FindIndexLeaksJob(job.folder, threshold=job.threshold, **options).run()
+    names = (display_given(options["against"]), str(job.folder))
+    show_leaks(leaks, names, format, columns, check=check)
 
 
 #: What the lowest cosine of a group says.
@@ -210,15 +210,15 @@ def _columns_of(folder: str | Path, hits: HitOptions) -> tuple[str, ...]:
 
 
 def _print_found(
-    found: "Sequence[Hit]",
+    hits: "Sequence[Hit]",
     about: Mapping[str, object],
     columns: Sequence[str],
     format: str,
     table: HitTable,
 ) -> None:
     """Print hits after what they have in common."""
-    width = max([2, *(len(one_line(str(hit.id))) for hit in found)])
-    for hit in found:
+    width = max([2, *(len(one_line(str(hit.id))) for hit in hits)])
+    for hit in hits:
         shown = choose_columns(columns, hit.columns)
         if format == "json":
             console.result_json({**about, **_json(hit)})

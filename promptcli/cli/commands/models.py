@@ -143,7 +143,7 @@ def show(
         _print_fields(shown | {"prompts": prompts, "scores": scores})
 
 
-#: Ends of the names of hashes, which nobody reads.
+#: Ends of the names of hashes, which are not for readers.
 _HASHES = ("sha256", "fingerprint")
 
 

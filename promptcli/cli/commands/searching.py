@@ -67,9 +67,9 @@ def search_templates(
     task = job.on
     if not task and paper:
         task = PAPER.development
-    found = dataclasses.replace(job, model=choice_of(str(named)), on=task or None).run()
-    picture.draw(draw_templates, found)
-    _show(found, templates_parts(found, intervals=formats.intervals), format)
+    result = dataclasses.replace(job, model=choice_of(str(named)), on=task or None).run()
+    picture.draw(draw_templates, result)
+    _show(result, templates_parts(result, intervals=formats.intervals), format)
     note(
         "the score on the pairs that chose a template is too high; score it on other pairs with"
         " `promptcli eval`"

@@ -437,25 +437,30 @@ def _draw_records(
 
 
 def _print_search(found: Any, name: str, *, as_json: bool) -> None:
-    """Print the table of trials, and what the best one is used for."""
+    """Print the table of trials, and how to use the best one."""
     best = found.trials[found.chosen]
     if as_json:
         trials = [trial.to_dict() for trial in found.trials]
         document = {"model": name, **found.best.to_dict(), "chosen": best.changes}
         result_json({**document, "trials": trials})
     else:
-        rows = []
-        for number, trial in enumerate(found.trials, start=1):
-            values = [typed_value(value) for value in trial.changes.values()]
-            score = "-" if trial.value is None else f"{trial.value:.2f}"
-            steps = str(trial.curve[-1]["step"]) if trial.curve else "-"
-            mark = "*" if trial is best else ""
-            rows.append((str(number), *values, score, mark, steps, trial.state))
+        rows = [_cells_of_trial(trial, is_best=trial is best) for trial in found.trials]
+        numbered = [(str(number), *cells) for number, cells in enumerate(rows, start=1)]
         settings = [field.replace("_", "-") for field in best.changes]
         heads = ("trial", *settings, found.best.facts["chosen_by"], "best", "steps", "state")
-        result_table(heads, rows)
+        result_table(heads, numbered)
         note(f"chosen: {', '.join(typed_settings(best.changes))}")
     note(_last_line(found.best, name))
+
+
+def _cells_of_trial(trial: Any, *, is_best: bool) -> list[str]:
+    """Return the settings of a trial, its score and how far it went."""
+    cells = [typed_value(value) for value in trial.changes.values()]
+    cells.append("-" if trial.value is None else f"{trial.value:.2f}")
+    cells.append("*" if is_best else "")
+    cells.append(str(trial.curve[-1]["step"]) if trial.curve else "-")
+    cells.append(trial.state)
+    return cells
 
 
 def _last_line(trained: "Trained", name: str) -> str:

@@ -47,7 +47,7 @@ class EmbedReport:
     loss: Loss | None = None
     #: (2, d): minimum and maximum of each dimension, by which int8 is read
     ranges: list[list[float]] | None = None
-    blank_rows: list[list[int]] | None = None  #: runs (start, stop) of blank rows; None: not known
+    blank_rows: list[list[int]] | None = None  #: runs (start, stop) of empty rows; None: not known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,8 +180,10 @@ def read_vectors(path: Path | str) -> Vectors:
         stored = matrix.astype(PRECISIONS[precision].dtype, copy=False)
         matrix = Quantized(stored, precision, as_floats(ranges)).restore()
     if matrix.ndim != 2 or matrix.dtype.kind != "f" or 0 in matrix.shape:
-        given = f"{matrix.dtype} of shape {matrix.shape}"
-        raise UsageError(f"{path}: holds {given}; give floating-point numbers of shape (n, d)")
+        description = f"{matrix.dtype} of shape {matrix.shape}"
+        raise UsageError(
+            f"{path}: holds {description}; give floating-point numbers of shape (n, d)"
+        )
     return Vectors(ids, texts, as_floats(matrix), manifest)
 
 

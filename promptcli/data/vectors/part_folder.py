@@ -187,9 +187,9 @@ def begin_folder(folder: Path, manifest: PartsManifest) -> PartsManifest:
             if is_new:
                 folder.rmdir()
         raise
-    begun = read_parts_manifest(folder)
-    begun.check_same(manifest, folder)
-    return begun
+    stored = read_parts_manifest(folder)
+    stored.check_same(manifest, folder)
+    return stored
 
 
 def remove_parts(folder: Path) -> None:

@@ -93,7 +93,7 @@ class ContentTokens:
 
 
 class _Spelling:
-    """Counts the tokens that spell some characters, whichever they are, from a place on."""
+    """Counts the tokens, however cut, that spell some characters from a place on."""
 
     def __init__(self, characters: str, tokenizer: PieceTokenizer, *, step: int) -> None:
         self._step = step  # 1 forwards, -1 backwards
@@ -126,7 +126,7 @@ class _Spelling:
     def count(self, ids: Tensor, start: Tensor) -> Tensor:
         """Return the number (n,) of tokens of rows (n, t) that spell the text from a place (n,) on.
 
-        0 where the tokens there spell another.
+        0 where the tokens spell other characters.
         """
         counts = torch.zeros_like(start)
         left = torch.full_like(start, self._length)

@@ -159,8 +159,8 @@ class Words:
     """Cuts a row of token ids into words.
 
     A WordPiece vocabulary marks what continues a word (``##``); its punctuation marks and specials
-    are words of their own. The others mark what follows a space; there a word also ends before and
-    after a piece of ASCII punctuation and a special token, as their own pre-tokenizers cut.
+    are separate words. The others mark a piece that follows a space; there a word also ends before
+    and after a piece of ASCII punctuation and a special token, as their own pre-tokenizers cut.
     """
 
     def __init__(self, backbone: Backbone) -> None:

@@ -15,7 +15,7 @@ class KVEmbedding(Prompt):
     """A template in a model whose layers pass the last token's key and value on.
 
     In each layer l with START <= l < EXIT (0-based) the key and value that the last token has in
-    layer l - 1 stand in front of all others. Every token attends to them, BIAS is added to their
+    layer l - 1 come before all others. Every token attends to them, BIAS is added to their
     scores, and so the whole sentence is seen from its first token on. Nothing is learned.
     """
 

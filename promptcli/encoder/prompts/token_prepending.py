@@ -38,7 +38,7 @@ class TokenPrepending(Prompt):
 
     Before each layer l with START <= l < EXIT (0-based) the placeholder's state is replaced by that
     of the last token, so that the sentence attends to it in spite of the causal mask. Those of a
-    block get the state of the block's end, at the same time: one stands in front of the block and
+    block get the state of the block's end, at the same time: one is in front of the block and
     one in front of the whole text, so that every token attends to the ends of all blocks. Nothing
     is learned: the placeholders' embeddings are drawn from N(0, 1), as in the published code, here
     always the same. The vector is read at the last token, with blocks as the mean of the
@@ -90,12 +90,12 @@ class TokenPrepending(Prompt):
 
     def _attach_blocks(self, batch: Batch, template: BlockTemplate) -> Batch:
         rows = batch.host_ids()
-        found = template.placeholders(rows, batch.host_lengths())
+        places = template.placeholders(rows, batch.host_lengths())
         pad = self._backbone.tokenizer.pad
         device = batch.ids.device
         ids = batch.ids.masked_fill(batch.ids < 0, pad)
-        slots = to_device(found.slots, device)
-        kinds = to_device(found.kinds, device).unsqueeze(2)
+        slots = to_device(places.slots, device)
+        kinds = to_device(places.kinds, device).unsqueeze(2)
         own = self._backbone.token_rows[ids.gather(1, slots)].float()
         vectors = torch.where(kinds < 0, own, self._embeddings[kinds.squeeze(2).clamp(min=0)])
         return replace(
@@ -103,7 +103,7 @@ class TokenPrepending(Prompt):
             ids=ids,
             rows=np.where(rows < 0, pad, rows),
             soft=SoftTokens(vectors, slots),
-            prepending=Prepending(slots, to_device(found.sources, device), self._layers),
+            prepending=Prepending(slots, to_device(places.sources, device), self._layers),
         )
 
     @functools.cached_property

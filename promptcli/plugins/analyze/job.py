@@ -66,10 +66,10 @@ class Analysis:
         """Return the result for each encoder, of an input and the settings."""
         module, _, function = self.run.partition(":")
         run = getattr(importlib.import_module(f"promptcli.plugins.analyze.{module}"), function)
-        given = [] if content is None else [content]
+        arguments = [] if content is None else [content]
         if self.of_backbone:
-            return [run(encoder.backbone, *given, **values) for encoder in encoders]
-        results: list[Found] = run(encoders, *given, **values)
+            return [run(encoder.backbone, *arguments, **values) for encoder in encoders]
+        results: list[Found] = run(encoders, *arguments, **values)
         return results
 
 

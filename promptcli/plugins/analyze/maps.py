@@ -13,7 +13,7 @@ from promptcli.extending import files, keyword, note, pictures, scale_value
 if TYPE_CHECKING:
     from promptcli.plugins.analyze.sentence_map import SentenceMap
 
-#: Classes with a colour and a mark of their own; more could not be told apart.
+#: Classes with their own colour and mark; more could not be distinguished.
 MOST_CLASSES = len(pictures.COLOURS)
 #: Name of the sentences without a value.
 _NONE = "no value"
@@ -33,7 +33,7 @@ _LINES = 12
 
 @dataclass(frozen=True)
 class Group:
-    """Points that are drawn alike."""
+    """Points that are drawn in the same style."""
 
     name: str  #: "" if there is only one group
     rows: list[int]
@@ -43,7 +43,7 @@ class Group:
 
 
 def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
-    """Return how points are coloured: alike, by their numbers on a scale, or by their class.
+    """Return how points are coloured: all the same, by their numbers on a scale, or by their class.
 
     The most frequent classes have colours, and come first; all others are grey. So is, among many
     classes, one of a single point.
@@ -104,12 +104,12 @@ def _scale(
 
 
 def note_others(column: str, values: Sequence[str]) -> None:
-    """Say that most classes have no colour of their own, if so."""
-    found = Counter(value.strip() for value in values if value.strip())
-    numeric = all(scale_value(value) is not None for value in found)
-    if len(found) <= MOST_CLASSES or numeric:
+    """Note if most classes share a colour."""
+    counts = Counter(value.strip() for value in values if value.strip())
+    numeric = all(scale_value(value) is not None for value in counts)
+    if len(counts) <= MOST_CLASSES or numeric:
         return
-    coloured = _coloured_classes(found)
+    coloured = _coloured_classes(counts)
     if coloured:
         said = f"the {len(coloured)} most frequent have a colour, the others are grey"
     else:
@@ -117,7 +117,7 @@ def note_others(column: str, values: Sequence[str]) -> None:
             f"each of one sentence, so all are grey; give {keyword('color')} a column with fewer"
             " values"
         )
-    note(f"{column} has {len(found):,} values; {said}")
+    note(f"{column} has {len(counts):,} values; {said}")
 
 
 def draw_map(path: Path, maps: "Mapping[str, SentenceMap]", column: str | None) -> None:
@@ -141,21 +141,31 @@ def _draw_picture(path: Path, maps: "Mapping[str, SentenceMap]", column: str | N
         panels = figure.subplots(1, len(maps), squeeze=False)[0]
         scale = None
         for panel, (name, plane) in zip(panels, maps.items(), strict=True):
-            size = min(max(30_000 / len(plane.points), 12), 45)
             for group in groups_of(plane.values, len(plane.points)):
-                x, y = plane.points[group.rows].T
-                style: dict[str, Any] = {"s": size, "linewidths": 0, "alpha": 0.75}
-                style |= {"rasterized": True, "marker": pictures.MARKERS[group.mark]}
-                style["zorder"] = 2 if _is_coloured(group) else 1
-                if group.numbers is None:
-                    panel.scatter(x, y, color=group.colour, label=group.name, **style)
-                else:
-                    scale = panel.scatter(x, y, c=group.numbers, cmap="cividis", **style)
+                points = _draw_group(panel, group, plane)
+                if group.numbers is not None:
+                    scale = points
             panel.set(xticks=[], yticks=[])
             panel.set_title(describe(name, plane), fontsize="medium")
         if scale is not None:
             figure.colorbar(scale, ax=panel, label=column)
         _draw_legend(figure, panels[0], column)
+
+
+def _draw_group(panel: Any, group: Group, plane: "SentenceMap") -> Any:
+    """Draw the points of a group, in one colour or by their numbers, and return them."""
+    x, y = plane.points[group.rows].T
+    style: dict[str, Any] = {
+        "s": min(max(30_000 / len(plane.points), 12), 45),
+        "linewidths": 0,
+        "alpha": 0.75,
+        "rasterized": True,
+        "marker": pictures.MARKERS[group.mark],
+        "zorder": 2 if _is_coloured(group) else 1,
+    }
+    if group.numbers is None:
+        return panel.scatter(x, y, color=group.colour, label=group.name, **style)
+    return panel.scatter(x, y, c=group.numbers, cmap="cividis", **style)
 
 
 def _draw_legend(figure: Any, panel: Any, column: str | None) -> None:

@@ -168,11 +168,9 @@ class ImpactStudy:
                 color=pictures.COLOURS.blue,
                 rasterized=True,
             )
-            found = self.correlation
-            title = (
-                f"{backbone}: Pearson {found.pearson:.2f}, Spearman {found.spearman:.2f} over"
-                f" {len(self.means):,} tokens"
-            )
+            correlation = self.correlation
+            figures = f"Pearson {correlation.pearson:.2f}, Spearman {correlation.spearman:.2f}"
+            title = f"{backbone}: {figures} over {len(self.means):,} tokens"
             pictures.figure_title(figure, title)
             panel.set(xlabel="TF-IDF", ylabel="mean impact of the token")
 

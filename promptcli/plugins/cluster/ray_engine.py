@@ -108,13 +108,13 @@ def _make_all(
     options = ray.remote(num_cpus=1, num_gpus=gpus, max_calls=0)
     task: Any = options(worker_module().make)
     shared = [ray.put(job)]
-    given = (worker_environment(), os.getcwd())
+    arguments = (worker_environment(), os.getcwd())
     waiting = list(shards)
     running = list[Any]()
     try:
         while waiting or running:
             while waiting and (workers is None or len(running) < workers):
-                running.append(task.remote(*given, shared, waiting.pop(0)))
+                running.append(task.remote(*arguments, shared, waiting.pop(0)))
             done, running = ray.wait(running)
             advance(ray.get(done[0]))
     except ray.exceptions.RayError as error:
@@ -230,7 +230,7 @@ def _own_answer_to_sigterm() -> Iterator[None]:
 
 
 def check_address(address: str | None) -> None:
-    """Refuse an address where no cluster answers: Ray would ask it for minutes, then end this
+    """Refuse an address at which no cluster answers: Ray would ask it for minutes, then end this
     process.
 
     Ray's own check runs in a process that can be ended.

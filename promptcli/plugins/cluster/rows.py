@@ -10,7 +10,7 @@ class RayEngine:
     """Each part is a task of a Ray cluster."""
 
     def check(self, address: str | None) -> None:
-        """Refuse an address where no cluster answers."""
+        """Refuse an address at which no cluster answers."""
         errors.require("ray", extra="ray")
         from promptcli.plugins.cluster.ray_engine import check_address
 

@@ -1,4 +1,4 @@
-"""The rows of ``adapt``'s table: what each attempt gains against the start, and the verdict."""
+"""The rows of ``adapt``'s table: the gain of each attempt over the start, and the verdict."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class Row:
     changes: list[Any]
 
     def verdict(self, margin: float) -> str:
-        """Return what is said of the row; ``margin``: what it may lose elsewhere, in points."""
+        """Return the verdict; ``margin``: points that the row may lose on other texts."""
         own, *elsewhere = self.changes
         if self.trained.facts["best_step"] == 0 and not ATTEMPTS[self.name].starts_elsewhere:
             return NOTHING_LEARNED

@@ -1,4 +1,4 @@
-"""The trainings that ``adapt`` tries: what each learns from, how long it may take, and its run."""
+"""The trainings that ``adapt`` tries: their data, their time, and their runs."""
 
 import dataclasses
 import tempfile
@@ -32,7 +32,7 @@ class Attempt:
     #: settings that name the start, whose vectors and judgement it learns by
     taught_by_start: Sequence[str] = ()
     is_pretrained: bool = False  #: whether masked language modelling on the texts comes first
-    puts_in_prompt: bool = False  #: whether its sentences stand in the start's prompt
+    puts_in_prompt: bool = False  #: whether its sentences are put into the start's prompt
 
     @property
     def starts_elsewhere(self) -> bool:
@@ -87,7 +87,7 @@ _TIMED_STEPS = 2
 _TIMED_PASSAGES = 128
 _TIMED_QUERIES = 16
 _FEWEST_STEPS = 8
-#: Of pre-training: most of the time and passes over the texts that it takes, and fewest tokens.
+#: Limits of pre-training: its share of the time, its passes over the texts, its fewest tokens.
 _PRETRAINING_SHARE = 0.15
 _PASSES = 10
 _FEWEST_TOKENS = 2 * BATCH_TOKENS
@@ -172,7 +172,7 @@ class Trainings:
         return dataclasses.replace(schedule, left_out=left_out)
 
     def _check(self, attempt: Attempt) -> None:
-        """Refuse an attempt that the start is no start for."""
+        """Refuse an attempt that cannot begin at this start."""
         if attempt.puts_in_prompt and self.start.recipe.prompt == pc.Recipe().prompt:
             raise UsageError(
                 "it learns from sentences inside a prompt, such as mini's, and model"
@@ -238,7 +238,7 @@ class Trainings:
                 yield name, trained
 
     def run(self, attempt: str, schedule: Schedule) -> pc.Trained | None:
-        """Return a trained attempt, which goes on where it was stopped; None if it failed."""
+        """Return a trained attempt, resumed if it was stopped; None if it failed."""
         described = ATTEMPTS[attempt]
         steps = schedule.steps[attempt]
         settings = {
@@ -265,7 +265,7 @@ class Trainings:
             return None
 
     def _pretrained_start(self, tokens: int) -> str:
-        """Return the name of the start after pre-training, which is made unless it is there."""
+        """Return the name of the start after pre-training, which is made once."""
         registry = loading.open_registry()
         name = self.run_name(_PRETRAINED)
         if name not in registry.names():
@@ -277,7 +277,7 @@ class Trainings:
     def _arguments(
         self, attempt: Attempt, start: str | None = None, **settings: Any
     ) -> dict[str, Any]:
-        """Return what ``train`` takes for an attempt: where it begins, and its settings."""
+        """Return the arguments of ``train`` for an attempt: its start, and its settings."""
         changes = {
             **attempt.settings,
             **dict.fromkeys(attempt.taught_by_start, self.start.name),

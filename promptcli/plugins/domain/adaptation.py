@@ -142,8 +142,8 @@ def _compare(
     # by the development queries: the test's figures would flatter the highest of several
     chosen = max(better, key=lambda row: row.trained.chosen_by, default=None)
     document = {
-        "saved": None if chosen is None else job.name,
-        "chosen": None if chosen is None else chosen.name,
+        "saved": None,
+        "chosen": None,
         "reason": _reason(rows, chosen, baseline.scores[0].value, job.margin),
         "start": trainings.start.name,
         "files": list_of_names(job.files),
@@ -152,7 +152,10 @@ def _compare(
         "tasks": [task.label for task in tasks],
         "rows": [baseline.to_dict(), *(row.to_dict(job.margin) for row in rows)],
     }
-    return Adapted(document), None if chosen is None else chosen.trained.entry
+    if chosen is None:
+        return Adapted(document), None
+    document |= {"saved": job.name, "chosen": chosen.name}
+    return Adapted(document), chosen.trained.entry
 
 
 def _reason(rows: Sequence[Row], chosen: Row | None, before: float, margin: float) -> str:

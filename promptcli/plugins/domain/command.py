@@ -1,4 +1,4 @@
-"""``promptcli choose``: a table of models and rankings, and what follows from it."""
+"""``promptcli choose``: a table of models and rankings, and the advice that follows from it."""
 
 import os
 import shlex
@@ -170,7 +170,7 @@ def _words(way: "Way", names: Mapping[str | None, str]) -> str:
 
 
 def _command(way: "Way", files: Sequence[str]) -> str:
-    """Return the search that ranks so, as it is typed."""
+    """Return the command of a search that ranks in this way."""
     model = [] if way.model is None else ["-m", way.model]
     words = [*map(shlex.quote, files), *map(shlex.quote, model), "--by", way.by]
     return f"promptcli search QUERY {' '.join(words)}"

@@ -46,7 +46,7 @@ class PairedDifference:
 class Way:
     """A way of ranking, with its figures."""
 
-    model: str | None  #: as it was named; None: words alone
+    model: str | None  #: its name on the command line; None: words alone
     by: By  #: as in ``promptcli search --by``
     ndcg: float  #: nDCG@10 x 100
     ci95: tuple[float, float]

@@ -53,7 +53,7 @@ class Chosen:
 class ChooseJob(Job[Chosen]):
     """Compare models and rankings on your own texts, without labels.
 
-    Queries are made from the texts: a heading asks for what stands below it, a title for its body,
+    Queries are made from the texts: a heading asks for the text below it, a title for its body,
     a first sentence for the rest. Each way of ranking is scored by how far up it puts the passage
     that a query was taken from (nDCG@10).
 
@@ -87,7 +87,7 @@ class ChooseJob(Job[Chosen]):
         on_command_line="The endpoint's key is read from OPENAI_API_KEY.",
     )
     queries: int = option(500, "Most queries to make, drawn at random.", min=50)
-    seed: int = option(0, "Random seed of what is drawn.", min=0)
+    seed: int = option(0, "Random seed of the draws.", min=0)
     key: "Key | str | None" = option(None, "Key of the endpoints; it is not kept.", hidden=True)
     computed: Choice = option(
         Choice(), "Device, precision and backend of the models that are named.", hidden=True
@@ -146,7 +146,7 @@ choose = function_of(ChooseJob, "choose")
 
 
 def _what_was_made(made: "SyntheticQueries") -> str:
-    """Return how many queries of what there are, and what was drawn."""
+    """Return how many queries of each kind were made, and how many were drawn."""
     number = errors.counted(len(made.queries), "query", "queries")
     made_of = f"{number} made from {made.kinds_in_words}"
     if len(made.queries) < made.all_queries:

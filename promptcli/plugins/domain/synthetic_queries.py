@@ -1,6 +1,6 @@
 """Queries made from texts without labels, each with the passages that answer it.
 
-A text says what it is about: a heading what stands below it, a title its body, and a first sentence
+A text says what it is about: a heading the text below it, a title its body, and a first sentence
 (or, without the ends of sentences, ten words) the rest (the inverse cloze task: Lee et al., 2019,
 "Latent Retrieval for Weakly Supervised Open Domain Question Answering"). The field calls such
 queries synthetic. What a query was taken from is removed from its answers: else the words would be
@@ -34,11 +34,11 @@ _PLURALS = {
     FIRST_SENTENCE: "first sentences",
     FIRST_WORDS: "texts' first words",
 }
-#: Fewest queries by which models are told apart.
+#: Fewest queries that can separate models.
 FEWEST = 50
 #: Columns of a table that hold what a row is about, best first.
 TITLES = ("question", "query", "title", "subject", "headline")
-#: Most passages below a heading that is a query: as many as nDCG@10 looks at.
+#: Most passages below a heading that is a query: nDCG@10 looks at ten.
 _MOST_ANSWERS = 10
 #: Words of a query.
 _FEWEST_WORDS, _MOST_WORDS = 2, 40
@@ -46,7 +46,7 @@ _FEWEST_WORDS, _MOST_WORDS = 2, 40
 _BODY_WORDS, _REST_WORDS = 5, 8
 #: Fewest words of a first sentence: fewer are an abbreviation's, or a greeting.
 _SENTENCE_WORDS = 4
-#: Words that stand for the first sentence of a text without the ends of sentences.
+#: Words that replace the first sentence of a text in which no sentence ends.
 _FIRST_WORDS = 10
 #: Characters of the headings that an answer keeps.
 _LONGEST_HEADING = 120

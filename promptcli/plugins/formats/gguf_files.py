@@ -1,6 +1,6 @@
 """GGUF files, llama.cpp's own: each becomes a folder of safetensors once, which is kept.
 
-transformers reads the file; what was quantised is dequantised, because PyTorch computes on plain
+transformers reads the file; quantised weights are dequantised, because PyTorch computes on plain
 weights.
 """
 
@@ -34,7 +34,7 @@ from promptcli.plugins.formats.gguf_header import (
 SUFFIX = ".gguf"
 _DEFINITION = "tokenizer.json"
 _SETTINGS = "tokenizer_config.json"
-#: Types of weights that are kept as they are; all others are quantised, and fit into float16.
+#: Types of weights that are kept unchanged; all others are quantised, and fit into float16.
 _PLAIN = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 #: Written last: a folder without it is not complete.
 _MARK = "config.json"
@@ -75,7 +75,7 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
             dtype = _PLAIN.get(weights, "float16")
             model, definition = _read(file, header, dtype)
             config = _configuration(file, header, model)
-        # outside, because a full disk is no fault of the file
+        # outside, because a full disk is not the file's fault
         kept.mkdir(parents=True, exist_ok=True)
         with write_folder(folder) as temporary:
             _write(temporary, model, definition, _specials(header))
@@ -101,12 +101,12 @@ def _read(file: Path, header: Header, dtype: str) -> tuple[Any, dict[str, Any]]:
             link.symlink_to(file)
         except OSError:  # not everybody may make one on Windows
             os.link(file, link)
-        given = {"gguf_file": link.name, "local_files_only": True, "trust_remote_code": False}
+        options = {"gguf_file": link.name, "local_files_only": True, "trust_remote_code": False}
         with contextlib.redirect_stderr(io.StringIO()):  # a progress bar
             model, report = library.AutoModelForCausalLM.from_pretrained(
-                alone, dtype=dtype, output_loading_info=True, **given
+                alone, dtype=dtype, output_loading_info=True, **options
             )
-            tokenizer = library.AutoTokenizer.from_pretrained(alone, **given)
+            tokenizer = library.AutoTokenizer.from_pretrained(alone, **options)
     what = f"the GGUF file {header.name}"
     checking.check_tensors(
         what, missing=report["missing_keys"], mismatched=report["mismatched_keys"]

@@ -136,7 +136,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a GGUF file that holds a whole model of ours."""
+    """The header of a GGUF file that holds a whole model that promptcli knows."""
 
     name: str  #: of the file
     values: Mapping[str, Any]
@@ -175,7 +175,7 @@ class Header:
 
 
 def read_header(file: Path) -> Header:
-    """Return the header of a file; refuse one that holds no whole model of ours."""
+    """Return the header of a file; refuse one without a whole model that promptcli knows."""
     with file.open("rb") as opened:
         if opened.read(len(_MAGIC)) != _MAGIC:
             raise UsageError(

@@ -73,7 +73,7 @@ def find_tables(names: str | Sequence[str]) -> list[PublishedTable]:
     """Return the tables named: ``promptbert/5``, ``promptbert`` (all of a paper), or ``all``."""
     if isinstance(names, str):
         names = [names]
-    found: dict[str, PublishedTable] = {}
+    tables: dict[str, PublishedTable] = {}
     for name in names:
         named = {}
         for key, table in published_tables().items():
@@ -85,8 +85,8 @@ def find_tables(names: str | Sequence[str]) -> list[PublishedTable]:
                 f"unknown table {name!r}; see `promptcli reproduce list`, e.g. promptbert/5,"
                 " ditto, all"
             )
-        found |= named
-    return list(found.values())
+        tables |= named
+    return list(tables.values())
 
 
 def short_name(backbone: str) -> str:

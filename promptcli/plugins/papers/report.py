@@ -129,7 +129,7 @@ def table_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
 def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]:
     """Yield the lines of one row.
 
-    They are the measured values and their intervals, or the reason why there are none, then the
+    They are the measured values and their intervals, or the reason why they are missing, then the
     published values and the difference.
     """
     if any(column in row["figures"] for column in columns):
@@ -209,7 +209,7 @@ def _published(published: Mapping[str, Any], columns: list[str]) -> Iterator[Tab
 
 
 def published_value(published: Mapping[str, Any], column: str) -> Any:
-    """Return the published value of a column, None if there is none.
+    """Return the published value of a column, None without one.
 
     An average is that of the tasks that were measured, if the paper has them all.
     """

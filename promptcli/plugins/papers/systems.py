@@ -234,7 +234,7 @@ def _method_and_settings(
     for name, value in context.changes.items():
         if name in vars(settings):
             settings = settings.replace(**{name: value})
-    return method, settings.replace(**form.changes)  # which are what the row is about
+    return method, settings.replace(**form.changes)  # which are the subject of the row
 
 
 def _preset(row: PublishedRow, method: Method, context: MeasurementContext) -> presets.MethodPreset:

@@ -104,7 +104,7 @@ class PretrainJob(Job[Pretrained]):
     )
 
     def run(self) -> Pretrained:
-        from promptcli.extending import evaluator, files
+        from promptcli.extending import evaluator, files, list_of_names
         from promptcli.plugins.pretrain.batches import DEFAULT_TEMPLATES
         from promptcli.plugins.pretrain.corpus import CorpusFile
         from promptcli.plugins.pretrain.run import PretrainingRun
@@ -117,11 +117,11 @@ class PretrainJob(Job[Pretrained]):
                     raise errors.unknown("setting", name, known)
             if not self.settings.get("tokens"):
                 raise UsageError(f"give the budget of the run: {keyword('tokens')} N")
-            begun = None
+            start = None
             if self.start:
-                begun = Start.open(self.start)
-            if isinstance(begun, ContinuedStart):
-                plan = begun.plan(self.settings)
+                start = Start.open(self.start)
+            if isinstance(start, ContinuedStart):
+                plan = start.plan(self.settings)
             else:
                 plan = Plan(**self.settings)  # type: ignore[arg-type]
             if self.templates and plan.objective != BAGS:
@@ -129,10 +129,7 @@ class PretrainJob(Job[Pretrained]):
             taught = None
             if plan.objective == BAGS:
                 taught = Path(self.templates or DEFAULT_TEMPLATES)
-            given = self.files
-            if isinstance(given, str | Path):
-                given = [given]
-            corpus = [CorpusFile(Path(file)) for file in given]
+            corpus = [CorpusFile(Path(file)) for file in list_of_names(self.files)]
             corpus += [CorpusFile(Path(file), True) for file in self.unrelated]
             hashes = []
             for file in corpus:
@@ -143,9 +140,9 @@ class PretrainJob(Job[Pretrained]):
             if taught is not None:
                 next(CorpusFile(taught).lines(), None)
                 plan = dataclasses.replace(plan, templates=files.sha256(taught))
-            if isinstance(begun, Start):
-                plan = begun.plan(plan)
-            run = PretrainingRun(corpus, Path(self.output), plan, begun, taught)
+            if isinstance(start, Start):
+                plan = start.plan(plan)
+            run = PretrainingRun(corpus, Path(self.output), plan, start, taught)
             with evaluator.keep_random_states():
                 figures = run.run(self.device, command=self.command, resume=self.resume)
             return Pretrained(run.output, figures)

@@ -154,10 +154,10 @@ class ContinuedStart:
         """The name as given."""
         return self.checkpoint.name
 
-    def plan(self, given: Mapping[str, Any]) -> Plan:
+    def plan(self, settings: Mapping[str, Any]) -> Plan:
         """Return the plan of a run that starts from it, with the settings given."""
         for field in _OF_NEW_MODELS:
-            value = given.get(field, getattr(Plan, field))
+            value = settings.get(field, getattr(Plan, field))
             if value != getattr(Plan, field):
                 raise UsageError(
                     f"{keyword(field, value)} is for models that `promptcli pretrain` made;"
@@ -176,7 +176,7 @@ class ContinuedStart:
             "dropout_from": 0.0,
         }
         weights = backbone.provenance.weights_sha256
-        return Plan(**{**CONTINUED, **given, **shape, "begun_from": weights})
+        return Plan(**{**CONTINUED, **settings, **shape, "begun_from": weights})
 
 
 def make_start(folder: Path, corpus: Corpus, plan: Plan) -> Tensor:

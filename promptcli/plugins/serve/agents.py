@@ -125,7 +125,7 @@ class Tools:
     def __init__(self, indexes: Mapping[str, SentenceIndex], encoder: Encoder) -> None:
         self._indexes = dict(indexes)
         self._encoder = encoder
-        #: Stamps of indexes that could not be read anew.
+        #: Stamps of indexes that could not be read again.
         self._refused = dict[str, object]()
         self._thread = Worker()
 

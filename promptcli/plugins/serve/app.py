@@ -295,10 +295,10 @@ async def similarity(service: Service, request: Request) -> Response:
     vectors = unit(encoded.vectors)
     cosines = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1).clip(-1, 1).tolist()
     rarities = await service.rarity(request, encoder, cosines)
-    found: dict[str, Any] = {"similarity": cosines, "rarity": rarities}
+    columns: dict[str, Any] = {"similarity": cosines, "rarity": rarities}
     if not isinstance(body.a, list) and not isinstance(body.b, list):
-        found = {name: values[0] for name, values in found.items()}
-    return answer(found, headers=_headers(encoder, encoded))
+        columns = {name: values[0] for name, values in columns.items()}
+    return answer(columns, headers=_headers(encoder, encoded))
 
 
 async def health(service: Service, request: Request) -> Response:
@@ -471,8 +471,8 @@ class _Guard:
         if scope["path"] in _OPEN:
             return None
         wanted = self._service.authorization
-        given = Headers(scope=scope).get("authorization", "")
-        if wanted is not None and not hmac.compare_digest(given.encode(), wanted):
+        authorization = Headers(scope=scope).get("authorization", "")
+        if wanted is not None and not hmac.compare_digest(authorization.encode(), wanted):
             message = "wrong or missing API key; send Authorization: Bearer KEY"
             return RequestError(401, message, headers={"WWW-Authenticate": "Bearer"})
         busy = self._service.in_work > self._service.most_requests

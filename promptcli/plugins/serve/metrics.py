@@ -9,7 +9,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 
 
 class Metrics:
-    """The counters of one server, in a registry of its own: two servers of a process do not mix."""
+    """The counters of one server, in its own registry: two servers of a process do not mix."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()

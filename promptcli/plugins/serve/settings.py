@@ -68,9 +68,9 @@ def _addresses(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]
     with contextlib.suppress(OSError, ValueError):  # 127.1, 0x7f000001
         return [ipaddress.ip_address(socket.inet_aton(host))]
     try:
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except (OSError, ValueError):  # ValueError: not a host name
         return []
-    return [ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in found]
+    return [ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in addresses]

@@ -15,7 +15,7 @@ _Job = tuple["Future[Any]", Callable[[], Any]]
 
 
 class Worker(Executor):
-    """One thread; at the end of the process nobody waits for what it computes, as for a
+    """One thread; the end of the process does not wait for its work, as it does not for a
     ThreadPoolExecutor's.
 
     Whatever the work raises is an ``Exception``: a panic of Rust's, which is none, would pass by

@@ -17,7 +17,7 @@ def train_search(
     trials: int,
     *,
     name: str,
-    **given: Any,
+    **arguments: Any,
 ) -> "SettingsSearch":
     """Search settings by optuna: the best trial on the development pairs becomes a model.
 
@@ -28,7 +28,7 @@ def train_search(
         space: Setting -> what is drawn from: a range (``"1e-5..1e-4:log"``), or a list of values.
         trials: How many trainings.
         name: Name of the model, whose record holds all trials.
-        given: The other arguments of ``train``. With ``resume`` the search goes on where it was
+        arguments: The other arguments of ``train``. With ``resume`` the search goes on where it was
             stopped, and ``trials`` may be more than before.
 
     Returns:
@@ -52,8 +52,8 @@ def train_search(
     if not space:
         raise UsageError("a search needs settings to draw; give `space`")
     drawn = drawn_from(space)
-    with notes.without_network(bool(given.get("offline"))):
-        runs = SeveralRuns.of(name, given, "search")
+    with notes.without_network(bool(arguments.get("offline"))):
+        runs = SeveralRuns.of(name, arguments, "search")
         if (ended := runs.ended()) is not None:
             return search_of(ended)
         return search_settings(runs, drawn, trials)

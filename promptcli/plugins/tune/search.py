@@ -135,7 +135,7 @@ def _space_document(values: "Range | Any") -> Any:
 
 @contextlib.contextmanager
 def _study(file: Path, name: str) -> "Iterator[optuna.Study]":
-    """Open the trials of a search, new or as they were left."""
+    """Open the trials of a search, new or from an earlier session."""
     import optuna
     from sqlalchemy.pool import NullPool
 
@@ -237,7 +237,7 @@ def _trial_of(frozen: "optuna.trial.FrozenTrial") -> Trial:
 
 
 def _record_of_all(trials: list[Trial], chosen: int) -> dict[str, Any]:
-    """Return what the record of the best trial says of all trials, JSON-ready."""
+    """Return the summary of all trials for the record of the best one, JSON-ready."""
     runs = []
     for number, trial in enumerate(trials):
         if trial.state == FINISHED:

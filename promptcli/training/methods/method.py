@@ -98,7 +98,7 @@ class Method:
     def base(self) -> str:
         """The backbone whose published settings hold for backbones without published ones.
 
-        "" if there are none.
+        "" without any.
         """
         return _BASE if _BASE in self.paper else next(iter(self.paper), "")
 
@@ -126,9 +126,9 @@ class Method:
         whose papers start from another template, or if its objective cannot train the model's
         pooling.
         """
-        given = getattr(settings, "template", ())
+        templates = getattr(settings, "template", ())
         trainable = self.needs_pooling in (None, read.pooling)
-        if given or not trainable or "backbone" not in self.learns:
+        if templates or not trainable or "backbone" not in self.learns:
             return self
         variant = self.variant(family)
         own = self.pooling_of(family, settings)

@@ -31,10 +31,10 @@ class SNCSESettings(TemplateSettings, ContrastiveSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.hinge_weight or self.mine:
-            given = "hinge_weight" if self.hinge_weight else "mine"
+            setting = "hinge_weight" if self.hinge_weight else "mine"
             raise UsageError(
-                f"{keyword(given)} needs hard negatives, and the third sentence of sncse is a soft"
-                " one; leave it out, or take promcse"
+                f"{keyword(setting)} needs hard negatives, and the third sentence of sncse is a"
+                " soft one; leave it out, or take promcse"
             )
 
 

@@ -92,11 +92,9 @@ class InfoNCE(Objective[Settings]):
         whose rows become 0.
         """
         views = list(torch.split(vectors, [len(side.rows) for side in sides]))
-        zeros = torch.zeros_like(views[0])
         for number, texts in enumerate(columns[2:], 2):
             if len(views[number]) < len(texts):
-                has_negative = to_device(np.array([bool(text) for text in texts]), vectors.device)
-                views[number] = zeros.masked_scatter(has_negative.unsqueeze(1), views[number])
+                views[number] = _with_zero_rows(views[number], texts)
         return tuple(views)
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
@@ -232,7 +230,7 @@ def excluded_negatives(
 
 
 def _repeats(columns: Sequence[Sequence[str]]) -> bool:
-    """Return whether any text stands in the columns more than once."""
+    """Return whether any text occurs in the columns more than once."""
     return len(set().union(*columns)) < sum(map(len, columns))
 
 
@@ -480,3 +478,10 @@ class SinglePass(InfoNCE[CSESFPSettings]):
             return torch.stack([z1, z2], dim=1)
 
         return encoder.hidden(sides, read=read).unbind(1)
+
+
+def _with_zero_rows(vectors: Tensor, texts: Sequence[str]) -> Tensor:
+    """Return the vectors of the texts that are not empty in their rows among all, (n, d)."""
+    has_vector = to_device(np.array([bool(text) for text in texts]), vectors.device)
+    zeros = vectors.new_zeros(len(texts), vectors.size(1))
+    return zeros.masked_scatter(has_vector.unsqueeze(1), vectors)

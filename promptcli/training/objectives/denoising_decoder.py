@@ -95,17 +95,16 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
         ``embedded`` (n, t, d) is the embedding layer's output of the ``rows``, ``vectors`` (n, d)
         the memory.
         """
-        real = np.arange(embedded.size(1)) < rows.lengths[:, None]
-        ids = rows.padded(embedded.size(1), 0)
-        padding = to_device(~real, vectors.device)
-        targets = to_device(ids, vectors.device)
+        t = embedded.size(1)
+        is_padding = to_device(np.arange(t) >= rows.lengths[:, None], vectors.device)
+        targets = to_device(rows.padded(t, 0), vectors.device)
         noisy = functional.dropout(embedded, self.settings.decoder_noise, self.training)
-        states = self.decoder(noisy, vectors.unsqueeze(1), tgt_key_padding_mask=padding)
-        logits = functional.linear(
-            self.transform(states), self._backbone.token_rows, self.bias
-        ).float()
+        states = self.decoder(noisy, vectors.unsqueeze(1), tgt_key_padding_mask=is_padding)
+        states = self.transform(states)
+        logits = functional.linear(states, self._backbone.token_rows, self.bias).float()
         losses = functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
-        return losses.masked_fill(padding, 0.0).sum(1), to_device(rows.lengths, vectors.device)
+        losses = losses.masked_fill(is_padding, 0.0)
+        return losses.sum(1), to_device(rows.lengths, vectors.device)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         *vectors, losses, counts = views

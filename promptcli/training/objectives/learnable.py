@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class LearnableScalar(nn.Module):
-    """A positive number that stays, or learns at a rate of its own.
+    """A positive number that stays, or learns at its own rate.
 
     What learns is its logarithm, the parameter ``log_NAME``, so that the number stays positive. A
     run reports each that learns by its name, and the model's record keeps its value.

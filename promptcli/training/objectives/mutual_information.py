@@ -60,14 +60,18 @@ def jensen_shannon(local: Tensor, lengths: Tensor) -> Tensor:
         lengths: (n,) tokens of each input, in the processor's memory.
     """
     n, t, _ = local.shape
+    device = local.device
     counts = lengths.numpy()
-    vectors = local.sum(1) / to_device(counts, local.device).unsqueeze(1)
-    places = np.flatnonzero(np.arange(t) < counts[:, None])
-    owner = to_device(places // t, local.device).unsqueeze(1)
-    scores = local.flatten(0, 1)[to_device(places, local.device)] @ vectors.T  # (T, n)
-    positive = (math.log(2) - functional.softplus(-scores.gather(1, owner))).sum()
-    columns = torch.arange(n - 1, device=local.device).expand(len(places), -1)
-    others = scores.gather(1, columns + (columns >= owner))  # all but the owner's
+    vectors = local.sum(1) / to_device(counts, device).unsqueeze(1)
+    places = np.flatnonzero(np.arange(t) < counts[:, None])  # of the T tokens
+    tokens = local.flatten(0, 1)[to_device(places, device)]
+    scores = tokens @ vectors.T  # (T, n)
+    owner = to_device(places // t, device).unsqueeze(1)
+    own = scores.gather(1, owner)
+    positive = (math.log(2) - functional.softplus(-own)).sum()
+    columns = torch.arange(n - 1, device=device).expand(len(places), -1)
+    all_but_owner = columns + (columns >= owner)
+    others = scores.gather(1, all_but_owner)
     negative = (functional.softplus(-others) + others - math.log(2)).sum()
     total = len(scores)
     return negative / (total * max(n - 1, 1)) - positive / total

@@ -88,7 +88,7 @@ class Objective(nn.Module, Generic[Settings]):
             yield [view[:, :width] for view in views]
 
     def learned_scalars(self) -> list[LearnableScalar]:
-        """Return the numbers of the loss that learn, each at a rate of its own."""
+        """Return the numbers of the loss that learn, each at its own rate."""
         scalars = []
         for module in self.modules():
             if isinstance(module, LearnableScalar) and module.logarithm is not None:

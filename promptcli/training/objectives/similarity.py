@@ -1,4 +1,4 @@
-"""How alike two vectors are: s(a, b) = cos(a, b) / tau."""
+"""The similarity of two vectors: s(a, b) = cos(a, b) / tau."""
 
 import torch
 from torch import Tensor
