@@ -42,7 +42,7 @@ def texts_of(index: VectorIndex) -> TextSet | None:
 class OtherRows:
     """A file of sentences or of vectors, or an index, whose rows are looked for in an index."""
 
-    given: str | Path | BinaryIO
+    source: str | Path | BinaryIO
     folder: Path  #: of the index that they are looked for in
     model: "Model | None"
     bad: BadRows
@@ -50,13 +50,13 @@ class OtherRows:
     def compare(self, stored_index: StoredIndex, compared: ComparedRows) -> list[Floats]:
         """Compare the texts of the rows, and return the vectors of those that have no equal."""
         origin = stored_index.origin
-        if isinstance(self.given, str | Path) and (Path(self.given) / INDEX_MANIFEST).is_file():
-            other = _load_other(Path(self.given), self.folder, origin)
+        if isinstance(self.source, str | Path) and (Path(self.source) / INDEX_MANIFEST).is_file():
+            other = _load_other(Path(self.source), self.folder, origin)
             return list(compared.vectors_without_equals(_blocks_of(other)))
         read = stored_index.reading
         fields = ColumnChoice(text_before=read.text_field, id_before=read.id_field)
         split = stored_index.index.split
-        files = inputs.RowFiles(self.given, fields, None, split, read.rows, self.bad)
+        files = inputs.RowFiles(self.source, fields, None, split, read.rows, self.bad)
         if files.are_vectors:
             rows, _ = files.open_stored(origin)
             return list(compared.vectors_without_equals(rows.blocks()))

@@ -76,7 +76,7 @@ Opener = Callable[[list[str]], "tuple[Encoder, Model | None]"]
 class RowFiles:
     """The file that the rows of an index come from: sentences as for ``embed``, or vectors."""
 
-    given: str | Path | BinaryIO
+    source: str | Path | BinaryIO
     fields: ColumnChoice
     near: Path | None  #: encoded rows wait on its disk; None: in the system's own place
     split: bool = False
@@ -93,8 +93,8 @@ class RowFiles:
 
     @property
     def file(self) -> Path:
-        if isinstance(self.given, str | Path):
-            return Path(self.given)
+        if isinstance(self.source, str | Path):
+            return Path(self.source)
         return STANDARD
 
     @property
@@ -149,7 +149,7 @@ class RowFiles:
     @contextlib.contextmanager
     def _open(self, opener: Opener, *, plain: bool) -> "Iterator[_OpenedRows]":
         """Open a file of sentences and its encoder."""
-        stdin = None if isinstance(self.given, str | Path) else self.given
+        stdin = None if isinstance(self.source, str | Path) else self.source
         fields = replace(self.fields, cells=True)
         with open_rows(self.file, fields, stdin=stdin, bad=self.bad) as source:
             source, head = source.peek()

@@ -44,27 +44,27 @@ class RunFolder:
     """The folder of a run; its file ``identity`` holds everything that must be the same when it is
     resumed.
 
-    ``given.json`` holds how it was begun, for those who resume it without saying all of that again.
+    ``given.json`` holds the settings that it began with, so that a resumed run need not name them.
     """
 
     def __init__(self, folder: Path, identity: str = "run.json") -> None:
         self.folder = folder
         self._identity = folder / identity
-        self._given = folder / "given.json"
+        self._settings = folder / "given.json"
         #: there while a process works on the run
         self.lock = folder.with_name(f".{folder.name}.lock")
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         return self._identity.is_file()
 
     @property
-    def given(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """The settings that the run began with; empty if no run is unfinished."""
-        if not (self.begun and self._given.is_file()):
+        if not (self.has_begun and self._settings.is_file()):
             return {}
         return read_document(
-            self._given, dict[str, Any], hint=f"delete {self.folder}", error=UsageError
+            self._settings, dict[str, Any], hint=f"delete {self.folder}", error=UsageError
         )
 
     @property
@@ -99,7 +99,7 @@ class RunFolder:
         name: Path,
         elsewhere: str,
         force: bool = False,
-        given: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Begin a run, or check that it may be resumed with this JSON-ready identity; with
         ``force`` begin it again.
@@ -110,7 +110,7 @@ class RunFolder:
         wanted: dict[str, Any] = json.loads(to_json(identity))
         if force and not resume:
             self.discard()
-        if not self.begun:
+        if not self.has_begun:
             if resume:
                 raise UsageError(
                     f"no unfinished run in {name}; leave out {keyword('resume')} to start one"
@@ -118,8 +118,8 @@ class RunFolder:
             self.discard()  # a run that was killed while it began
             self.folder.mkdir(parents=True)
             try:
-                if given is not None:
-                    write_text(self._given, to_json(given, indent=1))
+                if settings is not None:
+                    write_text(self._settings, to_json(settings, indent=1))
                 write_text(self._identity, to_json(wanted, indent=1))
             except BaseException:  # a full disk: nothing has begun
                 self.discard()

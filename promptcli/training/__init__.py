@@ -102,9 +102,9 @@ def unfinished_search(name: str) -> tuple[dict[str, Any], int] | None:
     from promptcli.storage.runs import RunFolder
 
     run = RunFolder(open_registry().run_folder(f"{name}.sweep"))
-    if not run.begun or "space" not in run.identity:
+    if not run.has_begun or "space" not in run.identity:
         return None
-    return run.identity["space"], run.given["count"]
+    return run.identity["space"], run.settings["count"]
 
 
 def is_unfinished(name: str) -> bool:
@@ -115,7 +115,9 @@ def is_unfinished(name: str) -> bool:
     from promptcli.storage.runs import RunFolder
 
     registry = open_registry()
-    return any(RunFolder(registry.run_folder(folder)).given for folder in (name, f"{name}.sweep"))
+    return any(
+        RunFolder(registry.run_folder(folder)).settings for folder in (name, f"{name}.sweep")
+    )
 
 
 def is_trained(name: str) -> bool:
@@ -136,7 +138,7 @@ def unfinished_trials(name: str) -> list[dict[str, Setting]]:
 
     registry = open_registry()
     sweep = RunFolder(registry.run_folder(f"{name}.sweep"))
-    if RunFolder(registry.run_folder(name)).begun or not sweep.begun:
+    if RunFolder(registry.run_folder(name)).has_begun or not sweep.has_begun:
         return []
     trials: list[dict[str, Setting]] = sweep.identity.get("trials", [])
     return trials

@@ -254,11 +254,11 @@ def _run_in_folder(
     if processes.is_main:
         run_folder.open(
             run.identity(backbone),
-            resume=job.resume and run_folder.begun,
+            resume=job.resume and run_folder.has_begun,
             name=folder,
             elsewhere=f"{keyword('force')} starts it again, or take another {keyword('name')}",
             force=job.force,
-            given=document_of(plan),
+            settings=document_of(plan),
         )
     processes.wait()
     kept: contextlib.AbstractContextManager[None] = contextlib.nullcontext()

@@ -32,7 +32,7 @@ def find_finished(registry: Registry, name: str) -> Entry | None:
         UsageError: A model has the name that was not trained here.
     """
     folders = [registry.run_folder(folder) for folder in (name, f"{name}.sweep")]
-    unfinished = any(RunFolder(folder).begun for folder in folders)
+    unfinished = any(RunFolder(folder).has_begun for folder in folders)
     if unfinished or name not in registry.names():
         return None
     entry = registry.load(name)

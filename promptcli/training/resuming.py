@@ -74,7 +74,7 @@ def plan_of(job: TrainArguments) -> TrainingPlan:
 def _complete(plan: TrainingPlan, folder: Path) -> TrainingPlan:
     """Return a plan, completed by the job that the run in ``folder`` began with."""
     job = plan.job
-    stored = RunFolder(folder).given
+    stored = RunFolder(folder).settings
     if not stored:
         return plan
     for field in stored["in_memory"]:

@@ -123,12 +123,12 @@ class SeveralRuns:
                 self._make_room(count)
                 self._folder.open(
                     {**described, **_places(plan, described), **changed},
-                    resume=job.resume and self._folder.begun,
+                    resume=job.resume and self._folder.has_begun,
                     name=Path(self.name),
                     elsewhere=f"{keyword('force')} starts it again, or give another"
                     f" {keyword('name')}",
                     force=job.force,
-                    given={**document_of(plan), **(kept or {})},
+                    settings={**document_of(plan), **(kept or {})},
                 )
             self._processes.wait()
             yield self._folder.folder
@@ -146,7 +146,7 @@ class SeveralRuns:
         if name in self._registry.names():
             return Trained(self._registry.load(name))
         plan = self.plan_of_run(number, changes)
-        begun = RunFolder(self._registry.run_folder(name)).begun
+        begun = RunFolder(self._registry.run_folder(name)).has_begun
         job = dataclasses.replace(plan.job, resume=plan.job.resume and begun)
         left = (
             f"`promptcli train --resume {self.name}` continues the {self.what},"
@@ -200,9 +200,9 @@ class SeveralRuns:
         are not runs: they would be removed.
         """
         job = self.plan.job
-        if job.force and not job.resume and self._folder.begun:
+        if job.force and not job.resume and self._folder.has_begun:
             self._discard(self._names(count))
-        elif not self._folder.begun:
+        elif not self._folder.has_begun:
             if job.force:
                 self._discard(self._models_of_earlier_runs(count))
             for taken in sorted(set(self._names(count)) & set(self._registry.names())):

@@ -61,7 +61,7 @@ class Shown:
     color: str | None = None  #: a column beside the sentences
 
     @property
-    def named(self) -> dict[str, Any]:
+    def by_name(self) -> dict[str, Any]:
         """Results by the models' names in a table."""
         from promptcli.extending import table_names
 
@@ -245,7 +245,7 @@ def _anisotropy(shown: Shown) -> Shape:
         note(f"{errors.counted(cut, 'sentence')} longer than the model's input: the ends were cut")
     rows = [
         (name, f"{result.value:.4f}", pictures.text_bar(result.value))
-        for name, result in shown.named.items()
+        for name, result in shown.by_name.items()
     ]
     return (
         f"{_vectors_of(shown)}; 0 is isotropic (PromptBERT, eq. 1)",
@@ -266,7 +266,7 @@ def _vectors_of(shown: Shown) -> str:
 
 
 def _draw_anisotropy(path: Path, shown: Shown) -> None:
-    values = {name: result.value for name, result in shown.named.items()}
+    values = {name: result.value for name, result in shown.by_name.items()}
     draw_bars(
         path,
         values,
@@ -281,7 +281,7 @@ def _uniformity(shown: Shown) -> Shape:
     )
     rows = [
         (name, f"{result.alignment:.4f}", f"{result.uniformity:.4f}")
-        for name, result in shown.named.items()
+        for name, result in shown.by_name.items()
     ]
     said = f"{', '.join(shown.on)}; {counts}; for both, lower is better"
     return said, ("", "alignment", "uniformity"), rows
@@ -327,7 +327,7 @@ def _map(shown: Shown) -> Shape:
         maps.note_others(str(shown.color), plane.values)
     rows = [
         (name, each.method, f"{len(each.points):,}", f"{each.trustworthiness:.2f}")
-        for name, each in shown.named.items()
+        for name, each in shown.by_name.items()
     ]
     said = "trustworthiness: 1 if the nearest in the plane are the nearest in the model"
     return said, ("", "method", "sentences", "trustworthiness"), rows
@@ -413,7 +413,9 @@ DISPLAYS: dict[str, Display] = {
         _fields("alignment", "uniformity", "positives", "sentences"),
         _uniformity,
         lambda path, shown: shown.only.draw(
-            path, shown.named, f"{shown.models}: alignment and uniformity on {' + '.join(shown.on)}"
+            path,
+            shown.by_name,
+            f"{shown.models}: alignment and uniformity on {' + '.join(shown.on)}",
         ),
         _ROWS,
     ),
@@ -421,7 +423,7 @@ DISPLAYS: dict[str, Display] = {
     "map": Display(
         _fields("method", "trustworthiness", "truncated", "sentences", "values", "points"),
         _map,
-        lambda path, shown: maps.draw_map(path, shown.named, shown.color),
+        lambda path, shown: maps.draw_map(path, shown.by_name, shown.color),
         ("mini",),
         page=True,
     ),

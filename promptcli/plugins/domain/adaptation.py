@@ -54,7 +54,7 @@ def adapt_model(job: AdaptArguments) -> Adapted:
     folder = runs.RunFolder(registry.run_folder(f"{job.name}.adapt"))
     if (ended := _ended(job, folder)) is not None:
         return ended
-    registry.check_free(job.name, force=job.force or (job.resume and folder.begun))
+    registry.check_free(job.name, force=job.force or (job.resume and folder.has_begun))
     start = loading.entry_of(job.where)
     if job.where.model:
         start = dataclasses.replace(start, name=job.where.model)
@@ -85,7 +85,7 @@ def adapt_model(job: AdaptArguments) -> Adapted:
 def _ended(job: AdaptArguments, folder: runs.RunFolder) -> Adapted | None:
     """Return what came of an adaptation that is resumed after its end."""
     registry = loading.open_registry()
-    if not job.resume or folder.begun or job.name not in registry.names():
+    if not job.resume or folder.has_begun or job.name not in registry.names():
         return None
     document = registry.card(job.name).provenance.get("adapted")
     if document is None:
@@ -96,7 +96,7 @@ def _ended(job: AdaptArguments, folder: runs.RunFolder) -> Adapted | None:
 
 def _open_folder(job: AdaptArguments, folder: runs.RunFolder, trainings: Trainings) -> Schedule:
     """Return the schedule of an adaptation that begins, or the one with which it was begun."""
-    is_new = job.force or not folder.begun
+    is_new = job.force or not folder.has_begun
     if is_new:
         trainings.check_free(force=job.force)
         schedule = _schedule(job, trainings)
@@ -111,9 +111,9 @@ def _open_folder(job: AdaptArguments, folder: runs.RunFolder, trainings: Trainin
         name=Path(job.name),
         elsewhere=f"{notes.keyword('force')} begins again, or give another {notes.keyword('name')}",
         force=job.force,
-        given=dataclasses.asdict(schedule) if is_new else None,
+        settings=dataclasses.asdict(schedule) if is_new else None,
     )
-    return Schedule(**folder.given)
+    return Schedule(**folder.settings)
 
 
 def _schedule(job: AdaptArguments, trainings: Trainings) -> Schedule:

@@ -90,13 +90,13 @@ class PretrainingRun:
 
     def _check_output(self, work: runs.RunFolder, resume: bool) -> None:
         output = self.output
-        if resume and not work.begun:
+        if resume and not work.has_begun:
             raise UsageError(
                 f"no unfinished run in {output}; leave out {keyword('resume')} to start one"
             )
         if not resume and (output / _CARD).is_file():
             raise UsageError(f"{output} holds a model; give another {keyword('output')}")
-        if not resume and not work.begun and output.exists():
+        if not resume and not work.has_begun and output.exists():
             if not output.is_dir() or any(
                 path not in (work.folder, work.lock) for path in output.iterdir()
             ):

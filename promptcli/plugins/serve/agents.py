@@ -140,8 +140,8 @@ class Tools:
     ) -> list[FoundRow]:
         """Find the rows of an index that answer a query by meaning and by words, best first."""
 
-        def found(go_on: Callable[[], None]) -> list[FoundRow]:
-            texts = _given(query)
+        def search(go_on: Callable[[], None]) -> list[FoundRow]:
+            texts = _check_texts(query)
             searched = self._newest(index)
             allowed = searched.vectors.allowed_rows(where, go_on)
             by_meaning = by is None and hybrid is False
@@ -155,21 +155,21 @@ class Tools:
             [hits] = searched.vectors.search(vectors, k, words=words, among=allowed)
             return [FoundRow(**hit._asdict()) for hit in hits]
 
-        return await self._answer(found)
+        return await self._answer(search)
 
     async def similar(self, a: Text, b: Text) -> PairSimilarity:
         """Return how similar two sentences are in meaning: their cosine, -1 to 1, and how many of
         100 unrelated pairs of sentences are less similar.
         """
 
-        def compared(go_on: Callable[[], None]) -> PairSimilarity:
-            left, right = unit(self._encoder.encode(_given(a, b)))
+        def compare(go_on: Callable[[], None]) -> PairSimilarity:
+            left, right = unit(self._encoder.encode(_check_texts(a, b)))
             cosine = float(np.clip(left @ right, -1, 1))
             go_on()
             [percent] = rarity([cosine], self._encoder)
             return PairSimilarity(cosine, percent)
 
-        return await self._answer(compared)
+        return await self._answer(compare)
 
     async def indexes(self) -> list[ServedIndex]:
         """List the indexes, with their columns for conditions."""
@@ -228,7 +228,7 @@ class Tools:
         return self._indexes[name]
 
 
-def _given(*texts: str) -> list[str]:
+def _check_texts(*texts: str) -> list[str]:
     """Return an agent's texts; refuse one that says nothing."""
     for text in texts:
         if not text.strip():
