@@ -103,6 +103,24 @@ class SeedGroup:
         """The model of the run that is best on its development task."""
         return max(self.runs, key=lambda run: run.scores[run.development]).model
 
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "models": self.models,
+            "seeds": self.seeds,
+            "tasks": [self._task_document(task) for task in self.tasks],
+            "runs": [run.to_dict() for run in self.runs],
+        }
+
+    def _task_document(self, task: str) -> dict[str, Any]:
+        """Return the figures of a task, and the score of each run."""
+        return {
+            "task": task,
+            "data_sha256": self.task_sha256(task),
+            **{name: _round(value) for name, value in self.summary(task).items()},
+            "scores": [_round(value) for value in self.values(task)],
+        }
+
 
 @dataclass(frozen=True)
 class SeedComparison:
@@ -155,19 +173,10 @@ class SeedTable:
         return list(dict.fromkeys(task for group in self.groups for task in group.tasks))
 
     def to_dict(self) -> dict[str, Any]:
-        groups = []
-        for group in self.groups:
-            tasks = []
-            for task in group.tasks:
-                figures = {name: _round(value) for name, value in group.summary(task).items()}
-                scores = [_round(value) for value in group.values(task)]
-                data = {"data_sha256": group.task_sha256(task)}
-                tasks.append({"task": task, **data, **figures, "scores": scores})
-            document = {"name": group.name, "models": group.models, "seeds": group.seeds}
-            runs = [run.to_dict() for run in group.runs]
-            groups.append({**document, "tasks": tasks, "runs": runs})
-        compared = [comparison.to_dict() for comparison in self.comparisons]
-        return {"groups": groups, "comparisons": compared}
+        return {
+            "groups": [group.to_dict() for group in self.groups],
+            "comparisons": [comparison.to_dict() for comparison in self.comparisons],
+        }
 
 
 def _round(value: float | None) -> float | None:

@@ -439,8 +439,8 @@ class FindDupsJob(Job["tuple[list[DuplicateGroup], int]"]):
     folder: str | Path = folder_argument()
     threshold: float | None = option(
         None,
-        "Cosine from which two rows are near-duplicates; 1: exact copies. Default: that from which"
-        " at most 5 of 100 links are expected to be false, which is said.",
+        "Cosine from which two rows are near-duplicates; 1: exact copies. Default: the value from"
+        " which at most 5 of 100 links are expected to be false; a note shows it.",
     )
     _: KW_ONLY
     links: Literal["complete", "chain"] = option(
@@ -492,8 +492,8 @@ class _LeaksJob(Job["Leaks"]):
     threshold: float | None = option(
         None,
         "Cosine from which a row is near one of the other set; 1: texts alone are compared,"
-        " without a model. Default: that from which at most 5 of 100 near rows are expected to be"
-        " near by chance, which is said.",
+        " without a model. Default: the value from which at most 5 of 100 near rows are expected to"
+        " be near by chance; a note shows it.",
     )
     min_rarity: float | None = option(
         None,

@@ -155,35 +155,39 @@ class _Pass:
 
     def take(self, numbers: list[int], ids: TokenRows) -> None:
         """Encode one batch and score every pair whose two sentences are now encoded."""
+        waiting = set(self._held)
+        self._encode(numbers, ids)
+        self._score(self._complete_pairs(numbers))
+        for row in waiting | set(numbers):
+            if not self._open[row]:
+                del self._held[row]
+
+    def _encode(self, numbers: list[int], ids: TokenRows) -> None:
+        """Hold the weights and states of one batch of sentences, and keep their attention."""
         encoder = self._encoder
         backbone = encoder.backbone
         batch = encoder.batch(ids)
         hidden = encoder.run(batch, self._needs)
+        is_real = batch.real().unsqueeze(1)
         attention = self._weights.attention(hidden, backbone.n_layers)
-        real = batch.real()
-        attention = attention.masked_fill(~real.unsqueeze(1), 0.0)
+        attention = attention.masked_fill(~is_real, 0.0)
         weights = self._weights.weights(attention, batch)
-        ones = real.unsqueeze(1).to(weights.dtype)
+        ones = is_real.to(weights.dtype)
         #: weights (n, t, r), 0 on padding, and each kind of states (n, t, width)
         parts = [torch.cat([weights, ones], dim=1).transpose(1, 2)]
-        parts += [chosen.read(hidden) for chosen in self._states]
+        parts += [states.read(hidden) for states in self._states]
         # the products are taken in float64, which not every device has
         if backbone.device.type != "cuda":
             parts = [part.cpu() for part in parts]
         exact = [part.double() for part in parts]
         squares = _products(exact, exact)
         packed = torch.cat(parts, dim=-1)
+        self._widths = [part.size(-1) for part in parts]
         values = attention.transpose(1, 2).cpu().numpy()
-        waiting = set(self._held)
         for place, (row, tokens) in enumerate(zip(numbers, ids, strict=True)):
             own = packed[place, : len(tokens)].clone()  # a view would keep the whole batch
             self._held[row] = _Held(own, squares[place])
             self.attention[row] = values[place, : len(tokens)].copy()
-        self._widths = [part.size(-1) for part in parts]
-        self._score(self._complete_pairs(numbers))
-        for row in waiting | set(numbers):
-            if not self._open[row]:
-                del self._held[row]
 
     def _complete_pairs(self, numbers: list[int]) -> list[int]:
         """Return the pairs of these sentences whose two sides are encoded, pairs of similar lengths
@@ -198,19 +202,25 @@ class _Pass:
         return list(pairs)
 
     def _score(self, pairs: list[int]) -> None:
-        found = []
+        """Compute the cosines of some pairs."""
+        if not pairs:
+            return
+        parts = []
         for start in range(0, len(pairs), _PAIRS_AT_ONCE):
-            chunk = pairs[start : start + _PAIRS_AT_ONCE]
-            one, one_squares = self._side([self._pairs[pair][0] for pair in chunk])
-            other, other_squares = self._side([self._pairs[pair][1] for pair in chunk])
-            lengths = (one_squares * other_squares).sqrt()
-            cosines = torch.where(lengths > 0, _products(one, other) / lengths, 0.0)
-            found.append(cosines.nan_to_num())
-            for pair in chunk:
-                for row in set(self._pairs[pair]):
-                    self._open[row] -= 1
-        if found:  # read once a batch
-            self.cosines[:, :, pairs] = torch.cat(found).permute(1, 2, 0).cpu().numpy()
+            parts.append(self._cosines_of(pairs[start : start + _PAIRS_AT_ONCE]))
+        cosines = torch.cat(parts).permute(1, 2, 0)
+        self.cosines[:, :, pairs] = cosines.cpu().numpy()  # read once a batch
+        for pair in pairs:
+            for row in set(self._pairs[pair]):
+                self._open[row] -= 1
+
+    def _cosines_of(self, pairs: list[int]) -> Tensor:
+        """Return the cosines of n pairs by each of s states and r weights, (n, s, r)."""
+        one, one_squares = self._side([self._pairs[pair][0] for pair in pairs])
+        other, other_squares = self._side([self._pairs[pair][1] for pair in pairs])
+        lengths = (one_squares * other_squares).sqrt()
+        cosines = torch.where(lengths > 0, _products(one, other) / lengths, 0.0)
+        return cosines.nan_to_num()
 
     def _side(self, rows: list[int]) -> tuple[list[Tensor], Tensor]:
         """Return the weights and states of one side of some pairs, padded, and the squares (n, s,

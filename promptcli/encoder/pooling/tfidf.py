@@ -165,14 +165,15 @@ class Words:
 
     def __init__(self, backbone: Backbone) -> None:
         tokens = backbone.tokenizer
-        pieces = [tokens.text(token) for token in range(len(backbone.token_rows))]
-        self._alone = np.array([_is_punctuation(piece) for piece in pieces])
+        pieces = list(map(tokens.text, range(len(backbone.token_rows))))
+        self._alone = np.fromiter(map(_is_punctuation, pieces), bool, len(pieces))
         specials = [*tokens.start, *tokens.end]
         if tokens.mask is not None:
             specials.append(tokens.mask)
         self._alone[specials] = True
-        if any(piece.startswith(_CONTINUES) and piece != _CONTINUES for piece in pieces):
-            self._begins = np.array([not piece.startswith(_CONTINUES) for piece in pieces])
+        marked = {piece for piece in pieces if piece.startswith(_CONTINUES)}
+        if marked - {_CONTINUES}:  # the mark alone is punctuation
+            self._begins = np.array([piece not in marked for piece in pieces])
         else:
             self._begins = np.array([piece.startswith(_BLANKS) for piece in pieces])
 
