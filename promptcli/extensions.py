@@ -32,7 +32,7 @@ from promptcli.notes import warn
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-#: Name of a table -> where it is. An entry point of another group ``promptcli.NAME`` is a mistake.
+#: Name of a table -> its place. An entry point of another group ``promptcli.NAME`` is a mistake.
 TABLES = {
     "poolings": "promptcli.encoder.pooling:WEIGHTS",
     "transforms": "promptcli.encoder.transforms:TRANSFORMS",
@@ -358,7 +358,7 @@ def fault_of(error: BaseException) -> str:
 
 
 def author_of(error: BaseException) -> str | None:
-    """Return the installed package whose code is at work in an error; None if there is none."""
+    """Return the installed package whose code raised an error; None without one."""
     authors = _roots_of_others()
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         root = frame.f_globals.get("__name__", "").partition(".")[0]
@@ -386,7 +386,7 @@ def _installed_extension(table: str, point: "_EntryPoint", row: object) -> Exten
     return Extension(table, point.name, name, distribution.version, _hash(files))
 
 
-#: Name of a Python file, as its modules are imported -> where it is.
+#: Dotted name of a Python file's module -> its path.
 _Files = dict[str, Path]
 
 

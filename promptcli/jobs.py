@@ -61,9 +61,9 @@ def option(default: Any, about: str, **metadata: Any) -> Any:
 
     Metadata, all optional: ``min``, ``max``, ``above``, ``below`` and ``choices`` bound its values;
     ``names`` are what is typed if not the field's own, without dashes: ``output o``; ``metavar``
-    and ``panel`` stand in the help; ``typed`` is the type on the command line if it is narrower
+    and ``panel`` are shown in the help; ``typed`` is the type on the command line if it is narrower
     than in the library, ``kind`` the row of ``FIELD_READERS`` (``cli/job_options.py``) that reads
-    it; ``settings_of`` is the dataclass whose fields stand for a mapping, of which those of
+    it; ``settings_of`` is the dataclass whose fields describe a mapping, of which those of
     ``only`` have an option each; ``required`` holds on the command line only; ``in_python`` and
     ``on_command_line``, which may be a function, add to the help of the one; ``hidden`` keeps the
     field off the command line.

@@ -73,7 +73,7 @@ def typed_keywords() -> Mapping[str, str]:
 def keyword(name: str, value: Any = None) -> str:
     """Return how the reader of a message types a keyword of the library.
 
-    In a program it stands in backticks, and so does one that the running command does not take.
+    In a program it is put into backticks, like one that the running command does not take.
 
     Args:
         name: A field of a job, of settings or of a recipe, or a parameter of a function.

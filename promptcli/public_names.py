@@ -17,7 +17,7 @@ def load_name(name: str, home: str, modules: Mapping[str, str]) -> Any:
     """Return the object with a public name of the module ``home``; import its module.
 
     Raises:
-        AttributeError: There is no such name.
+        AttributeError: The name does not exist.
         UsageError: It belongs to a plug-in of promptcli's own that was deleted.
     """
     if name not in modules:

@@ -10,7 +10,7 @@ from promptcli.extensions import Table, must_be_called
 #: returns the folder with a configuration and safetensors that it becomes.
 MODEL_FILES: Table[Callable[[str], Path]] = Table("model_files", {}, must_be_called)
 
-#: What stands before the colon and the path of a file of word vectors, as in ``glove:FILE`` -> a
+#: The word before the colon and the path of a file of word vectors, as in ``glove:FILE`` -> a
 #: function that takes that text and returns the file's ``WordTable``.
 WORD_FILES: Table[Callable[[str], Any]] = Table("word_files", {}, must_be_called)
 

@@ -140,12 +140,12 @@ def _is_usual(name: str, value: Any) -> bool:
 _SLICE = 1024  # pieces at a time: the tokenizer's own objects are many times the size of the ids
 _KEPT_CHARACTERS = 1 << 20  #: characters of the words whose ids are kept; then they are forgotten
 _END = "\0"  # ends a piece where several are one text
-_OF_END = -1  # stands for it among ids
+_OF_END = -1  # its code among ids
 _NO_WORDS = {"": b"", _END: pack([_OF_END])}
 _MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
 _WORDS_A_TEXT = 32
 _A_WORD = re.compile(r"[^\W\d_]+")  #: for counts of pieces
-_OF_UNKNOWN = 3  #: pieces that stand for an unknown token
+_OF_UNKNOWN = 3  #: pieces that represent an unknown token
 #: Scripts (the first word of a letter's Unicode name) whose signs are words or syllables, often
 #: tokens by themselves.
 _SYLLABIC = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO")

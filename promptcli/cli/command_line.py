@@ -66,7 +66,7 @@ class Program(Commands):
             if name in self.commands:
                 continue
             if not isinstance(row, Command | Commands) or row.name != name:
-                warn(f"the command {name!r} of a plug-in is left out: it is no Command {name!r}")
+                warn(f"the command {name!r} of a plug-in is left out: it is not a Command {name!r}")
                 continue
             row.rich_help_panel = "Plug-ins"
             self.add_command(row)
@@ -116,7 +116,7 @@ class Command(TyperCommand):
         self.implied_argument = implied_argument
         self.help_tail = help_tail
         self.usual = usual.split()
-        self.path = name  #: as it is typed: ``index build``
+        self.path = name  #: its typed words: ``index build``
         self.by_set: list[str] = []  #: fields that its ``--set`` takes
 
     @functools.cache  # noqa: B019 - the commands live as long as the program

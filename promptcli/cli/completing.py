@@ -89,7 +89,7 @@ def _completion(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]
 def answer_shell(program: Callable[[], None]) -> NoReturn:
     """Answer a shell that asks for completions, and end the process.
 
-    Typer offers the values of an option as they are. A shell wants them in the place of the word at
+    Typer offers the values of an option unchanged. A shell wants them in the place of the word at
     the cursor, which also has the option in ``--task=STS-B:d``; bash breaks that word and replaces
     ``d`` alone.
     """

@@ -31,7 +31,7 @@ class Point:
 class Curve:
     """The development scores of runs that differ in their seed only."""
 
-    name: str  #: their settings, as they are typed; empty if only the seed differs
+    name: str  #: their settings, in their typed form; empty if only the seed differs
     runs: list[list[dict[str, Any]]]  #: of each seed, its scores in order
 
     def points(self, figure: str) -> list[Point]:
@@ -60,7 +60,7 @@ def curves_of(records: Sequence[Mapping[str, Any]]) -> list[Curve]:
 
 
 def curve_records(facts: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """Return the runs of a trained model, by what its record says of its training."""
+    """Return the runs of a trained model, from the facts of its training in its record."""
     if not facts.get("curve"):
         raise UsageError(
             f"model {name!r} was not trained here, so it has no curve; `promptcli train` makes one"

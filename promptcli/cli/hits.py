@@ -99,7 +99,7 @@ def rarity_text(percent: float | None) -> str:
 
 
 def rounded_way(hit: Any) -> dict[str, Any]:
-    """Return what found a hit, with BM25 as it is printed; nothing if one way ranked."""
+    """Return what found a hit, with its rounded BM25; nothing if one way ranked."""
     record = way_record(hit)
     if record:
         record["bm25"] = round(record["bm25"], 6)

@@ -56,7 +56,7 @@ def show_leaks(
 
 def _summary(leaks: "Leaks", names: tuple[str, str]) -> str:
     """Return how many rows were found; those that are near by cosine do not occur in the set."""
-    verb = "stand in, or are near a row of," if leaks.counts["near"] else "stand in"
+    verb = "occur in, or are near a row of," if leaks.counts["near"] else "occur in"
     return (
         f"{len(leaks.found):,} of {counted(leaks.rows, 'row')} of {names[0]} (left)"
         f" {verb} the {leaks.source_rows:,} of {names[1]} (right)"

@@ -250,7 +250,7 @@ class Given:
         return self.group.changes(self.values, but=but)
 
 
-#: Changes of a recipe as a parameter of a command; and as they were given.
+#: The changes of a recipe, as a parameter of a command and as its value.
 RecipeChanges = Annotated[dict[str, Any], RECIPE]
 RecipeGiven = Annotated[Given, RECIPE]
 _MODEL = (

@@ -25,7 +25,7 @@ def interruptible(ends_process: bool) -> Iterator[list[KeyboardInterrupt]]:
     """Raise ``Terminated`` at SIGTERM, KeyboardInterrupt at Ctrl-C; yield the list of those raised.
 
     Ctrl-C stays ignored where it is, as in a background job of a shell. If the process ends with
-    the block, both are ignored from there on: the command is done, and its exit code stands.
+    the block, both are ignored from then on: the command is done, and its exit code is final.
     """
     raised = list[KeyboardInterrupt]()
 

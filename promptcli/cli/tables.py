@@ -30,7 +30,7 @@ _FIELDS = ("model", "recipe", "task", "split", "metric", "value")
 _HALVES = "; ± half of the 95% bootstrap interval"
 #: Metric -> what a difference is over, if not pairs.
 _COUNTED = {"accuracy": "test examples", "ndcg@10": "queries"}
-_NEARLY_ALL = 99.995  #: of a share x 100, as it is printed
+_NEARLY_ALL = 99.995  #: of a share x 100, rounded as printed
 _MOST_NEEDED = 1_000_000  #: pairs that one could collect
 #: By encoder, its scores by column.
 ScoresByLabel = dict[Label, dict[str, Score]]

@@ -1,5 +1,5 @@
-"""What is said of a command line that the parser refuses: what was given, what is allowed, what to
-type.
+"""The message about a command line that the parser refuses: what was given, what is allowed,
+what to type.
 """
 
 from collections.abc import Sequence

@@ -110,7 +110,7 @@ class _CellCounts:
 
     filled: int = 0
     typed: bool = False  #: whether the file itself has numbers or the like in it
-    #: of numbers: the styles that all cells have; None: one is no number
+    #: of numbers: the styles that all cells have; None: one is not a number
     styles: frozenset[int] | None = frozenset(range(len(_STYLES)))
     units: set[str] = field(default_factory=set)
     either: bool = True  #: whether all cells have a decimal sign of either kind or none
@@ -118,7 +118,7 @@ class _CellCounts:
     doubtful: str = ""  #: a cell with a point or a comma
     short: bool = False  #: whether a whole number of up to three digits has no sign
     long: bool = False  #: the same of more digits
-    #: of dates: the orders that all cells have; None: one is no date
+    #: of dates: the orders that all cells have; None: one is not a date
     orders: frozenset[str] | None = frozenset(("Ymd", "dmY", "mdY"))
     marks: set[str] = field(default_factory=set)
     iso: bool = True  #: whether no date has to be converted

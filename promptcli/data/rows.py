@@ -100,7 +100,7 @@ def numbered_rows(rows: Rows, *, skip_blank: bool = False) -> Rows:
 
 def sentences_of(rows: Rows) -> Rows:
     """Return the sentences in all columns of pairs and triplets, with the ids ``ROW:COLUMN``, rows
-    counted from 0; those of sentences alone as they are.
+    counted from 0; rows of sentences alone are returned unchanged.
     """
     if TEXT in rows.columns:
         return rows

@@ -25,7 +25,7 @@ _FIELDS = 32
 _LONGEST_FIELD = 300
 _YAML_FIELD = re.compile(r"""["']?[\w.$-][^:#]*:(\s|$)""")
 _TOML_FIELD = re.compile(r"""["']?[\w.-][^=]*=|\[""")
-#: The line before front matter -> the lines that may end it, and how its first line is told.
+#: The line before front matter -> the lines that may end it, and the pattern of its first line.
 _FRONT = {
     "---": (("---", "..."), _YAML_FIELD.match),
     "+++": (("+++",), _TOML_FIELD.match),

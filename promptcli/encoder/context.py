@@ -16,7 +16,7 @@ from promptcli.notes import keyword
 
 
 def check_vectors(vectors: Any, rows: int) -> None:
-    """Refuse what is no tensor of so many vectors, (n, d): a part of another package may return
+    """Refuse all but a tensor of n vectors, (n, d): a part of another package may return
     anything.
 
     Raises:

@@ -188,7 +188,7 @@ class EvaluateJob(Job["Evaluation"]):
             return evaluation
 
     def _check_comparison(self, encoders: "Mapping[Label, Any]", tasks: Sequence[Any]) -> None:
-        """Refuse a comparison for which there is no task or no second model."""
+        """Refuse a comparison without a suitable task or a second model."""
         from promptcli.data.tasks import RetrievalTask, STSTask, TransferTask
 
         comparable = STSTask | TransferTask | RetrievalTask

@@ -254,7 +254,7 @@ def _note_kept(kept: int, total: int) -> None:
 
 
 def _note_figure(score: Score) -> None:
-    """Report a score as soon as it is known: the others may take long."""
+    """Report a score at once: the others may take long."""
     interval = ""
     if score.ci95 is not None:
         low, high = score.ci95

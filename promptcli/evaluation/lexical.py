@@ -227,7 +227,7 @@ class AskedWords:
         self._written = dict(zip(written, self.stems, strict=True))
 
     def gains(self, texts: Sequence[str], rarity: NDArray[np.float64]) -> Floats:
-        """Return what each of m texts gains for words that it has as they are written, (m,).
+        """Return the gain of each of m texts for words in exactly the query's form, (m,).
 
         ``rarity`` is the ``idf`` of each stem, (w,).
         """
@@ -303,7 +303,7 @@ class QueryWords:
         return scores
 
     def gains(self, texts: Sequence[str]) -> Floats:
-        """Return what m texts gain for words that they have as they are written."""
+        """Return the gains of m texts for words in exactly the query's form."""
         return self._asked.gains(texts, self._rarity)
 
     def match(self, counts: NDArray[np.int32], score: float) -> Match:

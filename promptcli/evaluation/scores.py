@@ -23,7 +23,7 @@ class Label:
     recipe: str
     #: whether the model is an encoder by name, not a backbone
     named: bool = field(default=False, compare=False)
-    #: whether that is a model as it was saved, whose name is enough to tell how it pools
+    #: whether that is a saved model without changes, whose name implies its pooling
     entry: bool = field(default=False, compare=False)
 
     def to_dict(self) -> dict[str, str]:

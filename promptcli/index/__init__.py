@@ -497,8 +497,8 @@ class _LeaksJob(Job["Leaks"]):
     )
     min_rarity: float | None = option(
         None,
-        "Compared with another set, rows are near if their cosine exceeds that of at least so many"
-        " random pairs of that set, in percent, e.g. 99.99.",
+        "Compared with another set, rows are near if their cosine exceeds that of at least this"
+        " share of random pairs of that set, in percent, e.g. 99.99.",
     )
     bad_lines: str | Path | None = bad_lines_option()
 
@@ -529,7 +529,7 @@ class _LeaksJob(Job["Leaks"]):
 
 
 def _note_rows_by_chance(min_rarity: float, source_rows: int) -> None:
-    """Note how many unrelated rows are near one of so many at this rarity."""
+    """Note how many unrelated rows are near a row of the set at this rarity."""
     percent = 100 * (1 - (min_rarity / 100) ** source_rows)
     rounded = f"{percent:.0f}" if percent >= 1 else f"{percent:.2g}"
     note(

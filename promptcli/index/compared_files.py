@@ -58,7 +58,7 @@ def note_if_same(first: Given, second: Given) -> None:
     same_columns = names[0][1] == names[1][1]
     if same_columns and all(os.path.exists(name) for name, _ in names):
         if os.path.samefile(names[0][0], names[1][0]):
-            note(f"{first} is compared with itself: every row stands in it")
+            note(f"{first} is compared with itself: every row occurs in it")
 
 
 def read_set(file: Given, bad: BadRows) -> TextSet:

@@ -79,7 +79,7 @@ def _load_other(folder: Path, source: Path, origin: Origin) -> VectorIndex:
             f"{folder} was built with {one}, and {source} with {two}; build both with one model"
         )
     if folder.samefile(source):
-        note(f"{folder} is compared with itself: every row stands in it")
+        note(f"{folder} is compared with itself: every row occurs in it")
     return other.index
 
 

@@ -100,8 +100,8 @@ class _Cosines:
         self.above = len(self._highest) - np.searchsorted(self._highest, _THRESHOLDS)
 
     def first_with_few_false(self, pairs: float, links: NDArray[Any]) -> float | None:
-        """Return the lowest threshold from which few links are false, of so many pairs of rows; 1
-        if there is none, None if that is not known.
+        """Return the lowest threshold from which few links are false, by the number of pairs of
+        rows; 1 without one, None if it is unknown.
         """
         if not self._is_known:
             return None

@@ -238,7 +238,7 @@ class _BestRows:
         self._words = QueryWords(query, language)
         self._candidates = list[_Candidate]()
         self._texts = list[str]()  # what was compared: the text of a row, or a part of it
-        self._numbers = np.empty(0, np.int64)  # of the rows, as they were read
+        self._numbers = np.empty(0, np.int64)  # of the rows, in the order of reading
         self._cosines = np.empty(0, np.float32)
         self._counts, self._lengths = self._words.count([])
         self._read = 0

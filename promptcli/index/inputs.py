@@ -274,7 +274,7 @@ def spool(
     """Encode batches window by window into a nameless file on the disk of the index ``near``, or in
     the system's own place.
 
-    ``label`` stands beside the progress.
+    ``label`` is shown beside the progress.
     """
     place = None
     if near is not None:

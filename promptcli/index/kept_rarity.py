@@ -25,7 +25,7 @@ def check_rarity(
     rarity: Rarity, min_rarity: float | None, by: Way, folder: str | Path = "DIR"
 ) -> str | None:
     """Return what an index of an earlier version lacks to say how rare a cosine is, None if it
-    lacks nothing; refuse to leave out rows by a rarity that nobody knows.
+    lacks nothing; refuse to leave out rows by a rarity that is unknown.
     """
     if min_rarity is not None:
         check_least(min_rarity, by)

@@ -49,7 +49,7 @@ def dups(index: VectorIndex, threshold: float, links: Links = "complete") -> lis
         threshold: Cosine from which two rows are near-duplicates, above 0 and at most 1; cosines
             are compared to six decimals, in an index of rounded vectors to four.
         links: ``complete``: every two rows of a group are near-duplicates; the nearest come
-            together first. ``chain``: each row of a group is a near-duplicate of another one of
+            together first. ``chain``: each row of a group is a near-duplicate of another row of
             it; two of them may be far apart.
 
     Raises:

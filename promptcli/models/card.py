@@ -124,7 +124,7 @@ def _settings_table(facts: Mapping[str, Any]) -> list[str]:
     """Return every setting, its source, and the paper's value if it differs."""
     papers = {each["setting"]: each["paper"] for each in facts.get("differs_from_paper", [])}
     sources = facts.get("settings_from", {})
-    lines = ["| setting | value | from | paper's, where it differs |", "|---|---|---|---|"]
+    lines = ["| setting | value | from | paper's, if it differs |", "|---|---|---|---|"]
     for name, value in facts.get("settings", {}).items():
         paper = ""
         if name in papers:

@@ -26,7 +26,7 @@ _FEW = 60
 #: Tokens of a word in an English vocabulary for one in the multilingual vocabulary. For 50
 #: sentences of each language they are 1.2 to 3.8, in English up to 1.18.
 _MORE_PIECES = 1.25
-_LEAST = 2  #: and how many tokens more, since a name is no language
+_LEAST = 2  #: and the least number of further tokens, since a name does not show a language
 
 
 def model_for(
@@ -38,7 +38,7 @@ def model_for(
     """Return the model of texts if none is named: the one that is ``kept`` for their files, else
     ``mini-multi`` if they are in one of its other languages.
 
-    Else return the model as it is given, or the default for None. The choice is noted.
+    Else return the given model, or the default for None. The choice is noted.
     """
     if model is not None and not _names_nothing(model):
         return model

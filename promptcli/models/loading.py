@@ -404,7 +404,7 @@ class _Opening:
             backend = model.backend if backend == "torch" else backend
         entry = entry_of(model)
         check_packages(entry)
-        # an average of rows is no faster in fewer bits, and is the same on every processor
+        # an average of rows is not faster in fewer bits, and is the same on every processor
         if (
             dtype == "auto"
             and device in ("auto", "cpu")

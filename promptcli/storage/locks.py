@@ -12,7 +12,7 @@ from pathlib import Path
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.notes import note
 
-#: Longest wait in seconds for what another program has locked: anybody who may open it can lock it.
+#: Longest wait in seconds for another program's lock: any that may open a file can lock it.
 PATIENCE = 60.0
 _SAID_AFTER = 5.0  # seconds of waiting
 _AGAIN = 0.01  # seconds between two tries

@@ -248,7 +248,7 @@ class FitJob(Job["TorchEncoder"]):
             else:
                 source = "a list"
                 sentences = list(check_texts(self.on))
-            if self.name is not None:  # what is wrong with the others is said first
+            if self.name is not None:  # errors in the others are reported first
                 open_registry().check_free(self.name, force=self.force)
             fitted = fit_recipe(
                 wanted,

@@ -47,7 +47,7 @@ def carry_out(
     job = plan.job
     registry = open_registry()
     if job.name is not None:
-        plan.check_settings()  # an unknown setting is said before a name that is taken
+        plan.check_settings()  # an unknown setting is reported before a name that is taken
         registry.check_free(job.name, force=job.force or job.resume)
     elif job.resume:
         raise UsageError(f"which run should be resumed? give its {keyword('name')}")

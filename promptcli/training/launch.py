@@ -44,7 +44,7 @@ class Launch:
 
     number: int = 1
     index: int = 0
-    address: str = ""  #: where they meet
+    address: str = ""  #: their common address
     left_behind: str = ""  #: the variable that tells of others, without what is needed to find them
 
 

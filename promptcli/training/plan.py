@@ -48,7 +48,7 @@ class TrainingPlan:
         return find_method(self.job.method, supervised=self.job.supervised)
 
     def check(self) -> None:
-        """Refuse an unknown method, and ``paper`` where no settings are published."""
+        """Refuse an unknown method, and ``paper`` without published settings."""
         method = self.method
         if self.job.paper and not method.paper:
             raise UsageError(

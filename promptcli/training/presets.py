@@ -18,7 +18,7 @@ from promptcli.training.methods.training_settings import TrainingSettings
 
 #: Where a setting comes from.
 PAPER = "paper"
-PROGRAM = "published program"  #: where it is not the paper's
+PROGRAM = "published program"  #: if it is not the paper's
 FOUND = f"found on {BARE.backbone}"
 OWN = "the method's own"  #: of a method that nothing is published for
 GIVEN = "given"
@@ -56,7 +56,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class SettingsInForce:
-    """The settings of a run, and where they come from."""
+    """The settings of a run, and their sources."""
 
     method: Method
     settings: TrainingSettings

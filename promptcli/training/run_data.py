@@ -45,7 +45,7 @@ class RunData:
     start: Entry | None  #: None: the backbone as pre-trained
 
     def note_learned_pairs(self) -> None:
-        """Say of which tasks the data hold pairs: a score on them is no measure of others."""
+        """Say of which tasks the data hold pairs: a score on them does not measure others."""
         if not self.examples.supervised:
             return
         first, second, *_ = self.examples.columns

@@ -91,7 +91,7 @@ class SeveralRuns:
         kept: Mapping[str, Any] | None = None,
         one_process: bool = False,
     ) -> Iterator[Path]:
-        """Start the runs, or go on with them; yield their folder, which nobody else works on.
+        """Start the runs, or go on with them; yield their folder, on which no other process works.
 
         Args:
             described: What a run begins with.

@@ -103,7 +103,7 @@ class TrainArguments:
     force: bool = option(False, "Replace a model of that name.", of_run=False)
     report_to: Sequence[str] = option(
         (),
-        "Tracker that is told loss, learning rate, gradient norm, speed, development score and"
+        "Tracker that receives loss, learning rate, gradient norm, speed, development score and"
         " settings: `tensorboard`, `wandb`, `mlflow`, `trackio`, or several.",
         metavar="TRACKER,...",
     )

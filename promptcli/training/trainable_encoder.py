@@ -323,8 +323,8 @@ def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> n
 def _mask_slots(sides: Sequence[TokenizedSide]) -> np.ndarray:
     """Return the positions (sum n, k) of the masks in all rows, side after side.
 
-    The last mask of a template fills the places of those that another one has more; of a template
-    without a mask, 0, which is not read.
+    A template with fewer masks than another repeats its last one; one without a mask has 0, which
+    is not read.
     """
     of_sides = [side.encoder.template.slots_of(side.rows.lengths) for side in sides]
     most = max(slots.shape[1] for slots in of_sides)

@@ -26,7 +26,7 @@ def plugins(json: Json = False) -> None:
 
 
 def _fault_of_command(row: AddedRow) -> str | None:
-    """Return why a command cannot be loaded, all of a group too; None if it can, or is none."""
+    """Return why a command, or one of a group, cannot be loaded; None if all can."""
     if isinstance(row.value, Command):
         commands = [row.value]
     elif isinstance(row.value, Commands):

@@ -236,7 +236,7 @@ def _options_of(job: TrainJob, shown: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_begun(name: str) -> None:
-    """Refuse to resume a run by the name of a method if there is none."""
+    """Refuse to resume a run by the name of a method if it does not exist."""
     if name in METHODS and not (library.is_unfinished(name) or library.is_trained(name)):
         raise UsageError(
             f"no unfinished run of {name!r}; leave out --resume to start one, or name it, and one"
@@ -296,7 +296,7 @@ def _types_of(hint: Any) -> tuple[Any, ...]:
 
 
 def _split_ranges(sweep: Sequence[str]) -> tuple[dict[str, Range], list[str]]:
-    """Return the ranges of ``--sweep`` by setting, and what else is swept as it is written."""
+    """Return the ranges of ``--sweep`` by setting, and the other sweeps unchanged."""
     kinds = kinds_of(_AllSettings)
     ranges: dict[str, Range] = {}
     others = []

@@ -68,7 +68,7 @@ class ContentTokens:
         self._last = _Spelling(after, tokenizer, step=-1)
 
     def mask(self, batch: Batch) -> Tensor:
-        """Return the mask (n, t) of the sentences' tokens; placeholders of blocks are none."""
+        """Return the mask (n, t) of the sentences' tokens, without placeholders of blocks."""
         if not self._has_blocks or batch.prepending is None:
             return self._of_whole(batch.ids, batch.lengths)
         slots = batch.prepending.slots

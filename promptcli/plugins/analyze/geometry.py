@@ -166,9 +166,9 @@ def measure_uniformity(
 ) -> list[Uniformity]:
     """Return each encoder's alignment and uniformity on graded pairs.
 
-    There is no official code. SimCSE's authors take all of STS-B and normalise the vectors first;
-    repeated sentences are kept here, since they do not mention them. The pairs of all ``tasks`` are
-    joined.
+    No official code is published. SimCSE's authors take all of STS-B and normalise the vectors
+    first; repeated sentences are kept here, since they do not mention them. The pairs of all
+    ``tasks`` are joined.
     """
     splits = [task.pairs() for task in tasks]
     first = [sentence for pairs in splits for sentence in pairs.first]

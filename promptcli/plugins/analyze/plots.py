@@ -50,7 +50,7 @@ _PLACES = (
 
 
 def name_points(panel: Any, points: Mapping[str, tuple[float, float]]) -> None:
-    """Write a name at each point, if possible where it covers no other name and no point."""
+    """Write a name at each point, if possible without covering other names or points."""
     marks = [panel.transData.transform(point) for point in points.values()]
     taken: list[Any] = []
     for name, point in points.items():

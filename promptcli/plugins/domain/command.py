@@ -37,7 +37,7 @@ def choose(
         typer.Option(
             "--keep",
             help="Keep the best way for these files and folders: `search`, `index build` and"
-            " `index sync` take its model, and `search` its ranking, where none is named."
+            " `index sync` take its model, and `search` its ranking, unless you name another."
             " `promptcli config` shows what is kept, `config --forget FOLDER` forgets it.",
         ),
     ] = False,

@@ -134,7 +134,7 @@ def synthetic_queries(
     """Return queries made from the texts of files.
 
     A row gives one query at most by its heading or title; first sentences are queries where these
-    are too few. A text that two queries would have is none: several passages would answer it.
+    are too few. A text that two queries would share is not used: several passages would answer it.
 
     Args:
         files: Texts, tables (``FILE:COLUMN`` names that of the text), globs and folders.
@@ -210,7 +210,7 @@ def _after(query: str, body: str) -> str:
 def _by_headings(rows: Sequence[_Row]) -> Iterator[_PossibleQuery]:
     """Yield the headings that are queries.
 
-    A heading that is one word, or stands above several texts, has those above it before it.
+    A heading of one word, or one above several texts, follows the headings above it.
     """
     below = defaultdict[tuple[str, tuple[str, ...]], list[int]](list)
     direct = dict[tuple[str, tuple[str, ...]], None]()
@@ -373,7 +373,7 @@ def _too_few(possible: int, fewest: int, rows: Sequence[_Row], count: int) -> st
         f" {len(sentences):,} first sentences with a rest"
     )
     if shared := sum(map(_count_shared, [headings, titles, sentences])):
-        have += f"; {shared:,} of them stand in several places, so no single one answers them"
+        have += f"; {shared:,} of them occur in several places, so no single one answers them"
     return (
         f"{possible:,} queries can be made from {read} ({have}), and telling models apart takes"
         f" {fewest}; give more texts, or texts with headings, titles or several sentences"

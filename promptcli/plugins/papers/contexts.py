@@ -276,7 +276,7 @@ def head_of(text: str, backbone: str) -> str:
 
 
 def _weights(backbone: str) -> str | None:
-    """Return the hash of a language model's weights, by its files; None if there are none here."""
+    """Return the hash of a language model's weights, by its files; None if they are not here."""
     if words_only(backbone):
         return None
     try:

@@ -52,7 +52,7 @@ class ReproduceJob(Job[Iterator[Reproduction]]):
     """Measure tables of the papers and write the results; earlier figures come from the cache.
 
     Returns:
-        The tables on their backbones, each as soon as it is measured; one failure ends no others.
+        The tables on their backbones, each as soon as it is measured; a failure ends only its own.
     """
 
     tables: str | Sequence[str] = argument(

@@ -235,7 +235,7 @@ class _Asked:
     queries: list[str]
     vectors: NDArray[np.float32] | None  #: of the queries; None: they are ranked by words alone
     with_words: bool  #: whether words rank
-    #: rows that fulfil the condition; None: it has not been read, or there is none
+    #: rows that fulfil the condition; None: it has not been read, or was not given
     allowed: NDArray[np.bool_] | None = None
 
     def results(self, start: int, room: int, go_on: Callable[[], None]) -> list[bytes]:

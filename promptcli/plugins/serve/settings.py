@@ -1,4 +1,4 @@
-"""Settings of a server: where it listens, and its limits.
+"""Settings of a server: its address, and its limits.
 
 Light: the command line reads it for its help.
 """

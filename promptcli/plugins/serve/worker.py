@@ -18,7 +18,7 @@ class Worker(Executor):
     """One thread; the end of the process does not wait for its work, as it does not for a
     ThreadPoolExecutor's.
 
-    Whatever the work raises is an ``Exception``: a panic of Rust's, which is none, would pass by
+    Whatever the work raises is an ``Exception``: a panic of Rust's, which is not one, would pass by
     those who handle them.
     """
 

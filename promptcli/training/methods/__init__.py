@@ -36,7 +36,9 @@ def _check_pair(name: str, row: object) -> None:
     """Refuse a row of a plug-in that is not a method's two forms."""
     forms = row if isinstance(row, tuple) else ()
     if len(forms) != 2 or not all(form is None or isinstance(form, Method) for form in forms):
-        raise TypeError("it is no pair (unsupervised, supervised); None: there is no such form")
+        raise TypeError(
+            "it is not a pair (unsupervised, supervised); None: the form does not exist"
+        )
     for form in forms:
         if form is not None and form.name != name:
             raise ValueError(f"its method is named {form.name!r}; both names are the same")

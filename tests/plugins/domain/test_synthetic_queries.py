@@ -164,5 +164,5 @@ def test_too_few_queries_count_the_titles_that_several_rows_share(tmp_path):
     bodies = [f"Please send me another one before day {day} of this month" for day in range(3)]
     rows = [f"{subject},{body}" for subject, body in zip(subjects, bodies, strict=True)]
     table.write_text("\n".join(["subject,text", *rows]))
-    with pytest.raises(UsageError, match=r"3 titles.*; 2 of them stand in several places"):
+    with pytest.raises(UsageError, match=r"3 titles.*; 2 of them occur in several places"):
         synthetic_queries([table])
