@@ -5,13 +5,16 @@ What a test of the command line costs, cheapest first: ``run("embed", ...)`` in 
 ``Program("embed", ...)`` of ``tests/processes.py``, a process of its own for what concerns signals,
 streams and kills, forked from one that has torch loaded; ``subprocess`` with a new interpreter,
 seconds, for what concerns its start alone. Scoring all demo pairs takes seconds, too: a test has a
-few of each kind, in this process, unless it is marked ``all_demo_pairs``.
+few of each kind, in this process, unless it asks for ``all_demo_pairs``.
 """
 
+import contextlib
 import functools
 import gc
+import importlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +34,20 @@ network.block()
 # no example has a time of its own on a busy machine
 hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Let the second worker import the files from the last to the first: where nothing is compiled
+    yet, each worker compiles half of them, and reads what the other has written.
+    """
+    if os.environ.get("PYTEST_XDIST_WORKER") != "gw1" or session.config.args != ["tests"]:
+        return
+    for path in sorted(Path(__file__).parent.rglob("test_*.py"), reverse=True):
+        name = ".".join(path.relative_to(session.config.rootpath).with_suffix("").parts)
+        # what cannot be imported, the collection says
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(name)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -66,6 +83,13 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Fork the server of processes here, where all is imported and no test has changed anything."""
+    if processes := sys.modules.get("tests.processes"):
+        processes.context()
+
+
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Return the folder of a tiny random backbone by family; made once."""
@@ -99,40 +123,43 @@ def tiny_backbone(tiny_folder: Callable[[str], Path]) -> Callable[[str], Any]:
 
 
 @pytest.fixture(scope="session")
-def small_demo_tasks() -> Callable[[], dict[str, Any]]:
-    """Return a function that gives the tasks `demo` and `demo:dev` with two or three pairs of each
-    kind.
-    """
+def plain_backbone(tiny_folder: Callable[[str], Path]) -> Callable[[str], Any]:
+    """Return a tiny backbone by family as transformers computes it; loaded once."""
+    from tests.reference.plain import Plain
+    from tests.tiny_causal import CAUSAL
 
     @functools.cache
-    def tasks() -> dict[str, Any]:
-        from promptcli.data.demo import read_demo
-        from promptcli.data.task_table import TASKS
+    def backbone(family: str) -> Any:
+        return Plain(tiny_folder(family), causal=family in CAUSAL)
 
-        made = {}
+    return backbone
+
+
+@pytest.fixture(autouse=True, scope="session")
+def few_demo_pairs() -> Iterator[dict[str, Any]]:
+    """Let the tasks `demo` and `demo:dev` have two or three pairs of each kind: most tests only
+    need some score. Return the whole tasks.
+    """
+    from promptcli.data.demo import read_demo
+    from promptcli.data.task_table import TASKS
+
+    whole = {}
+    with pytest.MonkeyPatch.context() as patch:
         for name, split in (("demo", "test"), ("demo:dev", "dev")):
             few = {kind: pairs[:: len(pairs) // 2] for kind, pairs in read_demo(split).items()}
             size = {"all": sum(map(len, few.values()))}
-            made[name] = replace(TASKS[name], read=lambda _, few=few: few, sizes=size)
-        return made
+            whole[name] = TASKS[name]
+            task = replace(TASKS[name], read=lambda _, few=few: few, sizes=size)
+            patch.setitem(TASKS, name, task)
+        yield whole
 
-    return tasks
 
-
-@pytest.fixture(autouse=True)
-def few_demo_pairs(
-    request: pytest.FixtureRequest,
-    small_demo_tasks: Callable[[], dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Let `demo` and `demo:dev` have a few of their pairs, where a test is not marked
-    ``all_demo_pairs``: most only need some score.
-    """
-    if request.node.get_closest_marker("all_demo_pairs"):
-        return
+@pytest.fixture
+def all_demo_pairs(few_demo_pairs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `demo` and `demo:dev` have all of their pairs in a test."""
     from promptcli.data.task_table import TASKS
 
-    for name, task in small_demo_tasks().items():
+    for name, task in few_demo_pairs.items():
         monkeypatch.setitem(TASKS, name, task)
 
 

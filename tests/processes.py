@@ -4,19 +4,24 @@ A new interpreter takes seconds to import torch and transformers. These processe
 server that has imported them, one server for each worker of pytest-xdist; they have their own id,
 folder, environment, descriptors, signals and exit code. Only tests of an interpreter's start
 (imports, closed streams) need ``subprocess``.
+
+The server itself is forked from the worker before the first test, and keeps the libraries that the
+collection has imported.
 """
 
 import contextlib
+import faulthandler
 import functools
 import multiprocessing
 import os
+import select
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import forkserver, reduction
+from multiprocessing import forkserver, reduction, resource_tracker, util
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +52,51 @@ _LOADED = [
 
 @functools.cache
 def context() -> Any:
-    """Return the context of multiprocessing whose processes are forked from the server."""
+    """Return the context of multiprocessing whose processes are forked from the server.
+
+    First called before any test has changed this process, which the server is a copy of.
+    """
+    resource_tracker.ensure_running()  # which is no copy
+    forkserver.set_forkserver_preload(_LOADED)
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(ROOT)  # not the folder of a test, which packages may be installed in
-        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-        # read at import; so does promptcli where it opens folders
-        patch.setenv("TRANSFORMERS_VERBOSITY", "error")
-        forkserver.set_forkserver_preload(_LOADED)
+        patch.setattr(util, "spawnv_passfds", _fork)
         forkserver.ensure_running()
     return multiprocessing.get_context("forkserver")
+
+
+def _fork(_: str, interpreter: list[str], passed: list[int]) -> int:
+    """Run an interpreter's command in a fork of this process, and return its id.
+
+    Until a process is asked for, or the tests have ended, it waits.
+    """
+    if pid := os.fork():
+        return pid
+    status = 1
+    try:
+        faulthandler.disable()  # which has a descriptor of its own
+        util.close_all_fds_except([0, 1, 2, *passed])
+        listener, alive, *_ = passed
+        if listener in select.select([listener, alive], [], [])[0]:
+            _become_fresh()
+            exec(interpreter[-1], {})
+    except SystemExit:
+        status = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(status)
+
+
+def _become_fresh() -> None:
+    """Forget all but the libraries: the program's own modules look at where they are imported."""
+    os.chdir(ROOT)  # not the folder of a test, which packages may be installed in
+    # read at import; so does promptcli where it opens folders
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    if "transformers" in sys.modules:
+        sys.modules["transformers"].logging.set_verbosity_error()
+    for name in [*sys.modules]:
+        if name.partition(".")[0] in ("promptcli", "tests"):
+            del sys.modules[name]
 
 
 def at_once(path: Path, *works: tuple[Callable[[Path, str, int], Any], int]) -> None:

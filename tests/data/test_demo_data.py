@@ -32,7 +32,7 @@ def test_sentences_are_many_and_varied():
 
 
 @pytest.mark.parametrize("split", ["dev", "test"])
-@pytest.mark.all_demo_pairs
+@pytest.mark.usefixtures("all_demo_pairs")
 def test_pairs_are_graded_over_the_whole_scale(split):
     task = load_demo(split)
     pairs = task.pairs()
@@ -48,6 +48,7 @@ def test_pairs_are_graded_over_the_whole_scale(split):
     assert task.text == TEXT
 
 
+@pytest.mark.usefixtures("all_demo_pairs")
 def test_development_and_test_share_no_sentence():
     dev, test = (load_demo(split).pairs() for split in ("dev", "test"))
     assert not {*dev.first, *dev.second} & {*test.first, *test.second}

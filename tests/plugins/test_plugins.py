@@ -1,6 +1,8 @@
 """Plug-ins use public names only, and without the folder of one the rest works."""
 
 import ast
+import functools
+import importlib
 import inspect
 import os
 import subprocess
@@ -15,6 +17,7 @@ import promptcli as pc
 from promptcli import extending, extensions
 from promptcli.cli.command_line import command, main
 from promptcli.extensions import Table
+from tests.processes import Program
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "promptcli"
@@ -95,30 +98,29 @@ def test_importing_the_public_names_loads_nothing():
 OPTIONS = {
     "tune": {"--trials": "train simcse --sweep temperature=0.01..0.2 --trials 2".split()},
 }
-TRIED = """
-import sys
-from promptcli.cli.command_line import main
-import promptcli as pc
 
-def run(*words):
-    try:
-        main([*words, "--offline"])
-    except SystemExit as ended:
-        print(words[0], "ended with", ended.code)
 
-run("--help")
-run("similarity", "a cat", "a cat", "--model", "mini-static")
-commands, functions, options = {commands!r}, {functions!r}, {options!r}
-for name in commands:
-    run(name)
-for words in options:
-    run(*words)
-for name in functions:
-    try:
-        getattr(pc, name)
-    except pc.UsageError as error:
-        print(name, "says", error)
-"""
+def try_all(folder, commands, functions, options):
+    """Try the rest, commands and functions of promptcli as it lies in a folder."""
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    for name in [*sys.modules]:
+        if name.partition(".")[0] == "promptcli":
+            del sys.modules[name]
+    found = importlib.import_module("promptcli")
+    assert Path(found.__file__).parents[1] == folder
+    run_main = importlib.import_module("promptcli.cli.command_line").main
+    tried = ["--help"], ["similarity", "a cat", "a cat", "--model", "mini-static"]
+    for words in [*tried, *([name] for name in commands), *options]:
+        try:
+            run_main([*words, "--offline"])
+        except SystemExit as ended:
+            print(words[0], "ended with", ended.code)
+    for name in functions:
+        try:
+            getattr(found, name)
+        except found.UsageError as error:
+            print(name, "says", error)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -132,32 +134,26 @@ def test_without_the_folder_of_a_plugin_the_rest_works(name, tmp_path):
     commands = rows_of(name).get("commands", [])
     options = list(OPTIONS.get(name, {}).values())
     functions = [each for each in pc.__all__ if f".plugins.{name}." in pc._MODULES[each]]
-    ran = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            TRIED.format(commands=commands, functions=functions, options=options),
-        ],
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "200"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
+    program = Program(
+        main=functools.partial(try_all, tmp_path, commands, functions, options),
+        environment={"COLUMNS": "200"},
     )
-    lines = ran.stdout.splitlines()
+    out, err = (written.decode() for written in program.communicate())
+    assert program.returncode == 0, err
+    lines = out.splitlines()
     assert "--help ended with 0" in lines
     assert "similarity ended with 0" in lines
     for each in commands:
         assert f"{each} ended with 2" in lines
         assert not any(line.startswith(f"│ {each} ") for line in lines)
-        assert f"promptcli {each} is a plug-in that is not installed here" in ran.stderr
+        assert f"promptcli {each} is a plug-in that is not installed here" in err
     for option, words in OPTIONS.get(name, {}).items():
         assert f"{words[0]} ended with 2" in lines
-        assert f"{option} is a plug-in that is not installed here" in ran.stderr
+        assert f"{option} is a plug-in that is not installed here" in err
     for each in functions:
         assert any(line.startswith(f"{each} says promptcli.{each} is a plug-in") for line in lines)
-    assert "left out" not in ran.stderr
-    assert "Traceback" not in ran.stderr
+    assert "left out" not in err
+    assert "Traceback" not in err
 
 
 @pytest.fixture
