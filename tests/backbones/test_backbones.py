@@ -46,8 +46,8 @@ def test_every_family_has_a_tiny_model():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_hidden_states_equal_the_eager_path(family, tiny_backbone, tiny_folder):
-    reference = plain.Plain(tiny_folder(family))
+def test_hidden_states_equal_the_eager_path(family, tiny_backbone, plain_backbone):
+    reference = plain_backbone(family)
     average = build_encoder(Recipe(pooling="first-last/avg"), backbone=tiny_backbone(family))
     cls = build_encoder(Recipe(pooling="last/cls"), backbone=tiny_backbone(family))
     for sentence, mean, first in zip(
@@ -61,8 +61,8 @@ def test_hidden_states_equal_the_eager_path(family, tiny_backbone, tiny_folder):
 
 
 @pytest.mark.parametrize("family", SEAM)
-def test_diagonals_equal_the_eager_attention(family, tiny_backbone, tiny_folder):
-    reference = plain.Plain(tiny_folder(family))
+def test_diagonals_equal_the_eager_attention(family, tiny_backbone, plain_backbone):
+    reference = plain_backbone(family)
     for head in ("1-1", "2-4"):
         layer, number = (int(part) for part in head.split("-"))
         encoder = build_encoder(
@@ -114,8 +114,8 @@ def test_families_without_the_hook_keep_the_rest(family, tiny_backbone):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("text", TEMPLATES)
-def test_spliced_ids_equal_the_filled_string(family, text, tiny_backbone, tiny_folder):
-    reference = plain.Plain(tiny_folder(family))
+def test_spliced_ids_equal_the_filled_string(family, text, tiny_backbone, plain_backbone):
+    reference = plain_backbone(family)
     encoder = build_encoder(Recipe(prompt=text, period=False), backbone=tiny_backbone(family))
     rows = encoder.inputs(SENTENCES).rows
     for sentence, row in zip(SENTENCES, rows, strict=True):
@@ -170,8 +170,8 @@ def test_a_typed_mask_token_does_not_move_the_slot(family, tiny_backbone):
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *CAUSAL])
-def test_the_head_equals_that_of_the_language_model(family, tiny_backbone, tiny_folder):
-    reference = plain.Plain(tiny_folder(family), causal=family in CAUSAL)
+def test_the_head_equals_that_of_the_language_model(family, tiny_backbone, plain_backbone):
+    reference = plain_backbone(family)
     head = tiny_backbone(family).head
     hidden = torch.randn(3, tiny_backbone(family).width)
     for row, logits in zip(hidden, head.to_logits(head.to_hidden(hidden)), strict=True):

@@ -37,8 +37,8 @@ TEXTS = [*SENTENCES, 'Is it "so"?', "What?", ""]
 
 
 @pytest.mark.parametrize("family", CAUSAL)
-def test_prompteol_equals_the_eager_path_at_the_last_token(family, tiny_backbone, tiny_folder):
-    reference = plain.Plain(tiny_folder(family), causal=True)
+def test_prompteol_equals_the_eager_path_at_the_last_token(family, tiny_backbone, plain_backbone):
+    reference = plain_backbone(family)
     encoder = build_encoder(PROMPTEOL, backbone=tiny_backbone(family))
     rows = encoder.inputs(TEXTS).rows
     vectors = encoder.encode(TEXTS)
@@ -54,8 +54,8 @@ def test_prompteol_equals_the_eager_path_at_the_last_token(family, tiny_backbone
 
 
 @pytest.mark.parametrize("family", CAUSAL)
-def test_averages_layers_and_diagonals_equal_the_eager_path(family, tiny_backbone, tiny_folder):
-    reference = plain.Plain(tiny_folder(family), causal=True)
+def test_averages_layers_and_diagonals_equal_the_eager_path(family, tiny_backbone, plain_backbone):
+    reference = plain_backbone(family)
     read = {
         "static/avg": lambda ids, states, _: plain.average(reference.rows()[ids]),
         "first-last/avg": lambda ids, states, _: plain.average(
@@ -126,8 +126,8 @@ def test_what_does_not_fit_a_kind_of_model_names_what_does(tiny_backbone):
 
 
 @pytest.mark.parametrize("family", CAUSAL)
-def test_token_prepending_equals_the_plain_loop(family, tiny_backbone, tiny_folder):
-    reference = plain.Plain(tiny_folder(family), causal=True)
+def test_token_prepending_equals_the_plain_loop(family, tiny_backbone, plain_backbone):
+    reference = plain_backbone(family)
     backbone = tiny_backbone(family)
     embedding = torch.randn(backbone.token_rows.size(1), generator=torch.Generator().manual_seed(0))
     for start, exit_ in ((0, 2), (1, 3)):
@@ -150,8 +150,8 @@ def test_token_prepending_equals_the_plain_loop(family, tiny_backbone, tiny_fold
 
 
 @pytest.mark.parametrize("family", CAUSAL)
-def test_the_attention_blocks_output_equals_the_plain_loop(family, tiny_backbone, tiny_folder):
-    reference = plain.Plain(tiny_folder(family), causal=True)
+def test_the_attention_blocks_output_equals_the_plain_loop(family, tiny_backbone, plain_backbone):
+    reference = plain_backbone(family)
     recipe = RECIPES["aligned-wva"]
     pools = {
         "attention/last-token": (0, 3),
@@ -200,7 +200,7 @@ def test_contrastive_prompting_equals_the_plain_loop(family, tmp_path):
         for text, row, vector in zip(TEXTS, encoder.inputs(TEXTS).rows, vectors, strict=True):
             with contrasted(reference, reference.ids(other, text_rule(text)), layer, factor, norm):
                 if place is None:
-                    states, _ = reference.states(row)
+                    states, _ = reference.compute(row)
                 else:
                     spare = next(
                         token for token in range(len(backbone.token_rows)) if token not in row
@@ -349,12 +349,12 @@ def test_a_causal_model_that_the_hook_cannot_compute_is_refused_when_it_is_loade
         load_backbone(str(tiny_folder("qwen2")))
 
 
-def test_denoising_and_top_tokens_are_the_formulas(tiny_backbone, tiny_folder):
+def test_denoising_and_top_tokens_are_the_formulas(tiny_backbone, plain_backbone):
     """h - h_hat: the template without its sentence, what follows [X] at the positions it would have
     after it.
     """
     for family in ("opt", "gemma2"):
-        reference = plain.Plain(tiny_folder(family), causal=True)
+        reference = plain_backbone(family)
         backbone = tiny_backbone(family)
         plainly = build_encoder(PROMPTEOL, backbone=backbone)
         denoised = build_encoder(PROMPTEOL.replace(denoise="hidden"), backbone=backbone).encode(
@@ -440,8 +440,10 @@ def test_a_projected_last_layer_has_a_width_of_its_own(tmp_path):
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "qwen2"])
 @pytest.mark.parametrize(("start", "exit_", "bias"), [(1, 3, 1.0), (2, 3, -0.5)])
-def test_kv_embedding_equals_the_plain_loop(start, exit_, bias, family, tiny_backbone, tiny_folder):
-    reference = plain.Plain(tiny_folder(family), causal=True)
+def test_kv_embedding_equals_the_plain_loop(
+    start, exit_, bias, family, tiny_backbone, plain_backbone
+):
+    reference = plain_backbone(family)
     template = "[X] Compress it in one word:"
     recipe = PROMPTEOL.replace(
         prompt=f"kv:{start}-{exit_};{bias:g}:{template}", pooling="last/last-and-mean"

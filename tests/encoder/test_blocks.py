@@ -49,8 +49,8 @@ def with_spare_tokens(row, backbone):
 @pytest.mark.parametrize("blocks", ["sentences", "1"])
 @pytest.mark.parametrize("template", ["[X]", QUOTED])
 @pytest.mark.parametrize("family", CAUSAL)
-def test_it_equals_the_plain_loop(family, template, blocks, tiny_backbone, tiny_folder):
-    reference = plain.Plain(tiny_folder(family), causal=True)
+def test_it_equals_the_plain_loop(family, template, blocks, tiny_backbone, plain_backbone):
+    reference = plain_backbone(family)
     backbone = tiny_backbone(family)
     encoder = build_encoder(hierarchical(blocks, template, "0-2"), backbone=backbone)
     mean = build_encoder(encoder.recipe.replace(pooling="last/avg"), backbone=backbone)

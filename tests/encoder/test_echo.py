@@ -36,8 +36,8 @@ def last_copy(reference, template, sentence):
 
 @pytest.mark.parametrize("template", [ECHO.prompt, QUOTED])
 @pytest.mark.parametrize("family", [*CAUSAL, "bert", "roberta"])
-def test_the_mean_of_the_second_copy(template, family, tiny_backbone, tiny_folder):
-    reference = plain.Plain(tiny_folder(family), causal=family in CAUSAL)
+def test_the_mean_of_the_second_copy(template, family, tiny_backbone, plain_backbone):
+    reference = plain_backbone(family)
     recipe = ECHO.replace(prompt=template, period=False)
     encoder = build_encoder(recipe, backbone=tiny_backbone(family))
     vectors = encoder.encode(TEXTS)

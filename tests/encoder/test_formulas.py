@@ -27,8 +27,8 @@ def family(request):
 
 
 @pytest.fixture(scope="module")
-def reference(family, tiny_folder):
-    return plain.Plain(tiny_folder(family))
+def reference(family, plain_backbone):
+    return plain_backbone(family)
 
 
 @pytest.fixture(scope="module")

@@ -61,8 +61,8 @@ def test_words_are_those_of_the_text(family, tiny_backbone):
     )
 
 
-def test_weights_are_the_words_copied_to_their_pieces(tiny_folder, tiny_backbone):
-    reference, backbone = plain.Plain(tiny_folder("bert")), tiny_backbone("bert")
+def test_weights_are_the_words_copied_to_their_pieces(plain_backbone, tiny_backbone):
+    reference, backbone = plain_backbone("bert"), tiny_backbone("bert")
     documents = []
     for sentence in SENTENCES:
         ids = reference.ids("[X]", sentence)

@@ -35,8 +35,8 @@ def backbone(family, tiny_backbone):
 
 
 @pytest.fixture
-def reference(family, tiny_folder):
-    return plain.Plain(tiny_folder(family), causal=family in CAUSAL)
+def reference(family, plain_backbone):
+    return plain_backbone(family)
 
 
 def made(backbone, pooling, tensors=None, **changes):
@@ -78,8 +78,8 @@ def test_values_equal_the_plain_loop_under_every_weight(layers, backbone, refere
         assert np.abs(own - joint.vectors).max() < TOLERANCE * max(1, np.abs(own).max())
 
 
-def test_values_at_the_mask_and_by_token_statistics(tiny_backbone, tiny_folder):
-    backbone, reference = tiny_backbone("bert"), plain.Plain(tiny_folder("bert"))
+def test_values_at_the_mask_and_by_token_statistics(tiny_backbone, plain_backbone):
+    backbone, reference = tiny_backbone("bert"), plain_backbone("bert")
     template = plain.TEMPLATES["bert"]
     at_mask = made(backbone, "values/mask", prompt=template, period=False)
     places = [reference.ids(template, sentence) for sentence in SENTENCES]
@@ -197,9 +197,9 @@ def test_grouped_queries_have_values_of_the_key_heads_and_weights_of_their_own(b
     assert_near(encoder.encode(SENTENCES), expected)
 
 
-def test_values_of_a_template_are_computed_from_its_shared_start(tiny_backbone, tiny_folder):
+def test_values_of_a_template_are_computed_from_its_shared_start(tiny_backbone, plain_backbone):
     backbone = tiny_backbone("llama")
-    reference = plain.Plain(tiny_folder("llama"), causal=True)
+    reference = plain_backbone("llama")
     recipe = RECIPES["knowledge"].replace(pooling="values:1-2/last-token")
     encoder = build_encoder(recipe, backbone=backbone)
     assert len(encoder.prompt.shared) > 5

@@ -38,7 +38,7 @@ def token_prepending(reference, ids, place, start, exit_, embedding):
 
         hooks.append(layers[number].register_forward_pre_hook(replace))
     try:
-        return reference.states(ids)[0]
+        return reference.compute(ids)[0]
     finally:
         rows.data[ids[place]] = own
         for hook in hooks:
@@ -57,7 +57,7 @@ def attention_outputs(reference, ids):
 
     hooks = [module.register_forward_hook(see) for module in attention_modules(reference)]
     try:
-        reference.states(ids)
+        reference.compute(ids)
     finally:
         for hook in hooks:
             hook.remove()
@@ -87,7 +87,7 @@ def contrasted(reference, auxiliary, layer, factor, norm):
     hook = projection.register_forward_pre_hook(
         lambda _, given: seen.append(given[0].reshape(-1, given[0].size(-1)))
     )
-    reference.states(auxiliary)
+    reference.compute(auxiliary)
     hook.remove()
     other = seen[0][-1]
 
@@ -137,7 +137,7 @@ def kv_embedding(reference, ids, start, exit_, bias):
     usual = reference.model.config._attn_implementation
     reference.model.set_attn_implementation("plain-kv")
     try:
-        return reference.states(ids)[0]
+        return reference.compute(ids)[0]
     finally:
         reference.model.set_attn_implementation(usual)
 
@@ -172,7 +172,7 @@ def block_prepending(reference, ids, marks, start, exit_, after):
 
         hooks.append(layers[number].register_forward_pre_hook(replace))
     try:
-        return reference.states(ids)[0]
+        return reference.compute(ids)[0]
     finally:
         for (token, _), row in zip(marks, own, strict=True):
             rows.data[token] = row

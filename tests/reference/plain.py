@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 
-@dataclass
+@dataclass(eq=False)
 class Plain:
     """One backbone, loaded by transformers alone."""
 
@@ -19,6 +19,8 @@ class Plain:
     causal: bool = False
     tokenizer: object = field(init=False)
     model: object = field(init=False)
+    #: input -> its states and matrices
+    _known: dict = field(default_factory=dict)
 
     def __post_init__(self):
         self.tokenizer = AutoTokenizer.from_pretrained(self.folder)
@@ -38,8 +40,15 @@ class Plain:
 
     # -- the model
 
-    @torch.no_grad()
     def states(self, ids, positions=None, mask=False):
+        """What ``compute`` returns, computed once for each input, of a model as it was loaded."""
+        given = (tuple(ids), positions and tuple(positions), mask)
+        if given not in self._known:
+            self._known[given] = self.compute(ids, positions, mask)
+        return self._known[given]
+
+    @torch.no_grad()
+    def compute(self, ids, positions=None, mask=False):
         """Hidden states [0..L], each (t, d), and attention matrices [1..L], each (h, t, t).
 
         A causal model takes positions with gaps for several texts, unless a mask says that all is

@@ -1,5 +1,7 @@
 """Value Aggregation, one sentence at a time: hooks on the maps to the values, sums over tokens."""
 
+import functools
+
 import torch
 
 _JOINT = ("c_attn", "Wqkv")  # queries, keys and values in one map
@@ -16,8 +18,14 @@ def value_maps(reference):
     ]
 
 
-@torch.no_grad()
 def value_states(reference, ids):
+    """What ``_value_states`` returns, computed once for each input."""
+    return _value_states(reference, tuple(ids))
+
+
+@functools.cache
+@torch.no_grad()
+def _value_states(reference, ids):
     """What the attention of every layer reads of every token, (L, t, h' d/h), and what it was
     computed from, (L, t, d).
     """
@@ -33,7 +41,7 @@ def value_states(reference, ids):
         for name, module in value_maps(reference)
     ]
     try:
-        reference.states(ids)
+        reference.compute(ids)
     finally:
         for hook in hooks:
             hook.remove()

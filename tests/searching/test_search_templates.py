@@ -5,6 +5,7 @@ the command.
 import contextlib
 import functools
 import re
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import promptcli as pc
 from promptcli.cli.console import show
 from promptcli.cli.search_tables import templates_parts
+from promptcli.data.demo import SENTENCES_FILE
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder, make_encoder
 from promptcli.encoder.template import check_template
@@ -335,16 +337,19 @@ def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home
     assert re.search(rf" \* +{best['value']:.2f} +±", ran.out)
 
 
-@pytest.mark.all_demo_pairs
 def test_free_command_races_the_templates_of_a_file(search, home, tmp_path):
+    pairs = tmp_path / "pairs.tsv"
+    sentences = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()[:101]
+    rows = [f"{one}\t{other}\t{n % 6}" for n, (one, other) in enumerate(pairwise(sentences))]
+    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
     file = tmp_path / "candidates.txt"
     words = [(word, verb) for word in ("", "the", "this", "a") for verb in ("is", "means", ":")]
     file.write_text("\n".join(f"{word} [X] {verb} [MASK] ." for word, verb in words))
-    ran = search("--candidates", file, "--top", 3, "--name", "free")
+    ran = search("--on", pairs, "--candidates", file, "--top", 3, "--name", "free")
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
     assert "Free search" in lines
-    race = r"12 templates were scored on [\d,]+ pairs; \d+ finalists on all 1,390 pairs"
+    race = r"12 templates were scored on [\d,]+ pairs; \d+ finalists on all 100 pairs"
     assert any(re.fullmatch(race, line) for line in lines)
     assert len([line for line in lines if "[MASK]" in line]) == 3
     assert (home / "models" / "free").is_dir()

@@ -295,13 +295,13 @@ def test_impact_against_tfidf_equals_the_loops(tiny_backbone):
 @pytest.mark.parametrize(
     "family", ["bert", "roberta", "albert", "distilbert", "modernbert", "electra"]
 )
-def test_attention_equals_the_eager_path(family, tiny_backbone, tiny_folder):
+def test_attention_equals_the_eager_path(family, tiny_backbone, plain_backbone):
     backbone = tiny_backbone(family)
     sentence = (
         "The cat sat on the mat, and it did not move."  # longer than ModernBERT's local window
     )
     ids = tokenize(plain_encoder(backbone), sentence)
-    _, matrices = Plain(tiny_folder(family)).states(ids)
+    _, matrices = plain_backbone(family).states(ids)
     batch = make_batch([ids], None, backbone.tokenizer.pad, backbone.device, len(ids))
     with torch.inference_mode():
         diagonals = backbone.run(batch, Needs(diagonals=frozenset({0, 1}))).diagonals
@@ -346,10 +346,10 @@ def recipe(place="hidden", prompt=TEMPLATES["bert"]):
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 @pytest.mark.parametrize("place", PLACES)
-def test_tokens_are_the_masked_lm_s_own(family, place, tiny_backbone, tiny_folder):
+def test_tokens_are_the_masked_lm_s_own(family, place, tiny_backbone, plain_backbone):
     backbone, reference, template = (
         tiny_backbone(family),
-        Plain(tiny_folder(family)),
+        plain_backbone(family),
         TEMPLATES[family],
     )
     found = predict_mask_tokens(backbone, recipe(place, template), [*THREE, "the " * 200], count=4)

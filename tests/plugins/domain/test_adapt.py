@@ -56,12 +56,12 @@ def start(tiny_folder, home):
     return "start"
 
 
-def quick_trials(*names, **settings):
-    """Return attempts with small batches, all or those of some names."""
+def quick_trials(*names, epochs=1, **settings):
+    """Return attempts with small batches and few steps, all or those of some names."""
     attempts = {}
     for name in names or ATTEMPTS:
         changed = {**ATTEMPTS[name].settings, "batch_size": 16, **settings}
-        attempts[name] = dataclasses.replace(ATTEMPTS[name], settings=changed)
+        attempts[name] = dataclasses.replace(ATTEMPTS[name], settings=changed, epochs=epochs)
     return attempts
 
 
@@ -225,7 +225,7 @@ def test_a_row_whose_plugin_is_missing_is_left_out(texts, start, quick, run, hom
 
 
 def test_a_better_model_is_saved_with_its_table(texts, start, quick, found_more, run, home):
-    quick("pairs")
+    quick("pairs", epochs=5)
     found_more()
     ran = run("adapt", texts, "--name", "mine", "-m", "start", "--json")
     document = json.loads(ran.out)
@@ -239,7 +239,7 @@ def test_a_better_model_is_saved_with_its_table(texts, start, quick, found_more,
 
 
 def test_a_model_that_forgets_other_texts_is_not_saved(texts, start, quick, found_more, run):
-    quick("pairs")
+    quick("pairs", epochs=5)
     found_more(lost=2.5)
     ran = run("adapt", texts, "--name", "mine", "-m", "start")
     assert "worse elsewhere" in ran.out and "--margin" in ran.out and "nothing saved" in ran.out
