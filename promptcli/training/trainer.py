@@ -431,7 +431,7 @@ class Trainer:
                         raise
                     raise UsageError(
                         f"{keyword('compile')}: torch cannot compile {learner.backbone.name!r} here"
-                        f" ({one_line(error, _SHOWN)}); leave it out"
+                        f" ({one_line(_first_line(error), _SHOWN)}); leave it out"
                     ) from None
             tokens = learner.chunk_tokens // 2
             if processes.number > 1:  # no retry alone: the others are waiting for its vectors
@@ -568,6 +568,12 @@ class Trainer:
 def _is_of_compiler(error: Exception) -> bool:
     """Return whether an error is of torch.compile, which loads its classes when it is used."""
     return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of a compiler's message; those below say how to find out more."""
+    first, *_ = str(error).splitlines() or [type(error).__name__]
+    return first
 
 
 def _seed_generators(seed: int, device: torch.device) -> None:

@@ -161,8 +161,10 @@ def test_gradient_caching_ends_it(tiny_folder, counted, monkeypatch):
 
 def test_what_cannot_be_compiled_is_one_line(tiny_folder, monkeypatch):
     failure = type("InductorError", (RuntimeError,), {"__module__": "torch._inductor.exc"})
-    error = failure("InvalidCxxCompiler: No working C++ compiler\nfound in ['g++']")
+    error = failure("InvalidCxxCompiler: No working C++ compiler found in ['g++']\n\nSet VERBOSE=1")
     monkeypatch.setattr(torch, "compile", Counted(error))
     learner = learner_of("simcse", tiny_folder("bert"), compile=True)
-    with pytest.raises(UsageError, match=r"^`compile`: .* C\+\+ compiler found in .*leave it out$"):
+    with pytest.raises(
+        UsageError, match=r"^`compile`: .* C\+\+ compiler found in \['g\+\+'\]\); leave it"
+    ):
         gradients(learner)
