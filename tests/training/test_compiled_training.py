@@ -6,6 +6,7 @@ breaks it; ``PROMPTCLI_TEST_COMPILER=inductor`` (or another backend of torch.com
 
 import os
 import pickle
+from itertools import pairwise
 
 import pytest
 import torch
@@ -157,6 +158,27 @@ def test_gradient_caching_ends_it(tiny_folder, counted, monkeypatch):
     monkeypatch.setattr(trainer_module.Trainer, "_gradients_once", full)
     trainer_of(learner).gradients(0, COLUMNS)
     assert learner.caching and counted.passes == 0
+
+
+def test_a_run_that_is_resumed_compiles_again_and_saves_the_plain_names(
+    tiny_folder, counted, monkeypatch, tmp_path
+):
+    lines, pairs = tmp_path / "text.txt", tmp_path / "pairs.tsv"
+    lines.write_text("\n".join(SENTENCES))
+    rows = [f"{one}\t{other}\t{n % 6}" for n, (one, other) in enumerate(pairwise(SENTENCES[:9]))]
+    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    given = {"data": str(lines), "on": str(pairs), "tests": [str(pairs)], "eval_steps": 100}
+    given |= {"backbone": str(tiny_folder("bert")), "batch_size": 4, "steps": 3, "offline": True}
+    whole = pc.train("simcse", name="whole", compile=True, **given)
+    passes = counted.passes
+    with learning.stopped_at(monkeypatch, 2), pytest.raises(KeyboardInterrupt):
+        pc.train("simcse", name="mine", compile=True, **given)
+    resumed = pc.train(name="mine", resume=True)
+    assert counted.passes == 2 * passes > 0
+    plain = pc.train("simcse", name="plain", **given)
+    assert plain.entry.tensors.keys() == whole.entry.tensors.keys()
+    for name, tensor in whole.entry.tensors.items():
+        assert torch.equal(tensor, resumed.entry.tensors[name]), name
 
 
 def test_what_cannot_be_compiled_is_one_line(tiny_folder, monkeypatch):
