@@ -12,6 +12,7 @@ collection has imported.
 import contextlib
 import faulthandler
 import functools
+import itertools
 import multiprocessing
 import os
 import select
@@ -74,7 +75,8 @@ def _fork(_: str, interpreter: list[str], passed: list[int]) -> int:
     status = 1
     try:
         faulthandler.disable()  # which has a descriptor of its own
-        util.close_all_fds_except([0, 1, 2, *passed])
+        for kept, other in itertools.pairwise([2, *sorted(passed), util.MAXFD]):
+            os.closerange(kept + 1, other)  # all others are the worker's
         listener, alive, *_ = passed
         if listener in select.select([listener, alive], [], [])[0]:
             _become_fresh()
