@@ -83,7 +83,7 @@ QUESTIONS = [
     ("make vector files smaller with int8 or binary codes", "interop.md", "Smaller vectors"),
     ("does it ever run code from a downloaded model", "security.md", "No foreign code"),
     ("topic modelling with BERTopic", "interop.md", "BERTopic"),
-    ("write my own pooling as a plug-in", "extending.md", "A pooling of your own"),
+    ("write my own pooling as a plug-in", "extending.md", "Your own pooling"),
 ]
 
 

@@ -9,6 +9,10 @@ description; a heading and its paragraph) and Python packages (a heading of a RE
 paragraph; the first line of a docstring and the rest). FOLDER adds Wikipedia (a sentence and those
 that follow it) and glosses (a word and its meaning). A row is left out if its title or passage is
 a sentence of STS or SICK, as in ``distillation_corpus.py``.
+
+Two more sources are read when `--sources` names them: `dictionaries`, entries of dictionaries in
+dictd's format (Debian's dict-wn, dict-gcide, dict-foldoc and dict-jargon), and `guides`, headings of
+reStructuredText files with the paragraphs below them (the kernel's, in Debian's linux-doc).
 """
 
 import argparse
@@ -29,6 +33,15 @@ Row = tuple[str, str]  # title, passage
 _FEWEST_WORDS, _MOST_WORDS = 8, 90  # of a passage
 _MOST_TITLE_WORDS = 20
 _WIKIPEDIA_SENTENCES = (2, 3, 4, 5)  # of a passage
+_SOURCES = (
+    "package descriptions",
+    "manual pages",
+    "Python packages' descriptions",
+    "Python docstrings",
+    "Wikipedia",
+    "glosses",
+)
+_BASE_64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _PARAGRAPH_MACROS = {"PP", "P", "LP", "TP", "IP", "HP", "sp", "RS", "RE", "Pp", "It"}
 _FONT_MACROS = {"B", "I", "BR", "IR", "RB", "RI", "BI", "IB", "SM", "SB"}
 
@@ -156,6 +169,51 @@ def glosses(file: Path) -> Iterator[Row]:
         yield word, meaning
 
 
+def dictionaries(folder: Path) -> Iterator[Row]:
+    """Yield headwords and their entries of the dictionaries in dictd's format (the table of
+    entries counts in digits of base 64).
+    """
+    for table in sorted(folder.glob("*.index")):
+        with gzip.open(table.with_suffix(".dict.dz")) as file:
+            entries = file.read()
+        for line in lines(table):
+            word, *place = line.split("\t")
+            start, length = (number_in_base_64(digits) for digits in place)
+            text = entries[start : start + length].decode(errors="ignore")
+            if not word.startswith("00"):  # these tell of the dictionary
+                yield word, definition(text)
+
+
+def number_in_base_64(digits: str) -> int:
+    """Return the number that digits of base 64 write."""
+    number = 0
+    for digit in digits:
+        number = number * 64 + _BASE_64.index(digit)
+    return number
+
+
+def definition(entry: str) -> str:
+    """Return an entry's meanings, without headword, pronunciation, sources and numbers."""
+    _, _, text = entry.partition("\n")
+    text = re.sub(r"\[(?:[^\[\]]|\[[^\]]*\])*\]|\\[^\\]*\\|--[A-Z].*", " ", text)
+    text = re.sub(r"^ *(?:n|v|adj|adv)? *\d+[.:]|\([\d-]+\)|<.*?>", " ", text, flags=re.MULTILINE)
+    return re.sub(r"[{}]", "", text)
+
+
+def guides(folder: Path) -> Iterator[Row]:
+    """Yield the headings of reStructuredText files, each with the paragraphs below it."""
+    for path in sorted(folder.rglob("*.rst*")):
+        if "translations" in path.parts:
+            continue
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", errors="ignore") as file:
+            parts = re.split(r"^(.+)\n([=~*^\-#\"'])\2{3,}$", file.read(), flags=re.MULTILINE)
+        subject = parts[1] if len(parts) > 1 else ""
+        for heading, section in zip(parts[1::3], parts[3::3], strict=True):
+            title = heading if heading == subject else f"{subject}: {heading}"
+            for paragraph in [part for part in section.split("\n\n") if is_prose(part)][:3]:
+                yield title, paragraph
+
+
 def words(text: str, most: int) -> list[str]:
     """Return the first words of a text, without marks of Markdown, reStructuredText and links."""
     return re.sub(r"https?://\S+|[`*_|#<>]+", " ", text).split()[:most]
@@ -183,25 +241,31 @@ def main() -> None:
     parser.add_argument("--lists", type=Path, default=Path("/var/lib/apt/lists"))
     parser.add_argument("--manuals", type=Path, default=Path("/usr/share/man"))
     parser.add_argument("--python", type=Path, required=True, help="a folder site-packages")
+    parser.add_argument("--dictionaries", type=Path, default=Path("/usr/share/dictd"))
+    parser.add_argument("--guides", type=Path, default=Path("/usr/share/doc/linux-doc"))
+    parser.add_argument("--sources", nargs="+", help="read these instead of the first six")
     parser.add_argument("--most", type=int, default=60_000, help="rows that are drawn of a source")
     parser.add_argument("-o", "--output", type=Path, required=True)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     draw = random.Random(0)
-    excluded = test_sentences(given.data / "senteval")
+    excluded = test_sentences(arguments.data / "senteval")
     seen = set[str]()
     corpus = list[str]()
     sources = {
-        "package descriptions": descriptions(given.lists),
-        "manual pages": manuals(given.manuals),
-        "Python packages' descriptions": readmes(given.python),
-        "Python docstrings": docstrings(given.python),
-        "Wikipedia": wikipedia(given.data / "corpus", draw),
-        "glosses": glosses(given.data / "glosses/common_words.tsv"),
+        "package descriptions": descriptions(arguments.lists),
+        "manual pages": manuals(arguments.manuals),
+        "Python packages' descriptions": readmes(arguments.python),
+        "Python docstrings": docstrings(arguments.python),
+        "Wikipedia": wikipedia(arguments.data / "corpus", draw),
+        "glosses": glosses(arguments.data / "glosses/common_words.tsv"),
+        "dictionaries": dictionaries(arguments.dictionaries),
+        "guides": guides(arguments.guides),
     }
-    for name, rows in sources.items():
+    for name in arguments.sources or _SOURCES:
+        rows = sources[name]
         kept = list[str]()
         dropped = 0
-        fewest = 1 if name == "glosses" else _FEWEST_WORDS
+        fewest = 1 if name in {"glosses", "dictionaries"} else _FEWEST_WORDS
         for title, passage in rows:
             title_words = words(title, _MOST_TITLE_WORDS)
             passage_words = words(passage, _MOST_WORDS)
@@ -217,14 +281,14 @@ def main() -> None:
             else:
                 kept.append("\t".join(texts))
         draw.shuffle(kept)
-        corpus += kept[: given.most]
+        corpus += kept[: arguments.most]
         print(
-            f"{name}: {min(len(kept), given.most):,} of {len(kept):,} rows, {dropped:,} of STS or"
-            " SICK left out",
+            f"{name}: {min(len(kept), arguments.most):,} of {len(kept):,} rows, {dropped:,} of STS"
+            " or SICK left out",
             file=sys.stderr,
         )
     draw.shuffle(corpus)
-    given.output.write_text("\n".join(corpus) + "\n", encoding="utf-8")
+    arguments.output.write_text("\n".join(corpus) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@ r"""Train `mini` on titles and passages, beside the sentences that it was made o
 
     python benchmarks/passages_corpus.py --data FOLDER --python SITE-PACKAGES -o passages.tsv
     python benchmarks/distillation_corpus.py --data FOLDER -o sentences.txt
-    head -50000 passages.tsv | cut -f1 > titles.txt
-    head -50000 passages.tsv | cut -f2 > bodies.txt
+    head -50000 passages.tsv > rows.tsv
+    cut -f1 rows.tsv > titles.txt
+    cut -f2 rows.tsv > bodies.txt
     promptcli embed titles.txt -m sentence-transformers/all-MiniLM-L6-v2 -o titles.npy
     promptcli embed bodies.txt -m sentence-transformers/all-MiniLM-L6-v2 -o bodies.npy
-    python benchmarks/passages_mini.py --passages passages.tsv --titles titles.npy \
+    python benchmarks/passages_mini.py --passages rows.tsv --titles titles.npy \
       --bodies bodies.npy --sentences sentences.txt --from mini-distilled --name mini-passages
     python benchmarks/ship.py mini-passages mini
 
@@ -15,6 +16,16 @@ contrastive part in both directions, and the distances of sentences to the vecto
 had for them before. Each of ``RUNS`` starts from the weights of the one before. The result lies
 three quarters of the way from the weights at the start to the mean of those of the runs (Wortsman
 et al. 2022). States beside the passages continue a run that was cut off.
+
+With `--runs 3` a third run is made, which does not ship. It adds the teacher's rankings of the
+passages of a batch for each title and the other way round (cross-entropy of softmaxes), and a
+contrastive part for a few words of each passage. It reads 110,000 rows more:
+
+    python benchmarks/passages_corpus.py --data FOLDER --python SITE-PACKAGES \
+      --sources dictionaries --most 60000 -o dictionaries.tsv
+    python benchmarks/passages_corpus.py --data FOLDER --python SITE-PACKAGES \
+      --guides FOLDER-OF-LINUX-DOC --sources guides --most 20000 -o guides.tsv
+    (sed -n 50001,80000p passages.tsv; cat dictionaries.tsv guides.tsv) | shuf >> rows.tsv
 """
 
 import argparse
@@ -49,32 +60,46 @@ Ids = list[list[int]]
 
 _PREFIX = "backbone."
 _TEMPLATE = 'This sentence : "{}" means [MASK] .'
-_PASSAGE_WORDS, _SENTENCE_WORDS, _SENTENCE_TOKENS = 64, 40, 64
+_PASSAGE_WORDS, _PASSAGE_TOKENS = 64, 128
+_SENTENCE_WORDS, _SENTENCE_TOKENS = 40, 64
+_SPAN_WORDS = (2, 5)  # the fewest and the most
+_AFTER_TEXT = 5  # tokens of the template: the quotation mark, means, [MASK], the period, [SEP]
 _SENTENCES = 70_000
 _SAMPLE = 1000  # titles by which the teacher's space is turned
-_PAIRS_A_STEP, _SENTENCES_A_STEP = 96, 128
+_PAIRS_A_STEP = 96
 _PAIRS_JITTER, _SENTENCES_JITTER = 12, 4  # tokens by which lengths of a batch may differ
 _WARMUP, _CLIP = 0.08, 1.0
 _SIMILARITY_WEIGHT = 5.0
 _SENTENCES_SIMILARITY_WEIGHT = 20.0
-_CONTRASTIVE_WEIGHT, _TEMPERATURE = 0.2, 0.05
+_TEMPERATURE = 0.05
 _WAY = 0.75
 _KEPT_EVERY = 10  # steps
+_ROWS_AT_ONCE = 256
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Settings of a run: rows of the passages, length, learning rate, weight of the sentences."""
+    """Settings of a run: rows of the passages, sentences of a step, length, learning rate and the
+    weights of its losses.
+    """
 
     rows: int
+    sentences: int
     steps: int
     learning_rate: float
     sentences_weight: float
+    contrastive_weight: float
+    rankings_weight: float
+    spans_weight: float
 
 
+#: The first two are those of the model that ships.
 RUNS = (
-    Run(rows=40_000, steps=900, learning_rate=4e-4, sentences_weight=1.0),
-    Run(rows=50_000, steps=500, learning_rate=3e-4, sentences_weight=1.5),
+    Run(40_000, 128, 900, 4e-4, 1.0, contrastive_weight=0.2, rankings_weight=0, spans_weight=0),
+    Run(50_000, 128, 500, 3e-4, 1.5, contrastive_weight=0.2, rankings_weight=0, spans_weight=0),
+    Run(
+        160_000, 80, 1700, 4e-4, 1.5, contrastive_weight=0.1, rankings_weight=0.2, spans_weight=0.1
+    ),
 )
 
 
@@ -89,11 +114,16 @@ class Student:
         self.bert = BertModel(config, add_pooling_layer=False)
         self.bert.load_state_dict(weights, strict=False)
 
-    def ids(self, texts: list[str], words: int) -> Ids:
-        """Return the ids of texts in the template, each cut to some words."""
+    def ids(self, texts: list[str], words: int, tokens: int) -> Ids:
+        """Return the ids of texts in the template, each text cut to some words, and the whole to
+        some tokens.
+        """
         short = [" ".join(text.replace("[MASK]", "").split()[:words]) for text in texts]
-        ids: Ids = self.tokenizer([_TEMPLATE.format(text) for text in short])["input_ids"]
-        return ids
+        all_ids: Ids = self.tokenizer([_TEMPLATE.format(text) for text in short])["input_ids"]
+        return [
+            ids if len(ids) <= tokens else ids[: tokens - _AFTER_TEXT] + ids[-_AFTER_TEXT:]
+            for ids in all_ids
+        ]
 
     def vectors(self, ids: Ids) -> Tensor:
         """Return unit vectors (n, d)."""
@@ -106,6 +136,15 @@ class Student:
         states = self.bert(input_ids=padded, attention_mask=attention).last_hidden_state
         slots = (padded == self.tokenizer.mask_token_id).float().argmax(1)
         return functional.normalize(states[torch.arange(len(ids)), slots], dim=1)
+
+    @torch.no_grad()
+    def all_vectors(self, ids: Ids) -> Tensor:
+        """Return unit vectors (n, d) of many texts, computed in the order of their lengths."""
+        order = torch.tensor([len(each) for each in ids]).argsort()
+        vectors = torch.empty(len(ids), self.bert.config.hidden_size)
+        for rows in order.split(_ROWS_AT_ONCE):
+            vectors[rows] = self.vectors([ids[row] for row in rows])
+        return vectors
 
 
 def batches(
@@ -128,36 +167,43 @@ class Texts:
     taught_titles: Vectors
     taught_passages: Vectors
     turn: Tensor  #: The map from the teacher's vectors into the student's space.
+    words: list[list[str]]  #: Of the passages.
     sentences: Ids
+    known_sentences: Tensor  #: The sentences' vectors of before.
 
 
-def texts_of(before: Student, given: argparse.Namespace) -> Texts:
+def texts_of(before: Student, arguments: argparse.Namespace) -> Texts:
     """Read and tokenise the texts, and find the teacher's place in the student's space."""
     taught_titles, taught_passages = (
-        unit(np.load(path).astype(np.float32)) for path in (given.titles, given.bodies)
+        unit(np.load(path).astype(np.float32)) for path in (arguments.titles, arguments.bodies)
     )
-    rows = [line.split("\t") for line in lines(given.passages)[: len(taught_titles)]]
-    titles = before.ids([title for title, _ in rows], words=_PASSAGE_WORDS)
-    sentences = lines(given.sentences)
+    rows = [line.split("\t") for line in lines(arguments.passages)[: len(taught_titles)]]
+    titles = before.ids([title for title, _ in rows], _PASSAGE_WORDS, _PASSAGE_TOKENS)
+    passages = [passage for _, passage in rows]
+    sentences = lines(arguments.sentences)
     drawn = np.random.default_rng(1).permutation(len(sentences))[:_SENTENCES]
-    ids = before.ids([sentences[row] for row in drawn], words=_SENTENCE_WORDS)
+    drawn_sentences = [sentences[row] for row in drawn]
+    sentence_ids = before.ids(drawn_sentences, _SENTENCE_WORDS, _SENTENCE_TOKENS)
 
     taught = np.concatenate([taught_titles, taught_passages])
     sample = np.random.default_rng(0).permutation(len(titles))[:_SAMPLE]
-    with torch.no_grad():
-        own = before.vectors([titles[row] for row in sample]).numpy()
+    own = before.all_vectors([titles[row] for row in sample]).numpy()
     turn = rotation_between(taught.T @ taught / len(taught), taught_titles[sample], own)
     return Texts(
         titles,
-        before.ids([passage for _, passage in rows], words=_PASSAGE_WORDS),
+        before.ids(passages, _PASSAGE_WORDS, _PASSAGE_TOKENS),
         taught_titles,
         taught_passages,
         torch.from_numpy(turn.astype(np.float32)),
-        [each for each in ids if len(each) <= _SENTENCE_TOKENS],
+        [passage.split()[:_PASSAGE_WORDS] for passage in passages],
+        sentence_ids,
+        before.all_vectors(sentence_ids),
     )
 
 
-def pairs_loss(student: Student, texts: Texts, rows: NDArray[np.int64]) -> Tensor:
+def pairs_loss(
+    student: Student, texts: Texts, rows: NDArray[np.int64], run: Run, draw: np.random.Generator
+) -> Tensor:
     """Return the loss of titles and their passages."""
     titles = student.vectors([texts.titles[row] for row in rows])
     passages = student.vectors([texts.passages[row] for row in rows])
@@ -172,23 +218,41 @@ def pairs_loss(student: Student, texts: Texts, rows: NDArray[np.int64]) -> Tenso
     back = contrastive_loss(
         passages, titles, similarity, excluded=nearer_than_positive(taught_passages, taught_titles)
     )
-    return (
+    loss = (
         vector_distance(own, taught @ texts.turn)
         + _SIMILARITY_WEIGHT * similarity_distance(own, taught)
-        + _CONTRASTIVE_WEIGHT * (there + back) / 2
+        + run.contrastive_weight * (there + back) / 2
     )
+    if run.rankings_weight:
+        cosines = titles @ passages.T / _TEMPERATURE
+        taught_cosines = taught_titles @ taught_passages.T / _TEMPERATURE
+        rankings = functional.cross_entropy(cosines, taught_cosines.softmax(1))
+        rankings = rankings + functional.cross_entropy(cosines.T, taught_cosines.T.softmax(1))
+        loss = loss + run.rankings_weight * rankings / 2
+    if run.spans_weight:
+        spans = [span_of(texts.words[row], draw) for row in rows]
+        asking = student.vectors(student.ids(spans, _PASSAGE_WORDS, _SENTENCE_TOKENS))
+        loss = loss + run.spans_weight * contrastive_loss(asking, passages, similarity)
+    return loss
 
 
-def sentences_loss(student: Student, before: Student, ids: Ids) -> Tensor:
+def span_of(words: list[str], draw: np.random.Generator) -> str:
+    """Return a few neighbouring words."""
+    fewest, most = _SPAN_WORDS
+    count = min(int(draw.integers(fewest, most + 1)), len(words))
+    first = int(draw.integers(0, len(words) - count + 1))
+    return " ".join(words[first : first + count])
+
+
+def sentences_loss(student: Student, texts: Texts, rows: NDArray[np.int64]) -> Tensor:
     """Return the distance of sentences' vectors to those of before."""
-    own = student.vectors(ids)
-    with torch.no_grad():
-        known = before.vectors(ids)
+    own = student.vectors([texts.sentences[row] for row in rows])
+    known = texts.known_sentences[torch.from_numpy(rows)]
     similarity = _SENTENCES_SIMILARITY_WEIGHT * similarity_distance(own, known)
     return vector_distance(own, known) + similarity
 
 
-def learn(student: Student, before: Student, texts: Texts, run: Run, state: Path) -> None:
+def learn(student: Student, texts: Texts, run: Run, state: Path) -> None:
     """Train the student, from the state of a run that was cut off if there is one."""
     optimizer = torch.optim.AdamW(student.bert.parameters(), weight_decay=0.01)
     done = 0
@@ -201,14 +265,14 @@ def learn(student: Student, before: Student, texts: Texts, run: Run, state: Path
     lengths = np.array([len(each) for each in texts.passages[: run.rows]])
     pairs = batches(lengths, _PAIRS_A_STEP, _PAIRS_JITTER, draw)
     lengths = np.array([len(each) for each in texts.sentences])
-    sentences = batches(lengths, _SENTENCES_A_STEP, _SENTENCES_JITTER, draw)
+    sentences = batches(lengths, run.sentences, _SENTENCES_JITTER, draw)
     for step in range(done + 1, run.steps + 1):
         rate = min(1, step / (_WARMUP * run.steps)) * (1 - step / (run.steps + 1))
         optimizer.param_groups[0]["lr"] = run.learning_rate * rate
         optimizer.zero_grad()
-        loss = pairs_loss(student, texts, next(pairs))
+        loss = pairs_loss(student, texts, next(pairs), run, draw)
         loss.backward()
-        known = sentences_loss(student, before, [texts.sentences[row] for row in next(sentences)])
+        known = sentences_loss(student, texts, next(sentences))
         (run.sentences_weight * known).backward()
         torch.nn.utils.clip_grad_norm_(student.bert.parameters(), _CLIP)
         optimizer.step()
@@ -222,22 +286,24 @@ def main() -> None:
     """Put the model into the registry."""
     parser = training_parser(__doc__, start="mini")
     parser.add_argument("--name", required=True)
-    given = parser.parse_args()
+    parser.add_argument("--runs", type=int, default=2)
+    arguments = parser.parse_args()
     registry = open_registry()
-    entry = registry.load(given.start)
+    entry = registry.load(arguments.start)
     start = {name.removeprefix(_PREFIX): each.float() for name, each in entry.tensors.items()}
     student, before = Student(start), Student(start)
     before.bert.eval()
-    texts = texts_of(before, given)
+    texts = texts_of(before, arguments)
     learned = []
-    for number, run in enumerate(RUNS, 1):
-        learn(student, before, texts, run, given.passages.with_name(f"run-{number}.pt"))
+    for number, run in enumerate(RUNS[: arguments.runs], 1):
+        learn(student, texts, run, arguments.passages.with_name(f"run-{number}.pt"))
         learned.append({name: each.clone() for name, each in student.bert.state_dict().items()})
-    registry.save(mixed(entry, given, learned))
+    registry.save(mixed(entry, arguments, learned))
 
 
-def mixed(entry: Entry, given: argparse.Namespace, learned: list[dict[str, Tensor]]) -> Entry:
+def mixed(entry: Entry, arguments: argparse.Namespace, learned: list[dict[str, Tensor]]) -> Entry:
     """Return the model between the weights of before and the mean of those of the runs."""
+    runs = RUNS[: arguments.runs]
     tensors = {}
     for name, before in entry.tensors.items():
         mean = sum(each[name.removeprefix(_PREFIX)] for each in learned) / len(learned)
@@ -245,19 +311,19 @@ def mixed(entry: Entry, given: argparse.Namespace, learned: list[dict[str, Tenso
     trained = {
         "method": "distill",
         "supervised": True,
-        "source": f"{given.passages.name} and {given.sentences.name}",
-        "data": hashlib.sha256(given.passages.read_bytes()).hexdigest(),
-        "examples": max(run.rows for run in RUNS),
+        "source": f"{arguments.passages.name} and {arguments.sentences.name}",
+        "data": hashlib.sha256(arguments.passages.read_bytes()).hexdigest(),
+        "examples": max(run.rows for run in runs),
         "batch_size": _PAIRS_A_STEP,
         "seed": 0,
         "started_from": entry.name,
-        "runs_of_script": [dataclasses.asdict(run) for run in RUNS],
+        "runs_of_script": [dataclasses.asdict(run) for run in runs],
         "way": _WAY,
         "before": entry.provenance["trained"],
     }
     provenance = {**entry.provenance, "trained": trained}
     return dataclasses.replace(
-        entry, name=given.name, tensors=tensors, provenance=provenance, scores=[]
+        entry, name=arguments.name, tensors=tensors, provenance=provenance, scores=[]
     )
 
 

@@ -164,19 +164,19 @@ def main() -> None:
     """Write the model's folder."""
     parser = training_parser(__doc__, start="mini-static")
     parser.add_argument("-o", "--output", type=Path, required=True)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    entry = open_registry().load(given.start)
+    entry = open_registry().load(arguments.start)
     shipped = Path(promptcli.__file__).parent / "shipped"
     tokenizer = AutoTokenizer.from_pretrained(shipped / entry.recipe.backbone)
     start = entry.tensors[TABLE].float().numpy()
-    rows = [line.split("\t") for line in lines(given.passages)]
-    sentences = bags_of(lines(given.sentences)[:_SENTENCES], tokenizer)
+    rows = [line.split("\t") for line in lines(arguments.passages)]
+    sentences = bags_of(lines(arguments.sentences)[:_SENTENCES], tokenizer)
     texts = Texts(
         bags_of([title for title, _ in rows], tokenizer),
         bags_of([body for _, body in rows], tokenizer),
-        unit(np.load(given.titles).astype(np.float32)),
-        unit(np.load(given.bodies).astype(np.float32)),
+        unit(np.load(arguments.titles).astype(np.float32)),
+        unit(np.load(arguments.bodies).astype(np.float32)),
         sentences,
         unit(sentences @ start),
     )
@@ -184,8 +184,8 @@ def main() -> None:
     special = [tokenizer.cls_token_id, tokenizer.sep_token_id]
     table[special] = start[special] / 100
     tensors = {**entry.tensors, TABLE: torch.from_numpy(table.astype(np.float32))}
-    given.output.mkdir()
-    write_entry(given.output, dataclasses.replace(entry, tensors=tensors, scores=[]))
+    arguments.output.mkdir()
+    write_entry(arguments.output, dataclasses.replace(entry, tensors=tensors, scores=[]))
 
 
 if __name__ == "__main__":
