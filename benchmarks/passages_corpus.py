@@ -11,8 +11,8 @@ that follow it) and glosses (a word and its meaning). A row is left out if its t
 a sentence of STS or SICK, as in ``distillation_corpus.py``.
 
 Two more sources are read when `--sources` names them: `dictionaries`, entries of dictionaries in
-dictd's format (Debian's dict-wn, dict-gcide, dict-foldoc and dict-jargon), and `guides`, headings of
-reStructuredText files with the paragraphs below them (the kernel's, in Debian's linux-doc).
+dictd's format (Debian's dict-wn, dict-gcide, dict-foldoc and dict-jargon), and `guides`, headings
+of reStructuredText files with the paragraphs below them (the kernel's, in Debian's linux-doc).
 """
 
 import argparse
