@@ -175,7 +175,7 @@ def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
     for left_out in (
         "'broken' that my_encoders:Nothing adds to poolings is left out: AttributeError",
         "'avg' that my_encoders:Median adds to poolings is left out: that name is taken",
-        "'bare' that my_encoders:MEANCSE adds to methods is left out: TypeError: it is no pair",
+        "'bare' that my_encoders:MEANCSE adds to methods is left out: TypeError: it is not a pair",
         "'other' that my_encoders:METHOD adds to methods is left out: ValueError: its method is",
     ):
         assert err.count(f"the row {left_out}") == 1, err
