@@ -13,6 +13,7 @@ import contextlib
 import faulthandler
 import functools
 import itertools
+import logging
 import multiprocessing
 import os
 import select
@@ -20,6 +21,7 @@ import signal
 import socket
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver, reduction, resource_tracker, util
@@ -96,6 +98,9 @@ def _become_fresh() -> None:
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     if "transformers" in sys.modules:
         sys.modules["transformers"].logging.set_verbosity_error()
+    logging.root.handlers.clear()  # pytest's, which leave nothing to print for
+    for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+        warnings.simplefilter("ignore", category)  # as a new interpreter has it
     for name in [*sys.modules]:
         if name.partition(".")[0] in ("promptcli", "tests"):
             del sys.modules[name]
