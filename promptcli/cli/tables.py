@@ -75,7 +75,7 @@ def evaluation_parts(
 ) -> ReportParts:
     """Return the tables of graded pairs and of accuracies as in the papers, then all others.
 
-    An empty line separates them.
+    A blank line separates them.
     """
     parts: ReportParts = []
     for table in _tables(evaluation, settings, subsets=subsets, intervals=intervals):

@@ -1,6 +1,6 @@
-"""Rows of files that cannot be read: refused, or written to a file and read as empty rows.
+"""Rows of files that cannot be read: refused, or written to a file and read as blank rows.
 
-An empty row keeps its number, so that row i of the vectors stays line i of the input.
+A blank row keeps its number, so that row i of the vectors stays line i of the input.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ class BadRows:
     ``hint`` ends its message.
     """
 
-    skips = False  #: whether a row is read as an empty one
+    skips = False  #: whether a row is read as a blank one
 
     def __init__(self, hint: str = "") -> None:
         self.hint = hint
@@ -33,7 +33,7 @@ class BadRows:
 
 
 class _Ignored(BadRows):
-    """Bad rows of files that were read before become empty without a note."""
+    """Bad rows of files that were read before become blank without a note."""
 
     skips = True
 

@@ -119,7 +119,7 @@ def _sentence_text(value: Any) -> str:
 
 
 def _text_or_blank(value: Any) -> str:
-    """Return a sentence; a missing one, null or NaN, is empty, like an empty cell of a CSV."""
+    """Return a sentence; a missing one, null or NaN, is blank, like an empty cell of a CSV."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return _sentence_text(value)

@@ -92,7 +92,7 @@ def read_range(
     """Yield the rows [start, stop) of all files, one after another; ids that are numbers count over
     all files.
 
-    A row that cannot be read is empty: when the files were counted, it was refused or left out.
+    A row that cannot be read is blank: when the files were counted, it was refused or left out.
     """
     first = 0
     for file in files:

@@ -47,7 +47,7 @@ class LineFormat:
     #: whether rows are cells between the dialect's delimiters, under a line of names
     is_delimited: bool = False
     joins_titles: bool = False  #: whether a BEIR corpus is written so, with titles beside texts
-    #: counts the rows of a plain file, header and empty lines included; None: that takes long
+    #: counts the rows of a plain file, header and blank lines included; None: that takes long
     count: Callable[[Path, Dialect], int] | None = None
 
 

@@ -213,7 +213,7 @@ def check_row(
     bad: BadRows,
     row: Any = None,
 ) -> list[Any]:
-    """Return the cells of a row, or empty ones if one of them cannot be read.
+    """Return the cells of a row, or blank ones if one of them cannot be read.
 
     ``row`` is what was read, if that is more.
     """

@@ -358,7 +358,7 @@ _JUDGEMENTS: dict[tuple[str, ...], _Judgement] = {
 
 
 def stream_sentences(path: Path) -> Iterator[str]:
-    """Yield the sentences of a file, without empty ones, while it is read; a column is named by
+    """Yield the sentences of a file, without blank ones, while it is read; a column is named by
     ``FILE:COLUMN``.
     """
     with open_rows(path, ColumnChoice(remedy=""), skip_blank=True) as rows:

@@ -65,7 +65,7 @@ class OpenColumn:
     name: str
 
     def encode(self, sentences: Sequence[Any]) -> np.ndarray:
-        """Return the vectors (n, d) of sentences; a missing one is empty, as in a file."""
+        """Return the vectors (n, d) of sentences; a missing one is blank, as in a file."""
         return self.encoder.encode(_texts(sentences, self.text))
 
     def add_to_table(self, table: Any) -> Any:
@@ -120,7 +120,7 @@ def embed_dataset(
 
 
 def _texts(values: Sequence[Any], column: str) -> list[str]:
-    """Return sentences as texts; a missing one is empty, as in a file."""
+    """Return sentences as texts; a missing one is blank, as in a file."""
     numbers = range(1, len(values) + 1)
     try:
         return column_texts({TEXT: column}, [values], "row of a batch", numbers, blank=True)[TEXT]

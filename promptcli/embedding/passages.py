@@ -86,7 +86,7 @@ def look_wrapped(lines: Sequence[str]) -> bool:
 
 
 def _paragraphs(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the runs of lines that are not empty."""
+    """Yield the runs of lines that are not blank."""
     for filled, run in groupby(lines, lambda line: bool(line.strip())):
         if filled:
             yield list(run)

@@ -56,7 +56,7 @@ class ArrayRows:
     cells: Any = None  #: other columns, an Arrow array of maps, see ``cells_array``
     blank: Sequence[
         Sequence[int]
-    ] = ()  #: runs (start, stop) of rows with an empty text, for rows without texts
+    ] = ()  #: runs (start, stop) of rows with a blank text, for rows without texts
 
     def __post_init__(self) -> None:
         if self.vectors.ndim != 2 or 0 in self.vectors.shape:
@@ -90,7 +90,7 @@ class ArrayRows:
             )
 
     def _blank(self, first: int, count: int) -> RowMask | None:
-        """Return which of ``count`` rows have an empty text."""
+        """Return which of ``count`` rows have a blank text."""
         if not self.blank:
             return None
         blank = np.zeros(count, bool)

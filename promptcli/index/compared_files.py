@@ -62,7 +62,7 @@ def note_if_same(first: Given, second: Given) -> None:
 
 
 def read_set(file: Given, bad: BadRows) -> TextSet:
-    """Return the texts of a file, without empty ones."""
+    """Return the texts of a file, without blank ones."""
     kept = list[RecordBatch]()
     with _open(file, bad) as rows:
         for batch in rows:

@@ -32,7 +32,7 @@ _PLACE = frozenset((ID, TEXT, "file", "line", "end_line", "heading"))
 
 @dataclass(frozen=True)
 class FileRows:
-    """The rows of a file that are not empty, and all its lines."""
+    """The rows of a file that are not blank, and all its lines."""
 
     lines: Sequence[str]  #: of a text, or the texts of a table
     rows: Sequence[Passage]

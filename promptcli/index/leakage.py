@@ -48,8 +48,8 @@ class Leaks:
     """The rows of a set that also occur in another, in their order."""
 
     found: list[Leak]
-    rows: int  #: that were compared, without empty ones
-    source_rows: int  #: of the other set, without empty ones
+    rows: int  #: that were compared, without blank ones
+    source_rows: int  #: of the other set, without blank ones
     threshold: float | None  #: cosine from which a row is near; None if only texts were compared
 
     @property
@@ -118,7 +118,7 @@ class TextSet:
 
     Args:
         ids: An Arrow column (m,) of ids.
-        texts: An Arrow column (m,) of texts, none of them empty.
+        texts: An Arrow column (m,) of texts, none of them blank.
         columns: Returns the further columns of a row.
     """
 
@@ -189,7 +189,7 @@ class ComparedRows:
     unequal: list[UnequalRow] = field(default_factory=list)
 
     def without_equals(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        """Yield batches without empty rows, and without those whose text is in the set."""
+        """Yield batches without blank rows, and without those whose text is in the set."""
         for batch in batches:
             ids = batch.column(ID).to_pylist()
             rest = self._take(ids, batch.column(TEXT).to_pylist())
@@ -213,7 +213,7 @@ class ComparedRows:
         return Leaks(leaks, self.rows, source_rows, threshold)
 
     def _take(self, ids: Ids, texts: Sequence[str]) -> RowMask:
-        """Compare texts, and return which rows are not empty and have no equal."""
+        """Compare texts, and return which rows are not blank and have no equal."""
         matches: Sequence[tuple[Kind, int] | None] = [None] * len(texts)
         if self.source is not None:
             matches = self.source.find(texts)
@@ -231,7 +231,7 @@ class ComparedRows:
         return rest
 
     def _take_unknown(self, ids: Ids, are_rows: RowMask) -> RowMask:
-        """Take rows without texts, and return those that are not empty."""
+        """Take rows without texts, and return those that are not blank."""
         for row_id, is_row in zip(ids, are_rows.tolist(), strict=True):
             if is_row:
                 self.unequal.append(UnequalRow(self.rows, row_id, None))

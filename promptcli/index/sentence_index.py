@@ -59,7 +59,7 @@ class SentenceIndex:
         target_recall: float = TARGET,
         lexical: bool = True,
     ) -> "SentenceIndex":
-        """Encode and index sentences; empty ones are left out.
+        """Encode and index sentences; blank ones are left out.
 
         Args:
             sentences: n, at least one.

@@ -47,7 +47,7 @@ class EmbedReport:
     loss: Loss | None = None
     #: (2, d): minimum and maximum of each dimension, by which int8 is read
     ranges: list[list[float]] | None = None
-    blank_rows: list[list[int]] | None = None  #: runs (start, stop) of empty rows; None: not known
+    blank_rows: list[list[int]] | None = None  #: runs (start, stop) of blank rows; None: not known
 
 
 @dataclass(frozen=True, kw_only=True)
