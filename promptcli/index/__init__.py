@@ -441,6 +441,8 @@ class FindDupsJob(Job["tuple[list[DuplicateGroup], int]"]):
         None,
         "Cosine from which two rows are near-duplicates; 1: exact copies. Default: the value from"
         " which at most 5 of 100 links are expected to be false; a note shows it.",
+        above=0,
+        max=1,
     )
     _: KW_ONLY
     links: Literal["complete", "chain"] = option(
@@ -494,6 +496,8 @@ class _LeaksJob(Job["Leaks"]):
         "Cosine from which a row is near one of the other set; 1: texts alone are compared,"
         " without a model. Default: the value from which at most 5 of 100 near rows are expected to"
         " be near by chance; a note shows it.",
+        above=0,
+        max=1,
     )
     min_rarity: float | None = option(
         None,
@@ -503,12 +507,9 @@ class _LeaksJob(Job["Leaks"]):
     bad_lines: str | Path | None = bad_lines_option()
 
     def check_options(self) -> None:
-        """Refuse a threshold that is not a cosine above 0, and a rarity that no cosine has."""
+        """Refuse a rarity that no cosine has."""
         from promptcli.evaluation.rarity import check_least
-        from promptcli.index.neighbours import check_threshold
 
-        if self.threshold is not None:
-            check_threshold(self.threshold)
         if self.min_rarity is not None:
             check_least(self.min_rarity, "meaning")
 

@@ -17,7 +17,7 @@ from promptcli.errors import UsageError, unknown
 from promptcli.index.array_rows import Hit, RowMask, RowNumbers
 from promptcli.index.linking import LinkedPairs, Numbers, complete_links, keep_nearest
 from promptcli.index.vector_index import VectorIndex
-from promptcli.notes import stage
+from promptcli.notes import keyword, stage
 
 Links = Literal["complete", "chain"]
 _LINKS = ("complete", "chain")
@@ -55,7 +55,10 @@ def dups(index: VectorIndex, threshold: float, links: Links = "complete") -> lis
     Raises:
         UsageError: Another threshold, or an index that gives no vectors back.
     """
-    check_threshold(threshold)
+    if not 0 < threshold <= 1:
+        raise UsageError(
+            f"{keyword('threshold', threshold)} is not allowed; valid: above 0 and at most 1"
+        )
     if links not in _LINKS:
         raise unknown("links", links, _LINKS)
     rows, first_of = _distinct_vectors(index)
@@ -67,14 +70,6 @@ def dups(index: VectorIndex, threshold: float, links: Links = "complete") -> lis
     else:
         label = search.chains()
     return _groups(index, rows, first_of, label)
-
-
-def check_threshold(threshold: float) -> None:
-    """Refuse a threshold that is not a cosine above 0."""
-    if not 0 < threshold <= 1:
-        raise UsageError(
-            f"threshold is {threshold}; give a cosine above 0 and at most 1, e.g. 0.95"
-        )
 
 
 class _Comparison:

@@ -157,11 +157,23 @@ def test_a_file_is_compared_with_itself_and_a_stream_once(place, run):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"threshold": 0}, {"threshold": 1.5}, {"min_rarity": 100}, {"min_rarity": -1}]
+    ("wrong", "message"),
+    [
+        ({"threshold": 0}, "`threshold=0` is not allowed; valid: above 0 and at most 1"),
+        ({"threshold": 1.5}, "`threshold=1.5` is not allowed; valid: above 0 and at most 1"),
+        ({"min_rarity": 100}, "give a"),
+        ({"min_rarity": -1}, "give a"),
+    ],
 )
-def test_a_threshold_that_no_row_has_is_refused(wrong, place):
-    with pytest.raises(UsageError, match="give a"):
+def test_a_threshold_that_no_row_has_is_refused(wrong, message, place):
+    with pytest.raises(UsageError, match=message):
         pc.find_leaks("train.txt", "train.txt", **wrong)
+
+
+def test_a_threshold_that_no_row_has_is_named_as_it_is_typed(place, run):
+    for command in ("dups train.txt --against train.txt", "index dups folder"):
+        ran = run(*command.split(), "--threshold", "2")
+        assert (ran.code, ran.out) == (2, "") and "--threshold 2.0 is not allowed" in ran.err
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 49])
