@@ -105,7 +105,8 @@ class OneDnnLinear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """Return input (..., d) times the weights (d', d), plus the bias."""
         if (
-            torch.is_inference_mode_enabled()
+            not torch.compiler.is_compiling()  # a compiler chooses the products itself
+            and torch.is_inference_mode_enabled()
             and input.dtype is torch.float32
             and input.device.type == "cpu"
         ):

@@ -183,3 +183,13 @@ def test_fast_products_are_torchs_and_learn_as_before(monkeypatch):
             torch.testing.assert_close(fast(states), plain(states))
     fast(states).sum().backward()
     assert fast[0].weight.grad is not None and fast.state_dict().keys() == {"0.weight", "0.bias"}
+
+
+def test_a_compiler_chooses_the_products_of_a_model_itself(monkeypatch):
+    monkeypatch.setattr(kernels, "mkl_is_slow", lambda: True)
+    fast = devices.with_fast_products(torch.nn.Sequential(torch.nn.Linear(24, 16)))
+    compiled = torch.compile(fast, backend="eager", fullgraph=True)
+    states = torch.randn(3, 24)
+    with torch.inference_mode():
+        torch.testing.assert_close(compiled(states), fast(states))
+    torch.testing.assert_close(compiled(states), fast(states))
