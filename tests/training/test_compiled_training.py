@@ -95,7 +95,8 @@ def test_every_method_compiles_to_the_same_gradients(name, supervised, tiny_fold
     compiles_with(monkeypatch, backend=COMPILER, dynamic=True)
     models = {}
     if name in ("distill", "rankcse"):
-        teacher = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
+        # far from the student: of a difference of equal vectors, rounding alone would be compared
+        teacher = Recipe(backbone=str(tiny_folder("bert")), pooling="layer-0/avg")
         models = {"teacher": pc.load(teacher)}
 
     def found(**changes):
