@@ -149,16 +149,19 @@ def check_bounds(settings: Any) -> None:
         check_type(item.name, value, item.type)
         if "choices" in about and value not in about["choices"]:
             raise unknown(item.name.replace("_", "-"), str(value), about["choices"])
-        bounds = [
-            (words, about[kind], holds) for kind, (words, holds) in _BOUNDS.items() if kind in about
-        ]
-        if isinstance(value, float | int) and not (
-            math.isfinite(value) and all(holds(value, bound) for _, bound, holds in bounds)
-        ):
-            allowed = (
-                " and ".join(f"{words} {bound}" for words, bound, _ in bounds) or "a finite number"
-            )
-            raise UsageError(f"{keyword(item.name, value)} is not allowed; valid: {allowed}")
+        if isinstance(value, float | int):
+            check_range(item.name, value, about)
+
+
+def check_range(name: str, value: float, about: Mapping[str, Any]) -> None:
+    """Refuse a number that is out of the bounds of a field's metadata, or not finite."""
+    bounds = [
+        (words, about[kind], holds) for kind, (words, holds) in _BOUNDS.items() if kind in about
+    ]
+    if math.isfinite(value) and all(holds(value, bound) for _, bound, holds in bounds):
+        return
+    allowed = " and ".join(f"{words} {bound}" for words, bound, _ in bounds) or "a finite number"
+    raise UsageError(f"{keyword(name, value)} is not allowed; valid: {allowed}")
 
 
 def config_file(environ: Mapping[str, str]) -> Path:

@@ -13,11 +13,12 @@ from scipy.sparse.csgraph import connected_components
 
 from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import unknown
 from promptcli.index.array_rows import Hit, RowMask, RowNumbers
 from promptcli.index.linking import LinkedPairs, Numbers, complete_links, keep_nearest
 from promptcli.index.vector_index import VectorIndex
-from promptcli.notes import keyword, stage
+from promptcli.notes import stage
+from promptcli.settings import check_range
 
 Links = Literal["complete", "chain"]
 _LINKS = ("complete", "chain")
@@ -55,10 +56,7 @@ def dups(index: VectorIndex, threshold: float, links: Links = "complete") -> lis
     Raises:
         UsageError: Another threshold, or an index that gives no vectors back.
     """
-    if not 0 < threshold <= 1:
-        raise UsageError(
-            f"{keyword('threshold', threshold)} is not allowed; valid: above 0 and at most 1"
-        )
+    check_range("threshold", threshold, {"above": 0, "max": 1})
     if links not in _LINKS:
         raise unknown("links", links, _LINKS)
     rows, first_of = _distinct_vectors(index)

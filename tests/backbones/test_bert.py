@@ -186,6 +186,8 @@ def test_fast_products_are_torchs_and_learn_as_before(monkeypatch):
 
 
 def test_a_compiler_chooses_the_products_of_a_model_itself(monkeypatch):
+    if not torch._C._has_mkldnn:
+        pytest.skip("torch is built without oneDNN")
     monkeypatch.setattr(kernels, "mkl_is_slow", lambda: True)
     fast = devices.with_fast_products(torch.nn.Sequential(torch.nn.Linear(24, 16)))
     compiled = torch.compile(fast, backend="eager", fullgraph=True)
