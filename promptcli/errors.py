@@ -78,9 +78,23 @@ def left_by(stopped: BaseException) -> str:
 
 
 class PromptcliError(Exception):
-    """A failure that the user can understand and fix; exit code 1."""
+    """A failure that the user can understand and fix; exit code 1.
+
+    Args:
+        message: What was given, what is allowed, what to type next.
+        parameter: The parameter of the library's function that the message is about. Python shows
+            ``batch_size: must be at least 1``, the command line ``--batch-size: must be ...``.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str = "", *, parameter: str = "") -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return f"{self.parameter}: {message}" if self.parameter else message
 
 
 class UsageError(PromptcliError, ValueError):

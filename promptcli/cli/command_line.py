@@ -222,7 +222,20 @@ class Command(TyperCommand):
             command_typed(command),
             keywords_typed(self.keywords()),
         ):
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except PromptcliError as error:
+                error.parameter = self._typed(error.parameter)
+                raise
+
+    def _typed(self, parameter: str) -> str:
+        """Return how a parameter of the library is typed: ``--bad-lines``, ``--set dims``."""
+        for option in self.params:
+            if option.name == parameter:
+                return spelling(option)
+        if any(option.name == "set" for option in self.params):
+            return f"--set {written_name(parameter)}" if parameter else ""
+        return parameter
 
     def keywords(self) -> dict[str, str]:
         """Return how the command's keywords are typed, up to their values."""

@@ -292,6 +292,74 @@ class _ModelFields(SettingOptions):
 MODEL = _ModelFields(**vars(RECIPE))
 
 
+_RECIPE_HELP = {item.name: item.metadata.get("help") for item in dataclasses.fields(Recipe)}
+
+# --- aliases of parameters, for commands that are written out ---
+
+_OF_MODEL = "Model"
+Model = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help=f"{_MODEL} Default: mini.", rich_help_panel=_OF_MODEL),
+]
+Backbone = Annotated[
+    str | None,
+    typer.Option(help=_RECIPE_HELP["backbone"], rich_help_panel=_OF_MODEL),
+]
+Prompt = Annotated[str | None, typer.Option(help=_RECIPE_HELP["prompt"], rich_help_panel=_OF_MODEL)]
+Pooling = Annotated[
+    str | None, typer.Option(help=_RECIPE_HELP["pooling"], rich_help_panel=_OF_MODEL)
+]
+Transforms = Annotated[
+    list[str] | None,
+    typer.Option("--transform", help=_RECIPE_HELP["transforms"], rich_help_panel=_OF_MODEL),
+]
+RecipeFields = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help=RECIPE.rest, rich_help_panel=_OF_MODEL),
+]
+Dim = Annotated[int | None, typer.Option(min=1, help=_DIM, rich_help_panel=_OF_MODEL)]
+TextField = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of the sentence, by name or number. Default: `text`, else `sentence`, else"
+        " the only one."
+    ),
+]
+IdField = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of the id, by name or number; - for row numbers. Default: `id`, else row"
+        " numbers."
+    ),
+]
+DataDir = Annotated[Path | None, typer.Option(help="SentEval folder of the tasks.")]
+
+
+def chosen_model(
+    model: str | None,
+    *,
+    backbone: str | None = None,
+    prompt: str | None = None,
+    pooling: str | None = None,
+    transforms: Sequence[str] | None = None,
+    set: Sequence[str] | None = None,
+    dim: int | None = None,
+) -> Choice:
+    """Return the encoder that the options of the panel Model describe, with the program's device
+    and dtype.
+    """
+    kinds = kinds_of(Recipe)
+    given = {
+        "backbone": backbone,
+        "prompt": prompt,
+        "pooling": pooling,
+        "transforms": tuple(transforms or ()) or None,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    others = {name: kind for name, kind in kinds.items() if name not in given}
+    return choice_of(model, changes | parse_pairs(others, set or ()), dim=dim)
+
+
 def field_option(described: type, name: str, *flags: str, panel: str | None = None) -> Any:
     """Return the option of a described field, in the signature of a command that is written out."""
     about = next(item for item in dataclasses.fields(described) if item.name == name).metadata
