@@ -12,8 +12,8 @@ PAGE = Path(__file__).with_name("cli.md")
 HEAD = """# Command reference
 
 This page lists every command with all of its options. `make docs` writes it from the commands.
-`promptcli COMMAND --help` shows the usual options in a terminal, and `--help-all` shows all of
-them. [Environment variables](getting-started.md#your-own-defaults) can set every option.
+`promptcli COMMAND --help` shows the same in a terminal.
+[Environment variables](getting-started.md#your-own-defaults) can set every option.
 """
 OF_ALL = """## Options of every command
 
@@ -81,7 +81,7 @@ def section_of_command(called: Any, level: str, shared: Iterable[Row]) -> Iterat
     context = called.make_context(title, [], resilient_parsing=True)
     usage = called.get_usage(context).removeprefix("Usage: ")
     yield f"{level} `{title}`\n\n{prose(str(called.help))}\n\n```text\n{usage}\n```\n"
-    if called.implied_argument:
+    if called.first_word:
         yield f"It takes the options of `{called.target.rpartition('.')[2]}`.\n"
         return
     rows = list(rows_of(called.params))
@@ -91,9 +91,6 @@ def section_of_command(called: Any, level: str, shared: Iterable[Row]) -> Iterat
     also = [row[0] for row in rows if row in shared]
     if also:
         yield f"[Options of many commands](#options-of-many-commands): {', '.join(also)}.\n"
-    if called.help_tail:
-        heading, lines = getattr(called.load(), called.help_tail)(())
-        yield table((heading, "meaning"), [(f"`{name}`", prose(text)) for name, text in lines])
 
 
 def sentence(called: Any) -> str:

@@ -219,4 +219,4 @@ def test_a_row_that_is_no_command_is_left_out(target, site, capsys, monkeypatch)
     assert ended.value.code == 2
     [left_out, unknown] = capsys.readouterr().err.splitlines()
     assert "'noted'" in left_out and "is left out" in left_out and target in left_out
-    assert "no such command 'noted'" in unknown
+    assert "No such command 'noted'" in unknown

@@ -6,6 +6,4 @@ ANALYZE = Command(
     "analyze",
     "promptcli.plugins.analyze.command:analyze",
     "Look inside models: anisotropy, attention, tokens, maps.",
-    example="anisotropy",
-    help_tail="help_text",
 )

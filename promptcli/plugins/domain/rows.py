@@ -6,11 +6,9 @@ CHOOSE = Command(
     "choose",
     "promptcli.plugins.domain.command:choose",
     "Find out which model and ranking suit your own texts, without labels.",
-    example="docs",
 )
 ADAPT = Command(
     "adapt",
     "promptcli.plugins.domain.adapt_command:adapt",
     "Train a model on your own texts, without labels, and keep it if it finds more in them.",
-    example="docs --name mine",
 )

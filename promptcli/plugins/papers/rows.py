@@ -6,5 +6,4 @@ REPRODUCE = Command(
     "reproduce",
     "promptcli.plugins.papers.command:reproduce",
     "Measure the papers' tables and figures again.",
-    example="promptbert/1",
 )

@@ -6,6 +6,4 @@ PRETRAIN = Command(
     "pretrain",
     "promptcli.plugins.pretrain.command:pretrain",
     "Pre-train a small BERT on plain text, or go on with a masked language model.",
-    example="sentences.txt -o my-bert",
-    help_tail="help_text",
 )
