@@ -96,7 +96,10 @@ class Command(TyperCommand):
         made = typer.main.get_command(app)
         self.callback = made.callback
         self.help = made.help
-        self.params = [*_without_variables(made.params), *map(_hidden, _program_options())]
+        self.params = [
+            *_with_variables(made.params, self.path),
+            *map(_hidden, _program_options()),
+        ]
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         self.load()
@@ -141,10 +144,15 @@ def _program_options() -> list[Any]:
     return [each for each in command().params if each.name in _RUNTIME]
 
 
-def _without_variables(parameters: list[Any]) -> list[Any]:
-    """Leave the variables of options out of the help; the guide says how they are called."""
+def _with_variables(parameters: list[Any], path: str = "") -> list[Any]:
+    """Let the environment set options: ``PROMPTCLI_INDEX_BUILD_MEMORY`` is ``--memory`` of
+    ``index build``. The guide says so, not each help page.
+    """
     for parameter in parameters:
-        parameter.show_envvar = False
+        if parameter.param_type_name == "option":
+            words = ["promptcli", *path.split(), _typed(parameter).lstrip("-")]
+            parameter.envvar = "_".join(words).replace("-", "_").upper()
+            parameter.show_envvar = False
     return parameters
 
 
@@ -368,16 +376,13 @@ def command() -> Program:
         name="promptcli",
         no_args_is_help=True,
         cls=Program,
-        context_settings={
-            "help_option_names": ["-h", "--help"],
-            "auto_envvar_prefix": "PROMPTCLI",  # PROMPTCLI_INDEX_BUILD_MEMORY is --memory
-        },
+        context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode="rich",
     )
     app.callback()(typer_command(_root))
     program = typer.main.get_command(app)
     assert isinstance(program, Program)
-    _without_variables(program.params)
+    _with_variables(program.params)
     for panel, rows in _PANELS:
         for row in rows:
             row.rich_help_panel = panel
