@@ -7,7 +7,6 @@ from promptcli.data.vectors.precision import quantize as quantize
 from promptcli.embedding import embed as embed
 from promptcli.embedding import embed_dataset as embed_dataset
 from promptcli.embedding import embed_parts as embed_parts
-from promptcli.embedding import similarities as similarities
 from promptcli.encoder.sentence_encoder import Encoder as Encoder
 from promptcli.errors import NotFoundError as NotFoundError
 from promptcli.errors import PromptcliError as PromptcliError

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import promptcli as pc
 from promptcli.data.given import check_texts
+from promptcli.embedding import compare_rows
 from promptcli.models.loading import open_encoders
 from tests.tiny import SENTENCES
 
@@ -224,11 +225,18 @@ def test_similarity_pairs_what_it_is_given(encoder):
     cosines = pc.similarity(["a cat", "a dog"], ["a cat", "the sea"], encoder)
     assert cosines.shape == (2,) and cosines[0] == pytest.approx(1, abs=1e-5)
     assert pc.similarity("a dog", "the sea", encoder) == pytest.approx(float(cosines[1]), abs=1e-5)
-    assert [row[2] for row in pc.similarities("a dog", "the sea", encoder)] == pytest.approx(
-        [float(cosines[1])], abs=1e-5
-    )
+    rows = compare_rows("a dog", "the sea", encoder).cosines
+    assert [row[2] for row in rows] == pytest.approx([float(cosines[1])], abs=1e-5)
     with pytest.raises(pc.PromptcliError, match="1 and 2 sentences do not make pairs"):
         pc.similarity("a", ["b", "c"], encoder)
+
+
+def test_texts_become_an_array(encoder):
+    vectors = pc.embed(["a cat", "the sea"], model=encoder, normalize=True)
+    assert vectors.dtype == np.float32 and vectors.shape == (2, encoder.width)
+    assert np.allclose(vectors, encoder.encode(["a cat", "the sea"], normalize_embeddings=True))
+    with pytest.raises(pc.UsageError, match="texts in a list give an array"):
+        pc.embed(["a cat"], "v.npy", encoder)
 
 
 def test_train_is_the_command(run, tiny_folder, tmp_path):

@@ -7,13 +7,10 @@ import contextlib
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from promptcli.data.senteval import Parts
 from promptcli.errors import UsageError, if_stopped
-from promptcli.jobs import Job, argument, function_of, option
-from promptcli.notes import keyword
 from promptcli.storage.files import check_output, write_text
 
 _FOLDER = Path(__file__).parents[1] / "shipped" / "demo"
@@ -45,73 +42,65 @@ _STEP = 7
 _TRIPLETS = 128
 
 
-@dataclass(frozen=True)
-class ExamplesJob(Job[dict[str, str]]):
+def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, str]:
     """Write small example files, for the commands of the README: sentences, a table, notes, graded
     pairs, triplets.
+
+    Args:
+        folder: Where to write; created if it is missing.
+        force: Overwrite existing files.
 
     Returns:
         File name -> its content in words.
     """
-
-    folder: Path = argument(
-        "Where to write; created if it is missing. Default: the current folder.",
-        Path(),
-        metavar="FOLDER",
-    )
-    _: KW_ONLY
-    force: bool = option(False, "Overwrite existing files.")
-
-    def run(self) -> dict[str, str]:
-        folder = self.folder
-        made = [path for path in (folder, *folder.parents) if not path.exists()]
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(
+            f"{str(folder)!r} is a file; give a folder, or none for this one"
+        ) from None
+    lines = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
+    # the development pairs: a choice by them can be scored on the test pairs
+    pairs = [
+        (first, second or "", score)
+        for rows in read_demo("dev").values()
+        for first, second, score in rows
+    ]
+    more = [
+        (f"s{number}", text)
+        for number, text in enumerate(lines[_SENTENCES : _SENTENCES + _MORE], 1)
+    ]
+    graded = [(first, second, f"{score:.1f}") for first, second, score in pairs[::_STEP]]
+    triplets = _triplets(pairs)
+    tables = {
+        "sentences.txt": (
+            f"{_SENTENCES:,} sentences, one a line",
+            "\n".join(lines[:_SENTENCES]) + "\n",
+        ),
+        "more.csv": (f"{_MORE} more, with an id", _table(("id", "text"), more, ",")),
+        "notes.md": ("wrapped notes with headings", NOTES.read_text(encoding="utf-8")),
+        "pairs.tsv": (
+            f"{len(graded):,} pairs graded from 0 to 5",
+            _table(("sentence1", "sentence2", "score"), graded, "\t"),
+        ),
+        "triplets.csv": (
+            f"{len(triplets)} triplets: a sentence, its paraphrase, a misleading one",
+            _table(("sent0", "sent1", "hard_neg"), triplets, ","),
+        ),
+    }
+    for name, (_, text) in tables.items():
+        unchanged = (folder / name).is_file() and (folder / name).read_bytes() == text.encode()
+        if not unchanged and not force and (folder / name).is_file():
             raise UsageError(
-                f"{str(folder)!r} is a file; give a folder, or none for this one"
-            ) from None
-        lines = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
-        # the development pairs: a choice by them can be scored on the test pairs
-        pairs = [
-            (first, second or "", score)
-            for rows in read_demo("dev").values()
-            for first, second, score in rows
-        ]
-        more = [
-            (f"s{number}", text)
-            for number, text in enumerate(lines[_SENTENCES : _SENTENCES + _MORE], 1)
-        ]
-        graded = [(first, second, f"{score:.1f}") for first, second, score in pairs[::_STEP]]
-        triplets = _triplets(pairs)
-        tables = {
-            "sentences.txt": (
-                f"{_SENTENCES:,} sentences, one a line",
-                "\n".join(lines[:_SENTENCES]) + "\n",
-            ),
-            "more.csv": (f"{_MORE} more, with an id", _table(("id", "text"), more, ",")),
-            "notes.md": ("wrapped notes with headings", NOTES.read_text(encoding="utf-8")),
-            "pairs.tsv": (
-                f"{len(graded):,} pairs graded from 0 to 5",
-                _table(("sentence1", "sentence2", "score"), graded, "\t"),
-            ),
-            "triplets.csv": (
-                f"{len(triplets)} triplets: a sentence, its paraphrase, a misleading one",
-                _table(("sent0", "sent1", "hard_neg"), triplets, ","),
-            ),
-        }
+                f"needed to replace {folder / name}, another file; or name a new folder",
+                parameter="force",
+            )
+        check_output(folder / name, force=True, option="examples")
+    with _all_or_none(folder, made):
         for name, (_, text) in tables.items():
-            unchanged = (folder / name).is_file() and (folder / name).read_bytes() == text.encode()
-            if not unchanged and not self.force and (folder / name).is_file():
-                raise UsageError(
-                    f"examples: {folder / name} exists and is another file; name a new folder"
-                    f" (promptcli examples FOLDER), or replace it by {keyword('force')}"
-                )
-            check_output(folder / name, force=True, option="examples")
-        with _all_or_none(folder, made):
-            for name, (_, text) in tables.items():
-                write_text(folder / name, text)
-        return {name: content for name, (content, _) in tables.items()}
+            write_text(folder / name, text)
+    return {name: content for name, (content, _) in tables.items()}
 
 
 @contextlib.contextmanager
@@ -131,9 +120,6 @@ def _all_or_none(folder: Path, new_folders: Sequence[Path]) -> Iterator[None]:
             for path in new_folders:
                 path.rmdir()
         raise
-
-
-write_examples = function_of(ExamplesJob, "write_examples")
 
 
 def _triplets(pairs: Sequence[tuple[str, str, float]]) -> list[tuple[str, str, str]]:

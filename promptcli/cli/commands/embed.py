@@ -2,90 +2,240 @@
 cosine of sentences or files.
 """
 
-import dataclasses
 import io
 import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, BinaryIO
 
+import typer
+
+from promptcli import embedding
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.hits import rarity_text
-from promptcli.cli.job_options import JobOptions
-from promptcli.cli.options import RUNTIME, Json, words_of
-from promptcli.embedding import Embedded, EmbeddedParts, EmbedJob, EmbedPartsJob, SimilarityJob
+from promptcli.cli.options import (
+    RUNTIME,
+    Backbone,
+    Dim,
+    IdField,
+    Json,
+    Model,
+    Pooling,
+    Prompt,
+    RecipeFields,
+    TextField,
+    Transforms,
+    chosen_model,
+)
+from promptcli.embedding import Embedded, EmbeddedParts
 from promptcli.errors import UsageError, counted
 from promptcli.notes import note_counts
 
-#: Fields of ``EmbedPartsJob`` that have options; the others are those of ``EmbedJob``.
-_OF_PARTS = ("shards", "shard", "workers", "engine", "address")
-_SHARED = ("text_field", "id_field", "normalize", "precision", "force", "bad_lines")
+_PARTS = "Parts"
 
 
 def embed(
-    job: EmbedJob,
-    parts: Annotated[dict[str, Any], JobOptions(EmbedPartsJob, only=_OF_PARTS)],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Text (a sentence a line), CSV, TSV, JSONL, JSON (each also compressed: .gz, .bz2,"
+            " .xz, .zst), XLSX or Parquet, also FILE:COLUMN. Or - for standard input, or the"
+            " sentences themselves. Into parts (`promptcli embed --shards N`): many files, globs,"
+            " folders of .parquet files, URLs (hf://, s3://).",
+        ),
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Vector file: .npy, .parquet or .jsonl; - for JSONL on standard output. Default:"
+            " FILE.npy next to the input.",
+        ),
+    ] = None,
+    text_field: TextField = None,
+    id_field: IdField = None,
+    split: Annotated[
+        bool,
+        typer.Option(
+            "--split",
+            help="Split texts longer than the model's window at paragraph and sentence ends; part 2"
+            " of row 7 has the id 7#2.",
+        ),
+    ] = False,
+    normalize: Annotated[
+        bool, typer.Option("--normalize", help="Scale every vector to length 1.")
+    ] = False,
+    precision: Annotated[
+        str,
+        typer.Option(
+            help="float32, float16, int8 (256 steps between a dimension's extremes), binary or"
+            " ubinary (packed signs). The loss is measured and printed."
+        ),
+    ] = "float32",
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Largest batch. Default: as many sentences as fit a budget of tokens."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output.")] = False,
+    bad_lines: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File that gets the rows that cannot be read, as JSON lines with number, reason"
+            " and line; they are blank rows. Default: the first one is refused.",
+        ),
+    ] = None,
+    model: Model = None,
+    dim: Dim = None,
+    backbone: Backbone = None,
+    prompt: Prompt = None,
+    pooling: Pooling = None,
+    transforms: Transforms = None,
+    set: RecipeFields = None,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=99_999,
+            rich_help_panel=_PARTS,
+            help="Split the output into this many Parquet files, in the folder OUTPUT; the same"
+            " command resumes it.",
+        ),
+    ] = None,
+    shard: Annotated[
+        int | None, typer.Option(rich_help_panel=_PARTS, help="Make this part only, from 0.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            rich_help_panel=_PARTS,
+            help="Worker processes. Default: one per GPU, without GPUs this process only; with Ray"
+            " as many as its CPUs or GPUs.",
+        ),
+    ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=_PARTS,
+            help="local (the default), or ray: each part is a task of a Ray cluster (extra `ray`).",
+        ),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_PARTS,
+            help="The Ray cluster, HOST:PORT, or auto on one of its nodes. Default: one that is"
+            " started for this call, on this machine alone.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
-    words = words_of(job.file)
-    if "shards" in parts:
-        _embed_parts(job, words, parts, as_json=json)
-        return
-    for option in parts:
-        raise UsageError(f"--{option} needs --shards: how many parts there are in all")
-    from promptcli.data.file_arguments import split_columns
+    """Encode the sentences of a file.
 
-    source: str | BinaryIO = words[0]
-    if words[0] == "-":
-        source = sys.stdin.buffer
-    if _are_sentences(words):
-        what = "a sentence" if len(words) == 1 else f"{len(words)} sentences"
-        note(f"no such file; read as {what}")
-        source = io.BytesIO("\n".join(words).encode())
-    is_stream = not isinstance(source, str) or Path(split_columns(source)[0]).is_fifo()
-    target = job.output
-    if target == "-" or (target is None and is_stream):
+    Row i of the output is line i of the input, from 0; blank lines keep their row.
+
+    OUTPUT.manifest.json says which model and input the vectors come from, and how int8 is read. A
+    file appears complete or not at all; if the same call has made it before, from the same bytes,
+    it stays unchanged.
+    """
+    choice = chosen_model(
+        model,
+        backbone=backbone,
+        prompt=prompt,
+        pooling=pooling,
+        transforms=transforms,
+        set=set,
+        dim=dim,
+    )
+    if shards is not None:
+        if split or batch_size is not None:
+            name = "split" if split else "batch-size"
+            raise UsageError(f"--{name} is for one output file; leave out --shards")
+        if output in (None, "-"):
+            raise UsageError("--shards writes a folder; name it with -o FOLDER")
+        parts = embedding.embed_parts(
+            files,
+            str(output),
+            shards,
+            choice,
+            shard=shard,
+            workers=workers,
+            engine=engine,
+            address=address,
+            text_field=text_field,
+            id_field=id_field,
+            normalize=normalize,
+            precision=precision,
+            force=force,
+            bad_lines=bad_lines,
+        )
+        _show_parts(parts, as_json=json)
+        return
+    if (shard, workers, engine, address) != (None, None, "local", None):
+        raise UsageError(
+            "--shard, --workers, --engine and --address need --shards: how many parts there are in"
+            " all"
+        )
+    source = _source(files)
+    target: str | BinaryIO | None = output
+    if output == "-" or (output is None and _is_stream(source)):
         if json:
             raise UsageError("--json: the vectors are on standard output; give a file with -o")
         target = sys.stdout.buffer
-    made = dataclasses.replace(job, file=source, output=target).run()
-    _show(made, job.precision, as_json=json)
+    made = embedding.embed(
+        source,
+        target,
+        choice,
+        text_field=text_field,
+        id_field=id_field,
+        split=split,
+        normalize=normalize,
+        precision=precision,
+        batch_size=batch_size,
+        force=force,
+        bad_lines=bad_lines,
+    )
+    _show(made, precision, as_json=json)
 
 
-def _embed_parts(job: EmbedJob, files: list[str], parts: dict[str, Any], *, as_json: bool) -> None:
-    for option, is_given in (("split", job.split), ("batch-size", job.batch_size is not None)):
-        if is_given:
-            raise UsageError(f"--{option} is for one output file; leave out --shards")
-    if job.output in (None, "-"):
-        raise UsageError("--shards writes a folder; name it with -o FOLDER")
-    shared = {name: getattr(job, name) for name in _SHARED}
-    made = EmbedPartsJob(files, str(job.output), model=job.model, **shared, **parts).run()
-    _show_parts(made, as_json=as_json)
-
-
-def _are_sentences(words: list[str]) -> bool:
-    """Return whether the words of the command line are sentences: no file has any of their
-    names.
+def _source(words: list[str]) -> str | BinaryIO:
+    """Return the file that the words of the command line name, or a stream of them: standard
+    input, or the words as sentences, if no file has any of their names.
     """
     from promptcli.data.file_arguments import names_file
     from promptcli.data.input_files import check_file, check_sentence
 
+    if words == ["-"]:
+        return sys.stdin.buffer
     exist = [word == "-" or os.path.exists(word) or names_file(word) for word in words]
     if any("://" in word and " " not in word for word in words) or (len(words) > 1 and all(exist)):
         raise UsageError(
             "several files, and URLs, are embedded into a folder of parts; give --shards N -o"
             " FOLDER"
         )
-    if any(exist) and not all(exist):
-        check_file(Path(words[exist.index(False)]))
     if all(exist):
-        return False
+        return words[0]
+    if any(exist):
+        check_file(Path(words[exist.index(False)]))
     for word in words:
         check_sentence(word)
         if "\n" in word:
             raise UsageError(f"sentence {word!r:.60} has a line break; give a file of sentences")
-    return True
+    what = "a sentence" if len(words) == 1 else f"{len(words)} sentences"
+    note(f"no such file; read as {what}")
+    return io.BytesIO("\n".join(words).encode())
+
+
+def _is_stream(source: str | BinaryIO) -> bool:
+    from promptcli.data.file_arguments import split_columns
+
+    return not isinstance(source, str) or Path(split_columns(source)[0]).is_fifo()
 
 
 def _show(made: Embedded, precision: str, *, as_json: bool) -> None:
@@ -136,16 +286,61 @@ def _show_parts(made: EmbeddedParts, *, as_json: bool) -> None:
         result_json({**about, "precision": precision, "made": made.made, "finished": made.finished})
 
 
-def similarity(job: SimilarityJob, json: Json = False) -> None:
-    if json:
-        for left, right, cosine, rarity in job.run_with_rarity():
-            result_json({"a": left, "b": right, "similarity": cosine, "rarity": rarity})
-    elif job.are_files or RUNTIME.get().quiet:
-        for _, _, cosine in job.run():
+def similarity(
+    first: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="A sentence, or a file (or pipe) if one of that name exists."
+        ),
+    ],
+    second: Annotated[
+        str,
+        typer.Argument(
+            metavar="B", help="A sentence if the first is one, else a file of as many rows."
+        ),
+    ],
+    text_field: TextField = None,
+    model: Model = None,
+    dim: Dim = None,
+    backbone: Backbone = None,
+    prompt: Prompt = None,
+    pooling: Pooling = None,
+    transforms: Transforms = None,
+    set: RecipeFields = None,
+    json: Json = False,
+) -> None:
+    """Compare two sentences, or row i of a file with row i of another: the cosine of each pair, -1
+    to 1.
+
+    Two words that name files are files; a sentence that is also the name of a file is compared from
+    another folder.
+    """
+    choice = chosen_model(
+        model,
+        backbone=backbone,
+        prompt=prompt,
+        pooling=pooling,
+        transforms=transforms,
+        set=set,
+        dim=dim,
+    )
+    from promptcli.data.file_arguments import names_file
+
+    pairs = embedding.compare_rows(first, second, choice, text_field=text_field)
+    if not json and (names_file(first) or RUNTIME.get().quiet):
+        for _, _, cosine in pairs.cosines:
             result(f"{cosine:.4f}")
-    else:
-        for _, _, cosine, rarity in job.run_with_rarity():
-            result(f"{cosine:.4f}")
-            sys.stdout.flush()  # a reader that is gone is not told the rest
-            if rarity is not None:
-                note(f"closer than {rarity_text(rarity).strip()} of unrelated pairs of sentences")
+        return
+    from promptcli.evaluation.demo_rarity import rarity
+
+    for left, right, cosine in pairs.cosines:
+        rare = None
+        if left.strip() and right.strip():
+            [rare] = rarity([cosine], pairs.encoder)
+        if json:
+            result_json({"a": left, "b": right, "similarity": cosine, "rarity": rare})
+            continue
+        result(f"{cosine:.4f}")
+        sys.stdout.flush()  # a reader that is gone is not told the rest
+        if rare is not None:
+            note(f"closer than {rarity_text(rare).strip()} of unrelated pairs of sentences")

@@ -1,12 +1,32 @@
 """``promptcli examples``: small files to try the other commands on."""
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from promptcli.cli.console import result_json, result_table
 from promptcli.cli.options import Json
-from promptcli.data.demo import ExamplesJob
+from promptcli.data.demo import write_examples
 
 
-def examples(job: ExamplesJob, json: Json = False) -> None:
-    files = {str(job.folder / name): content for name, content in job.run().items()}
+def examples(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER",
+            help="Where to write; created if it is missing. Default: the current folder.",
+        ),
+    ] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    json: Json = False,
+) -> None:
+    """Write small example files, for the commands of the README: sentences, a table, notes, graded
+    pairs, triplets.
+    """
+    files = {
+        str(folder / name): content for name, content in write_examples(folder, force=force).items()
+    }
     if json:
         result_json(
             {"files": [{"file": file, "holds": content} for file, content in files.items()]}
