@@ -152,7 +152,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
 
         See ``promptcli.save``.
         """
-        from promptcli.models import save
+        from promptcli.models.saving import save
 
         save(self, folder, force=force)
 
@@ -171,7 +171,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
     @check_arguments
     def push_to_hub(self, repo: str, *, private: bool = False, revision: str | None = None) -> Any:
         """Send the encoder to ``OWNER/NAME`` of the Hugging Face hub; see ``promptcli.push``."""
-        from promptcli.models import push
+        from promptcli.models.hub import push
 
         return push(self, repo, private=private, revision=revision)
 

@@ -34,7 +34,7 @@ from promptcli.models.entries import (
     write_manifest,
 )
 from promptcli.models.foreign_formats import read_model_folder
-from promptcli.models.loading import open_model
+from promptcli.models.loading import Model, entry_of, open_model
 from promptcli.models.saving import check_shareable, save_encoder, tensors_outside_backbone
 from promptcli.models.sentence_transformers_format import Exported, InexactError
 from promptcli.notes import keyword, without_network
@@ -318,40 +318,60 @@ TARGETS: Table[ExportTarget] = Table(
 
 
 def export(
-    entry: Entry,
-    to: str,
-    folder: Path,
+    encoder: Model,
+    folder: str | Path,
+    to: str = "sentence-transformers",
     *,
     base: str | None = None,
     int8: bool = False,
+    offline: bool = False,
     force: bool = False,
 ) -> Exported:
-    """Write an encoder for a program of ``TARGETS``, completely or not at all."""
+    """Write an encoder as another program loads it, in float32, and compare that program's vectors
+    with its own.
+
+    The folder is written only if it holds the encoder exactly: every cosine is at least 0.99999.
+
+    Args:
+        encoder: An encoder, or what ``load`` takes.
+        folder: Folder to write.
+        to: ``sentence-transformers``; ``onnx`` or ``openvino``: the complete encoder as one graph;
+            ``model2vec``: a static recipe as a table of words; ``peft``: a deep prefix or a LoRA;
+            ``merged``: a tuned backbone as a plain checkpoint.
+        base: For peft: the hub id to record as the base, e.g. OWNER/NAME@REVISION.
+        int8: For onnx: also write 8-bit weights, and measure what they lose.
+        offline: Never use the network.
+        force: Overwrite an existing export.
+
+    Raises:
+        UsageError: No such target, or it cannot hold the encoder exactly; with the reason.
+        CheckFailedError: The other program's vectors are not the encoder's.
+    """
     target = TARGETS.find("target", to)
     options = {name: value for name, value in (("base", base), ("int8", int8)) if value}
     for name in options:
         if name not in target.takes:
             taken = [other for other, row in TARGETS.items() if name in row.takes]
             raise UsageError(
-                f"{keyword('to')} {to} takes no {keyword(name)}"
-                f" (that is for: {', '.join(taken) or 'no target that is installed'})"
+                f"is for {', '.join(taken) or 'no target that is installed'}, not for {to}",
+                parameter=name,
             )
-    with atomic_folder(folder, marker=MODEL_MANIFEST, force=force) as temporary:
-        encoder = open_whole(entry)
-        exported = target.write(entry, encoder, temporary, **options)
-        if not (temporary / MODEL_MANIFEST).is_file():
+    path = Path(folder)
+    with without_network(offline), atomic_folder(path, marker=MODEL_MANIFEST, force=force) as made:
+        entry = entry_of(encoder)
+        whole = open_whole(entry)
+        exported = target.write(entry, whole, made, **options)
+        if not (made / MODEL_MANIFEST).is_file():
             placed = with_backbone(
-                replace(entry, recipe=encoder.recipe), exported.backbone or encoder.recipe.backbone
+                replace(entry, recipe=whole.recipe), exported.backbone or whole.recipe.backbone
             )
             write_manifest(
-                temporary,
-                replace(
-                    publishable(placed), fingerprint=encoder.fingerprint, target=to, backbone={}
-                ),
+                made,
+                replace(publishable(placed), fingerprint=whole.fingerprint, target=to, backbone={}),
             )
-        size = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
-    load = exported.load.replace("FOLDER", str(folder))
-    return replace(exported, load=load, target=to, folder=folder, bytes=size)
+        size = sum(file.stat().st_size for file in made.rglob("*") if file.is_file())
+    load = exported.load.replace("FOLDER", str(path))
+    return replace(exported, load=load, target=to, folder=path, bytes=size)
 
 
 def open_whole(entry: Entry) -> TorchEncoder:

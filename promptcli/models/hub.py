@@ -36,9 +36,8 @@ from promptcli.models.entries import (
 )
 from promptcli.models.exporting import open_whole
 from promptcli.models.foreign_formats import read_model_folder
-from promptcli.models.loading import open_model
+from promptcli.models.loading import Model, entry_of, open_model, open_registry
 from promptcli.models.parity import PROBES
-from promptcli.models.registry import Registry
 from promptcli.models.saving import save_encoder
 from promptcli.notes import bars_shown, is_offline, keyword, note, without_network
 from promptcli.storage.files import temporary_folder
@@ -74,12 +73,26 @@ def client() -> HfApi:
 
 
 def push(
-    api: HfApi, entry: Entry, repo: str, *, private: bool = False, revision: str | None = None
+    encoder: Model, repo: str, *, private: bool = False, revision: str | None = None
 ) -> Pushed:
-    """Send a model to a repository of the hub.
+    """Send a model to the Hugging Face hub in one commit: card, recipe, learned tensors.
 
-    Repository and branch are created if they are missing.
+    A backbone from the hub is named by id and revision; any other is sent as well. Sending the same
+    model again makes no new commit; a changed one replaces the files of the last, and other files
+    in the repository stay. The token is that of ``hf auth login`` or $HF_TOKEN.
+
+    Args:
+        encoder: An encoder, or what ``load`` takes.
+        repo: Repository of the hub, OWNER/NAME; it is created if it is missing.
+        private: Create the repository as private.
+        revision: Branch, created if it is missing. Default: the main branch.
+
+    Raises:
+        UsageError: No token, or one that may not write there.
+        NotFoundError: The hub cannot be reached.
     """
+    api = client()
+    entry = entry_of(encoder)
     _check_repo(repo, "push")
     if not api.token:
         raise UsageError(f"push needs a token of the hub that may write: {_LOGIN}")
@@ -156,19 +169,26 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     return written.fingerprint, backbone
 
 
-def pull(
-    api: HfApi,
-    registry: Registry,
-    repo: str,
-    name: str,
-    *,
-    revision: str | None = None,
-    force: bool = False,
-) -> Entry:
-    """Save a pushed model as an entry of the registry, completely or not at all.
+def pull(repo: str, name: str, *, revision: str | None = None, force: bool = False) -> Entry:
+    """Save a model that was pushed to the hub: the same encoder, by its fingerprint.
 
-    Nothing in it is run.
+    No code in it is run.
+
+    Args:
+        repo: Repository of the hub, OWNER/NAME.
+        name: Name of the model to save.
+        revision: Branch, tag or commit. Default: the main branch.
+        force: Overwrite an existing model of that name.
+
+    Returns:
+        The saved entry; the commit is in its ``provenance``, under ``pulled``.
+
+    Raises:
+        NotFoundError: No such repository or revision, or the hub cannot be reached.
+        CheckFailedError: It is not what was pushed; nothing is saved.
     """
+    api = client()
+    registry = open_registry()
     _check_repo(repo, "pull")
     registry.check_free(name, force=force)
     with registry.new_folder() as temporary:

@@ -3,9 +3,9 @@ backbone.
 """
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from promptcli.backbones.adapter_files import base_of
 from promptcli.backbones.checking import check_links, opening
@@ -14,30 +14,50 @@ from promptcli.backbones.locating import locate, weight_files
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
 from promptcli.models.foreign_formats import MODEL_FILES, MODEL_MARKS, read_model_folder
-from promptcli.models.loading import open_model
+from promptcli.models.loading import open_model, open_registry
 from promptcli.models.parity import PROBES
-from promptcli.models.registry import Registry
 from promptcli.models.saving import copy_backbone
-from promptcli.notes import keyword, note
+from promptcli.notes import note, without_network
 from promptcli.storage.paths import is_below
 
 
 def import_model(
-    registry: Registry,
-    source: str,
+    source: str | Path,
     name: str,
     *,
-    changes: dict[str, Any] | None = None,
     convert: bool = False,
+    offline: bool = False,
     force: bool = False,
+    **changes: str | int | bool | Sequence[str] | None,
 ) -> Entry:
-    """Save a folder or a model of the hub as an entry; see ``promptcli.import_model``."""
+    """Import a model trained elsewhere into the registry; its recipe is recognised from its files.
+
+    Supported: checkpoints of SimCSE, PromptBERT and PromCSE, models of sentence-transformers and
+    model2vec, peft's prefix tuning and LoRA, plain language models.
+
+    Args:
+        source: A folder, or a hub id, with @REVISION after it.
+        name: Name of the model in the registry.
+        convert: Convert pickled weights to safetensors, by a process that reads only tensors.
+        offline: Never use the network.
+        force: Replace a model of that name.
+        changes: Fields of the recipe that replace the recognised ones, e.g. ``pooling="last/avg"``.
+
+    Returns:
+        The saved entry; the kind of the model is in its ``provenance``, under ``imported``.
+
+    Raises:
+        NotFoundError: No such folder or hub id.
+        UsageError: The model is not supported.
+    """
+    source = str(source)
+    registry = open_registry()
     registry.check_free(name, force=force)
-    path, revision = locate(
-        source, files=[*MODEL_FILES, "*.bin"] if convert else MODEL_FILES, one_of=MODEL_MARKS
-    )
-    check_links(f"model {source!r}", path, path.rglob("*"))
-    with registry.new_folder() as temporary:
+    with without_network(offline), registry.new_folder() as temporary:
+        path, revision = locate(
+            source, files=[*MODEL_FILES, "*.bin"] if convert else MODEL_FILES, one_of=MODEL_MARKS
+        )
+        check_links(f"model {source!r}", path, path.rglob("*"))
         read = path
         if convert and not list(path.rglob("*.safetensors")):
             note(
@@ -48,17 +68,14 @@ def import_model(
         with opening(f"model {source!r}"):
             entry = read_model_folder(source, read)
         kind = str(entry.provenance.get("loaded", {}).get("kind", "model of promptcli"))
-        given = changes or {}
-        if "backbone" in given:
+        if "backbone" in changes:
             raise UsageError(
-                f"{keyword('backbone')}: {source} ({kind}) has its own backbone, or names it in"
-                " adapter_config.json"
+                f"{source} ({kind}) has its own, or names it in adapter_config.json",
+                parameter="backbone",
             )
-        if "prompt" in given:
-            period = {"period": None}
-        else:
-            period = {}
-        entry = replace(entry, recipe=entry.recipe.replace(**period, **given))
+        if "prompt" in changes:
+            changes = {"period": None, **changes}
+        entry = replace(entry, recipe=entry.recipe.replace(**changes))
         backbone = _copy(entry.recipe.backbone, source, path, read, temporary / BACKBONE)
         if backbone is not None:
             entry = with_backbone(entry, str(backbone))

@@ -25,13 +25,15 @@ from promptcli.encoder.encoder import TorchEncoder, make_encoder, tuned_weights
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
+from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError
 from promptcli.grammar import split_name
 from promptcli.models import parity, sentence_transformers_format
-from promptcli.models.card import publishable
+from promptcli.models.card import publishable, write_card
 from promptcli.models.entries import (
     BACKBONE,
+    MODEL_MANIFEST,
     MODULES,
     OUR_MODULE,
     TENSORS,
@@ -40,10 +42,11 @@ from promptcli.models.entries import (
     write_manifest,
 )
 from promptcli.models.foreign_formats import FLAGS, MODES
-from promptcli.models.loading import open_model
+from promptcli.models.loading import entry_from, open_model
 from promptcli.models.sentence_transformers_format import InexactError, Module
 from promptcli.notes import keyword
 from promptcli.storage.files import delete
+from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
 from promptcli.storage.typed_documents import to_json
 
@@ -53,6 +56,26 @@ _CONFIGS = ("config.json", "adapter_config.json")
 _READ = "[promptcli-mask]"  #: read in place of the template's mask; a sentence may contain the mask
 #: in the order in which Pooling joins several
 _FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}
+
+
+def save(encoder: Encoder, folder: str | Path, *, force: bool = False) -> None:
+    """Write an encoder into a folder that ``load`` and sentence-transformers open, completely or
+    not at all.
+
+    Args:
+        encoder: Any encoder.
+        folder: The folder to make.
+        force: Replace an encoder in it.
+
+    Raises:
+        UsageError: The folder exists.
+    """
+    target = Path(folder)
+    entry = entry_from(encoder, target.name)
+    with atomic_folder(target, marker=MODEL_MANIFEST, force=force) as temporary:
+        save_encoder(entry, open_model(encoder), temporary)
+        use = f'import promptcli as pc\n\nvectors = pc.load("{target.name}").encode(sentences)'
+        write_card(temporary, entry, encoder.recipe, use=use)
 
 
 def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:

@@ -15,8 +15,9 @@ import torch
 import promptcli as pc
 from promptcli.encoder.encoder import make_encoder
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.models import hub, import_model
+from promptcli.models import hub
 from promptcli.models.entries import Entry
+from promptcli.models.importing import import_model
 from promptcli.models.loading import open_registry
 from promptcli.recipe import RECIPES
 

@@ -363,8 +363,8 @@ def test_exports_are_read_back(recipe, tiny_folder, tiny_backbone, tmp_path):
     recipe, backbone = recipe.replace(backbone=str(tiny_folder("bert"))), tiny_backbone("bert")
     export(
         Entry("x", recipe, random_numbers(recipe, backbone)),
-        "sentence-transformers",
         tmp_path / "out",
+        "sentence-transformers",
     )
     back = load(tmp_path / "out").encode(SENTENCES)
     assert lowest_cosine(back, random_encoder(recipe, backbone).encode(SENTENCES)) >= 0.9999

@@ -14,7 +14,6 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models import hub as publishing
-from promptcli.models.hub import pull, push
 from promptcli.models.loading import open_model
 from promptcli.models.registry import SHIPPED_MODELS, Entry, Registry
 from promptcli.recipe import Recipe
@@ -24,6 +23,18 @@ from tests.making import random_numbers
 from tests.tiny import SENTENCES
 
 REPO = "me/mine"
+
+
+def push(api, model, repo, **options):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(publishing, "client", lambda: api)
+        return publishing.push(model, repo, **options)
+
+
+def pull(api, repo, name, **options):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(publishing, "client", lambda: api)
+        return publishing.pull(repo, name, **options)
 
 
 @pytest.fixture
@@ -154,7 +165,7 @@ def test_what_was_pushed_comes_back_bit_by_bit(
     relation = "finetune" if "tuned" in kind else "adapter"
     assert card.get("base_model_relation") == (relation if where == "hub" else None)
 
-    pulled = pull(api, registry, REPO, "again")
+    pulled = pull(api, REPO, "again")
     again = registry.load("again")
     np.testing.assert_array_equal(vectors(again), vectors(made))
     assert (again.scores, again.provenance["trained"]["seed"]) == (SCORES, 3)
@@ -185,7 +196,7 @@ def test_the_same_content_makes_no_new_commit_and_an_earlier_model_s_files_go(
         "tensors.safetensors" not in hub.repos[REPO].files()
         and hub.repos[REPO].files()["LICENSE"] == b"mine"
     )
-    np.testing.assert_array_equal(vectors(pull(api, registry, REPO, "plain")), vectors(entry()))
+    np.testing.assert_array_equal(vectors(pull(api, REPO, "plain")), vectors(entry()))
 
 
 def test_what_the_hub_refuses_is_one_line_and_nothing_is_sent(
@@ -194,13 +205,13 @@ def test_what_the_hub_refuses_is_one_line_and_nothing_is_sent(
     push(api, entry(), REPO)
     push(api, entry(), "me/hidden", private=True)
     assert hub.repos["me/hidden"].private
-    pull(HfApi(token=READER), registry, "me/hidden", "hidden")
+    pull(HfApi(token=READER), "me/hidden", "hidden")
     other = entry(transforms=["whitening"])
     for error, said, ask in (
         (
             NotFoundError,
             "for private ones type `hf auth login`",
-            lambda: pull(HfApi(), registry, "me/hidden", "x"),
+            lambda: pull(HfApi(), "me/hidden", "x"),
         ),
         (UsageError, "is public; nothing was sent", lambda: push(api, other, REPO, private=True)),
         (
@@ -219,7 +230,7 @@ def test_what_the_hub_refuses_is_one_line_and_nothing_is_sent(
     assert len(hub.repos[REPO].log) == 2
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     for ask in (
-        lambda: pull(HfApi(), registry, REPO, "x"),
+        lambda: pull(HfApi(), REPO, "x"),
         lambda: push(HfApi(token=WRITER), other, REPO),
     ):
         with pytest.raises(NotFoundError, match=f"{REPO}: the hub did not do it: ConnectError"):
@@ -263,22 +274,22 @@ def test_what_was_tampered_with_is_refused_and_nothing_is_left(hub, api, entry, 
     for change, said in TAMPERED:
         hub.add(REPO, {**sound, **change(sound)})
         with pytest.raises(CheckFailedError, match=said):
-            pull(api, registry, REPO, "x")
+            pull(api, REPO, "x")
         assert leftovers(registry, home) == ([], [], [])
 
 
 def test_half_a_download_leaves_nothing_and_what_was_there_stays(hub, api, entry, registry, home):
     push(api, entry(), REPO)
-    pull(api, registry, REPO, "x")
+    pull(api, REPO, "x")
     before = vectors(registry.load("x"))
     push(api, entry(transforms=["whitening"]), REPO)
     hub.cut = "tensors.safetensors"
     with pytest.raises(NotFoundError, match="the hub did not do it"):
-        pull(api, registry, REPO, "x", force=True)
+        pull(api, REPO, "x", force=True)
     assert leftovers(registry, home) == (["x"], ["x"], [])
     np.testing.assert_array_equal(vectors(registry.load("x")), before)
     with pytest.raises(UsageError, match="'x' exists"):
-        pull(api, registry, REPO, "x")
+        pull(api, REPO, "x")
 
 
 def test_the_commands(hub, entry, registry, run, monkeypatch):
@@ -344,4 +355,4 @@ def test_the_library_knows_branches_and_commits(hub, api, entry, registry, monke
         opened = pc.load(REPO, revision=revision, device="cpu")
         np.testing.assert_array_equal(opened.encode(SENTENCES), encoder.encode(SENTENCES))
     with pytest.raises(NotFoundError, match=f"no {REPO} of that revision that this token may see"):
-        pull(api, registry, REPO, "d", revision="black")
+        pull(api, REPO, "d", revision="black")

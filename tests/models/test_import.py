@@ -17,10 +17,10 @@ from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.locating import locate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
-from promptcli.models import save
 from promptcli.models.foreign_formats import read_model
 from promptcli.models.importing import import_model
 from promptcli.models.loading import open_model
+from promptcli.models.saving import save
 from promptcli.notes import without_network
 from promptcli.recipe import Recipe
 from tests.published import write, write_modules
@@ -80,13 +80,13 @@ def kind_of(entry):
 
 def test_simcse_unsupervised_has_no_head_and_supervised_has_one(registry, authors, tiny_folder):
     own = head()
-    made = import_model(registry, str(authors("my-unsup-simcse", own)), "unsup")
+    made = import_model(str(authors("my-unsup-simcse", own)), "unsup")
     assert (kind_of(made), made.recipe.pooling, made.recipe.transforms) == (
         "SimCSE checkpoint",
         "last/cls",
         (),
     )
-    made = import_model(registry, str(authors("my-sup-simcse", own)), "sup")
+    made = import_model(str(authors("my-sup-simcse", own)), "sup")
     assert made.recipe.transforms == ("projection:tanh",)
     for row, text in enumerate(SENTENCES[:4]):
         state = states(tiny_folder("bert"), text)[1][0]
@@ -102,13 +102,13 @@ def test_simcse_s_checkpoint_needs_no_name(registry, authors, content, caplog):
         config = json.loads((folder / "config.json").read_text())
         write(folder, "config.json", {**config, "architectures": ["BertModel"]})
     with caplog.at_level("INFO", logger="promptcli"):
-        made = import_model(registry, str(folder), "told")
+        made = import_model(str(folder), "told")
     assert (kind_of(made), made.recipe.pooling) == ("SimCSE checkpoint", "last/cls")
     assert "read as an unsupervised one" in caplog.text
 
 
 def test_promptbert_is_read_at_its_mask(registry, authors, tiny_folder):
-    made = import_model(registry, str(authors("unsup-PromptBERT", head())), "p")
+    made = import_model(str(authors("unsup-PromptBERT", head())), "p")
     recipe = made.recipe
     assert (kind_of(made), recipe.prompt, recipe.pooling) == (
         "PromptBERT checkpoint",
@@ -117,7 +117,7 @@ def test_promptbert_is_read_at_its_mask(registry, authors, tiny_folder):
     )
     ids, layer = states(tiny_folder("bert"), OF.replace("[X]", SENTENCES[0]))
     np.testing.assert_allclose(vectors(registry, "p")[0], layer[ids.tolist().index(4)], atol=1e-5)
-    supervised = import_model(registry, str(authors("sup-PromptBERT", head(norm=True))), "s")
+    supervised = import_model(str(authors("sup-PromptBERT", head(norm=True))), "s")
     assert (supervised.recipe.transforms, supervised.recipe.denoise) == (
         ("projection:mlm",),
         "head",
@@ -128,7 +128,7 @@ def test_promptbert_is_read_at_its_mask(registry, authors, tiny_folder):
 def test_promcse_s_prefix_is_a_deep_prefix(registry, authors, tiny_backbone):
     numbers = torch.randn(LENGTH, 2 * LAYERS * WIDTH, generator=torch.Generator().manual_seed(1))
     folder = authors("unsup-promcse", {"prefix_encoder.embedding.weight": numbers, **head()})
-    made = import_model(registry, str(folder), "prom")
+    made = import_model(str(folder), "prom")
     assert (kind_of(made), made.recipe.prompt) == ("PromCSE checkpoint", f"deep-prefix:{LENGTH}")
     # as its code reshapes: (p, 2 L, h, d/h), layer l takes the parts 2 l and 2 l + 1
     parts = numbers.view(LENGTH, 2 * LAYERS, HEADS, WIDTH // HEADS)
@@ -140,7 +140,7 @@ def test_promcse_s_prefix_is_a_deep_prefix(registry, authors, tiny_backbone):
         "broken-promcse", {"prefix_encoder.embedding.weight": numbers[:, :-2].contiguous()}
     )
     with pytest.raises(UsageError, match=r"64\)"):
-        import_model(registry, str(short), "broken")
+        import_model(str(short), "broken")
     assert "broken" not in registry.names()
 
 
@@ -151,7 +151,7 @@ def test_weights_in_several_files_come_with_their_index(registry, tiny_folder, t
         folder, max_shard_size="10KB"
     )
     assert len(list(folder.glob("*.safetensors"))) > 1
-    import_model(registry, str(folder), "whole")
+    import_model(str(folder), "whole")
     own = build_encoder(Recipe(str(folder)), device="cpu", dtype="float32")
     assert np.array_equal(vectors(registry, "whole"), own.encode(SENTENCES))
 
@@ -209,11 +209,11 @@ def test_links_out_of_a_foreign_folder_are_not_followed_except_those_of_the_hub_
     folder = authors("my-unsup-simcse", head())
     (folder / "vocab_more.txt").symlink_to(tmp_path / "secret.txt")
     with pytest.raises(UsageError, match=r"vocab_more.txt is a link that leads out of the folder"):
-        import_model(registry, str(folder), "new")
+        import_model(str(folder), "new")
     assert "new" not in registry.names()
     (folder / "vocab_more.txt").unlink()
     (folder / "vocab_more.txt").symlink_to("config.json")
-    import_model(registry, str(folder), "new")
+    import_model(str(folder), "new")
 
     (folder / "vocab_more.txt").unlink()
     cached, blobs = (tmp_path / "models--me--mine" / name for name in ("snapshots/abc", "blobs"))
@@ -221,7 +221,7 @@ def test_links_out_of_a_foreign_folder_are_not_followed_except_those_of_the_hub_
     blobs.mkdir()
     for path in folder.iterdir():
         (cached / path.name).symlink_to(path.rename(blobs / f"of {path.name}"))
-    import_model(registry, str(cached), "cached")
+    import_model(str(cached), "cached")
 
 
 def _modules(path):
@@ -301,7 +301,7 @@ def test_no_name_in_a_foreign_folder_leads_out_of_it(name, registry, tiny_folder
     folder = shutil.copytree(tiny_folder("bert"), tmp_path / "foreign")
     change(folder)
     for take in (
-        lambda: import_model(registry, str(folder), "new"),
+        lambda: import_model(str(folder), "new"),
         lambda: open_model(read_model(str(folder))),
     ):
         with pytest.raises(PromptcliError, match=message):
@@ -321,7 +321,7 @@ def test_an_adapter_s_base_in_its_own_folder_is_imported_with_it(registry, tiny_
     halves = {name.format("A"): torch.ones(2, WIDTH), name.format("B"): torch.ones(WIDTH, 2)}
     save_file(halves, folder / "adapter_model.safetensors")
     wanted = open_model(read_model(str(folder)), dtype="float32").encode(SENTENCES)
-    import_model(registry, str(folder), "new")
+    import_model(str(folder), "new")
     shutil.rmtree(folder)
     assert np.array_equal(vectors(registry, "new"), wanted)
 
@@ -331,7 +331,7 @@ def test_a_pipe_in_a_model_folder_is_refused_and_not_waited_for(registry, author
     (folder / "model.safetensors").unlink()
     os.mkfifo(folder / "model.safetensors")
     for take in (
-        lambda: import_model(registry, str(folder), "new"),
+        lambda: import_model(str(folder), "new"),
         lambda: load_backbone(str(folder)),
     ):
         with pytest.raises(UsageError, match=r"model.safetensors of .* is a pipe or a device"):

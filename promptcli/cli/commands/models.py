@@ -1,6 +1,5 @@
 """The commands of ``promptcli models``; ``export``, ``push`` and ``pull``."""
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,15 +7,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.options import Json, NamedModel, data_folder, field_option, with_argument
+from promptcli.cli.options import (
+    Backbone,
+    Dim,
+    Json,
+    Model,
+    NamedModel,
+    Pooling,
+    Prompt,
+    RecipeFields,
+    Transforms,
+    chosen_model,
+    data_folder,
+    field_option,
+    with_argument,
+)
 from promptcli.cli.pictures import PictureOptions
 from promptcli.cli.result_files import FormatOptions, print_report
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.evaluation import compare_over_seeds
-from promptcli.models import ExportJob, ImportJob, PullJob, PushJob
 from promptcli.models.entries import TENSORS, Entry
 from promptcli.named_templates import SLOT
-from promptcli.recipe import LISTED, RECIPES, Choice, Recipe
+from promptcli.recipe import LISTED, RECIPES, Recipe
 
 if TYPE_CHECKING:
     from promptcli.models.registry import Registry
@@ -25,6 +37,7 @@ if TYPE_CHECKING:
 _RECIPE_LINE = 57
 
 Name = Annotated[str, typer.Argument(help="Name of a model.")]
+Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository of the hub.")]
 
 
 def method_line(recipe: Recipe) -> str:
@@ -254,8 +267,38 @@ def remove(name: Name) -> None:
     console.note(f"removed model {name}")
 
 
-def import_model(job: ImportJob, json: Json = False) -> None:
-    made = job.run()
+def import_model(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="A folder, or a hub id, with @REVISION after it."),
+    ],
+    name: Annotated[str, typer.Option(help="Name of the model in the registry.")],
+    convert: Annotated[
+        bool,
+        typer.Option(
+            "--convert",
+            help="Convert pickled weights to safetensors, by a process that reads only tensors.",
+        ),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a model of that name.")] = False,
+    backbone: Backbone = None,
+    prompt: Prompt = None,
+    pooling: Pooling = None,
+    transforms: Transforms = None,
+    set: RecipeFields = None,
+    json: Json = False,
+) -> None:
+    """Import a model trained elsewhere into the registry; its recipe is recognised from its files.
+
+    Supported: checkpoints of SimCSE, PromptBERT and PromCSE, models of sentence-transformers and
+    model2vec, peft's prefix tuning and LoRA, plain language models.
+    """
+    from promptcli.models.importing import import_model
+
+    choice = chosen_model(
+        None, backbone=backbone, prompt=prompt, pooling=pooling, transforms=transforms, set=set
+    )
+    made = import_model(source, name, convert=convert, force=force, **choice.changes)
     kind = made.provenance["imported"]["kind"]
     if json:
         console.result_json({"name": made.name, "kind": kind, "recipe": made.recipe.to_dict()})
@@ -264,9 +307,55 @@ def import_model(job: ImportJob, json: Json = False) -> None:
     console.result(made.name)
 
 
-def export(job: ExportJob, named: NamedModel = None, json: Json = False) -> None:
-    assert isinstance(job.encoder, Choice)
-    made = dataclasses.replace(job, encoder=with_argument(job.encoder, named)).run()
+def export(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="TARGET",
+            help="`sentence-transformers`; `onnx` or `openvino`: the complete encoder as one graph;"
+            " `model2vec`: a static recipe as a table of words; `peft`: a deep prefix or a LoRA;"
+            " `merged`: a tuned backbone as a plain checkpoint.",
+        ),
+    ],
+    named: NamedModel = None,
+    base: Annotated[
+        str | None,
+        typer.Option(help="For peft: the hub id to record as the base, e.g. OWNER/NAME@REVISION."),
+    ] = None,
+    int8: Annotated[
+        bool,
+        typer.Option(
+            "--int8", help="For onnx: also write 8-bit weights, and measure what they lose."
+        ),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing export.")] = False,
+    model: Model = None,
+    backbone: Backbone = None,
+    prompt: Prompt = None,
+    pooling: Pooling = None,
+    transforms: Transforms = None,
+    set: RecipeFields = None,
+    dim: Dim = None,
+    json: Json = False,
+) -> None:
+    """Write an encoder as another program loads it, in float32, and compare that program's vectors
+    with its own.
+
+    The folder is written only if it holds the encoder exactly: every cosine is at least 0.99999.
+    """
+    from promptcli.models.exporting import export
+
+    choice = chosen_model(
+        model,
+        backbone=backbone,
+        prompt=prompt,
+        pooling=pooling,
+        transforms=transforms,
+        set=set,
+        dim=dim,
+    )
+    made = export(with_argument(choice, named), output, to, base=base, int8=int8, force=force)
     if json:
         console.result_json({**vars(made), "folder": str(made.folder)})
         return
@@ -279,8 +368,29 @@ def export(job: ExportJob, named: NamedModel = None, json: Json = False) -> None
     console.result(made.load)
 
 
-def push(job: PushJob, json: Json = False) -> None:
-    made = job.run()
+def push(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Name of a model or recipe, or a folder.")
+    ],
+    repo: Repo,
+    private: Annotated[
+        bool, typer.Option("--private", help="Create the repository as private.")
+    ] = False,
+    revision: Annotated[
+        str | None,
+        typer.Option(help="Branch, created if it is missing. Default: the main branch."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Send a model to the Hugging Face hub in one commit: card, recipe, learned tensors.
+
+    A backbone from the hub is named by id and revision; any other is sent as well. Sending the same
+    model again makes no new commit; a changed one replaces the files of the last, and other files
+    in the repository stay. The token is that of `hf auth login` or $HF_TOKEN.
+    """
+    from promptcli.models.hub import push
+
+    made = push(chosen_model(model), repo, private=private, revision=revision)
     if json:
         console.result_json(vars(made))
         return
@@ -291,10 +401,24 @@ def push(job: PushJob, json: Json = False) -> None:
     console.result(made.url)
 
 
-def pull(job: PullJob, json: Json = False) -> None:
-    repo = job.repo
-    name = job.name
-    made = job.run()
+def pull(
+    repo: Repo,
+    name: Annotated[str, typer.Option(help="Name of the model to save.")],
+    revision: Annotated[
+        str | None, typer.Option(help="Branch, tag or commit. Default: the main branch.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite an existing model of that name.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Save a model that was pushed to the hub: the same encoder, by its fingerprint.
+
+    No code in it is run.
+    """
+    from promptcli.models.hub import pull
+
+    made = pull(repo, name, revision=revision, force=force)
     commit = made.provenance["pulled"]["revision"]
     if json:
         console.result_json(
