@@ -74,12 +74,6 @@ def test_show_fits_a_screen_and_all_shows_the_rest(run):
     assert "sha256" in rest and "learning_rate" in rest
 
 
-def test_an_option_that_is_not_there_suggests_no_other_by_its_dashes(run, registry):
-    said = refused(run("models", "remove", "white", "--yes"), 2, "--yes")
-    assert "--dtype" not in said
-    assert "--json" in refused(run("models", "show", "white", "--jsn"), 2)
-
-
 def test_remove(run, registry):
     ran = run("models", "remove", "white")
     assert (ran.code, ran.out) == (0, "") and "white" in ran.err
