@@ -34,7 +34,7 @@ GUIDES = ("README.md", "docs/")
 STYLE = "docs/site.css"
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
-EXPORT = re.compile(r"^from (promptcli\.(?:plugins\.)?(\w+)\S*) import (\w+)", re.MULTILINE)
+EXPORT = re.compile(r"^from \.((?:plugins\.)?(\w+)\S*) import (\w+)", re.MULTILINE)
 
 #: A page of the library: its title, and the rooms whose public names it shows.
 LIBRARY = {
@@ -165,7 +165,9 @@ def library_pages() -> dict[str, str]:
     for name, (title, rooms) in LIBRARY.items():
         shown = []
         for wanted in rooms:
-            shown += [f"{module}.{export}" for module, room, export in exports if room == wanted]
+            shown += [
+                f"promptcli.{module}.{export}" for module, room, export in exports if room == wanted
+            ]
         pages[f"api/{name}.md"] = library_page(title, shown)
     pages["api/extend.md"] = library_page("Base classes for extensions", BASES)
     return pages

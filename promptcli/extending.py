@@ -5,19 +5,23 @@ The names of ``__all__`` are loaded when they are first used, so that importing 
 no time; ``extending.pyi`` lists them with their modules.
 """
 
+import importlib
+import re
+from pathlib import Path
 from typing import Any
 
-from promptcli.public_names import load_name, names_of_stub
-
-#: Name -> its module.
-_MODULES = names_of_stub(__file__)
+_STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+_MODULES = {name: module for module, name in re.findall(r"^from (\S+) import (\w+)", _STUB, re.M)}
 __all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    value = load_name(name, __name__, _MODULES)
-    globals()[name] = value
-    return value
+    if name not in _MODULES:
+        raise AttributeError(name)
+    module = importlib.import_module(_MODULES[name])
+    if not hasattr(module, name):
+        return importlib.import_module(f"{_MODULES[name]}.{name}")  # a module is the name
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -166,7 +166,6 @@ def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
     assert set(groups) == {f"promptcli.{name}" for name in tables}
     broken = {"broken": "my_encoders:Nothing", "avg": "my_encoders:Median"}
     groups["promptcli.poolings"] |= broken
-    groups["promptcli.methods"] |= {"bare": "my_encoders:MEANCSE", "other": "my_encoders:METHOD"}
     install(tmp_path, "\n".join(blocks(EXTENDING, "python")), groups.items())
     compared = re.search(r"`promptcli (eval .*) --task demo`", EXTENDING.read_text())[1]
     assert "median" in compared
@@ -175,8 +174,6 @@ def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
     for left_out in (
         "'broken' that my_encoders:Nothing adds to poolings is left out: AttributeError",
         "'avg' that my_encoders:Median adds to poolings is left out: that name is taken",
-        "'bare' that my_encoders:MEANCSE adds to methods is left out: TypeError: it is not a pair",
-        "'other' that my_encoders:METHOD adds to methods is left out: ValueError: its method is",
     ):
         assert err.count(f"the row {left_out}") == 1, err
     shown = " ".join(re.sub(r"[│╭╮╰╯─]", " ", out).split())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import promptcli
+from tests.public import PUBLIC
 
 pytest.importorskip("material", reason="mkdocs-material is not installed (extra `docs`)")
 pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed (extra `docs`)")
@@ -39,8 +39,7 @@ def site(tmp_path_factory):
 
 def test_the_library_pages_hold_every_public_name_with_its_docstring(site):
     pages = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
-    modules = promptcli._MODULES
-    wanted = [f"{module}.{name}" for name, module in modules.items()]
+    wanted = [f"{module}.{name}" for name, module in PUBLIC.items()]
     assert wanted
     assert [name for name in wanted if f'id="{name}"' not in pages] == []
     assert "Append &#39;.&#39; to a sentence" in pages or "Append '.' to a sentence" in pages

@@ -1,6 +1,7 @@
 """The code of an installed package is part of what its encoders are."""
 
 import contextlib
+import hashlib
 import importlib.metadata
 import json
 import sys
@@ -8,7 +9,6 @@ import sys
 import pytest
 
 import promptcli as pc
-from promptcli import extensions
 from promptcli.encoder.encoder import make_encoder
 from promptcli.encoder.pooling import WEIGHTS
 from promptcli.encoder.prompts import PROMPTS
@@ -104,23 +104,25 @@ class Package:
         self.monkeypatch = monkeypatch
         monkeypatch.syspath_prepend(self.site)
         monkeypatch.syspath_prepend(self.code.parent)
-        record = "own_encoders.pth,,"
-        if not editable:
-            record = "own_encoders/__init__.py,,\nown_encoders/formula.py,,"
-        (self.about / "RECORD").write_text(f"{record}\n")
+        if editable:
+            (self.about / "direct_url.json").write_text('{"dir_info": {"editable": true}}')
 
     def load(self, factor=1.0, shift=0.0, version="1.0"):
         """Install one version of the formula; tables look for rows anew, as a new process does."""
         about = f"Metadata-Version: 2.1\nName: own-encoders\nVersion: {version}\n"
         (self.about / "METADATA").write_text(about)
-        (self.code / "formula.py").write_text(FORMULA.format(factor=factor, shift=shift))
+        formula = FORMULA.format(factor=factor, shift=shift)
+        file = self.code / "formula.py"
+        if not file.exists() or file.read_text() != formula:
+            file.write_text(formula)
+        digest = hashlib.sha256(formula.encode()).hexdigest()
+        (self.about / "RECORD").write_text(f"own_encoders/formula.py,sha256={digest},\n")
         for name in [name for name in sys.modules if name.startswith("own_encoders")]:
             del sys.modules[name]
         with contextlib.suppress(FileNotFoundError):
             for path in (self.code / "__pycache__").iterdir():
                 path.unlink()
         importlib.invalidate_caches()
-        extensions._entry_points.cache_clear()
         for table in (WEIGHTS, TRANSFORMS, PROMPTS, METHODS, OBJECTIVES):
             self.monkeypatch.setattr(table, "_all", None)
             self.monkeypatch.setattr(table, "_faults", {})
@@ -130,7 +132,6 @@ class Package:
 @pytest.fixture(params=["installed", "editable"])
 def package(request, tmp_path, monkeypatch):
     yield Package(tmp_path, monkeypatch, editable=request.param == "editable")
-    extensions._entry_points.cache_clear()
     for name in [name for name in sys.modules if name.startswith("own_encoders")]:
         del sys.modules[name]
 
@@ -204,10 +205,10 @@ def test_the_record_of_a_training_names_the_code_that_made_it(
     rows = {(row["table"], row["name"]): row for row in facts["extensions"]}
     assert rows.keys() == {("methods", "owncse"), ("objectives", "plain"), ("poolings", "own")}
     assert {row["distribution"] for row in rows.values()} == {"own-encoders"}
-    (sha256,) = {row["source_sha256"] for row in rows.values()}
+    (record,) = {row["record"] for row in rows.values()}
     entry = registry.card("own")
     write_card(tmp_path, entry, entry.recipe, use="")
-    assert sha256[:16] in (tmp_path / "README.md").read_text()
+    assert record[:16] in (tmp_path / "README.md").read_text()
     train()  # nothing changed
     package.load(factor=2.0)
     with pytest.raises(UsageError, match="code"):

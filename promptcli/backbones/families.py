@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from promptcli.extensions import Table, must_be
+from promptcli.extensions import Table
 
 GELU = "gelu"  #: a step of the MLM transform that is a function and not a module of the model
 
@@ -164,7 +164,6 @@ FAMILIES: Table[Family] = Table(
             (), "lm_head", projection=_LLAMA_PROJECTION, values=_LLAMA_VALUES
         ),
     },
-    must_be(Family),
 )
 
 

@@ -26,7 +26,7 @@ from promptcli.cli.options import RUNTIME, Runtime, written_name
 from promptcli.cli.stopping import Terminated, interruptible
 from promptcli.cli.typer_commands import typer_command
 from promptcli.errors import PromptcliError, is_out_of_memory, left_by, one_line
-from promptcli.extensions import Table, absent_plugin, must_be
+from promptcli.extensions import Table, absent_plugin
 from promptcli.notes import command_typed, keywords_typed, stages_shown, without_network
 from promptcli.settings import ANOTHER_HOME, program_folder
 from promptcli.threads import computing
@@ -350,7 +350,6 @@ _PANELS = (
 COMMANDS = Table[Command | Commands](
     "commands",
     {str(row.name): row for _, rows in _PANELS for row in rows},
-    must_be(Command, Commands),
 )
 
 

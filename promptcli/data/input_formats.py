@@ -22,7 +22,7 @@ from promptcli.data.parquet_rows import open_parquet_rows
 from promptcli.data.row_batches import OpenFile, Rows
 from promptcli.data.sniffing import Look, recognise_array, recognise_json_lines, recognise_table
 from promptcli.data.xlsx import open_workbook_rows
-from promptcli.extensions import Table, must_be
+from promptcli.extensions import Table
 
 #: Takes the lines of a file (without those above a table), its dialect, its name, and who gets
 #: guesses and rows that cannot be read; returns the columns, None without names, and the rows.
@@ -103,7 +103,6 @@ INPUT_FORMATS: Table[LineFormat | BinaryFormat] = Table(
         "parquet": BinaryFormat(open_parquet_rows, extensions=(".parquet",)),
         "xlsx": BinaryFormat(open_workbook_rows, extensions=(".xlsx",)),
     },
-    must_be(LineFormat, BinaryFormat),
 )
 
 

@@ -25,7 +25,7 @@ from promptcli.data.retrieval import is_retrieval_folder, read_retrieval_folder
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import GoldRow, Parts
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted, look_up
-from promptcli.extensions import Table, must_be
+from promptcli.extensions import Table
 from promptcli.notes import note
 
 #: The demo pairs and sentences of the package.
@@ -252,7 +252,7 @@ TEST_TASKS = tuple(
     TaskName(name) for name in ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 )
 TRANSFER_TASKS = tuple(name for name, row in _TASKS.items() if row.metric == "accuracy")
-TASKS: MutableMapping[str, TaskRow] = Table("tasks", _TASKS, must_be(TaskRow))
+TASKS: MutableMapping[str, TaskRow] = Table("tasks", _TASKS)
 #: One word for several tasks.
 GROUPS = {"sts": tuple(map(str, TEST_TASKS)), "transfer": TRANSFER_TASKS}
 

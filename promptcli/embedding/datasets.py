@@ -18,7 +18,7 @@ from promptcli.embedding.writing import WINDOW, WINDOW_CHARACTERS
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import UsageError
-from promptcli.extensions import Table, must_have
+from promptcli.extensions import Table
 from promptcli.models import loading
 from promptcli.notes import is_offline, without_network
 from promptcli.recipe import Choice
@@ -188,5 +188,4 @@ class HuggingFaceData:
 DATA_SETS = Table[DataSets](
     "datasets",
     {"pyarrow": ArrowData(), "datasets": HuggingFaceData()},
-    must_have("columns", "add"),
 )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from promptcli.errors import UsageError
-from promptcli.extensions import Table, must_have
+from promptcli.extensions import Table
 from promptcli.notes import Advance, keyword
 
 if TYPE_CHECKING:
@@ -60,4 +60,4 @@ class LocalEngine:
             parts.make_by_processes(job, shards, devices, advance)
 
 
-ENGINES = Table[Engine]("engines", {"local": LocalEngine()}, must_have("check", "make"))
+ENGINES = Table[Engine]("engines", {"local": LocalEngine()})

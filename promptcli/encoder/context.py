@@ -14,21 +14,6 @@ from promptcli.grammar import CountSpec, PromptSpec, Spec
 from promptcli.named_templates import SLOT
 from promptcli.notes import keyword
 
-
-def check_vectors(vectors: Any, rows: int) -> None:
-    """Refuse all but a tensor of n vectors, (n, d): a part of another package may return
-    anything.
-
-    Raises:
-        TypeError: With what it is.
-    """
-    if not isinstance(vectors, Tensor):
-        raise TypeError(f"returned {type(vectors).__name__}, not a tensor of vectors (n, d)")
-    if vectors.dim() != 2 or len(vectors) != rows:
-        shape = tuple(vectors.shape)
-        raise TypeError(f"returned a tensor {shape}, not vectors (n, d) of {rows} sentences")
-
-
 PartSpec = TypeVar("PartSpec", bound=Spec, covariant=True)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
-from promptcli.extensions import Table, must_have
+from promptcli.extensions import Table
 from promptcli.recipe import Recipe
 
 
@@ -51,7 +51,7 @@ class Torch:
         return build_encoder(recipe, **options)
 
 
-BACKENDS: Table[Backend] = Table("backends", {"torch": Torch()}, must_have("build"))
+BACKENDS: Table[Backend] = Table("backends", {"torch": Torch()})
 
 
 def build_on(

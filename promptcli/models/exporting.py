@@ -21,7 +21,7 @@ from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.errors import UsageError, install_command, missing_libraries
-from promptcli.extensions import Table, must_be
+from promptcli.extensions import Table
 from promptcli.models import parity, sentence_transformers_format
 from promptcli.models.card import is_hub_id, publishable, write_card
 from promptcli.models.entries import (
@@ -313,7 +313,6 @@ TARGETS: Table[ExportTarget] = Table(
         "peft": ExportTarget(export_peft, takes=("base",)),
         "merged": ExportTarget(export_merged),
     },
-    must_be(ExportTarget),
 )
 
 

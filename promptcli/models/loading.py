@@ -380,8 +380,9 @@ def check_packages(entry: Entry) -> None:
             continue
         if extension.name not in table_named(extension.table):
             raise UsageError(
-                f"model {entry.name!r} has {extension.name!r} of {extension.author}, which is not"
-                f" installed here; install it: pip install {extension.distribution}"
+                f"model {entry.name!r} needs {extension.name!r} of {extension.distribution}"
+                f" {extension.version}, which is not installed here; install it: pip install"
+                f" {extension.distribution}"
             )
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from promptcli.extensions import Table, must_be_called
+from promptcli.extensions import Table
 from promptcli.training.watching import Watcher
 
 #: Name of a tracker -> the function that makes one, or raises a ``UsageError`` if it cannot.
-TRACKERS: Table[Callable[[], Watcher]] = Table("trackers", {}, must_be_called)
+TRACKERS: Table[Callable[[], Watcher]] = Table("trackers", {})
 
 
 def make_trackers(names: Sequence[str]) -> list[Watcher]:

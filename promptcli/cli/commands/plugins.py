@@ -1,9 +1,9 @@
 """``promptcli plugins``: what installed packages add, and whether it can be used."""
 
-from promptcli.cli.command_line import Command, Commands
+from promptcli.cli.command_line import Commands
 from promptcli.cli.console import result_json, result_table
 from promptcli.cli.options import Json
-from promptcli.errors import CheckFailedError, PromptcliError, counted
+from promptcli.errors import CheckFailedError, counted
 from promptcli.extensions import AddedRow, added_rows
 
 
@@ -26,16 +26,15 @@ def plugins(json: Json = False) -> None:
 
 
 def _fault_of_command(row: AddedRow) -> str | None:
-    """Return why a command, or one of a group, cannot be loaded; None if all can."""
-    if isinstance(row.value, Command):
-        commands = [row.value]
-    elif isinstance(row.value, Commands):
-        commands = [command for _, command in row.value.walk() if isinstance(command, Command)]
-    else:
+    """Return why a command, or one of a group, cannot be imported; None if all can."""
+    if row.table != "commands":
         return None
+    commands = [row.value]
+    if isinstance(row.value, Commands):
+        commands = [command for _, command in row.value.walk()]
     try:
         for command in commands:
             command.load()
-    except PromptcliError as error:
+    except (ImportError, AttributeError) as error:
         return str(error)
     return None

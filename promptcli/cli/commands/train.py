@@ -183,7 +183,7 @@ def _search_function() -> Any:
     """Return the library's function that searches settings, which a plug-in has."""
     try:
         return promptcli.train_search
-    except UsageError:
+    except ImportError:
         raise absent_plugin("--trials") from None
 
 

@@ -22,7 +22,7 @@ from promptcli.data.input_files import read_lines
 from promptcli.data.layouts import CELLS
 from promptcli.data.parquet_files import RecordBatch, open_parquet, read_batches, values_of
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.extensions import Table, must_be
+from promptcli.extensions import Table
 
 Floats = NDArray[np.float32]
 #: Ids (row numbers, or text), texts or None, and the matrix (n, d) as the file stores it.
@@ -453,7 +453,6 @@ VECTOR_FORMATS: MutableMapping[str, VectorFormat] = Table(
         ".parquet": VectorFormat(_read_parquet, ParquetSink, _parquet_columns),
         ".jsonl": VectorFormat(_read_jsonl, _JsonlSink, _jsonl_columns),
     },
-    must_be(VectorFormat),
 )
 
 

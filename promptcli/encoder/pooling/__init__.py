@@ -14,7 +14,7 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.encoder.context import BuildContext, check_vectors
+from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.content import ContentAverage, ContentMaximum
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.encoder.pooling.ditto import Ditto
@@ -36,7 +36,7 @@ from promptcli.encoder.pooling.weights import (
 )
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError, look_up, unknown
-from promptcli.extensions import Table, must_be_called
+from promptcli.extensions import Table
 from promptcli.grammar import (
     AttentionSpec,
     FirstLastSpec,
@@ -204,7 +204,6 @@ WEIGHTS: Table[Callable[[BuildContext[Any]], Weights]] = Table(
         "content-avg": ContentAverage,
         "content-max": ContentMaximum,
     },
-    must_be_called,
 )
 
 
@@ -261,46 +260,7 @@ def _build_weights(context: BuildContext[WeightsSpec]) -> Weights:
             return weights
         return From(spec.first, weights)
     make = look_up("weights of pooling", spec.name, WEIGHTS)
-    with WEIGHTS.naming_author("pooling", spec.name):
-        weights = make(context)
-        _ = weights.spec  # which every one needs
-    if WEIGHTS.extension(spec.name) is not None:
-        weights.pool = _PoolOfOthers(spec.name, weights.pool)  # type: ignore[method-assign]
-    return weights
-
-
-@dataclass
-class _PoolOfOthers:
-    """The ``pool`` of another package's weights, which may be wrong in any way."""
-
-    name: str
-    pool: Callable[[Tensor, Batch, HiddenStates], Tensor]
-    width: int | None = None  #: d of the first vectors
-
-    def __call__(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        with WEIGHTS.naming_author("pooling", self.name):
-            vectors = self.pool(states, batch, hidden)
-            check_vectors(vectors, len(states))
-            width = vectors.size(1)
-            if width != (self.width or width):
-                raise TypeError(
-                    f"returned vectors of {width} dimensions after some of {self.width}"
-                )
-            if self.width is None and self._is_of_tokens(width, states, batch, hidden):
-                raise TypeError(f"returned {width} values for {width} tokens, not vectors (n, d)")
-            self.width = width
-        return vectors
-
-    def _is_of_tokens(self, width: int, states: Tensor, batch: Batch, hidden: HiddenStates) -> bool:
-        """Whether a width of t becomes t + 1 with a padded token more, which no vector's does."""
-        if width != states.size(1) or width == states.size(2):
-            return False
-        padded = replace(batch, ids=torch.nn.functional.pad(batch.ids, (0, 1)), rows=None)
-        try:
-            vectors = self.pool(torch.nn.functional.pad(states, (0, 0, 0, 1)), padded, hidden)
-        except Exception:  # what it reads beside the states has t tokens
-            return False
-        return vectors.size(1) == width + 1
+    return make(context)
 
 
 def initial_weights(

@@ -17,7 +17,7 @@ from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.reversed_words import ReversedWords
 from promptcli.encoder.prompts.soft_template import LookedUpSoftTemplate, SoftTemplate
 from promptcli.encoder.prompts.token_prepending import TokenPrepending
-from promptcli.extensions import Table, must_extend
+from promptcli.extensions import Table
 from promptcli.grammar import NamedPromptSpec, PromptSpec, TemplateSpec
 
 #: Prompts that are more than words, by name; anything else is a template of words.
@@ -32,7 +32,6 @@ PROMPTS: Table[type[Prompt]] = Table(
         "reversed": ReversedWords,
         "kv": KVEmbedding,
     },
-    must_extend(Prompt),
 )
 
 
@@ -43,10 +42,7 @@ def build_prompt(spec: PromptSpec, backbone: Backbone, tensors: Mapping[str, Ten
         return build_prompt(part, backbone, {})
 
     kind, spec = _row_of(spec)
-    with PROMPTS.naming_author("prompt", getattr(spec, "name", "")):
-        prompt = kind(BuildContext(spec, backbone, tensors, build_part))
-        _ = prompt.spec  # which every one needs
-    return prompt
+    return kind(BuildContext(spec, backbone, tensors, build_part))
 
 
 def initial_tensors(

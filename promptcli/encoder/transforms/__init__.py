@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.encoder.context import BuildContext, check_vectors
+from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.flow import Flow
 from promptcli.encoder.transforms.heads import (
     ClsPooler,
@@ -31,7 +31,7 @@ from promptcli.encoder.transforms.principal_axes import (
 )
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, look_up
-from promptcli.extensions import Table, must_be_called
+from promptcli.extensions import Table
 from promptcli.grammar import TransformSpec
 
 TRANSFORMS: Table[Callable[[BuildContext[Any]], Transform]] = Table(
@@ -49,7 +49,6 @@ TRANSFORMS: Table[Callable[[BuildContext[Any]], Transform]] = Table(
         "normalize": Normalize,
         "truncate": Truncate,
     },
-    must_be_called,
 )
 
 
@@ -60,26 +59,11 @@ def build_transforms(
     transforms = []
     for spec in specs:
         make = look_up("transform", spec.name, TRANSFORMS)
-        with TRANSFORMS.naming_author("transform", spec.name):
-            transform = make(BuildContext(spec, backbone, tensors))
-            _ = transform.spec  # which every one needs
-            (stage, first), *rest = transform.stages
-        if TRANSFORMS.extension(spec.name) is not None:
-            first = functools.partial(_stage_of_others, spec.name, first)
-            rest = [
-                (name, functools.partial(_stage_of_others, spec.name, step)) for name, step in rest
-            ]
+        transform = make(BuildContext(spec, backbone, tensors))
+        (stage, first), *rest = transform.stages
         transform.stages = [(stage, functools.partial(_of_its_width, transform, first)), *rest]
         transforms.append(transform)
     return transforms
-
-
-def _stage_of_others(name: str, stage: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
-    """Return the vectors of a stage of another package, which may be wrong in any way."""
-    with TRANSFORMS.naming_author("transform", name):
-        transformed = stage(vectors)
-        check_vectors(transformed, len(vectors))
-    return transformed
 
 
 def _of_its_width(

@@ -5,13 +5,16 @@ from typing import Any
 
 from promptcli import Recipe
 from promptcli.extending import TorchEncoder, make_encoder
+from promptcli.extensions import absent_plugin
 from promptcli.plugins.papers.contexts import MeasureData, MeasurementContext
 
 
 def check_analyze(context: MeasurementContext) -> MeasureData:
     """Return no data; refuse if analyses cannot be run here."""
-    from promptcli import analyze  # noqa: F401 - of a deleted folder this is refused
-
+    try:
+        from promptcli import analyze  # noqa: F401
+    except ImportError:
+        raise absent_plugin("analyze") from None
     return MeasureData()
 
 

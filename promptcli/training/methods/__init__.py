@@ -31,19 +31,6 @@ from promptcli.training.methods import (
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import ContrastiveSettings
 
-
-def _check_pair(name: str, row: object) -> None:
-    """Refuse a row of a plug-in that is not a method's two forms."""
-    forms = row if isinstance(row, tuple) else ()
-    if len(forms) != 2 or not all(form is None or isinstance(form, Method) for form in forms):
-        raise TypeError(
-            "it is not a pair (unsupervised, supervised); None: the form does not exist"
-        )
-    for form in forms:
-        if form is not None and form.name != name:
-            raise ValueError(f"its method is named {form.name!r}; both names are the same")
-
-
 #: Name -> unsupervised, supervised; None if the paper has no such form.
 METHODS: Table[tuple[Method | None, Method | None]] = Table(
     "methods",
@@ -68,7 +55,6 @@ METHODS: Table[tuple[Method | None, Method | None]] = Table(
         "cse-sfp": (csesfp.CSESFP, None),
         "pcc-tuning": (None, pcc_tuning.PCC_TUNING),
     },
-    _check_pair,
 )
 
 

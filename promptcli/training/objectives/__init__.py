@@ -6,7 +6,7 @@ A new one is a file, its import and a row here.
 from typing import Any
 
 from promptcli.errors import look_up
-from promptcli.extensions import Table, must_extend
+from promptcli.extensions import Table
 from promptcli.training.methods.method import Method
 from promptcli.training.objectives.consert import JointNTXent, NTXent
 from promptcli.training.objectives.contrastive import InfoNCE, NegativeView, Ranking, SinglePass
@@ -35,7 +35,6 @@ OBJECTIVES: Table[type[Objective[Any]]] = Table(
         "single-pass": SinglePass,
         "denoising-decoder": DenoisingDecoder,
     },
-    must_extend(Objective),
 )
 
 
