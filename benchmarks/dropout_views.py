@@ -23,7 +23,7 @@ from promptcli.backbones.locating import SHIPPED
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder
-from promptcli.evaluation.evaluator import evaluate
+from promptcli.evaluation.evaluator import score_encoders
 from promptcli.recipe import Recipe
 
 BATCH = 128
@@ -35,7 +35,7 @@ RUNS = {"last/cls": 1e-4, "last/avg": 2e-5}
 
 def score(folder, pooling, task):
     encoder = build_encoder(Recipe(backbone=str(folder), pooling=pooling), dtype="float32")
-    return evaluate([encoder], [task])[0].value
+    return score_encoders([encoder], [task])[0].value
 
 
 def pool(states, attention, pooling):

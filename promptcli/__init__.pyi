@@ -32,10 +32,10 @@ from .models.loading import list_models as list_models
 from .models.loading import load as load
 from .models.loading import register as register
 from .models.saving import save as save
-from .plugins.analyze.job import analyze as analyze
+from .plugins.analyze import analyze as analyze
 from .plugins.domain.adapt_job import adapt as adapt
 from .plugins.domain.job import choose as choose
-from .plugins.papers.job import reproduce as reproduce
+from .plugins.papers import reproduce as reproduce
 from .plugins.pretrain.job import Pretrained as Pretrained
 from .plugins.pretrain.job import pretrain as pretrain
 from .plugins.serve.job import serve as serve

@@ -24,7 +24,6 @@ from promptcli.settings import setting
 from promptcli.storage.files import atomic_path, check_output
 
 if TYPE_CHECKING:
-    from promptcli.evaluation.scores import Evaluation, Score
     from promptcli.searching.search import Ranked, Search
 
 #: Shade, background and letters of each fifth of the range, from low to high.
@@ -231,8 +230,7 @@ def drawing(path: Path, width: float, height: float, *, dpi: int = 150) -> Itera
             )
 
 
-#: Panels of a picture of scores in a row, and rows of a picture of a ranking.
-_PANELS = 4
+#: Rows of a picture of a ranking.
 _MOST_RANKED = 40
 #: Longer names are cut at the side of a picture.
 _NAME = 48
@@ -245,51 +243,6 @@ class Dot:
     name: str
     value: float | None  #: None: the line stays empty
     interval: tuple[float, float] | None = None
-
-
-def draw_scores(path: Path, evaluation: "Evaluation") -> None:
-    """Draw a panel for each task: a dot with its 95% interval for each encoder."""
-    from promptcli.cli.tables import table_names
-
-    rows = {label: row for label, row in evaluation.rows.items() if row}
-    names = table_names(rows)
-    tasks = dict.fromkeys((score.column, score.metric) for score in evaluation)
-    across = min(len(tasks), _PANELS)
-    down = -(-len(tasks) // across)
-    width = 0.075 * max(len(name[:_NAME]) for name in names.values()) + 2.3 * across
-    height = 0.8 + down * (0.75 + 0.27 * len(rows))
-    with drawing(path, max(width, 5.0), height) as figure:
-        panels = figure.subplots(down, across, sharey=True, squeeze=False).flatten()
-        for panel in panels[len(tasks) :]:
-            panel.set_axis_off()
-        for panel, (column, metric) in zip(panels, tasks, strict=False):
-            dots = []
-            for label, row in rows.items():
-                dots.append(_dot_of(names[label], row, column, metric))
-            draw_dots(panel, dots)
-            panel.set_title(last_part(column), fontsize="medium")
-            panel.set_xlabel(_METRICS.get(metric, metric), fontsize="small")
-        models = ", ".join(dict.fromkeys(label.end for label in rows))
-        says = "Bars: 95% intervals."
-        if len(rows) > 1:
-            says += " Orange diamond: the best of a task."
-        figure_title(figure, models, says)
-
-
-#: Metric -> how an axis names it.
-_METRICS = {
-    "spearman": "Spearman x 100",
-    "accuracy": "accuracy x 100",
-    "ndcg@10": "nDCG@10 x 100",
-}
-
-
-def _dot_of(name: str, row: "Sequence[Score]", column: str, metric: str) -> Dot:
-    """Return the score of an encoder on a task."""
-    for score in row:
-        if (score.column, score.metric) == (column, metric):
-            return Dot(name, score.value, score.ci95)
-    return Dot(name, None)
 
 
 def draw_dots(panel: Any, dots: Sequence[Dot]) -> None:

@@ -9,7 +9,7 @@ from promptcli.cli.console import half_interval
 from promptcli.cli.grids import Grid, best_cells
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS, TaskName, task_row
 from promptcli.data.tasks import STSTask, any_task_names
-from promptcli.evaluation.evaluator import EvalSettings, average
+from promptcli.evaluation.evaluator import average
 from promptcli.evaluation.scores import (
     AccuracyScore,
     Comparison,
@@ -70,15 +70,13 @@ def _pooling_in(recipe: str) -> str:
     return match[1] if match else Recipe().resolve().pooling
 
 
-def evaluation_parts(
-    evaluation: Evaluation, settings: EvalSettings, *, subsets: bool, intervals: bool
-) -> ReportParts:
+def evaluation_parts(evaluation: Evaluation, *, subsets: bool, intervals: bool) -> ReportParts:
     """Return the tables of graded pairs and of accuracies as in the papers, then all others.
 
     A blank line separates them.
     """
     parts: ReportParts = []
-    for table in _tables(evaluation, settings, subsets=subsets, intervals=intervals):
+    for table in _tables(evaluation, subsets=subsets, intervals=intervals):
         if parts:
             parts.append("")
         parts += table
@@ -109,9 +107,7 @@ def _count(score: Mapping[str, Any]) -> int | str:
     return ""
 
 
-def _tables(
-    evaluation: Evaluation, settings: EvalSettings, *, subsets: bool, intervals: bool
-) -> list[ReportParts]:
+def _tables(evaluation: Evaluation, *, subsets: bool, intervals: bool) -> list[ReportParts]:
     names = table_names(evaluation.rows)
     columns: ScoresByLabel = {}
     for label, row in evaluation.rows.items():
@@ -125,7 +121,7 @@ def _tables(
             if len(task.subsets) > 1:
                 tables.append(_subsets_table(task, names, columns, intervals=intervals))
     if any(isinstance(score, AccuracyScore) for score in evaluation):
-        tables.append(_accuracy_table(evaluation, settings, names, columns, intervals=intervals))
+        tables.append(_accuracy_table(evaluation, names, columns, intervals=intervals))
     others = _other_scores(evaluation, names)
     if others:
         tables.append(_other_table(others, intervals=intervals))
@@ -196,7 +192,6 @@ def _subsets_table(
 
 def _accuracy_table(
     evaluation: Evaluation,
-    settings: EvalSettings,
     names: Names,
     columns: ScoresByLabel,
     *,
@@ -205,6 +200,7 @@ def _accuracy_table(
     """Lay out the accuracies of transfer tasks."""
     known = {*evaluation.missing, *(task.name for task in evaluation.tasks)}
     heads = [name for name in TRANSFER_TASKS if name in known]
+    settings = evaluation.settings
     caption = settings.training.caption(settings.seed)
     if intervals:
         caption += _HALVES

@@ -25,7 +25,7 @@ from promptcli.evaluation.scores import Label, Score, SpearmanScore, recipe_name
 from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.models.loading import Model, entry_of, is_recipe
-from promptcli.notes import Advance, keyword, note, stage
+from promptcli.notes import Advance, note, stage
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE
 
@@ -148,13 +148,12 @@ def _is_data(word: str, models: Sequence[Model]) -> UsageError:
     if graded_columns(word) is None:
         return UsageError(
             f"{word} is a file, not a model; give a model's name, a folder, or a hub id, and files"
-            f" of graded pairs as {keyword('tasks')}"
+            " of graded pairs as tasks"
         )
     others = [name_given(model) for model in models]
     names = [name for name in others if name and name != word] or ["MODEL"]
     return UsageError(
-        f"{word} is a file of pairs: give it to {keyword('tasks')}: `promptcli eval"
-        f" {' '.join(names)} --task {word}`"
+        f"{word} is a file of pairs, a task: `promptcli eval {' '.join(names)} --task {word}`"
     )
 
 
@@ -250,7 +249,7 @@ def _note_kept(kept: int, total: int) -> None:
     if kept == total:
         which = "all scores" if total > 1 else "the score"
     verb = "is" if total == 1 else "are"
-    note(f"{which} {verb} kept from an earlier evaluation; {keyword('force')} measures again")
+    note(f"{which} {verb} kept from an earlier evaluation; force measures again")
 
 
 def _note_figure(score: Score) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from promptcli.data.given import check_arguments
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS
 from promptcli.data.tasks import (
     AnyTask,
@@ -32,6 +31,7 @@ from promptcli.encoder.encoding import encode_together
 from promptcli.errors import UsageError
 from promptcli.evaluation import classifier, statistics
 from promptcli.evaluation.classifier import (
+    FAST,
     FULL,
     PROTOCOL_OF_SPLITS,
     SENTEVAL_SEED,
@@ -51,7 +51,7 @@ from promptcli.evaluation.scores import (
     SubsetScore,
     recipe_name,
 )
-from promptcli.notes import Advance, keyword, stage
+from promptcli.notes import Advance, stage
 from promptcli.storage import files
 
 RowOfSentence = Mapping[str, int]  #: sentence -> row of an array of vectors
@@ -80,6 +80,12 @@ class EvalSettings:
     training: ClassifierTraining = FULL  #: of the classifiers of transfer tasks
     seed: int = SENTEVAL_SEED  #: of the classifiers
     mteb_folder: Path = Path("mteb-results")  #: of mteb's result files
+
+
+def eval_settings(*, fast: bool, seed: int | None, mteb_folder: str | Path) -> EvalSettings:
+    """Return the settings of transfer tasks and mteb."""
+    training = FAST if fast else FULL
+    return EvalSettings(training, SENTEVAL_SEED if seed is None else seed, Path(mteb_folder))
 
 
 #: Scores encoders on a task, by the rows of its sentences.
@@ -183,12 +189,12 @@ def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> TaskVectors:
     return TaskVectors(Label("vectors", path.name), recipe, files.sha256(path), read.matrix)
 
 
-def evaluate(
+def score_encoders(
     encoders: Sequence[TorchEncoder],
-    tasks: Sequence[STSTask],
+    tasks: Sequence[AnyTask],
     labels: Sequence[Label] | None = None,
-) -> list[SpearmanScore]:
-    """Score encoders on graded pairs: ``embed_tasks``, then ``score_vectors``."""
+) -> list[Any]:
+    """Return the scores of each encoder, task by task."""
     return score_vectors(embed_tasks(encoders, tasks, labels), tasks)
 
 
@@ -320,13 +326,28 @@ def check_rankable(task: STSTask) -> None:
         gold = np.empty(0)
     if len(gold) < 4:
         raise UsageError(
-            f"development set {task.label} has {len(gold)} pairs; ranking takes at least 4: see"
-            f" {keyword('on')}"
+            f"development set {task.label} has {len(gold)} pairs; ranking takes at least 4",
+            parameter="on",
         )
     if len(np.unique(gold)) < 2:
         raise UsageError(
             f"all gold scores of development set {task.label} are {gold[0]:g}; nothing ranks by"
             " them"
+        )
+
+
+def check_comparable(
+    labels: Sequence[Label], tasks: Sequence[AnyTask], vectors: Sequence[object]
+) -> None:
+    """Refuse a comparison without a suitable task or a second model."""
+    if not any(isinstance(task, STSTask | TransferTask | RetrievalTask) for task in tasks):
+        raise UsageError(
+            "takes graded pairs, transfer tasks or retrieval; name one, or leave it out",
+            parameter="compare",
+        )
+    if not vectors and len(labels) == 1:
+        raise UsageError(
+            f"{labels[0].recipe} is the only encoder; name a second one", parameter="compare"
         )
 
 
@@ -518,7 +539,6 @@ def scores_of_average(scores: Iterable[Score], kind: type[Score]) -> list[Score]
     return of_papers or of_kind
 
 
-@check_arguments
 def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
     """Compare two encoders on the same tasks of one kind, or their means if several.
 
@@ -526,9 +546,7 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
     """
     for scores in (first, second):
         if isinstance(scores, Score):
-            raise UsageError(
-                f"{keyword('compare')} takes two lists of scores; put a single score in a list"
-            )
+            raise UsageError("takes two lists of scores; put a single score in a list")
     pairs = list(zip(first, second, strict=True))
     for one, other in cast(list[tuple[DataScore, DataScore]], pairs):
         if (one.column, one.data_sha256) != (other.column, other.data_sha256):

@@ -21,7 +21,7 @@ from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line, require
 from promptcli.evaluation.scores import Label, MtebScore
 from promptcli.evaluation.statistics import cosine
-from promptcli.notes import keyword, note, warn
+from promptcli.notes import note, warn
 
 
 class MtebEncoder:
@@ -116,8 +116,7 @@ def mteb_score(
     except Exception as error:  # data sets, their formats and mteb raise their own classes
         reason = one_line(f"{type(error).__name__}: {error}", 200)
         raise NotFoundError(
-            f"mteb's task {name} did not run: {reason}; your own pairs: {keyword('data_dir')}"
-            " FOLDER"
+            f"mteb's task {name} did not run: {reason}; your own pairs come from data_dir"
         ) from None
     [result] = results.task_results
     file = cache.get_task_result_path(name, encoder.mteb_model_meta)

@@ -231,6 +231,7 @@ class Evaluation(list[Score]):
         self, rows: dict[Label, list[Score]], tasks: list[Any], missing: dict[str, str]
     ) -> None:
         super().__init__(score for row in rows.values() for score in row)
+        self.settings: Any = None  #: of transfer tasks
         #: of each set of vectors, then of each model, by task; of one that has no scores none
         self.rows = rows
         self.tasks, self.missing = tasks, missing  #: those scored; label -> why a task is missing

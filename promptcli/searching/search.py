@@ -16,7 +16,7 @@ from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.prompts.contrastive import Contrastive
 from promptcli.errors import UsageError, look_up, unknown
 from promptcli.evaluation import statistics
-from promptcli.evaluation.evaluator import check_rankable, evaluate
+from promptcli.evaluation.evaluator import check_rankable, score_encoders
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.models.entries import Entry
 from promptcli.recipe import RECIPES, SLOT, Recipe
@@ -327,7 +327,7 @@ def rank_layers(encoder: TorchEncoder, task: STSTask, weights: Sequence[str]) ->
             encoders = [
                 make_encoder(recipe, encoder.backbone, encoder.tensors()) for recipe in recipes
             ]
-            scored.extend(zip(encoders, evaluate(encoders, [task]), strict=True))
+            scored.extend(zip(encoders, score_encoders(encoders, [task]), strict=True))
         return max(scored, key=lambda pair: pair[1].value)[0]  # of equals the earlier
 
     best = rank([encoder.recipe.prompt])

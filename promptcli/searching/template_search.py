@@ -20,7 +20,7 @@ from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import make_encoder
 from promptcli.encoder.template import check_template, text_rule, with_period
 from promptcli.errors import UsageError, counted, unknown
-from promptcli.evaluation.evaluator import evaluate
+from promptcli.evaluation.evaluator import score_encoders
 from promptcli.named_templates import templates_folder
 from promptcli.notes import keyword, note, stage
 from promptcli.recipe import MASK, RECIPES, SLOT, Recipe, last_part
@@ -188,7 +188,7 @@ def rank_templates(
         name: RECIPES[name].replace(backbone=backbone.name)
         for name in ("last-avg", "first-last-avg")
     }
-    scores = evaluate(
+    scores = score_encoders(
         [make_encoder(average, backbone, {}) for average in averages.values()], [task]
     )
     return Search(

@@ -402,7 +402,7 @@ def test_a_second_evaluation_measures_nothing_and_says_so(score, fake):
     assert measured > 0 and len(fake["encoded"]) == measured
     assert again.out == first.out and not kept_notes(first)
     assert kept_notes(again) == [
-        "all scores are kept from an earlier evaluation; --force measures again"
+        "all scores are kept from an earlier evaluation; force measures again"
     ]
     assert score(*words, "--json").json["comparisons"]  # of kept scores, too
     forced = score(*words, "--force")
@@ -428,7 +428,7 @@ def test_a_killed_evaluation_goes_on_with_the_task_that_had_not_ended(score, fak
     assert [row["task"] for row in ran.json["results"]] == ["STS12", "STS14", "STS-B"]
     assert len(fake["encoded"]) == 3  # one before, two now
     assert kept_notes(ran) == [
-        "1 of 3 scores are kept from an earlier evaluation; --force measures again"
+        "1 of 3 scores are kept from an earlier evaluation; force measures again"
     ]
 
 
@@ -464,7 +464,7 @@ def test_a_file_among_the_models_stops_before_anything_is_scored(run, fake, tmp_
     rows = ["sentence1\tsentence2\tscore", "A cat.\tA dog.\t4.6", "A car.\tA bus.\t0.3"]
     (tmp_path / "own.tsv").write_text("\n".join(rows))
     (tmp_path / "notes.txt").write_text("A cat.\nA dog.\n")
-    said = "own.tsv is a file of pairs: give it to --task"
+    said = "own.tsv is a file of pairs, a task"
     for words, message in (
         (["mini", "last-avg", "own.tsv"], f"{said}: `promptcli eval mini last-avg --task own.tsv`"),
         (["own.tsv"], f"{said}: `promptcli eval MODEL --task own.tsv`"),

@@ -15,7 +15,7 @@ from promptcli.evaluation.evaluator import (
     compare,
     compare_rows,
     distinct_sentences,
-    evaluate,
+    score_encoders,
     scores_of_average,
 )
 from promptcli.evaluation.scores import AccuracyScore, Label, SpearmanScore, recipe_name
@@ -51,7 +51,7 @@ def plain_spearman(encoder, part):
 def test_scores_equal_the_definition_over_all_pairs_and_by_subset(calls):
     one, two = pairs(40, 1), pairs(30, 2)
     encoder = LetterEncoder(0.7)
-    (score,) = evaluate([encoder], [task(one=one, two=two)])
+    (score,) = score_encoders([encoder], [task(one=one, two=two)])
     everything = Pairs(
         one.first + two.first, one.second + two.second, np.concatenate([one.gold, two.gold])
     )
@@ -76,7 +76,7 @@ def test_each_distinct_sentence_is_encoded_once_over_all_tasks(calls):
     with stages_shown(
         lambda name, steps: nullcontext(seen.append if name == "encode" else lambda done: None)
     ):
-        evaluate([LetterEncoder(), LetterEncoder(2)], tasks)
+        score_encoders([LetterEncoder(), LetterEncoder(2)], tasks)
     assert len(calls) == 1
     assert len(calls[0]) == len(set(calls[0])) == len({*shared.first, *tasks[1].pairs().first})
     assert calls[0] == distinct_sentences(tasks)
@@ -87,7 +87,7 @@ def test_scores_come_encoder_by_encoder_and_do_not_depend_on_company(calls):
     tasks = [task("STS12", x=pairs(30, 1)), task("STS-B", split="dev", dev=pairs(25, 2))]
     encoders = [LetterEncoder(), LetterEncoder(3, RECIPES["cls"])]
     labels = [Label("mini", "first-last-avg"), Label("mine", "cls")]
-    together = evaluate(encoders, tasks, labels=labels)
+    together = score_encoders(encoders, tasks, labels=labels)
     assert [(score.label, score.column, score.fingerprint) for score in together] == [
         (labels[0], "STS12", "letters-1.0"),
         (labels[0], "STS-B:dev", "letters-1.0"),
@@ -96,13 +96,14 @@ def test_scores_come_encoder_by_encoder_and_do_not_depend_on_company(calls):
     ]
     one_by_one = itertools.product(zip(encoders, labels, strict=True), tasks)
     alone = [
-        evaluate([encoder], [each], labels=[label])[0] for (encoder, label), each in one_by_one
+        score_encoders([encoder], [each], labels=[label])[0]
+        for (encoder, label), each in one_by_one
     ]
     assert [score.to_dict() for score in together] == [score.to_dict() for score in alone]
 
 
 def test_json_shape(calls):
-    (score,) = evaluate([LetterEncoder()], [task(x=pairs(30, 1), y=pairs(9, 2))])
+    (score,) = score_encoders([LetterEncoder()], [task(x=pairs(30, 1), y=pairs(9, 2))])
     document = json.loads(json.dumps(score.to_dict()))
     assert document.keys() >= {"value", "ci95", "text", "data_sha256", "fingerprint"}
     said = {
@@ -118,7 +119,7 @@ def test_json_shape(calls):
 
 
 def test_average_rounds_each_figure_first(calls):
-    scores = evaluate(
+    scores = score_encoders(
         [LetterEncoder()], [task("STS12", x=pairs(30, 1)), task("STS13", x=pairs(30, 2))]
     )
     exact = [score.value for score in scores]
@@ -133,7 +134,7 @@ def test_compare_is_paired_and_antisymmetric(calls):
     noise = np.random.default_rng(0).normal(size=200) * 0.05
     gold = (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1) + noise
     tasks = [task(x=Pairs(data.first, data.second, gold))]
-    good, bad = evaluate(
+    good, bad = score_encoders(
         [truth, LetterEncoder(4.0)], tasks, labels=[Label("a", "good"), Label("a", "bad")]
     )
     comparison = compare([good], [bad])
@@ -144,7 +145,7 @@ def test_compare_is_paired_and_antisymmetric(calls):
         compare(good, bad)
     reverse = compare([bad], [good])
     assert reverse.difference == pytest.approx(-comparison.difference)
-    (other,) = evaluate([truth], [task(x=pairs(30, 2))])
+    (other,) = score_encoders([truth], [task(x=pairs(30, 2))])
     with pytest.raises(UsageError, match="same data"):
         compare([good], [other])
     document = json.loads(json.dumps(comparison.to_dict()))
@@ -199,7 +200,7 @@ def test_the_hash_of_a_task_is_of_its_sentences_and_gold(task, others):
 
 
 def test_a_score_of_retrieval_has_the_hash_of_its_data():
-    (score,) = evaluate([pc.load("mini-static")], [ranked(1.0)])
+    (score,) = score_encoders([pc.load("mini-static")], [ranked(1.0)])
     assert score.to_dict()["data_sha256"] == ranked(1.0).sha256()
 
 
@@ -229,7 +230,7 @@ def test_a_difference_is_over_the_tasks_of_the_average(calls):
         task("mine", x=pairs(20, 3)),
     ]
     labels = [Label("m", "a"), Label("m", "b")]
-    scores = evaluate([LetterEncoder(), LetterEncoder(3)], tasks, labels=labels)
+    scores = score_encoders([LetterEncoder(), LetterEncoder(3)], tasks, labels=labels)
     rows = {
         labels[0]: [*scores[:3], accuracy([1, 0], "x", "mine")],
         labels[1]: [*scores[3:], accuracy([1, 1], "y", "mine")],

@@ -14,7 +14,7 @@ import promptcli
 import promptcli as pc
 from promptcli.data.task_table import MTEB_LOCAL
 from promptcli.data.tasks import TaskName, load_tasks
-from promptcli.evaluation.evaluator import evaluate
+from promptcli.evaluation.evaluator import score_encoders
 from promptcli.evaluation.mteb_tasks import MtebEncoder
 from promptcli.evaluation.scores import Label
 from tests.senteval import write_pairs
@@ -81,7 +81,7 @@ def test_mteb_s_main_score_is_ours(downstream, encoder, run, tmp_path, tiny_fold
         "results"
     ]
     loaded = load_tasks(downstream, [TaskName(MTEB_LOCAL["STSBenchmark"])], "mteb").tasks
-    ours = evaluate([encoder], loaded)[0]
+    ours = score_encoders([encoder], loaded)[0]
     assert score["value"] == pytest.approx(ours.value, abs=1e-4)
     result = TaskResult.from_disk(Path(score["file"]))
     assert result.dataset_revision == loaded[0].sha256()[:40]

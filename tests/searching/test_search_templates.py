@@ -20,7 +20,7 @@ from promptcli.encoder.encoder import build_encoder, make_encoder
 from promptcli.encoder.template import check_template
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation import statistics
-from promptcli.evaluation.evaluator import evaluate
+from promptcli.evaluation.evaluator import score_encoders
 from promptcli.notes import stages_shown
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.searching import racing, template_scorer, template_search
@@ -81,7 +81,7 @@ def test_a_template_has_the_figure_that_eval_prints(family, changes, tiny_backbo
     for text, item in zip(TEXTS, scorer.score(TEXTS), strict=True):
         encoder = build_encoder(recipe.replace(prompt=text), backbone=backbone)
         assert scorer.encoder(text).inputs(SENTENCES).rows == encoder.inputs(SENTENCES).rows
-        (expected,) = evaluate([encoder], [task])
+        (expected,) = score_encoders([encoder], [task])
         assert (item.choice, item.value, item.ci95) == (text, expected.value, expected.ci95)
         full = scorer.full_score(item, expected.label.model)
         assert full.to_dict() == {**expected.to_dict(), "recipe": full.label.recipe}
@@ -447,7 +447,7 @@ def test_every_example_and_none_have_their_own_figures(tiny_backbone, tmp_path, 
     }
     for row in found.ranked:
         recipe = RECIPES["prompteol"].replace(prompt=row.choice)
-        score = evaluate([build_encoder(recipe, backbone=backbone)], [EVERY_PAIR])[0]
+        score = score_encoders([build_encoder(recipe, backbone=backbone)], [EVERY_PAIR])[0]
         assert row.value == pytest.approx(score.value, abs=1e-3)
     assert found.recipe.pooling == "last/last-token" and found.recipe.text_rule == "prompteol"
     one = search(limit=1)

@@ -1,15 +1,25 @@
 """``promptcli eval``: score encoders on tasks of any kind."""
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from promptcli.cli.console import note, result, result_json
-from promptcli.cli.options import Json, RecipeChanges, choice_of, words_of
-from promptcli.cli.pictures import PictureOptions, draw_scores
+from promptcli.cli.options import (
+    Backbone,
+    DataDir,
+    Json,
+    Pooling,
+    Prompt,
+    RecipeFields,
+    Transforms,
+    choice_of,
+    chosen_model,
+    data_folder,
+    field_option,
+)
 from promptcli.cli.result_files import (
     WRITERS,
     FormatOptions,
@@ -19,23 +29,108 @@ from promptcli.cli.result_files import (
     write_results,
 )
 from promptcli.errors import counted, if_stopped
-from promptcli.evaluation import EXTERNAL, EvaluateJob
+from promptcli.evaluation import evaluate, task_sentences
 from promptcli.recipe import COMPARED, Choice
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
-    from promptcli.evaluation.evaluator import EvalSettings
     from promptcli.evaluation.scores import Evaluation
 
 #: Changes that every named recipe can take.
 _NEUTRAL = {"backbone", "max_length"}
+_PLUGIN_TASKS = "Transfer tasks and mteb"
+_EXTERNAL = "Vectors of other programs"
 
 
 def evaluate_command(
-    job: EvaluateJob,
-    formats: FormatOptions,
-    picture: PictureOptions,
-    changes: RecipeChanges,
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="Names of models and recipes (ditto:1-9: a head), folders, hub ids, recipe files."
+            " Default: every recipe that needs no fitting; for tasks without graded pairs, mini.",
+        ),
+    ] = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--task",
+            help="`STS12` to `STS16`, `STS-B`, `SICK-R` (`sts`: all), `STS-B:dev`, `demo`,"
+            " `demo:dev`; `STS-B:de` or `STS-B:de:dev` and the like in eleven languages"
+            " (stsb-multi-mt); files (CSV, TSV, JSONL, Parquet) of graded pairs, `FILE` with"
+            " columns sentence1, sentence2, score or `FILE:first,second,gold` (Spearman x 100);"
+            " `MR`, `CR`, `SUBJ`, `MPQA`, `SST-2`, `TREC`, `MRPC` (`transfer`: all; accuracy x 100"
+            " of SentEval's classifier); `retrieval:FILE` with columns query, document, grade, or a"
+            " folder of BEIR (nDCG@10 x 100, recall); `mteb:NAME`, run by mteb. Default: the seven"
+            " STS tasks with a `--data-dir`, else `demo`.",
+        ),
+    ] = None,
+    by: Annotated[
+        Literal["both", "meaning", "words"],
+        typer.Option(
+            help="How the documents of `retrieval:FILE` are ranked, as in `promptcli search`:"
+            " meaning (by the model's cosines), both (by cosines and words) or words."
+        ),
+    ] = "meaning",
+    data_dir: DataDir = None,
+    protocol: Annotated[
+        str, typer.Option(help="`senteval`, or `mteb`: SICK-R with all its pairs, raw text.")
+    ] = "senteval",
+    vectors: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Score the vectors in a file (.npy, .parquet, .jsonl), too: row i is sentence i"
+            " of what `promptcli eval --list-sentences` prints.",
+            rich_help_panel=_EXTERNAL,
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Compare with this model, task by task. Default: every two of up to six models"
+            " are compared on the average of their graded pairs and on that of their accuracies."
+            " By a paired bootstrap, corrected for the number of comparisons (Holm). Only the"
+            " backbone and max-length of the changes apply to it.",
+        ),
+    ] = None,
+    fast: Annotated[
+        bool,
+        typer.Option(
+            "--fast",
+            help="SentEval's 5-fold setting of transfer tasks: for development, not for print.",
+            rich_help_panel=_PLUGIN_TASKS,
+        ),
+    ] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Random seed of the classifiers (default: SentEval's 1111).",
+            rich_help_panel=_PLUGIN_TASKS,
+        ),
+    ] = None,
+    mteb_folder: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of mteb's own result files.",
+            rich_help_panel=_PLUGIN_TASKS,
+        ),
+    ] = "mteb-results",
+    force: Annotated[
+        bool, typer.Option("--force", help="Measure again what an earlier evaluation kept.")
+    ] = False,
+    format: Annotated[str | None, field_option(FormatOptions, "format")] = None,
+    no_intervals: Annotated[
+        bool, field_option(FormatOptions, "no_intervals", "--no-intervals")
+    ] = False,
+    backbone: Backbone = None,
+    prompt: Prompt = None,
+    pooling: Pooling = None,
+    transforms: Transforms = None,
+    set: RecipeFields = None,
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="The same as an argument; repeatable.")
     ] = None,
@@ -54,7 +149,7 @@ def evaluate_command(
         typer.Option(
             "--list-sentences",
             help="Print the tasks' distinct sentences, one a line, and stop.",
-            rich_help_panel=EXTERNAL,
+            rich_help_panel=_EXTERNAL,
         ),
     ] = False,
     output: Annotated[
@@ -74,38 +169,65 @@ def evaluate_command(
     A model that cannot be scored is a row with the reason; then the exit code is that of the
     reason.
     """
+    formats = FormatOptions(format, no_intervals)
     printed = formats.name(json=json)
-    picture.check()
     if output is not None:
-        check_results_file(output, force=job.force)
-    tasks = _task_names(job, paper=paper)
+        check_results_file(output, force=force)
+    folder = data_folder(data_dir)
+    names = tasks or _default_tasks(has_folder=folder is not None, paper=paper)
     if list_sentences:
         as_json = formats.lines_or_json("--list-sentences", json=json)
-        _print_sentences(tasks, job, as_json=as_json)
+        sentences = task_sentences(names, data_dir=folder, protocol=protocol, skip_missing=True)
+        if as_json:
+            from promptcli.data.tasks import any_task_names
+
+            labels = [str(name) for name in any_task_names(names)]
+            result_json({"tasks": labels, "sentences": sentences})
+        for sentence in [] if as_json else sentences:
+            result(sentence)
         return
+    changes = dict(
+        chosen_model(
+            None,
+            backbone=backbone,
+            prompt=prompt,
+            pooling=pooling,
+            transforms=transforms,
+            set=set,
+        ).changes
+    )
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
-    words = [*words_of(job.models), *(model or [])]
+    words = [*(models or []), *(model or [])]
     is_bare = not words and changes == neutral
-    chosen = list[Choice]()
-    if not (is_bare and job.vectors):
-        chosen = _models_to_score(words, changes, tasks, job.protocol, paper=paper)
+    chosen: list[Choice] = []
+    if not (is_bare and vectors):
+        chosen = _models_to_score(words, changes, names, protocol, paper=paper)
     baseline = None
-    if job.compare is not None:
-        baseline = choice_of(str(job.compare), neutral, paper=paper)
-    job = dataclasses.replace(job, models=chosen, tasks=tasks, compare=baseline, skip_missing=True)
+    if compare is not None:
+        baseline = choice_of(compare, neutral, paper=paper)
     with if_stopped("the same command measures only the tasks that had not ended"):
-        evaluation = job.run()
+        evaluation = evaluate(
+            chosen,
+            names,
+            by=by,
+            data_dir=folder,
+            protocol=protocol,
+            vectors=vectors or (),
+            compare=baseline,
+            fast=fast,
+            seed=seed,
+            mteb_folder=mteb_folder,
+            force=force,
+            skip_missing=True,
+        )
     if is_bare:  # recipes that do not fit the backbone were not asked for
         for label in evaluation.refused:
             del evaluation.rows[label]
         evaluation.refused.clear()
-    if evaluation:
-        picture.draw(draw_scores, evaluation)
-    settings = job.settings()
-    report = _report(evaluation, settings, subsets=subsets, intervals=formats.intervals)
+    report = _report(evaluation, subsets=subsets, intervals=formats.intervals)
     print_report(report, printed)
     if output is not None:
-        check_results_file(output, force=job.force)  # it may have appeared in the meantime
+        check_results_file(output, force=force)  # it may have appeared in the meantime
         write_results(output, report)
         note(f"results in {output}")
     for error in evaluation.refused.values():
@@ -114,14 +236,12 @@ def evaluate_command(
         raise type(error)(f"{count} of {all_models} could not be scored; their rows say why")
 
 
-def _report(
-    evaluation: "Evaluation", settings: "EvalSettings", *, subsets: bool, intervals: bool
-) -> Report:
+def _report(evaluation: "Evaluation", *, subsets: bool, intervals: bool) -> Report:
     from promptcli.cli.tables import evaluation_parts, evaluation_records
 
     return Report(
-        _document(evaluation, settings),
-        evaluation_parts(evaluation, settings, subsets=subsets, intervals=intervals),
+        _document(evaluation),
+        evaluation_parts(evaluation, subsets=subsets, intervals=intervals),
         evaluation_records(evaluation),
     )
 
@@ -152,11 +272,8 @@ def _models_to_score(
     return [choice_of(None, changes)]
 
 
-def _task_names(job: EvaluateJob, *, paper: bool) -> list[str]:
-    """Return the tasks that are asked for, else the default ones, the demo with a note."""
-    if job.tasks:
-        return words_of(job.tasks)
-    if paper or job.data_dir is not None:
+def _default_tasks(*, has_folder: bool, paper: bool) -> list[str]:
+    if paper or has_folder:
         return ["sts"]
     note(
         "using the shipped demo pairs, which are no benchmark; for the papers' tasks give"
@@ -165,25 +282,7 @@ def _task_names(job: EvaluateJob, *, paper: bool) -> list[str]:
     return ["demo"]
 
 
-def _print_sentences(names: Sequence[str], job: EvaluateJob, *, as_json: bool) -> None:
-    from promptcli.data.senteval import tasks_from
-    from promptcli.evaluation.candidates import load_named_tasks
-    from promptcli.evaluation.evaluator import distinct_sentences
-
-    with tasks_from(job.data_dir):
-        tasks: Sequence[Any] = load_named_tasks(
-            names, protocol=job.protocol, skip_missing=True
-        ).tasks
-    sentences = distinct_sentences(tasks)
-    if as_json:
-        labels = [getattr(task, "label", task.name) for task in tasks]
-        result_json({"tasks": labels, "sentences": sentences})
-        return
-    for sentence in sentences:
-        result(sentence)
-
-
-def _document(evaluation: "Evaluation", settings: "EvalSettings") -> dict[str, Any]:
+def _document(evaluation: "Evaluation") -> dict[str, Any]:
     from promptcli.data.tasks import TransferTask
 
     document: dict[str, Any] = {"results": [score.to_dict() for score in evaluation]}
@@ -195,6 +294,7 @@ def _document(evaluation: "Evaluation", settings: "EvalSettings") -> dict[str, A
     if evaluation.comparisons:
         document["comparisons"] = [comparison.to_dict() for comparison in evaluation.comparisons]
     if any(isinstance(task, TransferTask) for task in evaluation.tasks):
+        settings = evaluation.settings
         document["setting"] = {
             "folds": settings.training.folds,
             "optimizer": settings.training.optimizer,

@@ -1,1 +1,257 @@
-"""Looks inside models: anisotropy, uniformity, token biases, impacts, attention, maps."""
+"""The public interface of analysis: ways to look inside models, and the function that runs one.
+
+It imports nothing heavy, since the command line reads the table; an analysis imports its module
+when it runs.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from promptcli import errors
+from promptcli.data import senteval
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.settings import BARE
+
+if TYPE_CHECKING:
+    from promptcli.encoder.encoder import TorchEncoder
+    from promptcli.evaluation.scores import Label
+    from promptcli.models import loading
+    from promptcli.models.loading import Model
+    from promptcli.plugins.analyze.geometry import Anisotropy, Uniformity
+    from promptcli.plugins.analyze.mask_tokens import MaskTokens
+    from promptcli.plugins.analyze.sentence import Attention, Impact, ImpactStudy
+    from promptcli.plugins.analyze.sentence_map import SentenceMap
+    from promptcli.plugins.analyze.token_bias import TokenBias
+
+    Found: TypeAlias = (
+        Anisotropy
+        | Uniformity
+        | TokenBias
+        | SentenceMap
+        | list[MaskTokens]
+        | Impact
+        | ImpactStudy
+        | Attention
+    )
+
+#: A value of a setting of an analysis.
+Setting = str | int | bool | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One way of looking at models."""
+
+    help: str  #: its result, with its place in the papers
+    #: ``sentence``, ``texts`` (sentences), ``sentences`` (or their name), ``pairs`` (tasks),
+    #: ``nothing``
+    takes: str
+    #: ``MODULE:FUNCTION`` of encoders, or of a backbone, the input, and the settings by keyword
+    run: str
+    #: takes one backbone, whatever the recipe; else all encoders, a result for each
+    of_backbone: bool = False
+    settings: Mapping[str, str | int | bool] = field(default_factory=dict)  #: with their defaults
+    coloured: bool = False  #: takes a column beside the sentences
+
+    def run_on(
+        self, encoders: "Sequence[TorchEncoder]", content: Any, values: Mapping[str, Any]
+    ) -> "list[Found]":
+        """Return the result for each encoder, of an input and the settings."""
+        module, _, function = self.run.partition(":")
+        run = getattr(importlib.import_module(f"promptcli.plugins.analyze.{module}"), function)
+        arguments = [] if content is None else [content]
+        if self.of_backbone:
+            return [run(encoder.backbone, *arguments, **values) for encoder in encoders]
+        results: list[Found] = run(encoders, *arguments, **values)
+        return results
+
+
+#: By the name that ``promptcli.analyze`` takes.
+ANALYSES: dict[str, Analysis] = {
+    "anisotropy": Analysis(
+        "Mean cosine between sentences (PromptBERT, table 1; Ditto, table 5)",
+        "sentences",
+        "geometry:prepared_anisotropy",
+        settings={"first": 100_000, "sample": 0, "seed": 0, "lower": True, "words": 32},
+    ),
+    "vocabulary": Analysis(
+        "Mean cosine between word embeddings (PromptBERT, table 2)",
+        "nothing",
+        "geometry:token_anisotropy",
+        True,
+    ),
+    "uniformity": Analysis(
+        "Alignment and uniformity of unit vectors (Ditto, figure 4)",
+        "pairs",
+        "geometry:measure_uniformity",
+    ),
+    "token-bias": Analysis(
+        "Token embeddings by frequency, subword and case (PromptBERT, figures 1 and 2)",
+        "sentences",
+        "token_bias:token_bias",
+        True,
+        {"states": "static"},
+    ),
+    "map": Analysis(
+        "Sentences in a plane, by tsne, umap or pca (needs scikit-learn)",
+        "sentences",
+        "sentence_map:map_sentences",
+        settings={"method": "tsne", "first": 2000, "seed": 0},
+        coloured=True,
+    ),
+    "mask-tokens": Analysis(
+        "Most probable tokens at the mask, with and without denoising (PromptBERT, table 7)",
+        "texts",
+        "mask_tokens:mask_tokens",
+        settings={"top": 5},
+    ),
+    "impact": Analysis(
+        "Impact of each token on each other one (Ditto, section 2.3)",
+        "sentence",
+        "sentence:impact",
+        True,
+    ),
+    "impact-tfidf": Analysis(
+        "Correlation of impacts with TF-IDF (Ditto, table 3)",
+        "sentences",
+        "sentence:compare_with_tfidf",
+        True,
+        {"corpus": "demo", "first": 1000},
+    ),
+    "attention": Analysis(
+        "One head on a sentence; its diagonal is Ditto's weights (Ditto, figure 2)",
+        "sentence",
+        "sentence:attention",
+        True,
+        {"head": ""},
+    ),
+}
+
+
+def analyze(
+    name: str,
+    model: "Model | Sequence[Model] | None" = None,
+    on: "loading.Sentences | None" = None,
+    *,
+    data_dir: str | Path | None = None,
+    text_field: str | None = None,
+    color: str | Sequence[object] | None = None,
+    skip_unfit: bool = False,
+    **settings: Setting,
+) -> "Found | dict[Label, Found]":
+    """Look inside models: how their vectors lie, what their tokens and heads do.
+
+    Args:
+        name: ``anisotropy``, ``vocabulary``, ``uniformity``, ``token-bias``, ``map``,
+            ``mask-tokens``, ``impact``, ``impact-tfidf``, ``attention``: a row of ``ANALYSES``.
+        model: Models, recipes, folders, hub ids or encoders. Default: the backbone.
+        on: A sentence (``impact``, ``attention``); tasks or files of graded pairs
+            (``uniformity``); else sentences, or their name: ``demo`` (default), a task, a file.
+        data_dir: SentEval folder of the tasks.
+        text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
+        color: What colours a map: a column of the file, or a value for each sentence.
+        skip_unfit: Of several models, note those that do not fit their backbone, leave them out.
+        **settings: Of the analysis: ``first``, ``sample``, ``seed``, ``lower``, ``words`` of
+            anisotropy, ``states`` of token-bias, ``method``, ``first`` and ``seed`` of map, ``top``
+            of mask-tokens, ``corpus`` and ``first`` of impact-tfidf, ``head`` of attention.
+
+    Returns:
+        The analysis's own result: an ``Anisotropy``, ``Uniformity``, ``TokenBias``,
+        ``SentenceMap``, list of ``MaskTokens``, ``Impact``, ``ImpactStudy`` or ``Attention``; of a
+        list of models a result by label.
+
+    Raises:
+        UsageError: An unknown analysis or setting, or a model that does not fit it.
+        NotFoundError: Data are missing.
+
+    Example:
+        >>> import promptcli as pc
+        >>> pc.analyze("attention", "mini", "A cat sleeps.").tokens[1]
+        'a'
+    """
+    from promptcli.data import sources
+    from promptcli.evaluation import candidates
+    from promptcli.evaluation.scores import Label
+    from promptcli.models import loading
+
+    analysis = errors.look_up("analysis", name, ANALYSES)
+    for setting in settings:
+        if setting not in analysis.settings:
+            raise errors.unknown(f"setting of {name}", setting, analysis.settings)
+    on = BARE.corpus if on is None else on
+    values: dict[str, Any] = {**analysis.settings, **settings}
+    with senteval.tasks_from(data_dir):
+        if color is None:
+            content = _content(analysis.takes, on, text_field)
+        elif analysis.coloured:
+            content, values["values"] = _coloured(on, color, text_field)
+        else:
+            raise UsageError(f"is of map, not of {name}; leave it out", parameter="color")
+        if "corpus" in values and isinstance(values["corpus"], str):
+            values["corpus"] = sources.fitting_sentences(values["corpus"])
+        models = loading.as_list(BARE.backbone if model is None else model)
+        opened, refused = candidates.open_candidates(dict(candidates.candidates_of(models)))
+        if refused and not (skip_unfit and opened):
+            raise next(iter(refused.values()))
+        encoders = [encoder for _, encoder in opened.values()]
+        results = analysis.run_on(encoders, content, values)
+        if model is None or model is models[0]:
+            return results[0]
+        labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]
+        return dict(zip(labels, results, strict=True))
+
+
+def _coloured(
+    on: "loading.Sentences", color: str | Sequence[object], text_field: str | None
+) -> tuple[list[str], list[str]]:
+    """Return sentences and the values that colour them."""
+    from promptcli.data import sources
+
+    if isinstance(on, str | Path):
+        if not isinstance(color, str):
+            raise UsageError("of a file it is the name of a column", parameter="color")
+        return sources.sentences_with_column(str(on), color, text_field=text_field)
+    sentences = list(on)
+    if isinstance(color, str):
+        raise UsageError("of sentences it is a value for each", parameter="color")
+    if len(color) != len(sentences):
+        raise UsageError(
+            f"{len(color):,} values for {len(sentences):,} sentences; give one for each",
+            parameter="color",
+        )
+    return sentences, ["" if value is None else str(value) for value in color]
+
+
+def _content(takes: str, on: "loading.Sentences", text_field: str | None) -> Any:
+    """Return the input of an analysis.
+
+    Tasks by their names, all splits of one by ``STS-B:all``, or files of pairs.
+    """
+    from promptcli.data import sources
+    from promptcli.data.tasks import load_tasks
+
+    if takes == "nothing":
+        return None
+    if takes == "pairs":
+        if isinstance(on, str | Path):
+            names = [str(on)]
+        else:
+            names = list(on)
+        loaded = load_tasks(senteval.senteval_folder(), names)
+        for label, reason in loaded.missing.items():
+            raise NotFoundError(f"{label} is missing: {reason}")
+        return loaded.tasks
+    if takes == "sentence":
+        if not isinstance(on, str):
+            raise UsageError(
+                f"the analysis takes one sentence, not {type(on).__name__}; give a string"
+            )
+        return on
+    if takes == "texts" and isinstance(on, str):
+        return [on]
+    if isinstance(on, str | Path):
+        return sources.fitting_sentences(str(on), text_field=text_field)
+    return list(on)

@@ -1,32 +1,26 @@
 """``promptcli analyze``: looks inside models; each analysis with its JSON, tables and picture."""
 
-import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli import UsageError
-from promptcli.extending import (
-    BARE,
-    Choice,
-    Json,
-    errors,
-    note,
-    options,
-    pictures,
-    result_json,
-    result_table,
-    typed_value,
-)
-from promptcli.plugins.analyze import maps, plots
-from promptcli.plugins.analyze.job import ANALYSES, AnalyzeJob
+from promptcli import errors
+from promptcli.cli import options, pictures
+from promptcli.cli.console import result_json, result_table
+from promptcli.cli.options import Json
+from promptcli.errors import UsageError
+from promptcli.notes import note
+from promptcli.plugins import analyze as library
+from promptcli.plugins.analyze import ANALYSES, maps, plots
 from promptcli.plugins.analyze.plots import draw_bars
+from promptcli.recipe import Choice, Recipe
+from promptcli.settings import BARE, typed_value
 
 if TYPE_CHECKING:
-    from promptcli.extending import Label
+    from promptcli.evaluation.scores import Label
     from promptcli.plugins.analyze.mask_tokens import MaskTokens
     from promptcli.plugins.analyze.sentence import Attention, Impact, ImpactStudy
     from promptcli.plugins.analyze.sentence_map import SentenceMap
@@ -63,7 +57,7 @@ class Shown:
     @property
     def by_name(self) -> dict[str, Any]:
         """Results by the models' names in a table."""
-        from promptcli.extending import table_names
+        from promptcli.cli.tables import table_names
 
         names = table_names(self.results)
         return {names[label]: result for label, result in self.results.items()}
@@ -106,7 +100,28 @@ class Display:
 
 
 def analyze(
-    job: AnalyzeJob,
+    name: Annotated[str, typer.Argument(metavar="WHAT", help="Name of an analysis, see below.")],
+    on: Annotated[
+        list[str] | None,
+        typer.Argument(help="Sentences, a file, a task or `demo`, see below. Default: our own."),
+    ] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Model, recipe, folder or hub id; repeatable. Default: the backbone; for"
+            " anisotropy and uniformity six recipes on it.",
+        ),
+    ] = None,
+    data_dir: options.DataDir = None,
+    text_field: options.TextField = None,
+    color: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Column of the file that colours a map: classes or numbers."
+        ),
+    ] = None,
     json: Json = False,
     plot: Annotated[
         Path | None,
@@ -121,38 +136,44 @@ def analyze(
     force: Annotated[
         bool, options.field_option(pictures.PictureOptions, "force", "--force")
     ] = False,
-    *,
-    recipe: options.RecipeGiven,
+    backbone: options.Backbone = None,
+    prompt: options.Prompt = None,
+    pooling: options.Pooling = None,
+    transforms: options.Transforms = None,
+    set: options.RecipeFields = None,
 ) -> None:
+    """Look inside models: how their vectors lie, what their tokens and heads do."""
     picture = pictures.PictureOptions(plot, force)
-    name = job.name
     display = errors.look_up("analysis", name, DISPLAYS)
     picture.check(page=display.page)
     known = ANALYSES[name].settings
     if plot is not None and display.draw is None:
         raise UsageError(f"{name} has no picture; leave out --plot")
     kinds = {key: type(default) for key, default in known.items()}
-    options.parse_pairs(
-        kinds | options.kinds_of(recipe.group.described), recipe.pairs
-    )  # a refusal names all
-    settings = options.parse_pairs(
-        kinds, [pair for pair in recipe.pairs if options.field_of(pair) in known]
+    options.parse_pairs(kinds | options.kinds_of(Recipe), set or ())  # a refusal names all
+    own = [pair for pair in set or () if options.field_of(pair) in known]
+    settings = options.parse_pairs(kinds, own)
+    changes = options.chosen_model(
+        None,
+        backbone=backbone,
+        prompt=prompt,
+        pooling=pooling,
+        transforms=transforms,
+        set=[pair for pair in set or () if pair not in own],
+    ).changes
+    folder = options.data_folder(data_dir)
+    content = _input(name, on) if on else _usual_input(name, folder)
+    results: Any = library.analyze(
+        name,
+        _models(display, models or [], changes),
+        content,
+        data_dir=folder,
+        text_field=text_field,
+        color=color,
+        skip_unfit=not models,
+        **settings,
     )
-    content: str | list[str] | None
-    if job.on:
-        content = _input(name, options.words_of(job.on))
-    else:
-        content = _usual_input(name, job.data_dir)
-    words = options.words_of(job.model or ())
-    results: Any = dataclasses.replace(
-        job,
-        model=_models(display, words, recipe.changes(but=known)),
-        on=content,
-        skip_unfit=not words,
-        settings=settings,
-    ).run()
-    column = None if job.color is None else str(job.color)
-    shown = Shown(results, content, {**known, **settings}, column)
+    shown = Shown(results, content, {**known, **settings}, color)
     if display.draw is not None:
         picture.draw(display.draw, shown)
     if json:
@@ -165,7 +186,7 @@ def analyze(
     result_table(heads, list(cells))
 
 
-def _models(display: "Display", names: Sequence[str], changes: dict[str, Any]) -> list[Choice]:
+def _models(display: "Display", names: Sequence[str], changes: Mapping[str, Any]) -> list[Choice]:
     """Return the models to analyse: those named, or the analysis's own with the changes."""
     if names:
         return [options.choice_of(name, changes) for name in names]
@@ -192,7 +213,7 @@ def _input(name: str, words: list[str]) -> str | list[str]:
     """Return the words of the command line as the library takes them: one sentence, sentences,
     their name, tasks.
     """
-    from promptcli.extending import given
+    from promptcli.data import given
 
     takes = ANALYSES[name].takes
     if takes == "nothing":

@@ -15,16 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli import UsageError
-from promptcli.extending import (
-    Backbone,
-    Preparation,
-    STSTask,
-    TorchEncoder,
-    encode_together,
-    notes,
-    pictures,
-)
+from promptcli import notes
+from promptcli.backbones.backbone import Backbone
+from promptcli.cli import pictures
+from promptcli.data.preparation import Preparation
+from promptcli.data.tasks import STSTask
+from promptcli.encoder.encoder import TorchEncoder
+from promptcli.encoder.encoding import encode_together
+from promptcli.errors import UsageError
 from promptcli.plugins.analyze.plots import name_points
 
 #: Sentences, or rows of a matrix, whose vectors are held at a time.

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.extending import files, keyword, note, pictures, scale_value
+from promptcli.cli import pictures
+from promptcli.data.column_forms import scale_value
+from promptcli.notes import note
+from promptcli.storage import files
 
 if TYPE_CHECKING:
     from promptcli.plugins.analyze.sentence_map import SentenceMap
@@ -113,10 +116,7 @@ def note_others(column: str, values: Sequence[str]) -> None:
     if coloured:
         said = f"the {len(coloured)} most frequent have a colour, the others are grey"
     else:
-        said = (
-            f"each of one sentence, so all are grey; give {keyword('color')} a column with fewer"
-            " values"
-        )
+        said = "each of one sentence, so all are grey; give a column with fewer values"
     note(f"{column} has {len(counts):,} values; {said}")
 
 

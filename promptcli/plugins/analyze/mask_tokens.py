@@ -9,14 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from promptcli import Recipe, UsageError
-from promptcli.extending import (
-    Backbone,
-    TorchEncoder,
-    encode_together,
-    errors,
-    make_encoder,
-)
+from promptcli import errors
+from promptcli.backbones.backbone import Backbone
+from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.encoder.encoding import encode_together
+from promptcli.errors import UsageError
+from promptcli.recipe import Recipe
 
 
 @dataclass(frozen=True)

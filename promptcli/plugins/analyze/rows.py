@@ -1,6 +1,6 @@
 """The command ``analyze``."""
 
-from promptcli.extending import Command
+from promptcli.cli.command_line import Command
 
 ANALYZE = Command(
     "analyze",

@@ -16,19 +16,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from promptcli import Recipe, UsageError
-from promptcli.extending import (
-    Backbone,
-    TorchEncoder,
-    batching,
-    make_encoder,
-    note,
-    notes,
-    pictures,
-    states,
-    tfidf_correlation,
-)
+from promptcli import notes
+from promptcli.backbones import states
+from promptcli.backbones.backbone import Backbone
+from promptcli.cli import pictures
+from promptcli.encoder import batching
+from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.errors import UsageError
+from promptcli.notes import note
 from promptcli.plugins.analyze.plots import colour_bar, draw_token_map
+from promptcli.recipe import Recipe
+from promptcli.searching import tfidf_correlation
 
 
 def plain_encoder(backbone: Backbone) -> TorchEncoder:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli import UsageError
-from promptcli.extending import TorchEncoder, encode_together, errors, notes
+from promptcli import errors, notes
+from promptcli.encoder.encoder import TorchEncoder
+from promptcli.encoder.encoding import encode_together
+from promptcli.errors import UsageError
 
 #: Most sentences whose trustworthiness is measured: it takes all distances among them.
 _MOST_TRUSTED = 2000

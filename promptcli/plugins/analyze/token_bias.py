@@ -14,8 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli import UsageError
-from promptcli.extending import Backbone, PieceTokenizer, errors, notes, pictures
+from promptcli import errors, notes
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.cli import pictures
+from promptcli.errors import UsageError
 from promptcli.plugins.analyze.plots import colour_bar
 from promptcli.plugins.analyze.sentence import plain_encoder
 

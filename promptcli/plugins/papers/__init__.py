@@ -1,1 +1,190 @@
-"""The papers' tables and figures, measured again beside the published numbers."""
+"""The public interface of the papers' tables measured again.
+
+It imports nothing heavy, since the command line reads it.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from promptcli import notes
+from promptcli.data import senteval
+from promptcli.errors import PromptcliError, UsageError
+from promptcli.plugins.papers.published import Texts, published_tables
+from promptcli.recipe import Choice
+
+if TYPE_CHECKING:
+    from promptcli.plugins.papers.contexts import Draw, MeasurementContext
+    from promptcli.plugins.papers.published import PublishedTable
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """One table on one backbone."""
+
+    label: str
+    document: dict[str, Any] | None = None
+    file: Path | None = None  #: None if nothing can be measured
+    error: PromptcliError | None = None
+    #: data set -> why it is missing
+    missing: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def message(self) -> str:
+        if self.error is not None:
+            return f"{self.label} is left out: {self.error}"
+        if self.file is None:
+            return f"{self.label}: no figure can be measured here, so no file is written"
+        return f"{self.label}: written to {self.file}"
+
+
+def reproduce(
+    tables: str | Sequence[str],
+    backbone: str | Choice | None = None,
+    *,
+    paper: bool = False,
+    train: bool = False,
+    seeds: int = 1,
+    head: str | None = None,
+    texts: Texts = Texts(),  # noqa: B008 - frozen
+    data_dir: str | Path | None = None,
+    output: str | Path = "results",
+    force: bool = False,
+    draw: "Draw | None" = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Iterator[Reproduction]:
+    """Measure tables of the papers and write the results; earlier figures come from the cache.
+
+    Args:
+        tables: ``promptbert/5``, ``ditto`` (all of a paper), ``all``, or several.
+        backbone: A shipped name, a folder, a hub id, or glove:FILE. Default: mini-bert.
+        paper: Measure every row on the backbone that it was published for, unless one is given,
+            and train with the settings that were published for it.
+        train: Train the rows that need it.
+        seeds: Runs of each of them; one run has seed 42, several 0, 1, ...
+        head: Of Ditto's rows, e.g. 1-9, or a saved model that reads one. Default: the published
+            one, which only published backbones and mini-bert have.
+        texts: The data that rows are fitted, counted and trained on.
+        data_dir: SentEval folder of the tasks; without it they come from the hub.
+        output: Folder of the result files.
+        force: Measure again what is cached.
+        draw: Draws the papers' figures that have no numbers; without it they are left out.
+        settings: Changes of the settings of the rows that are trained, of methods that have them.
+
+    Returns:
+        The tables on their backbones, each as soon as it is measured; a failure ends only its own.
+
+    Raises:
+        UsageError: An unknown table, head or setting.
+    """
+    from promptcli.plugins.papers.contexts import head_of
+    from promptcli.plugins.papers.documents import wanted_tables
+
+    settings = settings or {}
+    for name, given in (("seeds", seeds > 1), ("settings", settings)):
+        if given and not train:
+            raise UsageError("is for rows that are trained; give train, too", parameter=name)
+    choice = _choice(backbone)
+    if head is not None and paper and choice.model is None:
+        raise UsageError(
+            "is of one backbone, and paper measures several; give a backbone, too",
+            parameter="head",
+        )
+    if head is not None:
+        head = head_of(head, choice.model or choice.backbone)
+    wanted = wanted_tables(tables, choice.model, choice.backbone, paper=paper, train=train)
+    if settings:
+        _check_settings(settings, [table for table, _ in wanted])
+    runs: Sequence[int] = ()
+    if train:
+        runs = (42,) if seeds == 1 else range(seeds)
+
+    def open_on(name: str) -> "MeasurementContext":
+        from promptcli.plugins.papers.contexts import open_context
+
+        with senteval.tasks_from(data_dir):
+            return open_context(
+                dataclasses.replace(choice, model=name),
+                texts,
+                seeds=runs,
+                head=head,
+                draw=draw,
+                fresh=force,
+                paper=paper,
+                changes=settings,
+            )
+
+    return _measure(wanted, open_on, head, Path(output))
+
+
+def _measure(
+    wanted: "Sequence[tuple[PublishedTable, str]]",
+    open_on: "Callable[[str], MeasurementContext]",
+    head: str | None,
+    folder: Path,
+) -> Iterator[Reproduction]:
+    """Yield each table on its backbone."""
+    from promptcli.encoder.encoder import make_encoder
+    from promptcli.plugins.papers.documents import measure_table
+    from promptcli.plugins.papers.report import write_result
+    from promptcli.recipe import Recipe
+
+    contexts: dict[str, MeasurementContext] = {}
+    for table, name in wanted:
+        if name not in contexts:
+            contexts[name] = open_on(name)
+        context = contexts[name]
+        if head is not None:  # refuses a head that does not exist
+            recipe = Recipe(backbone=name, pooling=f"last/ditto:{head}")
+            make_encoder(recipe, context.backbone, {})
+        try:
+            document = measure_table(table, context)
+        except PromptcliError as error:
+            yield Reproduction(f"{table.name} on {name}", error=error, missing=context.missing)
+            continue
+        file = None
+        if any(row["figures"] for row in document["rows"]):
+            file = write_result(folder, document)
+        yield Reproduction(table.name, document, file, missing=context.missing)
+
+
+def overviews(
+    backbone: str | Choice | None = None,
+    *,
+    texts: Texts = Texts(),  # noqa: B008 - frozen
+    draw: "Draw | None" = None,
+) -> list[dict[str, Any]]:
+    """Return the needs of every table and how many of its values can be measured here, offline.
+
+    The result is JSON-ready.
+    """
+    from promptcli.plugins.papers.contexts import open_context
+    from promptcli.plugins.papers.documents import overview
+
+    with notes.without_network():
+        context = open_context(_choice(backbone), texts, draw=draw)
+        return [overview(table, context) for table in published_tables().values()]
+
+
+def _check_settings(settings: Mapping[str, Any], tables: "Sequence[PublishedTable]") -> None:
+    """Refuse a setting that no trained row of the tables has."""
+    from promptcli.plugins.papers.systems import SYSTEMS, method_of
+
+    methods = {}
+    for table in tables:
+        for row in table.rows:
+            if SYSTEMS[row.kind].trains:
+                method = method_of(row)
+                methods[method.name] = method
+    for name in settings:
+        if not any(name in vars(method.small) for method in methods.values()):
+            trained = ", ".join(methods) or "none"
+            raise UsageError(f"no method trained here has it ({trained})", parameter=name)
+
+
+def _choice(backbone: str | Choice | None) -> Choice:
+    if isinstance(backbone, Choice):
+        return backbone
+    return Choice(backbone)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from promptcli import Recipe
-from promptcli.extending import TorchEncoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.extensions import absent_plugin
 from promptcli.plugins.papers.contexts import MeasureData, MeasurementContext
+from promptcli.recipe import Recipe
 
 
 def check_analyze(context: MeasurementContext) -> MeasureData:

@@ -7,31 +7,83 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli import PromptcliError, UsageError
-from promptcli.extending import (
-    Choice,
-    Grid,
-    Json,
-    errors,
-    note,
-    options,
-    pictures,
-    result,
-    result_files,
-    result_json,
-    senteval,
-)
-from promptcli.plugins.papers import job as library
-from promptcli.plugins.papers.job import ReproduceJob
-from promptcli.plugins.papers.published import find_tables
+from promptcli import errors
+from promptcli.cli import options, pictures, result_files
+from promptcli.cli.console import result, result_json
+from promptcli.cli.grids import Grid
+from promptcli.cli.options import Json
+from promptcli.data import senteval
+from promptcli.errors import PromptcliError, UsageError
+from promptcli.notes import note
+from promptcli.plugins import papers as library
+from promptcli.plugins.papers.published import Texts, find_tables
 
 if TYPE_CHECKING:
-    from promptcli.plugins.papers.job import Reproduction
+    from promptcli.plugins.papers import Reproduction
 
 
 def reproduce(
-    job: ReproduceJob,
-    formats: result_files.FormatOptions,
+    tables: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TABLE...",
+            help="`promptbert/5`, `ditto` (all of a paper), `all`, or several. `list` shows them,"
+            " `page` makes the page of all results.",
+        ),
+    ],
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            "--backbone",
+            help="A shipped name, a folder, a hub id, or glove:FILE. Default: mini-bert.",
+        ),
+    ] = None,
+    paper: Annotated[
+        bool,
+        typer.Option(
+            "--paper",
+            help="Measure every row on the backbone that it was published for, unless one is given,"
+            " and train with the settings that were published for it.",
+        ),
+    ] = False,
+    train: Annotated[bool, typer.Option("--train", help="Train the rows that need it.")] = False,
+    seeds: Annotated[
+        int,
+        typer.Option(min=1, help="Runs of each of them; one run has seed 42, several 0, 1, ..."),
+    ] = 1,
+    head: Annotated[
+        str | None,
+        typer.Option(
+            help="Of Ditto's rows, e.g. 1-9, or a model that `promptcli ditto-search --name` saved."
+            " Default: the published one, which only published backbones and mini-bert have."
+        ),
+    ] = None,
+    corpus: Annotated[str, options.field_option(Texts, "corpus")] = Texts.corpus,
+    triplets: Annotated[str | None, options.field_option(Texts, "triplets")] = None,
+    labelled: Annotated[str | None, options.field_option(Texts, "labelled")] = None,
+    definitions: Annotated[str | None, options.field_option(Texts, "definitions")] = None,
+    data_dir: options.DataDir = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder of the result files.")
+    ] = Path("results"),
+    force: Annotated[bool, typer.Option("--force", help="Measure again what is cached.")] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Changes of the settings of the rows that are trained, of methods that have them.",
+        ),
+    ] = None,
+    format: Annotated[
+        str | None, options.field_option(result_files.FormatOptions, "format")
+    ] = None,
+    no_intervals: Annotated[
+        bool,
+        options.field_option(result_files.FormatOptions, "no_intervals", "--no-intervals"),
+    ] = False,
     page: Annotated[Path, typer.Option(help="The page of all results.")] = Path("docs/results.md"),
     plot: Annotated[Path | None, options.field_option(pictures.PictureOptions, "plot")] = None,
     json: Json = False,
@@ -41,38 +93,60 @@ def reproduce(
 
     What cannot be measured is listed with the reason. The same command resumes a killed run.
     """
-    tables = options.words_of(job.tables)
-    format = formats.name(json=json)
-    folder = Path(job.output)
-    _check_plot(plot, tables, force=job.force)
-    with senteval.tasks_from(job.data_dir):
-        if tables == ["page"]:
-            from promptcli.plugins.papers.report import write_page
+    formats = result_files.FormatOptions(format, no_intervals)
+    printed = formats.name(json=json)
+    _check_plot(plot, tables, force=force)
+    texts = Texts(corpus, triplets, labelled, definitions)
+    folder = options.data_folder(data_dir)
+    if tables == ["page"]:
+        from promptcli.plugins.papers.report import write_page
 
-            count = write_page(folder, page)
-            note(f"{page} was made from {errors.counted(count, 'result')}")
-        elif tables == ["list"]:
-            from promptcli.plugins.papers.figures import painter
+        count = write_page(output, page)
+        note(f"{page} was made from {errors.counted(count, 'result')}")
+        return
+    from promptcli.plugins.papers.figures import painter
 
-            as_json = formats.lines_or_json("the list of tables", json=json)
-            assert isinstance(job.backbone, Choice)
-            name = job.backbone.model or options.default_backbone(paper=job.paper)
+    choice = options.choice_of(backbone)
+    if tables == ["list"]:
+        as_json = formats.lines_or_json("the list of tables", json=json)
+        name = backbone or options.default_backbone(paper=paper)
+        with senteval.tasks_from(folder):
             overviews = library.overviews(
-                dataclasses.replace(job.backbone, model=name),
-                texts=job.texts,
-                draw=painter(folder),
+                dataclasses.replace(choice, model=name), texts=texts, draw=painter(output)
             )
-            if as_json:
-                result_json({"backbone": name, "tables": overviews})
-            else:
-                overview = result_files.Report({}, _overview(overviews, name), [])
-                result_files.print_report(overview, "table")
+        if as_json:
+            result_json({"backbone": name, "tables": overviews})
         else:
-            from promptcli.plugins.papers.figures import painter
+            overview = result_files.Report({}, _overview(overviews, name), [])
+            result_files.print_report(overview, "table")
+        return
+    with errors.if_stopped("finished rows are kept; run the same command to continue"):
+        measured = library.reproduce(
+            tables,
+            choice,
+            paper=paper,
+            train=train,
+            seeds=seeds,
+            head=head,
+            texts=texts,
+            data_dir=folder,
+            output=output,
+            force=force,
+            draw=painter(output, plot),
+            settings=_settings(settings),
+        )
+        _measure(measured, printed, plot, intervals=formats.intervals)
 
-            with errors.if_stopped("finished rows are kept; run the same command to continue"):
-                measured = dataclasses.replace(job, tables=tables, draw=painter(folder, plot)).run()
-                _measure(measured, format, plot, intervals=formats.intervals)
+
+def _settings(pairs: Sequence[str] | None) -> dict[str, Any]:
+    if not pairs:
+        return {}
+    from promptcli.training.methods import all_settings
+
+    kinds = options.kinds_of(all_settings())
+    for name in ("seed", "template"):  # ``seeds`` decides, and the row
+        del kinds[name]
+    return options.parse_pairs(kinds, pairs)
 
 
 #: Formats that hold all tables in one; of the others each table is printed when it is measured.

@@ -7,27 +7,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from promptcli import NotFoundError, PromptcliError, Recipe, UsageError
-from promptcli.extending import (
-    LAYOUTS,
-    Backbone,
-    Cache,
-    Choice,
-    Provenance,
-    STSTask,
-    build_encoder,
-    home_folder,
-    keyword,
-    load_tasks,
-    loading,
-    locating,
-    parse_ditto,
-    published_name,
-    senteval,
-    sources,
-    words_only,
-)
+from promptcli.backbones import locating
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.names import words_only
+from promptcli.backbones.provenance import Provenance
+from promptcli.backbones.published_backbones import published_name
+from promptcli.data import senteval, sources
+from promptcli.data.layouts import LAYOUTS
+from promptcli.data.tasks import STSTask, load_tasks
+from promptcli.encoder.encoder import build_encoder
+from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.grammar import parse_ditto
+from promptcli.models import loading
 from promptcli.plugins.papers.published import Texts, short_name
+from promptcli.recipe import Choice, Recipe
+from promptcli.settings import home_folder
+from promptcli.storage.cache import Cache
 
 PROTOCOL = "senteval"  #: the papers' pairs and text
 
@@ -132,7 +127,7 @@ class MeasurementContext:
         """Return the training data of a kind in ``EXAMPLES``."""
         source = getattr(self.texts, kind)
         layouts, columns = EXAMPLES[kind]
-        needed = f"rows trained on {keyword(kind)} need a file with {columns}"
+        needed = f"rows trained on {kind} need a file with {columns}"
         if source is None:
             raise UsageError(needed)
         if kind not in self._examples:
@@ -255,22 +250,22 @@ def head_of(text: str, backbone: str) -> str:
     if text not in registry.names():
         models = ", ".join(registry.names())
         raise NotFoundError(
-            f"{keyword('head')} {text!r} is neither LAYER-HEAD, e.g. 1-9, nor a model; there are:"
-            f" {models}"
+            f"{text!r} is neither LAYER-HEAD, e.g. 1-9, nor a model; there are: {models}",
+            parameter="head",
         )
     card = registry.card(text)
     recipe = card.recipe
     read = parse_ditto(recipe.pooling)
     if read is None:
         raise UsageError(
-            f"{keyword('head')}: model {text!r} reads {recipe.pooling}, no head; `promptcli"
-            " ditto-search --name NAME` saves one"
+            f"model {text!r} reads {recipe.pooling}, no head; `promptcli ditto-search --name NAME`"
+            " saves one",
+            parameter="head",
         )
     weights = card.provenance.get("weights_sha256")
     if recipe.backbone != backbone and (weights is None or weights != _weights(backbone)):
         raise UsageError(
-            f"{keyword('head')}: model {text!r} is on {recipe.backbone}; give {keyword('backbone')}"
-            f" {recipe.backbone}"
+            f"model {text!r} is on {recipe.backbone}; give that backbone", parameter="head"
         )
     return str(read.head)
 

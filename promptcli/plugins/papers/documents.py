@@ -7,8 +7,9 @@ from typing import Any, TypeGuard
 import numpy as np
 
 import promptcli
-from promptcli import NotFoundError, PromptcliError
-from promptcli.extending import keyword, library_versions, statistics, words_only
+from promptcli.backbones.names import words_only
+from promptcli.errors import NotFoundError, PromptcliError
+from promptcli.evaluation import statistics
 from promptcli.plugins.papers.contexts import PROTOCOL, MeasurementContext
 from promptcli.plugins.papers.measures import (
     COLUMNS,
@@ -38,6 +39,7 @@ from promptcli.plugins.papers.systems import (
     recipe_id,
     training_facts,
 )
+from promptcli.storage.cache import library_versions
 
 
 @dataclass
@@ -131,7 +133,7 @@ def _reason_of_row(
 def _reason_of_column(column: str, context: MeasurementContext) -> str | None:
     """Return why a column cannot be measured for any row, if so."""
     if column in EXTREMES and len(context.seeds) < 2:
-        return f"several runs: ask for them by {keyword('train')} and {keyword('seeds')}"
+        return "several runs: ask for them by train and seeds"
     measure = MEASURE_OF[column]
     if MEASURES[measure].run is None:
         return "no figure"

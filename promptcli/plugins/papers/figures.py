@@ -4,13 +4,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from promptcli import RECIPES, NotFoundError
-from promptcli.extending import errors, make_encoder, pictures
+from promptcli import errors
+from promptcli.cli import pictures
+from promptcli.encoder.encoder import make_encoder
+from promptcli.errors import NotFoundError
 from promptcli.plugins.papers.analyses import analyze_backbone, analyze_each
 from promptcli.plugins.papers.contexts import Draw, MeasurementContext
 from promptcli.plugins.papers.measures import COLUMNS
 from promptcli.plugins.papers.report import backbone_stem, file_stem, heads, published_value
 from promptcli.plugins.papers.systems import with_head
+from promptcli.recipe import RECIPES
 
 #: The sentence of figures of one sentence.
 _SENTENCE = "A baker opens her shop before sunrise and lights the oven."

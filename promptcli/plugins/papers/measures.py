@@ -8,26 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli import RECIPES, PromptcliError, UsageError
-from promptcli.extending import (
-    FULL,
-    KNOWN_HEADS,
-    Label,
-    Preparation,
-    STSTask,
-    TorchEncoder,
-    TransferTask,
-    evaluator,
-    find_method,
-    keyword,
-    load_transfer,
-    make_encoder,
-    statistics,
-)
+from promptcli.data.preparation import Preparation
+from promptcli.data.tasks import STSTask, TransferTask, load_transfer
+from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.encoder.pooling.ditto import KNOWN_HEADS
+from promptcli.errors import PromptcliError, UsageError
+from promptcli.evaluation import evaluator, statistics
+from promptcli.evaluation.classifier import FULL
+from promptcli.evaluation.scores import Label
 from promptcli.plugins.papers.analyses import analyze_backbone, analyze_each, check_analyze
 from promptcli.plugins.papers.contexts import MeasureData, MeasurementContext
 from promptcli.plugins.papers.published import PublishedRow, Value, short_name
 from promptcli.plugins.papers.systems import Systems, hash_of, identity_of, ranked_heads
+from promptcli.recipe import RECIPES
+from promptcli.training.methods import find_method
 
 Cells = dict[str, dict[str, Any]]  #: column -> its measured value, JSON-ready, by ``cell``
 
@@ -156,9 +150,7 @@ TRANSFER = ("MR", "CR", "SUBJ", "MPQA", "SST-2", "TREC", "MRPC")
 def transfer_data(context: MeasurementContext) -> MeasureData:
     """Return the tasks of the data folder; ``content`` is the list of those that can be scored."""
     if context.data_dir is None:
-        why = (
-            f"it is read from a folder; give {keyword('data_dir')} FOLDER, SentEval's `downstream`"
-        )
+        why = "it is read from a folder; give data_dir, SentEval's `downstream`"
         return MeasureData(missing=dict.fromkeys(TRANSFER, why))
     loaded = load_transfer(context.data_dir, TRANSFER)
     data = MeasureData({}, dict(loaded.missing), [])

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from promptcli import UsageError
-from promptcli.extending import setting
+from promptcli.errors import UsageError
+from promptcli.settings import setting
 
 NO_MODEL = "own pre-training"  #: the backbone of rows whose models were never published
 ANY_MODEL = "any"  #: the backbone of rows that are measured on any, and have no published values

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from promptcli import NotFoundError
-from promptcli.extending import errors, files, keyword, typed_value
+from promptcli import errors
+from promptcli.errors import NotFoundError
 from promptcli.plugins.papers.documents import grouped
 from promptcli.plugins.papers.measures import COLUMNS, EXTREMES
 from promptcli.plugins.papers.published import ANY_MODEL, PublishedTable, published_tables
 from promptcli.plugins.papers.systems import SYSTEMS
+from promptcli.settings import typed_value
+from promptcli.storage import files
 
 
 class TableLine(NamedTuple):
@@ -520,8 +522,8 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     documents = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
     if not documents:
         raise NotFoundError(
-            f"no result in {str(folder)!r}; `promptcli reproduce all` makes them, or give"
-            f" {keyword('output')}"
+            f"no result in {str(folder)!r}; `promptcli reproduce all` makes them",
+            parameter="output",
         )
     order = list(published_tables())
 

@@ -1,6 +1,6 @@
 """The command ``reproduce``."""
 
-from promptcli.extending import Command
+from promptcli.cli.command_line import Command
 
 REPRODUCE = Command(
     "reproduce",

@@ -11,25 +11,22 @@ from typing import Any
 
 import torch
 
-from promptcli import RECIPES, PromptcliError, Recipe, UsageError, search_heads
-from promptcli.extending import (
-    KNOWN_HEADS,
-    Method,
-    TorchEncoder,
-    TrainingSettings,
-    devices,
-    find_method,
-    find_objective,
-    fit_recipe,
-    keyword,
-    make_encoder,
-    presets,
-    steps_of,
-    train_encoder,
-    tuned_weights,
-)
+from promptcli.backbones import devices
+from promptcli.encoder.encoder import TorchEncoder, make_encoder, tuned_weights
+from promptcli.encoder.pooling.ditto import KNOWN_HEADS
+from promptcli.errors import PromptcliError, UsageError
 from promptcli.plugins.papers.contexts import EXAMPLES, MeasurementContext
 from promptcli.plugins.papers.published import PublishedRow, short_name
+from promptcli.recipe import RECIPES, Recipe
+from promptcli.searching import search_heads
+from promptcli.training import presets
+from promptcli.training.batches import steps_of
+from promptcli.training.fits import fit_recipe
+from promptcli.training.methods import find_method
+from promptcli.training.methods.method import Method
+from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.objectives import find_objective
+from promptcli.training.run import train_encoder
 
 
 def hash_of(value: Any) -> str:
@@ -423,10 +420,7 @@ def _missing_head(row: PublishedRow, context: MeasurementContext) -> str | None:
     if not needs_head or context.published in KNOWN_HEADS:
         return None
     name = context.backbone.name
-    return (
-        f"needs a head: give {keyword('head')}; `promptcli ditto-search --model"
-        f" {shlex.quote(name)}` finds one"
-    )
+    return f"needs a head: `promptcli ditto-search --model {shlex.quote(name)}` finds one"
 
 
 def _on_backbone(recipe: Recipe, context: MeasurementContext) -> Recipe:
