@@ -14,7 +14,7 @@ from promptcli.cli.options import Json
 from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.plugins import analyze as library
-from promptcli.plugins.analyze import ANALYSES, maps, plots
+from promptcli.plugins.analyze import ANALYSES, Analysis, maps, plots
 from promptcli.plugins.analyze.plots import draw_bars
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE, typed_value
@@ -34,6 +34,16 @@ _TAKES = {
     "pairs": ("[TASK...]", ""),
     "nothing": ("", ""),
 }
+
+
+def _about(name: str, analysis: Analysis) -> str:
+    """Return what an analysis is typed with, what it finds, and its settings."""
+    settings = [f"{key}={typed_value(usual)}" for key, usual in analysis.settings.items()]
+    changed = f" (--set {', '.join(settings)})" if settings else ""
+    return f"`{name} {_TAKES[analysis.takes][0]}`: {analysis.help}{changed}."
+
+
+_WHAT = "\n\n".join(_about(name, analysis) for name, analysis in ANALYSES.items())
 #: The rows of Ditto's table 5 and figure 4; one forward pass serves all.
 _ROWS = (
     "static-avg",
@@ -100,10 +110,10 @@ class Display:
 
 
 def analyze(
-    name: Annotated[str, typer.Argument(metavar="WHAT", help="Name of an analysis, see below.")],
+    name: Annotated[str, typer.Argument(metavar="WHAT", help=_WHAT)],
     on: Annotated[
         list[str] | None,
-        typer.Argument(help="Sentences, a file, a task or `demo`, see below. Default: our own."),
+        typer.Argument(help="Sentences, a file, a task or `demo`. Default: our own."),
     ] = None,
     models: Annotated[
         list[str] | None,
@@ -247,18 +257,6 @@ def _usual_input(name: str, folder: str | Path | None) -> str | list[str] | None
     what, content = usual[takes]
     note(f"using {what}; give others after the name of the analysis")
     return content
-
-
-def help_text(_: Sequence[str]) -> options.Section:
-    """Return the table of analyses, for the end of the help page."""
-    rows = []
-    for name, analysis in ANALYSES.items():
-        settings = ", ".join(
-            f"{key}={typed_value(default) or 'L-H'}" for key, default in analysis.settings.items()
-        )
-        says = f"{analysis.help}.{f' --set {settings}.' if settings else ''}"
-        rows.append((f"{name} {_TAKES[analysis.takes][0]}".rstrip(), says))
-    return "Analyses", rows
 
 
 def _anisotropy(shown: Shown) -> Shape:
