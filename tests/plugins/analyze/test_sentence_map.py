@@ -212,7 +212,7 @@ def test_two_models_are_two_panels(tiny_backbone, table, tmp_path):
         (150, "150 values; the 7 most frequent have a colour, the others are grey"),
         (200, "200 values; the 7 most frequent have a colour"),
         (298, "298 values; the 2 most frequent have a colour"),
-        (300, "300 values; each of one sentence, so all are grey; give --color a column with"),
+        (300, "300 values; each of one sentence, so all are grey; give a column with"),
     ],
 )
 def test_many_classes_are_said(classes, said, analyze, tmp_path):

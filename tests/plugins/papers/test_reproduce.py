@@ -331,7 +331,7 @@ def test_heads_of_another_backbone_go_by_rank(context, examples):
 def test_dittos_rows_take_a_head(context, tiny_folder):
     without = measure_table(table("ditto/1"), context())
     reason = row_of(without, "static Ditto")["not_measured"]["Avg"]
-    assert reason.startswith("needs a head: give `head`; `promptcli ditto-search --model ")
+    assert reason.startswith("needs a head: `promptcli ditto-search --model ")
     document = measure_table(table("ditto/1"), context(head="2-3"))
     for states in ("static", "last", "first-last"):
         row = row_of(document, f"{states} Ditto", "bert-base-uncased")
