@@ -83,7 +83,7 @@ def reproduce(
     from promptcli.plugins.papers.documents import wanted_tables
 
     settings = settings or {}
-    for name, given in (("seeds", seeds > 1), ("settings", settings)):
+    for name, given in (("seeds", seeds > 1), ("set", settings)):
         if given and not train:
             raise UsageError("is for rows that are trained; give train, too", parameter=name)
     choice = _choice(backbone)

@@ -69,7 +69,7 @@ def reproduce(
         Path, typer.Option("--output", "-o", help="Folder of the result files.")
     ] = Path("results"),
     force: Annotated[bool, typer.Option("--force", help="Measure again what is cached.")] = False,
-    settings: Annotated[
+    set: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
@@ -133,7 +133,7 @@ def reproduce(
             output=output,
             force=force,
             draw=painter(output, plot),
-            settings=_settings(settings),
+            settings=_settings(set),
         )
         _measure(measured, printed, plot, intervals=formats.intervals)
 

@@ -365,7 +365,7 @@ def test_a_head_that_does_not_exist_is_refused(run, home):
         ("ditto:1-9", "x", "1-9"),
         ("last/ditto:1-9", "x", "1-9"),
         ("searched", "mini-bert", "3-2"),
-        ("searched", "x", "model 'searched' is on mini-bert; give `backbone` mini-bert"),
+        ("searched", "x", "model 'searched' is on mini-bert"),
         ("mini", "mini-bert", "model 'mini' reads last/mask, no head"),
         ("nobody", "x", "'nobody' is neither LAYER-HEAD, e.g. 1-9, nor a model; there are: mini"),
     ],
@@ -682,7 +682,7 @@ def test_rows_of_labelled_pairs_and_definitions_are_trained_on_theirs(context, e
         and document["triplets"] is document["corpus"] is None
     )
     without = measure_table(few, context(corpus=examples, seeds=(42,)))
-    assert "`labelled`" in row_of(without, "SBERT")["not_measured"]["Avg"]
+    assert "labelled" in row_of(without, "SBERT")["not_measured"]["Avg"]
     defined = measure_table(table("defsent/sts"), context(corpus=examples, seeds=(42,), **given))
     # mean, [CLS] and max differ
     assert len({found["figures"]["Avg"]["value"] for found in defined["rows"][::2]}) == 3
@@ -781,8 +781,8 @@ def test_trained_rows_need_fitting_examples_and_data(context, examples, tmp_path
             if row["run"].startswith("trained:dcpcse")
         }
 
-    short, supervised = sorted(why(), key=lambda reason: "`triplets`" in reason)
-    assert "40 examples are less than one batch" in short and "`triplets` need a file" in supervised
+    short, supervised = sorted(why(), key=lambda reason: "triplets" in reason)
+    assert "40 examples are less than one batch" in short and "triplets need a file" in supervised
     assert any("examples.txt is not" in reason for reason in why(triplets=examples))
     nowhere = tmp_path / "empty"
     (nowhere / "STS").mkdir(parents=True)
@@ -801,7 +801,7 @@ def test_without_analyze_the_tables_that_need_it_say_so_and_the_others_are_measu
     context, monkeypatch
 ):
     monkeypatch.delitem(vars(pc), "analyze", raising=False)
-    monkeypatch.setitem(sys.modules, "promptcli.plugins.analyze.job", None)
+    monkeypatch.setitem(sys.modules, "promptcli.plugins.analyze", None)
     row = row_of(measure_table(table("promptbert/1"), context()), "last avg")
     assert "Avg" in row["figures"] and "anisotropy" not in row["figures"]
     assert "analyze is a plug-in" in row["not_measured"]["anisotropy"]
