@@ -113,7 +113,6 @@ from promptcli.encoder.pooling.ditto import KNOWN_HEADS as KNOWN_HEADS
 from promptcli.encoder.prefetching import prefetch as prefetch
 from promptcli.grammar import parse_ditto as parse_ditto
 from promptcli.models.loading import Model as Model
-from promptcli.models import folder_choices as folder_choices
 from promptcli.models import language_choice as language_choice
 from promptcli.models import loading as loading
 from promptcli.recipe import Choice as Choice

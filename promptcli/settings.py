@@ -171,11 +171,6 @@ def config_file(environ: Mapping[str, str]) -> Path:
     return program_folder(environ, "user_config_dir") / "config.toml"
 
 
-def folder_choices_file() -> Path:
-    """Return the file of the user's choices for single folders, beside that of the defaults."""
-    return config_file(os.environ).with_name("folders.json")
-
-
 #: The advice if the program's folder is not writable.
 ANOTHER_HOME = "name another folder: PROMPTCLI_HOME=/a/folder"
 

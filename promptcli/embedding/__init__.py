@@ -497,14 +497,13 @@ def compare_rows(
         model: An encoder, or what ``load`` takes.
         text_field: Column of the sentence, as for ``embed``.
     """
-    from promptcli.encoder.unknown_letters import note_unknown_letters
     from promptcli.models import loading
-    from promptcli.models.language_choice import model_for
+    from promptcli.models.language_choice import model_for, note_unread
 
     lefts, rights = _sides(str(first), str(second), text_field)
     texts = [*lefts, *rights]
     encoder = loading.open_encoder(model_for(model, texts))
-    note_unknown_letters(encoder, texts)
+    note_unread(encoder, texts)
     return RowPairs(encoder, _cosines(encoder, lefts, rights))
 
 

@@ -28,8 +28,8 @@ from promptcli.data.vectors import (
 from promptcli.data.vectors.formats import Sink, open_sink
 from promptcli.data.vectors.precision import PRECISIONS, Measured, unit
 from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import PromptcliError
+from promptcli.models.language_choice import note_unread
 from promptcli.notes import Advance, keyword
 from promptcli.storage.files import atomic_path, sha256, sync
 from promptcli.storage.typed_documents import to_json
@@ -165,7 +165,7 @@ def _texts_of_windows(
     for number, batch in enumerate(windows(batches, WINDOW, WINDOW_CHARACTERS)):
         texts = batch.column("text").to_pylist()
         if is_start and number == 0:
-            note_unknown_letters(encoder, texts)
+            note_unread(encoder, texts)
         held.append((batch, texts))
         yield texts
 

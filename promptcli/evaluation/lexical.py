@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import Floats
-from promptcli.encoder.languages import main_language, sample
 from promptcli.errors import CheckFailedError, one_line
 from promptcli.evaluation.words import stemmer_of, words, words_of_each
+from promptcli.models.language_choice import main_language
 
 Numbers = NDArray[np.int64]
 Ranking = tuple[Numbers, Floats]  #: rows and their scores, best first
@@ -112,7 +112,7 @@ class Lexical:
         """
         import bm25s  # which takes 0.15 s
 
-        language = main_language(sample(texts))
+        language = main_language(texts)
         stem = stemmer_of(language)
         # bm25s would number words in no certain order
         vocabulary: dict[str, int] = {}

@@ -43,7 +43,7 @@ _PLAIN = str.maketrans(
         "þ": "th",
     }
 )
-#: A language of ``encoder.languages`` in Latin letters -> Snowball's stemmer of it.
+#: A language of ``models.language_choice`` in Latin letters -> Snowball's stemmer of it.
 _LATIN = {
     "German": "german",
     "French": "french",
@@ -150,7 +150,7 @@ def stemmer_of(language: str) -> Callable[[str], str]:
     """Return the function from a word to its stem, which the forms of a word have in common.
 
     Words with digits or underscores are codes, and remain unchanged. A word in Latin letters has
-    the stem of the given language, one of ``encoder.languages``, or English.
+    the stem of the given language, one of ``models.language_choice``, or English.
 
     Example:
         >>> stem = stemmer_of("German")

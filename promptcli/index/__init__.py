@@ -381,9 +381,9 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
 
     def run(self) -> Iterator["tuple[str, list[Hit]]"]:
         from promptcli.data.given import note_no_file
-        from promptcli.encoder.unknown_letters import note_unknown_letters
         from promptcli.index import inputs, stored
         from promptcli.index.kept_rarity import check_rarity
+        from promptcli.models.language_choice import note_unread
 
         by = chosen_way(self.by, hybrid=self.hybrid, lexical=self.lexical)
         query = self.query
@@ -410,7 +410,7 @@ class SearchIndexJob(Job[Iterator["tuple[str, list[Hit]]"]]):
                 vectors = words = None
                 if encoder is not None:
                     if number == 0:
-                        note_unknown_letters(encoder, texts)
+                        note_unread(encoder, texts)
                     vectors = encoder.encode(texts)
                 if by != "meaning":
                     words = texts

@@ -24,8 +24,6 @@ from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding.passages import Passage
 from promptcli.embedding.splitting import Splitter
-from promptcli.encoder.languages import main_language, sample
-from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import UsageError, counted
 from promptcli.evaluation.lexical import (
     DEPTH,
@@ -149,7 +147,7 @@ class SearchFilesJob(Job[list[Line]]):
     columns: Sequence[str] = option((), "Columns of tables to return with each hit.", hidden=True)
 
     def run(self) -> list[Line]:
-        from promptcli.models.language_choice import kept_choice, model_for
+        from promptcli.models.language_choice import model_for, note_unread
         from promptcli.models.loading import open_encoder, with_language
 
         if not self.query.strip():
@@ -157,9 +155,8 @@ class SearchFilesJob(Job[list[Line]]):
         way = chosen_way(self.by, hybrid=self.hybrid, lexical=self.lexical)
         names = list_of_names(self.files)
         _check_order(self.query, names)
-        kept = kept_choice(self.model, names)
         if way is None:
-            way = "both" if kept is None else kept.by
+            way = "both"
         if self.min_rarity is not None:
             check_least(self.min_rarity, way)
         found = find_files(names)
@@ -168,8 +165,7 @@ class SearchFilesJob(Job[list[Line]]):
             from promptcli.index.where import Condition  # Arrow's functions
 
             condition = Condition(self.where)
-        heads = [self.query, *found.heads()]
-        model = model_for(self.model, heads, default=_FAST, kept=kept)
+        model = model_for(self.model, found.heads(), default=_FAST, query=self.query)
         encoder = open_encoder(model, dtype="auto", rows=_WINDOW)
         documents = encoder.in_role("document", report=True)
         asked = unit(encoder.in_role("query", report=True).encode([self.query]))[0]
@@ -189,7 +185,7 @@ class SearchFilesJob(Job[list[Line]]):
                 if splitter is not None:
                     _, texts, places = splitter.rows(places, texts)
                 if not count:
-                    note_unknown_letters(documents, [self.query, *texts])
+                    note_unread(documents, [self.query, *texts])
                 cosines = np.zeros(len(texts), np.float32)
                 if way != "words":
                     units = unit(documents.encode(texts, progress=advance))
@@ -234,7 +230,9 @@ class _BestRows:
         self._by = by
         self._k = k
         self._depth = k if by == "meaning" else max(k, DEPTH)
-        language = "" if by == "meaning" else main_language(sample(first_texts))
+        from promptcli.models.language_choice import main_language
+
+        language = "" if by == "meaning" else main_language(first_texts)
         self._words = QueryWords(query, language)
         self._candidates = list[_Candidate]()
         self._texts = list[str]()  # what was compared: the text of a row, or a part of it

@@ -54,7 +54,7 @@ from promptcli.index.file_rows import place_cells, place_ids
 from promptcli.index.stored import Origin, Reading
 from promptcli.models import loading as encoders
 from promptcli.models.entries import TENSORS, Entry
-from promptcli.models.language_choice import kept_choice, model_for
+from promptcli.models.language_choice import model_for
 from promptcli.models.registry import Registry, portable
 from promptcli.notes import bars_shown, keyword, note, note_counts, stage
 from promptcli.recipe import Choice, Recipe, is_named
@@ -300,12 +300,9 @@ def _passage_batches(file: str, passages: Iterator[Passage]) -> Iterator[RecordB
         )
 
 
-def _open_for(model: "Model", file: Path, texts: list[str]) -> "tuple[Encoder, Model]":
-    """Return the encoder of a model, or of the one for the file or its language, and that model."""
-    kept = None
-    if file != STANDARD:
-        kept = kept_choice(model, [str(file)])
-    chosen = model_for(model, texts, kept=kept)
+def _open_for(model: "Model", texts: list[str]) -> "tuple[Encoder, Model]":
+    """Return the encoder of a model, or of the one for the texts' language, and that model."""
+    chosen = model_for(model, texts)
     return encoders.open_encoder(chosen, dtype="auto"), chosen
 
 
@@ -315,7 +312,7 @@ def rows_to_build(files: RowFiles, model: "Model") -> tuple[IndexRows, Origin, R
     For vectors whose manifest tells it, the encoder is not opened, unless the user named one.
     """
     if not files.are_vectors:
-        return files.encode(functools.partial(_open_for, model, files.file))
+        return files.encode(functools.partial(_open_for, model))
     rows, origin = files.open_stored()
     if is_named(model):
         encoder = encoders.open_encoder(model, dtype="auto")

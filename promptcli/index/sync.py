@@ -278,11 +278,10 @@ class _Difference:
     def _encoder(self) -> "Encoder":
         from promptcli.index import inputs
         from promptcli.models import loading
-        from promptcli.models.language_choice import kept_choice, model_for
+        from promptcli.models.language_choice import model_for
 
         if self.manifest is None:
-            kept = kept_choice(self.model, self._names)
-            self.model = model_for(self.model, self._found.heads(), kept=kept)
+            self.model = model_for(self.model, self._found.heads())
         if self.manifest is None or is_named(self.model):
             return loading.open_encoder(self.model, dtype="auto")
         return inputs.encoder_of(self.manifest, self.model)

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import promptcli as pc
-from promptcli.encoder.languages import main_language
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.evaluation.lexical import (
     LEXICAL_FILES,
@@ -29,6 +28,7 @@ from promptcli.index import compact_index
 from promptcli.index.array_rows import ArrayRows
 from promptcli.index.stored import StoredIndex, change, load, save
 from promptcli.index.vector_index import VectorIndex
+from promptcli.models.language_choice import main_language
 from tests.index.test_changes import ORIGIN
 from tests.index.test_index import vectors
 

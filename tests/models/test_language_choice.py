@@ -1,16 +1,15 @@
 """The model that reads texts if none is named: by their language, and told in one line."""
 
-import functools
 import io
 
 import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.backbones.word_tables import open_table
+from promptcli.data.demo import read_demo
 from promptcli.data.vectors import read_vectors
 from promptcli.models import language_choice
-from promptcli.models.language_choice import OTHER, language_of
+from promptcli.models.language_choice import language_of, main_language, model_for
 from promptcli.recipe import Choice
 from tests.encoder.foreign_texts import texts
 
@@ -26,7 +25,11 @@ ENGLISH = ["A dog sleeps in the garden.", "The invoice has not been paid."]
         ("Собака спит в саду.", "Russian"),
         ("犬が庭で寝ている。", "Japanese"),
         ("狗在花园里睡觉。", "Chinese"),
-        ("leckeres gebratenes gemüse", OTHER),  # no function word
+        ("leckeres gebratenes gemüse", "German"),
+        *[(text, "") for text in ("A dog sleeps.", "printer jam", "", "nginx-7f9 404 !?")],
+        ("x" * 5000, ""),
+        ("Собака спить у садку, її", ""),
+        ("קוד ירוק", ""),
     ],
 )
 def test_a_language_that_the_model_has_learned_is_told(sentence, language):
@@ -34,34 +37,52 @@ def test_a_language_that_the_model_has_learned_is_told(sentence, language):
 
 
 @pytest.mark.parametrize(
-    "sentence",
-    [
-        "A dog sleeps.",
-        "printer jam",
-        "",
-        "nginx-7f9 404 !?",
-        "x" * 5000,
-        "Собака спить у садку, її",
-    ],
+    ("language", "least"), [("German", 47), ("French", 41), ("Spanish", 45), ("Turkish", 0)]
 )
-def test_english_no_words_and_other_languages_have_none(sentence):
-    assert language_of([sentence]) == ""
+def test_foreign_texts_are_told_alone_and_together(language, least):
+    alone = [language_of([text]) for text in texts(language)]
+    learned = language if least else ""
+    assert alone.count(learned) >= least
+    assert language_of(texts(language)) == learned
+    assert main_language(texts(language)) == language
+    assert main_language([*texts(language)[:20], *texts("English")]) == "English"
 
 
-def test_english_texts_with_foreign_names_are_english(monkeypatch):
-    monkeypatch.setattr(language_choice, "open_table", functools.cache(open_table))
+def test_english_texts_are_told_without_the_library(monkeypatch):
+    monkeypatch.setattr(language_choice, "_identifier", None)
+    sentences = [pair[0] for pairs in read_demo("test").values() for pair in pairs]
+    assert language_of(sentences) == "" and main_language(sentences) == "English"
+    assert language_of(["The weather is fine.", "犬が庭で寝ている。"]) == "Japanese"
+
+
+def test_few_english_texts_with_foreign_names_are_taken_for_others():
     assert language_of(texts("English")) == ""
-    assert sum(bool(language_of([text])) for text in texts("English")) <= 3
+    assert sum(bool(language_of([text])) for text in texts("English")) <= 10
 
 
-def test_a_language_that_it_has_not_learned_is_left_to_the_default():
-    assert language_of(texts("Turkish")) == ""
-
-
-def test_a_part_of_the_texts_is_enough():
+def test_a_third_of_the_texts_is_enough():
     assert language_of([*ENGLISH, GERMAN[0]]) == "German"
-    assert language_of([*ENGLISH, "犬が庭で寝ている。"]) == "Japanese"
     assert language_of([*ENGLISH * 10, GERMAN[0]]) == ""
+
+
+def test_a_german_query_over_english_notes_is_a_german_query():
+    assert model_for(None, ENGLISH, query="Wo ist die Rechnung?") == "mini-multi"
+    assert model_for(None, GERMAN, query="invoice") == "mini-multi"
+    assert model_for(None, ENGLISH, query="invoice") == "mini"
+    assert model_for(Choice(device="cpu"), ENGLISH, query=GERMAN[0]).model == "mini-multi"
+    named = Choice("mini-static")
+    assert model_for(named, GERMAN) is named
+
+
+def test_one_note_names_the_language_that_a_model_has_not_learned(run, tmp_path):
+    (tmp_path / "de.txt").write_text("\n".join(texts("German")), encoding="utf-8")
+    (tmp_path / "en.txt").write_text("\n".join(texts("English")), encoding="utf-8")
+    ran = run("search", "Wo ist meine Lieferung", tmp_path / "de.txt", "-m", "mini-static")
+    assert ran.err.count("German") == 1 and "mini-static (English)" in ran.err
+    ran = run("search", "where is my parcel", tmp_path / "en.txt", "-m", "mini-static")
+    assert "has not learned" not in ran.err
+    ran = run("search", "Wo ist meine Lieferung", tmp_path / "de.txt", "-m", "mini-multi")
+    assert "has not learned" not in ran.err
 
 
 def test_similarity_says_what_it_chose(run):
@@ -146,7 +167,3 @@ def test_parts_are_of_the_language_too(run, tmp_path):
 def test_similarity_in_python_chooses_by_the_texts():
     assert pc.similarity(*GERMAN) == pc.similarity(*GERMAN, "mini-multi")
     assert pc.similarity(*ENGLISH) == pc.similarity(*ENGLISH, "mini")
-
-
-def test_the_table_that_was_asked_for_its_pieces_is_the_one_that_reads():
-    assert open_table("mini-multi", None) is open_table("mini-multi", None)

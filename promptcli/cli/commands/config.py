@@ -1,7 +1,6 @@
 """``promptcli config``: which defaults hold, why, and how to change them."""
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +8,6 @@ import typer
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import Json
 from promptcli.errors import UsageError, look_up
-from promptcli.models.folder_choices import forget_choice, kept_choices
 from promptcli.settings import KEYS, config_file, home_folder, read_settings, write_setting
 
 
@@ -21,14 +19,6 @@ def config(
     unset: Annotated[
         bool, typer.Option("--unset", help="Restore the built-in default of KEY.")
     ] = False,
-    forget: Annotated[
-        Path | None,
-        typer.Option(
-            "--forget",
-            metavar="FOLDER",
-            help="Forget what `promptcli choose --keep` kept for a folder or file.",
-        ),
-    ] = None,
     json: Json = False,
 ) -> None:
     """Show the defaults and their sources: environment, file, or built in.
@@ -39,11 +29,6 @@ def config(
     """
     if unset and (key is None or value is not None):
         raise UsageError(f"--unset takes a KEY and no VALUE: {', '.join(KEYS)}")
-    if forget is not None:
-        if key is not None:
-            raise UsageError(f"--forget {forget} is about a folder; leave out {key}")
-        note(f"nothing is kept any more for {forget_choice(str(forget))}")
-        return
     path = config_file(os.environ)
     if key is not None and (unset or value is not None):
         write_setting(os.environ, key, value)
@@ -55,17 +40,13 @@ def config(
     settings = read_settings(os.environ)
     if key is not None:
         settings = {key: look_up("setting", key, settings)}
-    kept = kept_choices() if key is None else {}
     if json:
-        document = {"file": str(path), "models": str(home_folder()), "settings": settings}
-        result_json(document | {"folders": kept})
+        result_json({"file": str(path), "models": str(home_folder()), "settings": settings})
         return
     for name, effective in settings.items():
         result(
             f"{name} = {effective.value or '-'}  ({effective.source}; {KEYS[name]['help']};"
             f" ${KEYS[name]['variable']})"
         )
-    for folder, choice in kept.items():
-        result(f"{folder} = {choice.model or '-'}, by {choice.by}  (kept by promptcli choose)")
     missing = "" if path.is_file() else " (does not exist)"
     note(f"settings file: {path}{missing}; models, runs and caches: {home_folder()}")

@@ -5,12 +5,9 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from promptcli.extending import Grid, Json, folder_choices, note, options, result_files
+from promptcli.extending import Grid, Json, note, options, result_files
 from promptcli.plugins.domain.job import ChooseJob, Chosen
 
 if TYPE_CHECKING:
@@ -32,15 +29,6 @@ _CAPTION = (
 def choose(
     job: ChooseJob,
     formats: result_files.FormatOptions,
-    keep: Annotated[
-        bool,
-        typer.Option(
-            "--keep",
-            help="Keep the best way for these files and folders: `search`, `index build` and"
-            " `index sync` take its model, and `search` its ranking, unless you name another."
-            " `promptcli config` shows what is kept, `config --forget FOLDER` forgets it.",
-        ),
-    ] = False,
     json: Json = False,
 ) -> None:
     format = formats.name(json=json)
@@ -54,8 +42,6 @@ def choose(
     result_files.print_report(report, format)
     for line in advice:
         note(line)
-    if keep:
-        _keep(chosen, files)
 
 
 def _grid(chosen: Chosen, formats: result_files.FormatOptions) -> Grid:
@@ -174,14 +160,3 @@ def _command(way: "Way", files: Sequence[str]) -> str:
     model = [] if way.model is None else ["-m", way.model]
     words = [*map(shlex.quote, files), *map(shlex.quote, model), "--by", way.by]
     return f"promptcli search QUERY {' '.join(words)}"
-
-
-def _keep(chosen: Chosen, files: Sequence[str]) -> None:
-    """Keep the best way of those that a search can take."""
-    way = chosen.best_here
-    model = way.model
-    if model is not None and os.path.isdir(model):
-        model = str(Path(model).resolve())
-    choice = folder_choices.FolderChoice(model, way.by)
-    for path in folder_choices.keep_choice(files, choice):
-        note(f"kept for {path}: {_words(way, _names(chosen))}; `promptcli config` shows it")

@@ -9,7 +9,6 @@ import pytest
 
 import promptcli as pc
 from promptcli.extending import loading
-from promptcli.models import folder_choices
 from promptcli.plugins.domain.comparison import Way, with_differences
 from tests.embed_running import refused
 from tests.plugins.domain.texts import write_letters
@@ -112,77 +111,6 @@ def test_a_difference_is_paired():
     assert with_differences([way("a", easy), way("b", equal - equal.mean() + easy.mean() - 1e-4)])[
         1
     ].is_as_good
-
-
-def test_what_is_kept_is_taken_where_nothing_is_named(run, letters, tmp_path):
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    write_letters(folder / "letters.csv")
-    ran = run("choose", folder, "--keep")
-    assert ran.code == 0 and f"kept for {folder}" in ran.err
-    kept = folder_choices.choice_for([str(folder / "letters.csv")])
-    assert kept.path == folder and kept.by in ("both", "meaning", "words")
-    assert folder_choices.choice_for([str(letters)]) is None
-
-    choice = folder_choices.FolderChoice("mini-static", "meaning")
-    folder_choices.keep_choice([str(folder)], choice)
-    ran = run("search", "the drum drips", folder, "--json")
-    assert f"using mini-static, kept for {folder}" in ran.err
-    assert "found_by" not in json.loads(ran.out.splitlines()[0])  # one way ranked
-    assert "using" not in run("search", "the drum drips", letters, "--json").err
-    assert "kept" not in run("search", "drum", folder, "-m", "mini-static", "--json").err
-
-    index = tmp_path / "index"
-    assert "kept for" in run("index", "build", folder / "letters.csv", "-o", index).err
-    assert run("index", "info", index, "--json").json["name"] == "mini-static"
-    assert "kept for" in run("index", "sync", tmp_path / "other", folder).err
-
-    assert f"{folder} = mini-static, by meaning" in run("config").out
-    assert run("config", "--json").json["folders"] == {
-        str(folder): {"model": "mini-static", "by": "meaning"}
-    }
-    assert run("config", "--forget", folder).code == 0
-    assert folder_choices.kept_choices() == {}
-    refused(run("config", "--forget", folder), 2, "no choice is kept")
-
-
-def test_a_choice_is_not_taken_for_what_is_on_another_machine(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folder_choices.keep_choice(["."], folder_choices.FolderChoice(None, "words"))
-    assert folder_choices.choice_for(["letters.csv"]).by == "words"
-    assert folder_choices.choice_for(["https://example.org/letters.csv"]) is None
-
-
-def test_a_search_reads_what_is_kept_once(letters, tmp_path, monkeypatch):
-    choice = folder_choices.FolderChoice("mini-static", "words")
-    folder_choices.keep_choice([str(tmp_path)], choice)
-    plain = folder_choices.read_document
-    paths = []
-
-    def counting(path, *arguments, **options):
-        paths.append(path)
-        return plain(path, *arguments, **options)
-
-    monkeypatch.setattr(folder_choices, "read_document", counting)
-    assert pc.search("the drum drips", [letters])[0].found_by is None  # words alone ranked
-    assert len(paths) == 1
-
-
-def test_a_nearer_folder_has_its_own_choice(tmp_path):
-    inner = tmp_path / "inner"
-    inner.mkdir()
-    near = folder_choices.FolderChoice("mini", "both")
-    folder_choices.keep_choice([str(tmp_path)], folder_choices.FolderChoice(None, "words"))
-    folder_choices.keep_choice([f"{inner}/*.md"], near)
-    assert folder_choices.choice_for([str(inner / "a.md")]).path == inner
-    assert folder_choices.choice_for([str(tmp_path / "b.md")]).by == "words"
-    assert folder_choices.choice_for([str(inner), str(tmp_path)]) is None  # they disagree
-
-
-def test_damaged_choices_are_one_line(run, letters, home):
-    home.mkdir(exist_ok=True)
-    (home / "folders.json").write_text('{"/a": {"model": "mini", "by": "chance"}}')
-    refused(run("search", "drum", letters), 2, "folders.json")
 
 
 def test_models_are_computed_where_and_how_the_command_says(run, letters, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 
 import promptcli as pc
 from promptcli import PromptcliError, UsageError
-from promptcli.extending import folder_choices, notes
+from promptcli.extending import notes
 from promptcli.plugins.domain.endpoint import Endpoint, Key
 from promptcli.plugins.domain.job import ChooseJob
 from tests.embed_running import refused
@@ -83,7 +83,7 @@ def encode(endpoint, texts):
 
 def test_an_endpoint_is_a_row_as_good_as_the_same_model_here(run, server, letters, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    ran = run("choose", letters, "-m", server.model, "--keep", "--json")
+    ran = run("choose", letters, "-m", server.model, "--json")
     assert ran.code == 0, ran.err
     by_way = {(way["model"], way["by"]): way for way in ran.json["ways"]}
     for by in ("meaning", "both"):
@@ -109,11 +109,9 @@ def test_the_best_that_a_search_can_take_is_advised_and_kept(run, server, letter
         return {"data": data}
 
     server.embed = perfect
-    ran = run("choose", letters, "-m", server.model, "--keep")
+    ran = run("choose", letters, "-m", server.model)
     assert ran.out.splitlines()[1].startswith("small ")
     assert "best is small" in ran.err and "take small" not in ran.err
-    kept = folder_choices.choice_for([str(letters)])
-    assert kept.model in (None, "mini-static")
 
 
 def test_the_key_is_shown_nowhere(run, server, letters, home, monkeypatch):
