@@ -36,7 +36,7 @@ import numpy as np
 import torch
 
 import promptcli as pc
-from promptcli.backbones import pretrained
+from promptcli.backbones import by_name
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.states import Batch, HiddenStates, Needs
@@ -207,7 +207,7 @@ def main() -> None:
     static = pc.load("mini-static")
     print(f"{Path(pc.__file__).parent.parent}: torch {torch.__version__}")
     Backbone.run = answer_at_once
-    pretrained.check_probe = lambda what, backbone: None  # it would refuse such a backbone
+    by_name.check_probe = lambda what, backbone: None  # it would refuse such a backbone
     spent = Spent()
     spent.timed(writing, "windows", "read")
     spent.timed(PromptEncoder, "inputs", "tokenise")

@@ -210,11 +210,11 @@ def test_nothing_is_fetched_offline(line, online, run, no_network):
         ("-m mine.txt", "'mine.txt' is a file"),
         (
             "-m real/one-modell",
-            "folder 'real' has no 'one-modell'; did you mean real/one-model? for a hub",
+            "'real/one-modell'; did you mean real/one-model? for a hub",
         ),
         (
             "--backbone real/other",
-            "folder 'real' has no 'other'; for a hub repository of that name write real/other@",
+            "folder 'real' has none of that name; for a hub repository of that name write",
         ),
         ("-m ./real/other", "no backbone folder './real/other'"),
         ("-m a/real/other", "no backbone folder 'a/real/other'"),

@@ -17,8 +17,9 @@ from promptcli.backbones.devices import tf32_products
 from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
+from promptcli.backbones.locating import own_tokenizer
 from promptcli.backbones.lora import is_lora, merge_lora
-from promptcli.backbones.provenance import OWN_TOKENIZER, Provenance
+from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.states import (
     LAST,
     Batch,
@@ -128,8 +129,7 @@ class Backbone:
     @property
     def tokenizer_folder(self) -> Path:
         """Where the files of its tokenizer are."""
-        folder = self.folder / OWN_TOKENIZER
-        return folder if folder.is_dir() else self.folder
+        return own_tokenizer(self.folder)
 
     def tokenizer_of_transformers(self) -> Any:
         return load_tokenizer(self.tokenizer_folder)

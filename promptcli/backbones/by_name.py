@@ -1,39 +1,250 @@
-"""From a name to a backbone. Reading a name loads nothing."""
+"""From a name to a backbone: a shipped one, a local folder, a hub id, or a file.
 
-from typing import TYPE_CHECKING
+Safetensors only, no remote code.
+"""
 
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from promptcli.backbones import attention_hook, checking
+from promptcli.backbones.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, base_of
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.bert import load_bert, read_bert_config
+from promptcli.backbones.checking import opening
+from promptcli.backbones.devices import computes, with_fast_products
+from promptcli.backbones.families import FAMILIES, family_of
+from promptcli.backbones.locating import (
+    SHIPPED,
+    TABLE_MARKS,
+    check_marks,
+    known_digest,
+    locate,
+    own_tokenizer,
+    weight_files,
+    weights_digest,
+)
+from promptcli.backbones.lora import merge_lora, read_adapter
 from promptcli.backbones.names import words_only
-from promptcli.errors import UsageError
-from promptcli.notes import keyword
+from promptcli.backbones.provenance import Provenance
+from promptcli.backbones.published_backbones import Shape
+from promptcli.backbones.states import Batch, Needs
+from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece
+from promptcli.backbones.word_tables import read_table, read_words, shipped_tokenizer
+from promptcli.backbones.word_vectors import WordVectors
+from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.notes import without_network
+from promptcli.storage.files import sha256
 
-if TYPE_CHECKING:
-    import torch
-
-    from promptcli.backbones.backbone import Backbone
+_ENCODER = "mini"  # the shipped encoder, trained on the shipped backbone
+# as safetensors writes them
+_DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+#: Words of many scripts, the same number in each text: a vocabulary that cannot distinguish them
+#: knows no language.
+VOCABULARY_PROBES = (
+    "cat runs 12 , кот γάτα 猫 ねこ 고양이 قطة แมว बिल्ली",
+    "dog sees 37 . пёс σκύλος 犬 いぬ 개 كلب หมา कुत्ता",
+)
+#: A size of a language model -> the fields of a configuration that may say it.
+_SIZES = {
+    "width": ("hidden_size", "d_model", "n_embd", "dim"),
+    "layers": ("num_hidden_layers", "n_layer", "n_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "vocabulary": ("vocab_size",),
+}
 
 
 def load_backbone(
     name: str,
     *,
     device: str = "cpu",
-    dtype: "torch.dtype | None" = None,
+    dtype: torch.dtype | None = None,
     allow_word_vectors: bool = False,
-) -> "Backbone":
+) -> Backbone:
     """Load a backbone in eval mode: a shipped name, a local folder, a hub id (``@revision`` after
     it), a GGUF file, ``glove:FILE``.
 
-    ``dtype`` is by default float32, and for causal models that of their files if the device
-    computes in it; ``allow_word_vectors``: accept word vectors too, which are refused otherwise.
+    The folder of a peft adapter is its base with the adapter added. ``dtype`` is by default
+    float32, and for causal models that of their files if the device computes in it;
+    ``allow_word_vectors``: accept word vectors too, which are refused otherwise.
     """
-    if not words_only(name):
-        from promptcli.backbones.pretrained import load_pretrained
-
-        return load_pretrained(name, device=device, dtype=dtype)
-    if not allow_word_vectors:
-        raise UsageError(
-            f"backbone {name!r} holds word vectors and no language model; they are for"
-            f" {keyword('model')} static-avg"
+    if words_only(name):
+        if not allow_word_vectors:
+            raise UsageError(
+                f"backbone {name!r} holds word vectors and no language model; they are for the"
+                " model static-avg"
+            )
+        return WordVectors(read_words(name), device)
+    if name == _ENCODER:
+        raise NotFoundError(
+            f"{name} is an encoder and is given as a model; the language model under it is"
+            f" {name}-bert",
+            parameter="backbone",
         )
-    from promptcli.backbones.word_vectors import load_word_vectors
+    folder, revision = locate(name, one_of=TABLE_MARKS)
+    if checking.is_table(folder):
+        return WordVectors(read_table(name, folder, revision), device)
+    check_marks(f"folder {name!r}", folder)
+    what = f"backbone {name!r}"
+    base = _base(what, folder)
+    if base is not None:
+        backbone = load_backbone(base, device=device, dtype=dtype)
+        return _with_adapter(backbone, name, folder, revision)
+    with opening(what):
+        return _open(name, folder, revision, device, dtype)
 
-    return load_word_vectors(name, device=device)
+
+def _open(
+    name: str, folder: Path, revision: str | None, device: str, dtype: torch.dtype | None
+) -> Backbone:
+    """Open and check the folder of a language model."""
+    what = f"backbone {name!r}"
+    config = checking.read_config(what, folder)
+    name_of_family = _known_family(what, config)
+    family = FAMILIES[name_of_family]
+    weights = weight_files(what, folder)
+    checking.check_model_folder(what, folder, config)
+    names = checking.check_model_files(what, weights, config)
+    tokens = own_tokenizer(folder)
+    tokenizer: Any = None
+    if folder in SHIPPED.values():
+        pieces = shipped_tokenizer(folder)
+    else:
+        if name_of_family == "bert":
+            tokenizer = read_wordpiece(tokens, config)
+        if tokenizer is None:
+            tokenizer = checking.load_tokenizer(tokens)
+        pieces = PieceTokenizer(tokenizer, what, causal=family.causal)
+    if family.causal and dtype is None:
+        dtype = _stored_dtype(weights, device)
+    dtype = dtype or torch.float32
+    plain = read_bert_config(name_of_family, config)
+    if plain is not None:
+        model, info = load_bert(plain, family, weights, names)
+    else:
+        options: dict[str, Any] = {"dtype": dtype if family.causal else torch.float32}
+        if family.hook:
+            options["attn_implementation"] = attention_hook.register_attention()
+        if family.pooler:
+            ends = ("pooler.dense.weight", "pooler.weight")
+            options["add_pooling_layer"] = any(name.endswith(ends) for name in names)
+        model, info = checking.load_model(checking.transformers().AutoModel, folder, **options)
+    if family.causal:  # large: probed on its own device
+        model.to(device)
+    checking.check_loaded(what, model, info)
+    checking.check_vocabulary(what, tokens, pieces, len(model.get_input_embeddings().weight))
+    digest = known_digest(folder, weights_digest(folder))
+    backbone = Backbone(
+        model=with_fast_products(model.eval()),
+        tokenizer=pieces,
+        provenance=Provenance(name, name_of_family, revision, digest, pieces.sha256),
+        folder=folder,
+        tensor_names=names,
+    )
+    check_probe(what, backbone)
+    if family.causal:  # its attention is always the hook's
+        backbone.require_hook("a causal model")
+    model.to(device=device, dtype=dtype)
+    return backbone
+
+
+def _base(what: str, folder: Path) -> str | None:
+    """Return the backbone of a folder's adapter, None if it has no adapter.
+
+    An adapter of an adapter is refused.
+    """
+    base = base_of(what, folder)
+    if base is not None and base_of(f"backbone {base!r}", locate(base)[0]) is not None:
+        raise UsageError(
+            f"{what} is an adapter of {base!r}, an adapter itself; merge that one (peft:"
+            " merge_and_unload)"
+        )
+    return base
+
+
+def _with_adapter(backbone: Backbone, name: str, folder: Path, revision: str | None) -> Backbone:
+    what = f"backbone {name!r}"
+    merge_lora(what, backbone.model, read_adapter(what, folder, backbone.model.base_model_prefix))
+    files = [sha256(folder / file) for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)]
+    both = "".join([backbone.provenance.weights_sha256, *files])
+    backbone.merged = True
+    backbone.provenance = replace(
+        backbone.provenance,
+        backbone=name,
+        revision=revision,
+        weights_sha256=hashlib.sha256(both.encode()).hexdigest(),
+    )
+    return backbone
+
+
+def shape_of(name: str) -> Shape:
+    """Return the shape of a backbone, by its config.json alone; an adapter has that of its base."""
+    what = f"backbone {name!r}"
+    with without_network():
+        folder, _ = locate(name)
+        base = _base(what, folder)
+    if base is not None:
+        return shape_of(base)
+    config = checking.read_config(what, folder)
+    family = _known_family(what, config)
+    sizes = {}
+    for size, fields in _SIZES.items():
+        values = [config[field] for field in fields if isinstance(config.get(field), int)]
+        sizes[size] = next(iter(values), None)
+    width = sizes.pop("width")
+    if width is None:
+        raise UsageError(f"config.json of {what} names no width")
+    return Shape(family, width, **sizes)
+
+
+def _known_family(what: str, config: Mapping[str, Any]) -> str:
+    family = family_of(config)
+    if family is None:
+        raise UsageError(f"config.json of {what} is not a JSON object with a model_type")
+    if family not in FAMILIES:
+        raise unknown(f"family of {what}", family, FAMILIES)
+    return family
+
+
+def _stored_dtype(weights: Sequence[Path], device: str) -> torch.dtype:
+    """Return the dtype of most tensors of the files if the device computes in it, else float32."""
+    dtypes: Counter[str] = Counter()
+    for path in weights:
+        with safe_open(path, framework="pt") as file:
+            dtypes.update(file.get_slice(name).get_dtype() for name in file.keys())
+    stored = _DTYPES.get(dtypes.most_common(1)[0][0], torch.float32)
+    return stored if computes(stored, device) else torch.float32
+
+
+def check_probe(what: str, backbone: Backbone) -> None:
+    """Compute two different texts; refuse a backbone that does not tell them apart."""
+    tokenizer = backbone.tokenizer
+    first, second = tokenizer.encode(VOCABULARY_PROBES)
+    pair = []
+    for text, other in ((first, second), (second, first)):
+        shared = {*other, *tokenizer.specials}
+        pair += [token for token in text if token not in shared][:1]
+    if len(pair) < 2:
+        raise UsageError(
+            f"the vocabulary of {what} has no word of any script: different texts look the same"
+            " to it"
+        )
+    ids = torch.tensor(
+        [[*tokenizer.start, token, *tokenizer.end] for token in pair], device=backbone.device
+    )
+    batch = Batch(ids, torch.full((2,), ids.size(1), device=backbone.device))
+    last = backbone.n_layers
+    with torch.inference_mode():
+        states = backbone.run(batch, Needs(layers=frozenset({last}))).layers[last].mean(1)
+    if not torch.isfinite(states).all():
+        raise UsageError(f"{what} computes vectors that are not finite: its weights are broken")
+    if (states[0] - states[1]).abs().max() <= 1e-6 * states.abs().max():
+        raise UsageError(
+            f"{what} computes the same vector for different texts: its weights are broken"
+        )

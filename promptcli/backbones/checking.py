@@ -18,9 +18,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around
-from promptcli.backbones.tokenizer_files import json_or_none, without_unknown_fields
+from promptcli.backbones.tokenizer_files import SETTINGS, json_or_none, without_unknown_fields
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line, shorten
-from promptcli.notes import keyword
 from promptcli.storage.files import real_path
 from promptcli.storage.paths import inside, is_below
 from promptcli.storage.typed_documents import convert, parse_json
@@ -47,26 +46,27 @@ TABLE_MATRICES = frozenset(("embedding.weight", "embeddings"))
 PACKED_ROWS = "embedding.packed"
 PACKED_SCALES = "embedding.scales"
 _CUT = 200  # characters of a library's text in a message
-#: Sizes for which memory is taken -> the most that a model has; None: the side of one of its
-#: tensors.
-_MOST: dict[str, int | None] = {
+#: Sizes that are sides of tensors, and others -> the most that a model has: memory is taken for
+#: them.
+_SIDES = (
+    "vocab_size hidden_size intermediate_size embedding_size dim hidden_dim"
+    " relative_attention_num_buckets"
+).split()
+_MOST: dict[str, int] = {
     **dict.fromkeys(
-        (
-            "vocab_size",
-            "hidden_size",
-            "intermediate_size",
-            "embedding_size",
-            "dim",
-            "hidden_dim",
-            "relative_attention_num_buckets",
-        )
+        "num_hidden_layers n_layers n_layer num_attention_heads n_heads n_head".split(), 1000
     ),
-    **dict.fromkeys(
-        ("num_hidden_layers", "n_layers", "n_layer", "num_attention_heads", "n_heads", "n_head"),
-        1000,
-    ),
-    **dict.fromkeys(("max_position_embeddings", "n_positions", "type_vocab_size"), 1 << 24),
+    **dict.fromkeys("max_position_embeddings n_positions type_vocab_size".split(), 1 << 24),
 }
+#: Fields of a configuration that are refused where they are set -> why.
+_REFUSED = {
+    "quantization_config": "has quantised weights (quantization_config); take the checkpoint they"
+    " were made from",
+    "is_decoder": "is a decoder (is_decoder in config.json); its tokens do not see the whole"
+    " sentence",
+}
+_ATTENTION = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
+_VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")
 # whose text says little alone
 _FAULTS = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
 
@@ -103,9 +103,10 @@ def opening(what: str) -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         if type(error).__name__ == "OutOfMemoryError":
-            remedy = f"{keyword('dtype')} bfloat16, {keyword('device')} cpu or a smaller model"
             raise OutOfMemoryError(
-                f"{what} does not fit into the GPU's memory; give {remedy}"
+                f"{what} does not fit into the GPU's memory; give bfloat16, the device cpu or a"
+                " smaller model",
+                parameter="dtype",
             ) from None
         raise UsageError(f"{what} cannot be loaded: {reason(error)}") from None
 
@@ -136,12 +137,7 @@ def reason(error: BaseException) -> str:
         text = type(error).__name__
     elif isinstance(error, _FAULTS):
         text = f"{type(error).__name__}: {text}"
-    for letter in set(text):
-        if not letter.isprintable():
-            text = text.replace(letter, "?")
-    if len(text) > _CUT:
-        text = f"{text[: _CUT - 3]}..."
-    return text
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:_CUT])
 
 
 def read_config(what: str, folder: Path) -> dict[str, Any]:
@@ -163,34 +159,27 @@ def check_model_folder(what: str, folder: Path, config: Mapping[str, Any]) -> No
             f"{what} has an adapter_config.json: merge it first (peft: merge_and_unload) or move it"
             " away"
         )
-    for field in ("attn_implementation", "_attn_implementation", "_attn_implementation_internal"):
+    for field in _ATTENTION:
         if "/" in json.dumps(config.get(field)):
             raise UsageError(
                 f"config.json of {what} names foreign code ({field} {shorten(config[field])}),"
                 " never run"
             )
-    versions = json_field(folder / "tokenizer_config.json", "fast_tokenizer_files")
+    versions = json_field(folder / SETTINGS, "fast_tokenizer_files")
     for name in versions if isinstance(versions, list) else []:
-        path_inside(what, folder, str(name), "tokenizer_config.json")
-    for file in ("config.json", "tokenizer_config.json"):
+        path_inside(what, folder, str(name), SETTINGS)
+    for file in ("config.json", SETTINGS):
         if json_field(folder / file, "auto_map"):
             raise UsageError(
                 f"{what} comes with its own code (auto_map in {file}), which is never run; try"
                 " without it"
             )
-    if config.get("quantization_config") is not None:
-        raise UsageError(
-            f"{what} has quantised weights (quantization_config); take the checkpoint they were"
-            " made from"
-        )
-    if config.get("is_decoder"):
-        raise UsageError(
-            f"{what} is a decoder (is_decoder in config.json); its tokens do not see the whole"
-            " sentence"
-        )
-    if not any(
-        file.name in ("tokenizer.json", "vocab.txt", "vocab.json") for file in folder.iterdir()
-    ) and not any(folder.glob("*.model")):
+    for field, why in _REFUSED.items():
+        if config.get(field):
+            raise UsageError(f"{what} {why}")
+    if not any((folder / name).exists() for name in _VOCABULARIES) and not [
+        *folder.glob("*.model")
+    ]:
         raise UsageError(f"{what} has no vocabulary: neither a tokenizer.json nor a vocab.txt")
 
 
@@ -217,14 +206,6 @@ def path_inside(what: str, folder: Path, name: str, file: str) -> Path:
             " file's name; put it inside"
         )
     return path
-
-
-def check_regular_files(what: str, folder: Path, patterns: Sequence[str]) -> None:
-    """Refuse a folder in which a file to be read is a pipe or a device, which may never end."""
-    for pattern in patterns:
-        for path in folder.glob(pattern):
-            if path.exists() and not (path.is_file() or path.is_dir()):
-                raise UsageError(f"{path.name} of {what} is a pipe or a device; put a file there")
 
 
 def json_field(path: Path, field: str) -> Any:
@@ -281,16 +262,15 @@ def check_model_files(
         raise UsageError(
             f"config.json of {what} has pad_token_id {pad}; its ids go from 0 to {rows - 1}"
         )
-    sides = set(itertools.chain.from_iterable(shapes.values()))
-    for field, most in _MOST.items():
-        value = config.get(field)
-        if not isinstance(value, int):
-            continue
-        has = f"config.json of {what} has {field} {value}"
-        if most is None and value not in sides:
-            raise UsageError(f"{has}, and none of its tensors has that size")
-        if most is not None and value > most:
-            raise UsageError(f"{has}, which no model of its family has")
+    has = f"config.json of {what} has"
+    sides = set(itertools.chain(*shapes.values()))
+    sizes = {name: size for name, size in config.items() if isinstance(size, int)}
+    for name in sizes.keys() & _SIDES:
+        if sizes[name] not in sides:
+            raise UsageError(f"{has} {name} {sizes[name]}, and none of its tensors has that size")
+    for name in sizes.keys() & _MOST.keys():
+        if sizes[name] > _MOST[name]:
+            raise UsageError(f"{has} {name} {sizes[name]}, which no model of its family has")
     return frozenset(shapes)
 
 
@@ -352,8 +332,9 @@ def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: i
         raise UsageError(
             f"{what} has {rows} rows of embeddings, and its vocabulary goes to id {last}"
         )
-    if size < highest + 1 and (twice := _find_repeated(folder)) is not None:
-        raise UsageError(f"the vocabulary of {what} has {shorten(twice)} twice")
+    if size < highest + 1:
+        for item in _repeated_items(folder):
+            raise UsageError(f"the vocabulary of {what} has {shorten(item)} twice")
     if 2 * size <= rows:
         raise UsageError(
             f"{what} has {rows} rows of embeddings, only {size} tokens in its vocabulary: it is cut"
@@ -362,45 +343,34 @@ def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: i
     texts = [tokenizer.text(token) for token in sorted(tokenizer.specials)]
     for text in _invented_tokens(folder, [text for text in texts if not tokenizer.knows(text)]):
         raise UsageError(f"the vocabulary of {what} has no {text}, which its tokenizer needs")
-    if tokenizer.mask is not None and tokenizer.mask in {
-        *tokenizer.start,
-        *tokenizer.end,
-        tokenizer.unk,
-    }:
+    others = {*tokenizer.start, *tokenizer.end, tokenizer.unk}
+    if tokenizer.mask is not None and tokenizer.mask in others:
         raise UsageError(
             f"the mask token of {what} is {shorten(tokenizer.mask_text)}, which means something"
             " else"
         )
 
 
-def _find_repeated(folder: Path) -> str | None:
-    """Return an item that the vocabulary file has twice, of the file that is read."""
+def _repeated_items(folder: Path) -> list[str]:
+    """Return what the vocabulary file that is read has more than once."""
+    items: list[str] = []
     if (folder / "tokenizer.json").is_file():  # an object is read as its pairs
         content = json.loads((folder / "tokenizer.json").read_bytes(), object_pairs_hook=list)
-        return _first_repeated(piece for piece, _ in dict(dict(content)["model"])["vocab"])
-    if (folder / "vocab.txt").is_file():
-        return _first_repeated(
-            (folder / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        )
-    return None
-
-
-def _first_repeated(items: Iterable[str]) -> str | None:
-    return next((item for item, times in Counter(items).items() if times > 1), None)
+        items = [piece for piece, _ in dict(dict(content)["model"])["vocab"]]
+    elif (folder / "vocab.txt").is_file():
+        items = (folder / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    return [item for item, times in Counter(items).items() if times > 1]
 
 
 def _invented_tokens(folder: Path, added: Sequence[str]) -> list[str]:
     """Return those of the added special tokens that no file of the folder has: the library has made
     them up.
     """
-    names = [
-        name for name in ("tokenizer.json", "vocab.txt", "vocab.json") if (folder / name).is_file()
-    ]
+    names = [name for name in _VOCABULARIES if (folder / name).is_file()]
     if not names or not added:
         return []  # SentencePiece alone: its families have their own special tokens
     paths = [folder / name for name in (*names, "added_tokens.json")]
     content = "".join(path.read_text(encoding="utf-8") for path in paths if path.is_file())
-    content += json.dumps(
-        json_field(folder / "tokenizer_config.json", "added_tokens_decoder"), ensure_ascii=False
-    )
+    decoder = json_field(folder / SETTINGS, "added_tokens_decoder")
+    content += json.dumps(decoder, ensure_ascii=False)
     return [text for text in added if json.dumps(text, ensure_ascii=False) not in content]

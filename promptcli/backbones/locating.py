@@ -3,6 +3,7 @@ the hub.
 """
 
 import hashlib
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +11,9 @@ from pathlib import Path
 from promptcli.backbones import checking
 from promptcli.backbones.adapter_files import ADAPTER_CONFIG
 from promptcli.backbones.file_formats import MODEL_FILES, folder_of_file
+from promptcli.backbones.provenance import OWN_TOKENIZER
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
-from promptcli.notes import is_offline, keyword, note, warn
+from promptcli.notes import is_offline, note, warn
 from promptcli.storage.files import sha256
 
 _SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
@@ -20,69 +22,95 @@ SHIPPED: dict[str, Path] = {"mini-bert": _SHIPPED_FOLDER / "mini-bert"}
 SHIPPED_TABLES: dict[str, Path] = {"mini-multi": _SHIPPED_FOLDER / "mini-multi"}
 
 _MISTYPED = 0.75  # a word so like a shipped name is taken for it, mistyped, before the hub is asked
-BACKBONE_MARKS = (
-    "config.json",
-    ADAPTER_CONFIG,
-)  # one of them is in every folder of a language model
+#: One of them is in every folder of a language model.
+BACKBONE_MARKS = ("config.json", ADAPTER_CONFIG)
+TABLE_MARKS = (*BACKBONE_MARKS, "tokenizer.json")  #: the same, of a table of words too
 _FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
 _NUMBERS = "tensors.safetensors"  # an encoder's own, beside its backbone
 _SHARDS = "model.safetensors.index.json"  # weights in several files: which tensor is in which
-#: Files of weights that are not read, beside ``*.bin``, which can be converted -> what they are.
+#: Endings of weights that are not read -> what they are, and what to do.
 _OTHER_WEIGHTS = {
-    **dict.fromkeys(("*.pt", "*.pth", "*.ckpt", "*.pkl"), "a pickle, which can run code"),
-    "*.h5": "of TensorFlow",
-    "*.msgpack": "of Flax",
-    "*.ot": "of Rust",
-    "*.onnx": "a graph",
+    ".bin": "is a pickle and can run code: convert it, `promptcli models import FOLDER --name NAME"
+    " --convert`",
+    **dict.fromkeys(
+        (".pt", ".pth", ".ckpt", ".pkl"),
+        "is a pickle and can run code; take a checkpoint in safetensors",
+    ),
+    **dict.fromkeys(
+        (".h5", ".msgpack", ".ot", ".onnx"),
+        "is of another program; take a checkpoint in safetensors",
+    ),
 }
 
 
 def locate(
-    name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = BACKBONE_MARKS
+    name: str,
+    *,
+    files: Sequence[str] = _FILES,
+    one_of: Sequence[str] = BACKBONE_MARKS,
 ) -> tuple[Path, str | None]:
     """Return the folder of a backbone and its hub revision (None unless it is a hub model).
 
     It holds one of the files ``one_of``; ``files`` are patterns of files to fetch. For names see
     ``load_backbone``; a revision may contain slashes.
     """
-    if folder := SHIPPED.get(name) or SHIPPED_TABLES.get(name):
-        return folder, None
-    if Path(name).is_dir():
-        if not any((Path(name) / file).is_file() for file in one_of):
-            raise NotFoundError(f"folder {name!r} has no {one_of[0]}: not a model folder")
-        checking.check_regular_files(f"folder {name!r}", Path(name), files)
-        if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
+    known = SHIPPED | SHIPPED_TABLES
+    if name in known:
+        return known[name], None
+    here = Path(name)
+    is_path = name.startswith((".", "/", "~"))
+    if here.is_dir():
+        check_marks(f"folder {name!r}", here, one_of)
+        for path in itertools.chain(*map(here.glob, files)):
+            if path.exists() and not (path.is_file() or path.is_dir()):  # it may never end
+                raise UsageError(
+                    f"{path.name} of folder {name!r} is a pipe or a device; put a file there"
+                )
+        if name.count("/") == 1 and not is_path and not name.endswith("/"):
             note(
                 f"{name} is a folder here, and folders go first; the hub's model of that name:"
                 f" {name}@main"
             )
-        return Path(name), None
+        return here, None
     folder = folder_of_file(name)
     if folder is not None:
         return folder, None
     repository, _, wanted = name.partition("@")
-    if name.startswith((".", "/", "~")) or repository.count("/") > 1:
-        raise NotFoundError(
-            f"no backbone folder {name!r}; shipped: {', '.join(SHIPPED)}; else give a folder or"
-            " hub id"
-        )
+    ways = f"shipped: {', '.join(SHIPPED)}; else give a folder or a hub id"
+    if is_path or repository.count("/") > 1:
+        raise NotFoundError(f"no backbone folder {name!r}; {ways}")
+    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    def snapshot(*, local: bool) -> tuple[Path, str]:
+        folder = Path(
+            snapshot_download(
+                repository, revision=wanted or None, allow_patterns=[*files], local_files_only=local
+            )
+        )
+        check_marks(repository, folder, one_of)
+        return folder, folder.name
+
     try:
-        return _snapshot(repository, wanted or None, files, one_of, local=True)
+        return snapshot(local=True)
     except (LocalEntryNotFoundError, FileNotFoundError):
         _check_worth_asking(name)
     except HFValidationError:
-        known = f"shipped: {', '.join(SHIPPED)}; else give a folder or a hub id"
-        raise NotFoundError(f"no backbone {name!r}; {known}") from None
+        raise NotFoundError(f"no backbone {name!r}; {ways}") from None
     warn(f"downloading backbone {repository} from the Hugging Face hub")
     try:
-        return _snapshot(repository, wanted or None, files, one_of, local=False)
+        return snapshot(local=False)
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         why = checking.reason(error)
         if isinstance(error, LocalEntryNotFoundError):
             why = "it cannot be reached"
         raise NotFoundError(f"backbone {name!r} could not be fetched from the hub: {why}") from None
+
+
+def check_marks(what: str, folder: Path, one_of: Sequence[str] = BACKBONE_MARKS) -> None:
+    """Refuse a folder without any of the files ``one_of``."""
+    if not any((folder / file).is_file() for file in one_of):
+        raise NotFoundError(f"{what} has no {one_of[0]}: not a model folder")
 
 
 def _check_worth_asking(name: str) -> None:
@@ -93,20 +121,19 @@ def _check_worth_asking(name: str) -> None:
         raise NotFoundError(
             f"{name!r} is a file; give a folder, a hub id, or what is shipped: {', '.join(SHIPPED)}"
         )
+    meant = did_you_mean(name, SHIPPED, likeness=_MISTYPED)
     if cached := cached_id(name):
-        raise NotFoundError(f"no backbone {name!r}; did you mean {cached}? {hub_remedy(name)}")
-    if mistyped := did_you_mean(name, SHIPPED, likeness=_MISTYPED):
-        raise NotFoundError(f"no backbone {name!r}{mistyped} {hub_remedy(name)}")
+        meant = f"; did you mean {cached}?"
     parent = Path(name).parent
-    if "/" in name and "@" not in name and parent.is_dir():
-        near = did_you_mean(name, [str(path) for path in parent.iterdir() if path.is_dir()])
-        raise NotFoundError(
-            f"folder {str(parent)!r} has no {Path(name).name!r}{near or ';'} {hub_remedy(name)}"
-        )
+    if not meant and "/" in name and "@" not in name and parent.is_dir():
+        folders = [str(path) for path in parent.iterdir() if path.is_dir()]
+        meant = did_you_mean(name, folders) or f"; folder {str(parent)!r} has none of that name;"
+    if meant:
+        raise NotFoundError(f"no backbone {name!r}{meant} {hub_remedy(name)}")
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     if is_offline() or HF_HUB_OFFLINE:
-        by = keyword("offline") if is_offline() else "HF_HUB_OFFLINE"
+        by = "offline" if is_offline() else "HF_HUB_OFFLINE"
         raise NotFoundError(
             f"backbone {name!r} is not in the local cache and {by} forbids the network"
         )
@@ -133,26 +160,6 @@ def cached_id(name: str) -> str | None:
     return None
 
 
-def _snapshot(
-    repository: str,
-    revision: str | None,
-    files: Sequence[str],
-    one_of: Sequence[str],
-    *,
-    local: bool,
-) -> tuple[Path, str]:
-    from huggingface_hub import snapshot_download
-
-    folder = Path(
-        snapshot_download(
-            repository, revision=revision, allow_patterns=[*files], local_files_only=local
-        )
-    )
-    if not any((folder / file).is_file() for file in one_of):
-        raise FileNotFoundError(f"{repository} has no {one_of[0]}")
-    return folder, folder.name
-
-
 def weights_digest(folder: Path) -> str:
     """Return the hash of a folder's configuration and weights."""
     digest = hashlib.sha256()
@@ -167,9 +174,14 @@ def known_digest(folder: Path, digest: str) -> str:
     from, if the folder says so, else their own.
     """
     record = checking.json_field(folder / "promptcli.json", "backbone")
-    if isinstance(record, dict) and record.get("written") == digest:
-        return str(record["weights"])
-    return digest
+    is_of_this = isinstance(record, dict) and record.get("written") == digest
+    return str(record["weights"]) if is_of_this else digest
+
+
+def own_tokenizer(folder: Path) -> Path:
+    """Return where the files of a backbone's tokenizer are."""
+    own = folder / OWN_TOKENIZER
+    return own if own.is_dir() else folder
 
 
 def weight_files(what: str, folder: Path) -> list[Path]:
@@ -181,22 +193,9 @@ def weight_files(what: str, folder: Path) -> list[Path]:
     files = sorted(path for path in folder.glob("*.safetensors") if path.name != _NUMBERS)
     if files:
         return files
-    for path in sorted(folder.glob("*.bin")):
-        convert = "`promptcli models import FOLDER --name NAME --convert`"
-        raise UsageError(
-            f"{what} has its weights in {path.name} only; a pickle can run code: convert it,"
-            f" {convert}"
-        )
+    remedies = dict.fromkeys(MODEL_FILES, "is a backbone itself: give that file")
     for path in sorted(folder.iterdir()):
-        if path.suffix in MODEL_FILES:
-            raise UsageError(
-                f"{what} has its weights in {path.name} only; give that file:"
-                f" {keyword('backbone')} {path}"
-            )
-    for pattern, kind in _OTHER_WEIGHTS.items():
-        for path in sorted(folder.glob(pattern)):
-            raise UsageError(
-                f"{what} has its weights in {path.name} only, {kind}; take a checkpoint in"
-                " safetensors"
-            )
+        remedy = (remedies | _OTHER_WEIGHTS).get(path.suffix)
+        if remedy:
+            raise UsageError(f"{what} has its weights in {path.name} only, which {remedy}")
     raise UsageError(f"{what} has no *.safetensors weights")

@@ -21,14 +21,15 @@ from promptcli.backbones.checking import (
     TABLE_MATRICES,
     TABLE_ROWS,
     is_table,
+    json_field,
     opening,
     read_config,
 )
 from promptcli.backbones.file_formats import WORD_FILES
 from promptcli.backbones.locating import (
-    BACKBONE_MARKS,
     SHIPPED,
     SHIPPED_TABLES,
+    TABLE_MARKS,
     known_digest,
     locate,
     weights_digest,
@@ -218,18 +219,18 @@ def open_table(name: str, tuned: np.ndarray | None) -> WordTable | None:
         return read_words(name)
     if name in SHIPPED:
         return _rows_of_shipped(name, tuned)
-    if name in SHIPPED_TABLES and tuned is None:
-        return _shipped_table(name, SHIPPED_TABLES[name])
-    folder, revision = locate(name, one_of=(*BACKBONE_MARKS, "tokenizer.json"))
-    if tuned is not None or not is_table(folder):
+    if tuned is not None:
         return None
-    return read_table(name, folder, revision)
+    if name in SHIPPED_TABLES:
+        return _shipped_table(name)
+    folder, revision = locate(name, one_of=TABLE_MARKS)
+    return read_table(name, folder, revision) if is_table(folder) else None
 
 
 @functools.lru_cache(maxsize=1)
-def _shipped_table(name: str, folder: Path) -> WordTable:
+def _shipped_table(name: str) -> WordTable:
     """Return the table of a shipped encoder: it chooses a model, and then reads for it."""
-    return read_table(name, folder, None)
+    return read_table(name, SHIPPED_TABLES[name], None)
 
 
 def _rows_of_shipped(name: str, tuned: np.ndarray | None) -> WordTable | None:
@@ -265,21 +266,19 @@ def read_words(name: str) -> WordTable:
 def read_table(name: str, folder: Path, revision: str | None) -> WordTable:
     """Read the table of words in a folder; ``name`` and ``revision`` are recorded as its source."""
     what = f"the table of words {name!r}"
-    config = {}
-    if (folder / "config.json").is_file():
-        config = read_config(what, folder)
-    distilled = config.get("model_type") == "model2vec"
+    distilled = json_field(folder / "config.json", "model_type") == "model2vec"
+    longest = None
+    if distilled:
+        longest = json_field(folder / "config.json", "max_length") or 512
     with opening(what):
         stored = load_arrays(folder / TABLE_ROWS)
         rows: np.ndarray | PackedRows
         if PACKED_ROWS in stored:
             rows = packed_rows(what, stored).with_zeros()
         else:
-            rows = _with_zeros(_plain_rows(stored))
+            plain = _plain_rows(stored)
+            rows = np.concatenate([plain, np.zeros((1, plain.shape[1]), np.float32)])
         count = len(rows) - 1
-        longest = None
-        if distilled:
-            longest = config.get("max_length", 512)
         tokenizer = TableTokenizer(
             folder / "tokenizer.json", count, unknown=not distilled, longest=longest
         )
@@ -301,7 +300,3 @@ def _plain_rows(stored: Mapping[str, np.ndarray]) -> np.ndarray:
     if "weights" in stored:
         rows = rows * stored["weights"].astype(np.float32)[:, None]
     return rows
-
-
-def _with_zeros(rows: np.ndarray) -> np.ndarray:
-    return np.concatenate([rows, np.zeros((1, rows.shape[1]), np.float32)])

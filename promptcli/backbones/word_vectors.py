@@ -2,7 +2,6 @@
 ``word_tables``.
 """
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.backbones.word_tables import WordTable, read_table, read_words
+from promptcli.backbones.word_tables import WordTable
 
 
 class WordVectors(Backbone):
@@ -19,15 +18,15 @@ class WordVectors(Backbone):
     words_only = True
     causal = False
 
-    def __init__(self, table: WordTable, rows: Tensor) -> None:
+    def __init__(self, table: WordTable, device: str | torch.device) -> None:
         self._table = table
+        self._rows = torch.from_numpy(table.rows[:]).to(device)
         self.tokenizer = table.tokenizer
         self.folder = table.folder
         self.provenance = table.provenance
-        self.width = self.last_width = rows.size(1)
+        self.width = self.last_width = self._rows.size(1)
         self.n_layers = self.n_heads = 0
         self.max_tokens = table.max_tokens
-        self._rows = rows
 
     @property
     def token_rows(self) -> Tensor:
@@ -35,26 +34,10 @@ class WordVectors(Backbone):
         return self._rows
 
     def to(self, device: torch.device) -> "WordVectors":
-        return WordVectors(self._table, self._rows.to(device))
+        return WordVectors(self._table, device)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
         return HiddenStates(static=self._rows[batch.ids])
-
-
-def load_word_vectors(name: str, *, device: str = "cpu") -> WordVectors:
-    """Load the word vectors of ``glove:FILE``."""
-    return _on(device, read_words(name))
-
-
-def load_table(
-    name: str, folder: Path, revision: str | None, *, device: str = "cpu"
-) -> WordVectors:
-    """Load the table of words in a folder; ``name`` and ``revision`` are recorded as its source."""
-    return _on(device, read_table(name, folder, revision))
-
-
-def _on(device: str, table: WordTable) -> WordVectors:
-    return WordVectors(table, torch.from_numpy(table.rows[:]).to(device))

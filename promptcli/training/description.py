@@ -4,7 +4,7 @@ import dataclasses
 import os
 from typing import Any
 
-from promptcli.backbones.pretrained import shape_of
+from promptcli.backbones.by_name import shape_of
 from promptcli.data.sources import is_fetched, source_name, training_examples
 from promptcli.training.batches import check_sizes
 from promptcli.training.methods import find_method

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.pretrained import shape_of
+from promptcli.backbones.by_name import shape_of
 from promptcli.backbones.published_backbones import PUBLISHED, Shape
 from promptcli.named_templates import last_part
 from promptcli.settings import BARE, typed_setting, typed_value

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from promptcli.backbones import adapters, pretrained
+from promptcli.backbones import adapters, by_name
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.encoder import build_encoder
@@ -328,7 +328,7 @@ def test_a_folder_in_shards_keeps_its_precision_where_the_device_computes_in_it(
     whole = load_backbone(str(tmp_path), dtype=torch.float32)
     # no processor computes in float16 at speed
     assert load_backbone(str(tmp_path)).dtype == torch.float32
-    monkeypatch.setattr(pretrained, "computes", lambda dtype, device: True)
+    monkeypatch.setattr(by_name, "computes", lambda dtype, device: True)
     kept = load_backbone(str(tmp_path))
     assert (kept.dtype, whole.dtype) == (torch.float16, torch.float32)
     half, full = (

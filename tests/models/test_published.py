@@ -300,8 +300,8 @@ def prompt_tuning(path):
         (without_modules, "has 1_Pooling and no modules.json, .* give it as `backbone`"),
         (reranker, "is a reranker or a classifier"),
         (older_reranker, "is a reranker or a classifier.* give it as `backbone`"),
-        (of_tensorflow, "in tf_model.h5 only, of TensorFlow; take a checkpoint in safetensors"),
-        (of_flax, "in flax_model.msgpack only, of Flax"),
+        (of_tensorflow, "in tf_model.h5 only, which is of another program; take"),
+        (of_flax, "in flax_model.msgpack only"),
         (prompt_tuning, "is a PROMPT_TUNING adapter of peft, which is not supported"),
     ],
 )

@@ -33,7 +33,7 @@ def test_a_dry_run_reads_no_weights_and_no_network(monkeypatch, name, paper):
     def loaded(*arguments, **options):
         raise AssertionError("a dry run loads nothing")
 
-    monkeypatch.setattr("promptcli.backbones.pretrained.load_pretrained", loaded)
+    monkeypatch.setattr("promptcli.backbones.by_name._open", loaded)
     for form in METHODS[name]:
         if form is None:
             continue
