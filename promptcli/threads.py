@@ -1,6 +1,14 @@
-"""Threads for requests whose clients may have stopped waiting."""
+"""Threads for work that the end of the process does not wait for: its reader may have gone."""
 
+import queue
 import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+_Work = tuple["Future[Any]", Callable[[], Any]]
 
 #: Name of a thread while it computes what the end of the process does not wait for.
 COMPUTING = "promptcli-computing"
@@ -9,3 +17,45 @@ COMPUTING = "promptcli-computing"
 def computing() -> bool:
     """Return whether a thread with that name is running."""
     return any(thread.name == COMPUTING for thread in threading.enumerate())
+
+
+class Worker(Executor):
+    """One thread; unlike a ThreadPoolExecutor's, the end of the process does not wait for its work.
+
+    Whatever the work raises is an ``Exception``: a panic of Rust's, which is not one, would pass by
+    those who handle them.
+    """
+
+    def __init__(self, prepare: Callable[[], None] | None = None) -> None:
+        self._waiting: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        threading.Thread(target=_run, args=(self._waiting, prepare), daemon=True).start()
+        weakref.finalize(self, self._waiting.put, None)
+
+    def submit(
+        self, function: Callable[..., Result], /, *args: Any, **options: Any
+    ) -> "Future[Result]":
+        future: Future[Result] = Future()
+        self._waiting.put((future, lambda: function(*args, **options)))
+        return future
+
+
+def _run(waiting: "queue.SimpleQueue[_Work | None]", prepare: Callable[[], None] | None) -> None:
+    thread = threading.current_thread()
+    idle = thread.name
+    if prepare is not None:
+        prepare()
+    while (work := waiting.get()) is not None:
+        future, function = work
+        if not future.set_running_or_notify_cancel():
+            continue
+        thread.name = COMPUTING
+        try:
+            result = function()
+        except Exception as error:
+            future.set_exception(error)
+        except BaseException as error:
+            future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
+        else:
+            future.set_result(result)
+        thread.name = idle
+        del work, future, function  # else an answer stays in memory until the next request

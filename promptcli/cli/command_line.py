@@ -413,10 +413,11 @@ def _run(words: list[str], ends_process: bool) -> NoReturn:
                 code = ended.exit_code
             sys.stdout.flush()  # a full disk or a closed pipe can still become an exit code
         except BaseException as error:
-            if interrupts and not isinstance(error, KeyboardInterrupt):
-                code = _end_with(interrupts[-1])  # a library turned it into its own error
-            else:
-                code = _end_with(error)
+            if interrupts:  # a library may have turned it into its own error
+                if isinstance(error, KeyboardInterrupt):
+                    interrupts[-1].__notes__ = getattr(error, "__notes__", [])
+                error = interrupts[-1]
+            code = _end_with(error)
     if computing():  # for requests that a server has dropped: C++ code, which nothing else ends
         os._exit(code)
     sys.exit(code)

@@ -91,6 +91,9 @@ def test_a_tensor_that_is_differentiated_is_quantized_as_its_numbers():
         ((ORIGINAL, "int4"), "unknown precision 'int4'; valid: .*did you mean int8"),
         ((ORIGINAL[0], "int8"), r"shape \(8,\) are not allowed; give \(n, d\)"),
         ((ORIGINAL, "int8", np.zeros((2, 3))), r"ranges of shape \(2, 3\)"),
+        ((np.where(ORIGINAL > 1, np.nan, ORIGINAL), "int8"), "vectors: must be finite"),
+        ((np.where(ORIGINAL > 1, np.inf, ORIGINAL), "float32"), "vectors: must be finite"),
+        ((ORIGINAL.astype(float) * 1e300, "binary"), "vectors: must be finite"),
         ((ORIGINAL * 1e4, "float16"), "do not fit float16; give float32 or int8"),
     ],
 )

@@ -127,7 +127,8 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
             outside is clipped. By default those of ``vectors``.
 
     Raises:
-        UsageError: another precision, another shape, or numbers that float16 does not hold.
+        UsageError: another precision, another shape, numbers that are not finite, or that float16
+            does not hold.
 
     Example:
         >>> import numpy as np, promptcli as pc
@@ -142,7 +143,12 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
         vectors = vectors.detach().float().cpu().numpy()
     if np.asarray(vectors).dtype.kind not in "fiub":
         raise UsageError("vectors are not numbers; give (n, d), e.g. what `encode` returns")
-    vectors = np.asarray(vectors, dtype=np.float32)
+    with np.errstate(over="ignore"):
+        vectors = np.asarray(vectors, dtype=np.float32)
+    if not np.isfinite(vectors).all():
+        raise UsageError(
+            "must be finite numbers: one that is not would spoil its column", parameter="vectors"
+        )
     if vectors.ndim != 2 or 0 in vectors.shape:
         raise UsageError(f"vectors of shape {vectors.shape} are not allowed; give (n, d)")
     if ranges is None:

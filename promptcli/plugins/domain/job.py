@@ -21,7 +21,7 @@ from promptcli.extending import (
 if TYPE_CHECKING:
     from promptcli.extending import Model
     from promptcli.plugins.domain.comparison import Way
-    from promptcli.plugins.domain.endpoint import Endpoint, Key
+    from promptcli.plugins.domain.endpoint import Endpoint
     from promptcli.plugins.domain.synthetic_queries import SyntheticQueries
 
 #: The shipped models, which are always compared.
@@ -88,17 +88,10 @@ class ChooseJob(Job[Chosen]):
     )
     queries: int = option(500, "Most queries to make, drawn at random.", min=50)
     seed: int = option(0, "Random seed of the draws.", min=0)
-    key: "Key | str | None" = option(None, "Key of the endpoints; it is not kept.", hidden=True)
+    key: str | None = option(None, "Key of the endpoints; it is not kept.", hidden=True)
     computed: Choice = option(
         Choice(), "Device, precision and backend of the models that are named.", hidden=True
     )
-
-    def __post_init__(self) -> None:
-        from promptcli.plugins.domain.endpoint import Key
-
-        super().__post_init__()
-        if isinstance(self.key, str):
-            object.__setattr__(self, "key", Key(self.key))
 
     def run(self) -> Chosen:
         from promptcli.extending import language_choice, loading, notes
@@ -135,7 +128,6 @@ class ChooseJob(Job[Chosen]):
                 loading.entry_of(self._choice(model))
                 models[model] = self._choice(model)
             else:
-                assert not isinstance(self.key, str)
                 endpoint = Endpoint(model, self.key)
                 endpoint.check()
                 models[model] = endpoint

@@ -40,8 +40,9 @@ FEWEST = 50
 TITLES = ("question", "query", "title", "subject", "headline")
 #: Most passages below a heading that is a query: nDCG@10 looks at ten.
 _MOST_ANSWERS = 10
-#: Words of a query.
+#: Words of a query, and its most characters.
 _FEWEST_WORDS, _MOST_WORDS = 2, 40
+_LONGEST = 2000
 #: Fewest words of an answer: of a body, and of what goes on after its beginning.
 _BODY_WORDS, _REST_WORDS = 5, 8
 #: Fewest words of a first sentence: fewer are an abbreviation's, or a greeting.
@@ -181,7 +182,7 @@ def _rows_of(file: str, read: file_rows.FileRows) -> Iterator[_Row]:
     cells = [dict(row or ()) for row in read.cells.to_pylist()]
     for passage, columns in zip(read.rows, cells, strict=True):
         if "end_line" in columns:
-            path = tuple(filter(None, passage.heading.split(" > ")))
+            path = tuple(title[: _LONGEST + 1] for title in passage.heading.split(" > ") if title)
             yield _Row(file, path, "", passage.body)
             continue
         title = ""
@@ -192,14 +193,15 @@ def _rows_of(file: str, read: file_rows.FileRows) -> Iterator[_Row]:
 
 def _title_of(columns: dict[str, str]) -> str:
     by_name = {name.casefold(): cell for name, cell in columns.items()}
-    return next((by_name[name].strip() for name in TITLES if by_name.get(name)), "")
+    cell = next((by_name[name] for name in TITLES if by_name.get(name)), "")
+    return cell[: _LONGEST + 1].strip()  # of one that is too long for a query, enough to tell
 
 
 def _after(query: str, body: str) -> str:
     """Return a body without the query with which it begins; spaces and case do not count."""
-    words = query.split()
-    if not words:
+    if not query or len(query) > _LONGEST:
         return body
+    words = query.split()
     pattern = r"\s*" + r"\s+".join(map(re.escape, words)) + r"(?!\w)[\s:.,;!?-]*"
     start = re.match(pattern, body, re.IGNORECASE)
     if start is None:
@@ -230,7 +232,7 @@ def _by_headings(rows: Sequence[_Row]) -> Iterator[_PossibleQuery]:
             continue
         for start in reversed(range(len(path))):
             words = sum(len(title.split()) for title in path[start:])
-            if words > _MOST_WORDS:
+            if words > _MOST_WORDS or len(" ".join(path[start:])) > _LONGEST:
                 break
             if words >= _FEWEST_WORDS and used[_key(path[start:])] == 1:
                 text = " ".join(path[start:])
@@ -243,7 +245,7 @@ def _by_titles(rows: Sequence[_Row]) -> Iterator[_PossibleQuery]:
     used = Counter(_key([row.title]) for row in rows)
     for number, row in enumerate(rows):
         words = len(row.title.split())
-        fits = _FEWEST_WORDS <= words <= _MOST_WORDS
+        fits = _FEWEST_WORDS <= words <= _MOST_WORDS and len(row.title) <= _LONGEST
         if fits and used[_key([row.title])] == 1 and _has_words(row.body, _BODY_WORDS):
             yield _PossibleQuery(row.title, TITLE, row.document, (number,))
 
@@ -260,8 +262,8 @@ def _beginning(body: str) -> tuple[str, str]:
     """Return the first sentence of a text that goes on after it, or the first words of one without
     the ends of sentences, and which of them it is; an empty text if neither is a query.
     """
-    for end in _SENTENCE_END.finditer(body):
-        rest = body[end.end() :].lstrip()
+    for end in _SENTENCE_END.finditer(body, 0, _LONGEST):
+        rest = body[end.end() : end.end() + _LONGEST].lstrip()
         if rest[:1].islower():  # an abbreviation
             continue
         sentence = " ".join(body[: end.end()].split())
@@ -270,10 +272,13 @@ def _beginning(body: str) -> tuple[str, str]:
             return "", FIRST_SENTENCE
         if words >= _SENTENCE_WORDS:
             return sentence, FIRST_SENTENCE
-    words_of_body = body.split()
-    if len(words_of_body) < _FIRST_WORDS + _REST_WORDS:
+    if _SENTENCE_END.search(body, _LONGEST):  # a sentence that is too long for a query
+        return "", FIRST_SENTENCE
+    first_words = body.split(maxsplit=_FIRST_WORDS + _REST_WORDS)[: _FIRST_WORDS + _REST_WORDS]
+    query = " ".join(first_words[:_FIRST_WORDS])
+    if len(first_words) < _FIRST_WORDS + _REST_WORDS or len(query) > _LONGEST:
         return "", FIRST_WORDS
-    return " ".join(words_of_body[:_FIRST_WORDS]), FIRST_WORDS
+    return query, FIRST_WORDS
 
 
 def _key(titles: Iterable[str]) -> str:

@@ -19,8 +19,9 @@ from pydantic import Field, ValidationError
 
 import promptcli
 from promptcli import Encoder, PromptcliError, SentenceIndex, rarity
-from promptcli.extending import errors, given, notes, unit
-from promptcli.plugins.serve.worker import Worker
+from promptcli.data.given import check_texts
+from promptcli.extending import errors, notes, unit
+from promptcli.threads import Worker
 
 Result = TypeVar("Result")
 
@@ -83,7 +84,7 @@ class FoundRow:
     id: int | str
     text: str | None
     #: of a passage also the file and the lines that it is in
-    columns: dict[str, str | float | bool] | None
+    columns: dict[str, Any] | None
     #: by both: meaning, words or both, and the score and ranks of the two rankings
     found_by: str | None
     bm25: float | None
@@ -233,14 +234,16 @@ def _check_texts(*texts: str) -> list[str]:
     for text in texts:
         if not text.strip():
             raise ToolError("the text is blank; give a sentence")
-    return given.check_texts(list(texts))
+    return check_texts(list(texts))
 
 
 class _Server(MCPServer):
     """The library's server; what a tool does not take is refused, as our other messages are."""
 
     def __init__(self, tools: list[Tool]) -> None:
-        super().__init__("promptcli", version=promptcli.__version__, tools=tools, log_level="ERROR")
+        super().__init__(
+            "promptcli", version=promptcli.__version__, tools=tools, log_level="CRITICAL"
+        )
         self._taken = {tool.name: list(tool.parameters["properties"]) for tool in tools}
 
     async def call_tool(
@@ -250,8 +253,10 @@ class _Server(MCPServer):
         for argument in arguments:
             if argument not in taken:
                 raise ToolError(f"Error executing tool {name}: {_unknown(argument, list(taken))}")
+        # clients with strict schemas send null for what is not chosen
+        given = {argument: value for argument, value in arguments.items() if value is not None}
         try:
-            return await super().call_tool(name, arguments, context)
+            return await super().call_tool(name, given, context)
         except ToolError as error:
             wrong = error.__cause__
             if not isinstance(wrong, ValidationError):

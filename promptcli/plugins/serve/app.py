@@ -468,10 +468,13 @@ class _Guard:
             self._service.metrics.count_request(_counted_as(scope), status, seconds)
 
     def _refusal(self, scope: Scope) -> RequestError | None:
+        headers = Headers(scope=scope)
+        if scope["method"] != "GET" and _is_of_another_site(headers):
+            return RequestError(403, "a page of another site may not use this server")
         if scope["path"] in _OPEN:
             return None
         wanted = self._service.authorization
-        authorization = Headers(scope=scope).get("authorization", "")
+        authorization = headers.get("authorization", "")
         if wanted is not None and not hmac.compare_digest(authorization.encode(), wanted):
             message = "wrong or missing API key; send Authorization: Bearer KEY"
             return RequestError(401, message, headers={"WWW-Authenticate": "Bearer"})
@@ -482,3 +485,16 @@ class _Guard:
                 429, message, code="too_many_requests", headers={"Retry-After": "1"}
             )
         return None
+
+
+def _is_of_another_site(headers: Headers) -> bool:
+    """Return whether a browser says that a page of another site sends a request.
+
+    Programs send neither header. A proxy may change ``Host``; browsers of today send
+    ``Sec-Fetch-Site``, which needs no comparison.
+    """
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in ("same-origin", "none")
+    origin = headers.get("origin")
+    return origin is not None and origin.partition("://")[2] != headers.get("host")

@@ -25,7 +25,7 @@ from promptcli.extending import (
     option,
 )
 from promptcli.plugins.serve.settings import ServeSettings
-from promptcli.plugins.serve.worker import Worker
+from promptcli.threads import Worker
 
 if TYPE_CHECKING:
     from promptcli import Encoder, SentenceIndex

@@ -27,7 +27,7 @@ from promptcli.extending import (
 )
 from promptcli.plugins.serve.metrics import Metrics
 from promptcli.plugins.serve.settings import ServeSettings
-from promptcli.plugins.serve.worker import Worker
+from promptcli.threads import Worker
 
 #: In a request's scope: bytes that it holds, see ``Service.hold``.
 HELD = "promptcli.held"
@@ -313,6 +313,10 @@ class Service:
             raise RequestError(400, message, param=param, code="answer_too_large")
 
     async def read(self, request: Request, kind: type[Body]) -> Body:
+        content_type = request.headers.get("content-type", "")
+        if content_type.partition(";")[0].strip().lower() != "application/json":
+            # a page of another site could send any other type without asking first
+            raise RequestError(415, "send JSON, with the header Content-Type: application/json")
         body = bytearray()
         try:
             async with asyncio.timeout(_BODY_SECONDS):

@@ -1,8 +1,11 @@
 """Models of an endpoint of OpenAI's form: what is sent, what is refused, and the key."""
 
+import contextlib
 import csv
 import json
+import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -11,8 +14,8 @@ import pytest
 import promptcli as pc
 from promptcli import PromptcliError, UsageError
 from promptcli.extending import notes
-from promptcli.plugins.domain.endpoint import Endpoint, Key
-from promptcli.plugins.domain.job import ChooseJob
+from promptcli.plugins.domain import endpoint
+from promptcli.plugins.domain.endpoint import Endpoint
 from tests.embed_running import refused
 from tests.plugins.domain.texts import write_letters
 
@@ -24,6 +27,7 @@ class Server:
 
     def __init__(self):
         self.requests = []
+        self.retry_after = "0"
         self.answers = []  # statuses and documents to answer with first
         outer = self
 
@@ -37,9 +41,11 @@ class Server:
                     status, document = outer.answers.pop(0)
                 if document is None:
                     document = outer.embed(content["input"])
-                body = json.dumps(document).encode()
+                body = document
+                if not isinstance(body, bytes):
+                    body = json.dumps(document).encode()
                 self.send_response(status)
-                self.send_header("Retry-After", "0")
+                self.send_header("Retry-After", outer.retry_after)
                 self.send_header("Location", "http://example.org/")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -119,9 +125,8 @@ def test_the_key_is_shown_nowhere(run, server, letters, home, monkeypatch):
     server.answers = [(401, {"error": {"message": f"wrong key {SECRET}"}})]
     ran = run("choose", letters, "-m", server.model)
     assert (ran.code, ran.out) == (1, "")
-    assert "wrong key ..." in ran.err and SECRET not in ran.err
-    job = ChooseJob([letters], key=SECRET)
-    assert SECRET not in repr(job) and SECRET not in repr(Key(SECRET))
+    assert "401 Unauthorized" in ran.err and SECRET[:8] not in ran.err
+    assert SECRET not in repr(Endpoint(server.model, SECRET))
     stored = [path.read_bytes() for path in home.rglob("*") if path.is_file()]
     assert not any(SECRET.encode() in content for content in stored)
 
@@ -129,14 +134,14 @@ def test_the_key_is_shown_nowhere(run, server, letters, home, monkeypatch):
 @pytest.mark.parametrize("key", [f"{SECRET}\n{SECRET}", f"{SECRET} x", "schlüssel"])
 def test_what_is_no_key_is_refused_without_being_shown(key):
     with pytest.raises(UsageError) as error:
-        Key(key)
+        Endpoint("openai:http://localhost#x", key)
     assert key.split()[0] not in str(error.value)
 
 
 def test_the_key_does_not_follow_a_redirection(server):
     server.answers = [(307, {})]
     with pytest.raises(PromptcliError, match="307"):
-        encode(Endpoint(server.model, Key(SECRET)), ["a"])
+        encode(Endpoint(server.model, SECRET), ["a"])
     assert len(server.requests) == 1
 
 
@@ -164,12 +169,69 @@ def test_a_busy_endpoint_is_asked_again(server):
         {"data": [{"index": 1, "embedding": [1.0]}]},
         {"data": [{"index": 0, "embedding": [float("nan")]}]},
         {"data": []},
+        {"data": [{"index": 0, "embedding": []}]},
+        {"data": [{"index": 0, "embedding": [1e300]}]},
+        b'{"data":[{"index":0,"embedding":[1' + b"0" * 400 + b"]}]}",
+        b"[" * 200_000,
+        b"\xff",
     ],
 )
 def test_an_answer_of_another_form_is_one_line(server, document):
     server.answers = [(200, document)]
     with pytest.raises(PromptcliError, match="small"):
         encode(Endpoint(server.model, None), ["a"])
+
+
+def test_an_answer_has_a_limit_of_bytes(server, monkeypatch):
+    monkeypatch.setattr(endpoint, "_MOST_BYTES", 1 << 20)
+    server.answers = [(200, b" " * (2 << 20))]
+    with pytest.raises(PromptcliError, match="more than 1 MiB"):
+        encode(Endpoint(server.model, None), ["a"])
+
+
+@pytest.mark.parametrize("sent", [b"HTTP/1.1 200 OK\r\n\r\n", b""])
+def test_a_whole_answer_has_a_limit_of_time(sent, monkeypatch):
+    """Of an endpoint that sends a byte now and then, of the head or of the body."""
+    monkeypatch.setattr(endpoint, "_SECONDS", 0.5)
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def drip():
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(sent)
+            for _ in range(200):
+                connection.sendall(b"H")
+                time.sleep(0.05)
+
+    threading.Thread(target=drip, daemon=True).start()
+    slow = Endpoint(f"openai:http://127.0.0.1:{listening.getsockname()[1]}#x", None)
+    with listening, pytest.raises(PromptcliError, match=r"within|HTTP"):
+        encode(slow, ["a"])
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "seconds"),
+    [("nan", 2), ("-5", 2), ("soon", 2), ("", 2), ("0", 0), ("7.5", 7.5), ("inf", 60)],
+)
+def test_a_pause_is_a_number_of_seconds(retry_after, seconds):
+    assert endpoint._pause(retry_after, tries=1) == seconds
+
+
+@pytest.mark.parametrize(
+    "sent", [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFF\r\n{}", b"no"]
+)
+def test_what_is_not_http_is_one_line(sent):
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def reply():
+        with listening.accept()[0] as connection:
+            connection.recv(1 << 16)
+            connection.sendall(sent)
+
+    threading.Thread(target=reply, daemon=True).start()
+    odd = Endpoint(f"openai:http://127.0.0.1:{listening.getsockname()[1]}#x", None)
+    with listening, pytest.raises(PromptcliError, match="see that the URL"):
+        encode(odd, ["a"])
 
 
 @pytest.mark.parametrize(

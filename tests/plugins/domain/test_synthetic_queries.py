@@ -2,6 +2,7 @@
 
 import csv
 import json
+import time
 
 import pytest
 
@@ -166,3 +167,24 @@ def test_too_few_queries_count_the_titles_that_several_rows_share(tmp_path):
     table.write_text("\n".join(["subject,text", *rows]))
     with pytest.raises(UsageError, match=r"3 titles.*; 2 of them occur in several places"):
         synthetic_queries([table])
+
+
+def test_the_time_and_memory_of_a_row_grow_with_its_length_alone(tmp_path):
+    """Only the first words of a row can be a query."""
+    rows = [
+        {"title": f"The {thing} here", "text": f"A {thing} is a thing. {thing} " * 5}
+        for thing in THINGS
+    ]
+    rows[0]["title"] = "word " * 200_000
+    long = {
+        "abbreviations": "a. " * 200_000,
+        "ends": "\u3002" * 200_000,
+        "words": "x" * 1_000_000,
+        "sentence": f"{'many words ' * 100_000}. The rest of it goes on for some more words now.",
+    }
+    rows += [{"title": "", "text": text} for text in long.values()]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    began = time.process_time()
+    queries = made(tmp_path / "rows.jsonl")
+    assert time.process_time() - began < 20
+    assert queries.kinds == {"title": len(THINGS) - 1, "first sentence": 1}

@@ -18,7 +18,7 @@ from mcp import Client, StdioServerParameters
 import promptcli as pc
 from promptcli.encoder.encoder import make_encoder
 from promptcli.index.basics import INDEX_MANIFEST
-from promptcli.index.sentence_index import SentenceIndex
+from promptcli.index.sentence_index import SentenceIndex, open_index
 from promptcli.notes import keywords_typed
 from promptcli.plugins.serve import agents, job
 from promptcli.plugins.serve.agents import make_server
@@ -218,6 +218,28 @@ def test_an_argument_that_a_tool_does_not_take_is_refused(index, encoder, tool, 
     [result] = call(make_server({"notes": index}, encoder), (tool, given))
     said = result.content[0].text
     assert result.is_error and says in said and len(said) < 400
+
+
+def test_null_is_the_default(index, encoder):
+    server = make_server({"notes": index}, encoder)
+    chosen = dict.fromkeys(("index", "k", "where", "by", "hybrid"))
+    plain, null = call(
+        server, ("search", {"query": "A cat."}), ("search", {"query": "A cat.", **chosen})
+    )
+    assert not null.is_error and found(null) == found(plain)
+    [missing] = call(server, ("search", {"query": None}))
+    assert missing.is_error and "query is missing" in missing.content[0].text
+
+
+@pytest.mark.filterwarnings("error:.*[Pp]ydantic")
+def test_cells_of_any_type_are_answers_without_a_warning(run, encoder, tmp_path):
+    table = tmp_path / "rows.csv"
+    table.write_text("text,year,share\nA cat.,2021,0.5\nA dog.,2019,1.5\n")
+    folder = tmp_path / "index"
+    assert run("index", "build", table, "-o", folder, "-m", "mini-static").code == 0
+    server = make_server({"rows": open_index(folder, [])}, encoder)
+    [result] = call(server, ("search", {"query": "A cat."}))
+    assert found(result)[0]["columns"]["year"] == 2021
 
 
 class HeldIndex:

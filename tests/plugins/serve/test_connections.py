@@ -22,9 +22,8 @@ from promptcli.plugins.serve.app import make_app
 from promptcli.plugins.serve.connections import Connection, Connections, make_server
 from promptcli.plugins.serve.service import Service
 from promptcli.plugins.serve.settings import ServeSettings
-from promptcli.plugins.serve.worker import Worker
 from promptcli.recipe import Recipe
-from promptcli.threads import computing
+from promptcli.threads import Worker, computing
 
 GET = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
@@ -221,7 +220,10 @@ def test_a_server_ends_whatever_its_threads_compute(encoder, monkeypatch):
     monkeypatch.setattr(serving, "DRAIN_SECONDS", 0)
     service, go = Service({"tiny": encoder}), threading.Event()
     body = b'{"model": "tiny", "input": "x"}'
-    head = f"POST /v1/embeddings HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        "POST /v1/embeddings HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
 
     async def ask():
         async with running(service) as (_, port):

@@ -43,6 +43,7 @@ from promptcli.training.fits import fit_recipe
 from tests.tiny import SENTENCES
 
 HERE = "http://127.0.0.1"
+JSON = {"Content-Type": "application/json"}
 HALVES = {"first": SENTENCES[:6], "second": SENTENCES[6:]}
 
 
@@ -398,7 +399,7 @@ def test_what_is_wrong_is_one_line_in_openais_shape(served, path, body, status, 
     limits = ServeSettings(max_texts=32, max_characters=5000, max_body_mib=1)
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     with opened(Service(*served, limits)) as client:
-        assert says in error(client.post(path, content=content), status)["message"]
+        assert says in error(client.post(path, content=content, headers=JSON), status)["message"]
         assert (
             client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}).status_code == 200
         )
@@ -467,6 +468,32 @@ def test_another_sites_name_for_this_machine_is_turned_away(client, served):
         assert client.get("/health", headers={"Host": name}).status_code == 200
     with opened(Service(*served, ServeSettings(host="0.0.0.0"))) as everywhere:
         assert everywhere.get("/health", headers={"Host": "models.example"}).status_code == 200
+
+
+PAIR = b'{"a": "x", "b": "y"}'
+
+
+def test_a_page_of_another_site_cannot_make_it_compute(client):
+    def status(**headers):
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named.setdefault("content-type", "application/json")
+        return client.post("/similarity", content=PAIR, headers=named).status_code
+
+    assert status() == status(origin=HERE) == status(sec_fetch_site="same-origin") == 200
+    # a proxy may have another name than the page
+    assert status(origin="https://models.example", sec_fetch_site="same-origin") == 200
+    for origin in ("http://evil.example", "null", f"{HERE}:1", "http://[", ""):
+        assert status(origin=origin) == 403, origin
+    for site in ("cross-site", "same-site"):
+        assert status(sec_fetch_site=site, origin=HERE) == 403
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_body_of_another_type_than_json_is_refused(client, kind):
+    response = client.post("/similarity", content=PAIR, headers={"content-type": kind})
+    assert "application/json" in error(response, 415)["message"]
+    said = {"content-type": "Application/JSON; charset=utf-8"}
+    assert client.post("/similarity", content=PAIR, headers=said).status_code == 200
 
 
 def test_a_failure_of_ours_is_an_answer_and_a_line_in_the_log(client, monkeypatch, caplog):
@@ -590,7 +617,7 @@ def test_a_long_answer_waits_for_its_client_to_read(served):
                 third.set()
                 await go.wait()
 
-        headers = [(b"host", b"127.0.0.1")]
+        headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
         scope = {
             "type": "http",
             "method": "POST",
@@ -805,7 +832,7 @@ def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
             await gone.wait()
             return {"type": "http.disconnect"}
 
-        headers = [(b"host", b"127.0.0.1")]
+        headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
         scope = {
             "type": "http",
             "method": "POST",
