@@ -20,7 +20,6 @@ from promptcli.grammar import (
 from promptcli.named_templates import MASK as MASK
 from promptcli.named_templates import SLOT as SLOT
 from promptcli.named_templates import last_part as last_part
-from promptcli.notes import keyword
 from promptcli.settings import BARE, setting
 from promptcli.storage.typed_documents import convert, parse_json, parse_toml
 
@@ -171,8 +170,8 @@ class Recipe:
             else:
                 trained = f"for none; `promptcli train METHOD --set dims={dim}` trains one"
             raise UsageError(
-                f"{keyword('dim')} {dim} is not a width this model was trained for: it was"
-                f" {trained}"
+                f"{dim} is not a width this model was trained for: it was {trained}",
+                parameter="dim",
             )
         return self.replace(transforms=(*self.transforms, f"truncate:{dim}"), dims=())
 

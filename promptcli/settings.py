@@ -14,9 +14,8 @@ from types import NoneType, UnionType
 from typing import Any, get_args
 
 from promptcli.errors import UsageError, shorten, unknown
-from promptcli.notes import keyword
 from promptcli.storage.files import write_text
-from promptcli.storage.locks import hold_folder
+from promptcli.storage.locks import hold
 from promptcli.storage.typed_documents import read_document, to_json
 
 
@@ -135,7 +134,7 @@ def check_type(name: str, value: Any, hint: Any) -> None:
     if truth or not isinstance(value, tuple(each for kind in kinds for each in _PLAIN[kind][0])):
         wanted = " or ".join(_PLAIN[kind][1] for kind in kinds)
         raise UsageError(
-            f"{keyword(name)} is {type(value).__name__} ({value!r:.40}); give {wanted}"
+            f"it is {type(value).__name__} ({value!r:.40}); give {wanted}", parameter=name
         )
 
 
@@ -161,7 +160,7 @@ def check_range(name: str, value: float, about: Mapping[str, Any]) -> None:
     if math.isfinite(value) and all(holds(value, bound) for _, bound, holds in bounds):
         return
     allowed = " and ".join(f"{words} {bound}" for words, bound, _ in bounds) or "a finite number"
-    raise UsageError(f"{keyword(name, value)} is not allowed; valid: {allowed}")
+    raise UsageError(f"{value} is not allowed; valid: {allowed}", parameter=name)
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
@@ -248,7 +247,7 @@ def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> N
         )
     path = config_file(environ)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with hold_folder(path.parent):
+    with hold(path.parent):
         values = {**asdict(_read_file(path)), name: value}
         if path.is_file():
             lines = path.read_text(encoding="utf-8").splitlines()

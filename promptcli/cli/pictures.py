@@ -189,7 +189,7 @@ class PictureOptions:
             raise UsageError(
                 f"--plot {self.plot}: not a picture; give a name that ends in {' or '.join(kinds)}"
             )
-        check_output(self.plot, force=self.force, option="--plot")
+        check_output(self.plot, force=self.force, parameter="plot")
         if self.plot.suffix == ".html":
             require("plotly", extra="map")
         else:
@@ -199,7 +199,7 @@ class PictureOptions:
         """Draw the plot, if one is asked for."""
         if self.plot is not None:
             # it may have appeared in the meantime
-            check_output(self.plot, force=self.force, option="--plot")
+            check_output(self.plot, force=self.force, parameter="plot")
             paint(self.plot, *arguments)
             note(f"drawn to {self.plot}")
 

@@ -201,7 +201,7 @@ def check_results_file(path: Path, *, force: bool) -> None:
             f"--output {str(path)!r}: a file of results ends in {known}; mteb's folder is"
             " --mteb-folder"
         )
-    check_output(path, force=force, option="--output")
+    check_output(path, force=force, parameter="output")
 
 
 def write_results(path: Path, report: Report) -> None:

@@ -91,7 +91,7 @@ def bad_rows(path: str | Path | None) -> Iterator[BadRows]:
             f"{keyword('bad_lines')} - is standard output, which has the results; give a file"
         )
     path = Path(path)
-    check_output(path, force=True, option=f"{keyword('bad_lines')}")
+    check_output(path, force=True, parameter="bad_lines")
     if path.exists() and not _is_ours(path):
         raise UsageError(
             f"{keyword('bad_lines')} {path}: a file of something else; choose another name"

@@ -96,7 +96,7 @@ def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, s
                 f"needed to replace {folder / name}, another file; or name a new folder",
                 parameter="force",
             )
-        check_output(folder / name, force=True, option="examples")
+        check_output(folder / name, force=True, parameter="folder")
     with _all_or_none(folder, made):
         for name, (_, text) in tables.items():
             write_text(folder / name, text)

@@ -301,14 +301,19 @@ def create(
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as locks:
         if there:
-            locks.enter_context(hold(folder / _LOCK))
+            locks.enter_context(_held(folder))
         with write_folder(folder, check=check) as new:
             yield Writer(new)
             check()
             # no one may change it while it is replaced
             if not there and (folder / INDEX_MANIFEST).exists():
-                locks.enter_context(hold(folder / _LOCK))
+                locks.enter_context(_held(folder))
             _keep_lock(folder, new)
+
+
+def _held(folder: Path) -> contextlib.AbstractContextManager[None]:
+    (folder / _LOCK).touch()
+    return hold(folder / _LOCK)
 
 
 @contextlib.contextmanager
@@ -324,7 +329,7 @@ def change(
     folder = _real_path(folder)
     read_manifest(folder)
     _check_ours(folder)
-    with hold(folder / _LOCK):
+    with _held(folder):
         stored = load(folder, words=False)
         if expected and (stored.synced, stored.origin.fingerprint) != (
             expected.synced,

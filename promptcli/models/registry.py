@@ -139,7 +139,7 @@ class Registry:
     def _lock(self) -> Iterator[None]:
         """Hold the lock; first the leftovers of killed processes are removed."""
         self._models.mkdir(parents=True, exist_ok=True)
-        with hold(self._home / ".lock"):
+        with hold(self._home):
             clean_up(self._models)
             yield
 

@@ -13,18 +13,15 @@ import secrets
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.notes import keyword
 from promptcli.storage.locks import is_at, try_lock
 
 #: bytes of an output's name: its manifest and temporary files have longer ones, of at most 255
 LONGEST_NAME = 200
 _TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{8}\.tmp", re.DOTALL)
-_DAY = 86400.0  # seconds
 
 
 @contextlib.contextmanager
@@ -88,8 +85,7 @@ def _place(path: Path, target: Path) -> None:
     except OSError:  # the name is taken, or the disk has no links
         if target.exists():
             raise UsageError(
-                f"{target} appeared in the meantime; give {keyword('force')} to replace it, or"
-                " another name"
+                f"{target} appeared in the meantime; give force to replace it, or another name"
             ) from None
         os.replace(path, target)
 
@@ -100,39 +96,46 @@ def write_text(target: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8", errors="replace")
 
 
-def check_output(path: Path, *, force: bool, option: str | None = None) -> None:
+def check_output(path: Path, *, force: bool, parameter: str = "output") -> None:
     """Refuse an output file that could not be written, before any work is done.
 
-    ``option`` names it in the message, if it is not `output`.
+    Raises:
+        UsageError: ``parameter`` names the file in the message.
+        NotFoundError: It has no folder.
     """
-    option = option or keyword("output")
-    given = f"{option} {path}"
-    check_name(path, option=option)
+    check_name(path, parameter=parameter)
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "a device or a pipe"
-        raise UsageError(f"{given}: {kind}, not a file; give the name of a file")
+        raise UsageError(f"{path} is {kind}; give the name of a file", parameter=parameter)
     if not path.parent.is_dir():
         raise NotFoundError(
-            f"{given}: no folder {str(path.parent)!r}; make it first: mkdir -p {path.parent}"
+            f"{path}: no folder {str(path.parent)!r}; make it first: mkdir -p {path.parent}",
+            parameter=parameter,
         )
     if path.exists() and not force:
         raise UsageError(
-            f"{given}: the file exists; choose another name, or give {keyword('force')}"
+            f"{path} exists; choose another name, or give force to replace it",
+            parameter=parameter,
         )
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"{given}: folder {str(path.parent)!r} may not be written; choose another")
+        raise UsageError(
+            f"{path}: folder {str(path.parent)!r} may not be written; choose another",
+            parameter=parameter,
+        )
 
 
-def check_name(path: Path, *, option: str | None = None) -> None:
+def check_name(path: Path, *, parameter: str = "output") -> None:
     """Refuse an output whose name is too long or below a file, and a symbolic link to itself."""
-    option = option or keyword("output")
     if len(os.fsencode(path.name)) > LONGEST_NAME:
         raise UsageError(
-            f"{option} {path.name[:40]}...: the name has more than {LONGEST_NAME} bytes; shorten it"
+            f"the name {path.name[:40]}... has more than {LONGEST_NAME} bytes; shorten it",
+            parameter=parameter,
         )
     above = next((folder for folder in path.parents if os.path.exists(folder)), path.parent)
     if os.path.isfile(above):
-        raise UsageError(f"{option} {path}: {above} is a file; give a place in a folder")
+        raise UsageError(
+            f"{path}: {above} is a file; give a place in a folder", parameter=parameter
+        )
     real_path(path)
 
 
@@ -166,23 +169,14 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
 
 
 def _remove_leftover(path: Path) -> None:
-    """Delete a temporary folder that no process has locked.
-
-    On a file system without locks, one that is a day old.
-    """
+    """Delete a temporary folder that no process has locked."""
     with contextlib.suppress(OSError):  # it is gone, or another user's
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            free = try_lock(descriptor)
-            if free or (free is None and _rests(path)):
+            if try_lock(descriptor):
                 delete(path)
         finally:
             os.close(descriptor)
-
-
-def _rests(folder: Path) -> bool:
-    changed = max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
-    return time.time() - changed >= _DAY
 
 
 def _shorten(name: str) -> str:

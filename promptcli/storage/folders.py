@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, shorten
-from promptcli.notes import keyword
 from promptcli.storage.files import (
     check_name,
     delete,
@@ -24,7 +23,7 @@ from promptcli.storage.files import (
     sync,
     temporary_folder,
 )
-from promptcli.storage.locks import hold_folder, is_at
+from promptcli.storage.locks import hold, is_at
 from promptcli.storage.paths import inside
 
 Found = TypeVar("Found")
@@ -59,7 +58,7 @@ def write_folder(target: Path, *, check: Callable[[], None] = lambda: None) -> I
         keep_mode(target, path)
         for written in (*path.rglob("*"), path):
             sync(written)
-        with hold_folder(target.parent):
+        with hold(target.parent):
             check()
             old = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
             try:
@@ -85,17 +84,14 @@ def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
     def check() -> None:
         ours = (target / marker).is_file()
         if target.exists() and not (force and ours):
-            if ours:
-                why = f", or give {keyword('force')}"
-            else:
-                why = f" (it holds no {marker})"
-            raise UsageError(f"{keyword('output')} {target} exists; choose another name{why}")
+            why = ", or give force" if ours else f" (it holds no {marker})"
+            raise UsageError(f"{target} exists; choose another name{why}", parameter="output")
 
     restore(target)
     check_name(target)
     if not target.parent.is_dir():
         raise NotFoundError(
-            f"{keyword('output')} {target}: no folder {str(target.parent)!r}; make it first"
+            f"{target}: no folder {str(target.parent)!r}; make it first", parameter="output"
         )
     check()
     with write_folder(target, check=check) as path:
@@ -140,7 +136,7 @@ def restore(target: Path) -> None:
     # a writer that is alive ends first
     with (
         contextlib.suppress(OSError),
-        hold_folder(target.parent),
+        hold(target.parent),
     ):
         for old in _replaced_folders(target):
             if not target.exists():

@@ -1,4 +1,7 @@
-"""Locks between processes. Who dies holds none; file systems without locks go without."""
+"""Locks between processes, on open files and folders.
+
+A process that dies holds no lock. On a file system without locks, work goes on without.
+"""
 
 import contextlib
 import errno
@@ -6,7 +9,7 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from promptcli.errors import PromptcliError, UsageError
@@ -22,7 +25,7 @@ _NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 def try_lock(descriptor: int) -> bool | None:
     """Lock an open file or folder.
 
-    Return False if another holds its lock, None if the file system has no locks.
+    Return False if another process holds its lock, None if the file system has no locks.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,117 +39,71 @@ def try_lock(descriptor: int) -> bool | None:
 
 
 @contextlib.contextmanager
-def hold(lock: Path, *, patience: float = PATIENCE) -> Iterator[None]:
-    """Hold the lock file ``lock``, which stays.
+def hold(path: Path, *, patience: float = PATIENCE) -> Iterator[None]:
+    """Hold the lock of a file or folder that exists.
 
-    Refuse if another process holds it for longer than ``patience``.
+    Raises:
+        PromptcliError: Another process holds it for longer than ``patience`` seconds.
     """
-    from filelock import FileLock, Timeout  # slow to load; most commands hold no lock
-
-    file_lock = FileLock(lock)
-
-    def acquired(seconds: float) -> bool:
-        try:
-            file_lock.acquire(timeout=seconds)
-        except Timeout:
-            return False
-        return True
-
-    _wait(acquired, lock, patience)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        yield
-    finally:
-        file_lock.release()
-
-
-@contextlib.contextmanager
-def hold_folder(folder: Path, *, patience: float = PATIENCE) -> Iterator[None]:
-    """Hold a lock on a folder, without a lock file.
-
-    Refuse if another holds it for longer than ``patience``.
-    """
-    descriptor = os.open(folder, os.O_RDONLY)
-
-    def acquired(seconds: float) -> bool:
-        until = time.monotonic() + seconds
+        began = time.monotonic()
+        is_said = False
         while try_lock(descriptor) is False:
-            if time.monotonic() > until:
-                return False
+            waited = time.monotonic() - began
+            if waited > patience:
+                raise PromptcliError(
+                    f"another process has held the lock on {path} for {patience:.0f} s; end it, or"
+                    " try later"
+                )
+            if waited > _SAID_AFTER and not is_said:
+                note(f"waiting for {path}, which another process has locked")
+                is_said = True
             time.sleep(_AGAIN)
-        return True
-
-    try:
-        _wait(acquired, folder, patience)
         yield
     finally:
         os.close(descriptor)
-
-
-def _wait(acquired: Callable[[float], bool], what: Path, patience: float) -> None:
-    soon = min(_SAID_AFTER, patience)
-    if acquired(soon):
-        return
-    note(f"waiting for {what}, which another process has locked")
-    if not acquired(patience - soon):
-        raise PromptcliError(
-            f"another process has held the lock on {what} for {patience:.0f} s; end it, or try"
-            " later"
-        )
 
 
 @contextlib.contextmanager
 def in_use(file: Path) -> Iterator[None]:
-    """Show other processes, while the block runs, that a file is in use, and by what.
-
-    Many may use one.
-    """
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
+    """Show other processes, while the block runs, that a file is in use. Many may use one."""
+    with file.open("rb") as opened:
         with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def is_in_use(file: Path) -> bool:
     """Return whether another process uses a file."""
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        return try_lock(descriptor) is False
-    finally:
-        os.close(descriptor)
+    with file.open("rb") as opened:
+        return try_lock(opened.fileno()) is False
 
 
 @contextlib.contextmanager
 def claim(lock: Path, what: str, remedy: str) -> Iterator[None]:
     """Hold the lock file ``lock``, which is gone afterwards.
 
-    Refuse at once, by the holder's name, if it is held.
+    Raises:
+        UsageError: Another process holds it; the message names that process.
     """
-    descriptor = _claim(lock, what, remedy)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
-        yield
+        if try_lock(descriptor) is False:
+            holder = os.read(descriptor, 200).decode(errors="replace") or "another process"
+            raise UsageError(f"{what} is running: {holder}; wait until it ends, or {remedy}")
+        if is_at(descriptor, lock):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+            return
     finally:
-        lock.unlink(missing_ok=True)
         os.close(descriptor)
-
-
-def _claim(lock: Path, what: str, remedy: str) -> int:
-    while True:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            if try_lock(descriptor) is False:
-                holder = os.read(descriptor, 200).decode(errors="replace") or "another process"
-                raise UsageError(f"{what} is running: {holder}; wait until it ends, or {remedy}")
-            if is_at(descriptor, lock):
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)  # its holder has just ended and removed it
+    with claim(lock, what, remedy):  # the holder ended just now and removed the file
+        yield
 
 
 def is_at(descriptor: int, path: Path) -> bool:

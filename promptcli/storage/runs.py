@@ -18,7 +18,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from promptcli.errors import UsageError, one_line, shorten
-from promptcli.notes import keyword
 from promptcli.storage.files import atomic_path, remove_folder, write_text
 from promptcli.storage.locks import claim
 from promptcli.storage.tensors import check_seal, save_tensors
@@ -113,7 +112,8 @@ class RunFolder:
         if not self.has_begun:
             if resume:
                 raise UsageError(
-                    f"no unfinished run in {name}; leave out {keyword('resume')} to start one"
+                    f"there is no unfinished run in {name}; leave it out to start one",
+                    parameter="resume",
                 )
             self.discard()  # a run that was killed while it began
             self.folder.mkdir(parents=True)
@@ -126,7 +126,7 @@ class RunFolder:
                 raise
             return
         if not resume:
-            raise UsageError(f"{name} holds an unfinished run; {keyword('resume')} it, {elsewhere}")
+            raise UsageError(f"{name} holds an unfinished run; give resume, {elsewhere}")
         stored = self.identity
         for field in {**wanted, **stored}:
             if stored.get(field) != wanted.get(field):

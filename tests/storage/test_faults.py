@@ -37,21 +37,12 @@ def test_a_flipped_byte_of_a_part_is_found_before_its_rows_are_used(run):
     assert not Path("ix").exists()
 
 
-EMPTY = "is empty (a variable that is not set?)"
-
-
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        (("embed", ""), 2, f"FILE {EMPTY}"),
-        (("embed", "a.txt", "", "--shards", "2", "-o", "out"), 2, f"the name of an input {EMPTY}"),
-        (("embed", "a.txt", "--output="), 2, "--output"),
-        (("index", "build", "", "-o", "ix"), 2, f"FILE {EMPTY}"),
-        (("train", "simcse", "--data", "", "--dry-run"), 2, "--data"),
-        (("eval", "--data-dir", ""), 2, "--data-dir"),
         (("embed", "."), 2, "a folder"),
-        (("embed", "a.txt", "-o", f"{LONG}.npy"), 2, "nnn...: the name"),
-        (("embed", "a.txt", "-o", LONG, "--shards", "2"), 2, "nnn...: the name"),
+        (("embed", "a.txt", "-o", f"{LONG}.npy"), 2, "nnn... has more than"),
+        (("embed", "a.txt", "-o", LONG, "--shards", "2"), 2, "nnn... has more than"),
         (("search-templates", "--candidates", "/".join(["d" * 200] * 25)), 3, "File name too long"),
         (("embed", "a.txt", "-o", "loop", "--shards", "2"), 2, "leads to itself"),
         (("index", "build", "a.txt", "-o", "loop"), 2, "leads to itself"),

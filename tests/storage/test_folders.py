@@ -119,7 +119,7 @@ def test_an_output_folder_replaces_only_what_promptcli_wrote(tmp_path):
             (new / "marker").touch()
 
     write(False)
-    with pytest.raises(UsageError, match="or give `force`"):
+    with pytest.raises(UsageError, match="or give force"):
         write(False)
     write(True)
     (target / "marker").unlink()
@@ -198,7 +198,7 @@ def _missing(folder):
 def test_an_output_folder_that_appears_in_the_meantime_stays(tmp_path):
     target = tmp_path / "out"
     with (
-        pytest.raises(UsageError, match="or give `force`"),
+        pytest.raises(UsageError, match="or give force"),
         atomic_folder(target, marker="m", force=False) as new,
     ):
         (new / "m").touch()

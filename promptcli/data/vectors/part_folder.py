@@ -27,7 +27,7 @@ from promptcli.data.vectors.formats import ABOUT, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, shorten
 from promptcli.notes import keyword
 from promptcli.storage.files import check_name, remove_folder, write_text
-from promptcli.storage.locks import hold_folder, is_in_use
+from promptcli.storage.locks import hold, is_in_use
 from promptcli.storage.typed_documents import convert, parse_json, read_document, to_json
 
 PARTS_MANIFEST = "_manifest.json"
@@ -112,7 +112,7 @@ def check_part_folder(folder: Path, precision: str) -> None:
             f"{keyword('precision')} {precision} of parts is not allowed; give"
             f" {' or '.join(PART_PRECISIONS)}"
         )
-    check_name(folder, option="folder")
+    check_name(folder, parameter="folder")
     if not is_unicode(str(folder)):
         raise UsageError(
             f"folder {str(folder)!r}: Arrow needs a name in UTF-8; give another folder"
@@ -179,7 +179,7 @@ def begin_folder(folder: Path, manifest: PartsManifest) -> PartsManifest:
     is_new = not folder.exists()
     folder.mkdir(exist_ok=True)
     try:
-        with hold_folder(folder):
+        with hold(folder):
             if not is_part_folder(folder):
                 write_text(folder / PARTS_MANIFEST, to_json(manifest, indent=1))
     except BaseException:  # a full disk: nothing was begun
