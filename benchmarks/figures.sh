@@ -54,7 +54,7 @@ files() {
   esac
 }
 
-# settings METHOD: what `promptcli train` is given, data and steps first, as in docs/log.md
+# settings METHOD: what `promptcli train` is given, data and steps first, as in benchmarks/log.md
 settings() {
   local wiki="--data $CORPUS/enwiki_contrastive_250k.txt" triplets="--data $NLI/nli_triplets.csv"
   local pairs="--data $NLI/nli_pairs.tsv" file kinds=""

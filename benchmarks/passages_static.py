@@ -13,7 +13,7 @@ A step adds up to four losses: contrastive ones of titles and passages and of tw
 passage (each against all others of the batch, both ways); the teacher's cosines of titles and
 passages; and the vectors and cosines that the table had for sentences before. [CLS] and [SEP],
 which every text has, count a hundredth. The table that is written is the mean of those of ``RUNS``.
-It does not ship: `docs/log.md` has what it gains and what it loses.
+It does not ship: `benchmarks/log.md` has what it gains and what it loses.
 """
 
 import dataclasses

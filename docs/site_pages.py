@@ -20,7 +20,7 @@ PAGES = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
-    "benchmarks/README.md",
+    "benchmarks/*.md",
     "docs/*.md",
     "docs/plugins/*.md",
     "promptcli/shipped/*/README.md",

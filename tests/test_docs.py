@@ -39,7 +39,7 @@ from tests.tiny_causal import save_tiny_causal
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-MADE = ("cli.md", "log.md", "results.md")
+MADE = ("cli.md", "results.md")
 GUIDES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in MADE)
 #: Their snippets are run one by one in test_snippets.py, each where its library is installed.
 OF_OTHER_LIBRARIES = ("interop.md",)
