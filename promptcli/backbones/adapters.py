@@ -1,9 +1,9 @@
 """What is particular to a model that a backbone calls: sizes, positions, masks, embeddings.
 
-The row of its family says how transformers' model differs from the others; our own BERT has an
-adapter of its own.
+The row of its family says how transformers' model differs from the others.
 """
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from promptcli.backbones.attention_hook import allow_prepending, hook_fault, register_attention
+from promptcli.backbones.attention_hook import allow_prepending, register_attention
 from promptcli.backbones.bert import BertModel
 from promptcli.backbones.families import Family
 from promptcli.backbones.states import Batch
@@ -44,15 +44,14 @@ class Sizes:
 
 
 class ModelAdapter:
-    """A model of transformers."""
-
-    reentrant = False  #: several threads may call it at once, and gain by it
-    computes_slots = False  #: its last layer can be computed at one position of each input alone
+    """A model of transformers, or our own BERT, whose attention is the hook's own."""
 
     def __init__(self, model: Any, family: Family) -> None:
         self.model = model
         self.family = family
-        self.takes_hook = family.hook  #: calls the attention hook
+        #: Our own BERT, whose last layer can be computed at one position of each input alone.
+        self.ours = isinstance(model, BertModel)
+        self.takes_hook = family.hook or self.ours  #: calls the attention hook
         self._padding: int = model.config.pad_token_id or 0  #: id, by the configuration
         self._first_position = 0
         if family.pads_before_positions:
@@ -66,19 +65,14 @@ class ModelAdapter:
 
     def on(self, model: Any) -> "ModelAdapter":
         """Return the adapter of a copy of the model."""
-        adapter = object.__new__(type(self))
-        vars(adapter).update(vars(self))
+        adapter = copy.copy(self)
         adapter.model = model
         return adapter
 
     def register_hook(self) -> None:
         """Make the attention hook known to transformers, in a process that has not loaded it."""
-        if self.takes_hook:
+        if self.takes_hook and not self.ours:
             register_attention()
-
-    def hook_fault(self, n_layers: int) -> str | None:
-        """Return why methods may not rely on the hook, or None."""
-        return hook_fault(self.model, n_layers)
 
     @property
     def token_rows(self) -> Tensor:
@@ -132,71 +126,28 @@ class ModelAdapter:
         return None
 
     def _positions(self, batch: Batch) -> Tensor:
+        before = 0  # keys of a deep prefix: the code of DCPCSE, and peft, count from them
+        if batch.prefix is not None:
+            before = batch.prefix[0][0].size(-2)
         positions = batch.positions
-        typed_padding = (
-            positions is None
-            and self._first_position
-            and batch.soft is None
-            and _holds(batch, self._padding)
-        )
-        if typed_padding:
-            return self._positions_of_others(batch)
+        if positions is None and self._has_typed_padding(batch):
+            # RoBERTa does not count it
+            others = (batch.ids != self._padding).long()
+            return (others.cumsum(dim=1) + before) * others + self._padding
         if positions is None:
             positions = torch.arange(batch.ids.size(1), device=batch.ids.device).unsqueeze(0)
-        # as the code of DCPCSE, and peft, count them
-        positions = positions + _prefix_length(batch)
+        positions = positions + before
         if batch.raw_positions:
             return positions
         return positions + self._first_position
 
-    def _positions_of_others(self, batch: Batch) -> Tensor:
-        """Return the positions of tokens among which padding was typed, which RoBERTa does not
-        count (n, t).
+    def _has_typed_padding(self, batch: Batch) -> bool:
+        """Return whether an input may have a token of padding, typed by a user, beside those that
+        fill it up, in a family whose positions depend on it.
         """
-        others = (batch.ids != self._padding).long()
-        return (others.cumsum(dim=1) + _prefix_length(batch)) * others + self._padding
-
-
-class BertAdapter(ModelAdapter):
-    """Our own BERT, whose attention is the hook's own."""
-
-    computes_slots = True
-
-    def __init__(self, model: BertModel, family: Family) -> None:
-        super().__init__(model, family)
-        self.takes_hook = True
-
-    @property
-    def reentrant(self) -> bool:  # type: ignore[override]
-        return self.token_rows.device.type == "cpu"
-
-    def register_hook(self) -> None:
-        """Do nothing: the model calls the hook by itself."""
-
-    def hook_fault(self, n_layers: int) -> None:
-        return None
-
-
-def adapter_of(model: Any, family: Family) -> ModelAdapter:
-    """Return the adapter of a model."""
-    if isinstance(model, BertModel):
-        return BertAdapter(model, family)
-    return ModelAdapter(model, family)
-
-
-def _prefix_length(batch: Batch) -> int:
-    """Return the keys that a deep prefix puts before those of the input; 0 without one."""
-    if batch.prefix is None:
-        return 0
-    return batch.prefix[0][0].size(-2)
-
-
-def _holds(batch: Batch, padding: int) -> bool:
-    """Return whether an input may have a token of padding, typed by a user, beside those that fill
-    it up.
-    """
-    if batch.rows is None:
-        return True
-    return int(np.count_nonzero(batch.rows == padding)) > batch.rows.size - int(
-        batch.host_lengths().sum()
-    )
+        if not self._first_position or batch.soft is not None:
+            return False
+        if batch.rows is None:
+            return True
+        filling = batch.rows.size - int(batch.host_lengths().sum())
+        return int(np.count_nonzero(batch.rows == self._padding)) > filling

@@ -85,48 +85,7 @@ class Recorded:
         )
 
 
-class NoHook:
-    """A pass into which nothing is put and of which nothing is read."""
-
-    def next_layer(self) -> int:
-        """Return the number (0-based) of the layer that is calling."""
-        return 0
-
-    def is_plain(self, layer: int) -> bool:
-        """Return whether a layer's scores are neither changed nor read."""
-        return True
-
-    def widen(
-        self, layer: int, key: Tensor, value: Tensor, mask: AttentionMask
-    ) -> tuple[Tensor, Tensor, AttentionMask]:
-        """Return keys and values (n, h', t, d/h) with what is put in front of them, and the mask.
-
-        ``layer`` -1 is the last one.
-        """
-        return key, value, mask
-
-    def read_scores(self, layer: int, score: ScoreFunction, length: int) -> None:
-        """Keep what is wanted of a layer's attention matrix over inputs of that length."""
-
-    def wants_diagonal(self, layer: int) -> bool:
-        """Return whether a layer's diagonal is to be kept by ``keep_diagonal``."""
-        return False
-
-    def keep_diagonal(self, layer: int, diagonal: Tensor) -> None:
-        """Keep a layer's diagonal (n, h, t)."""
-
-    def pass_on(self, layer: int, mixed: Tensor) -> Tensor:
-        """Return the heads' mixtures (n, t, h, d/h) with which a layer goes on.
-
-        Keep those that are wanted.
-        """
-        return mixed
-
-
-NO_HOOK = NoHook()
-
-
-class AttentionHook(NoHook):
+class AttentionHook:
     """Puts what is injected into one forward pass, and keeps what is recorded of it."""
 
     def __init__(self, injected: Injected = Injected(), recorded: Recorded | None = None) -> None:
@@ -138,16 +97,22 @@ class AttentionHook(NoHook):
         self._rerouted: tuple[Tensor, Tensor] | None = None
 
     def next_layer(self) -> int:
+        """Return the number (0-based) of the layer that is calling."""
         self.calls += 1
         return self.calls - 1
 
     def is_plain(self, layer: int) -> bool:
+        """Return whether a layer's scores are neither changed nor read."""
         is_changed = self.injected.prefix is not None or self.injected.rerouting is not None
         return not (self.recorded.reads_scores(layer) or is_changed)
 
     def widen(
         self, layer: int, key: Tensor, value: Tensor, mask: AttentionMask
     ) -> tuple[Tensor, Tensor, AttentionMask]:
+        """Return keys and values (n, h', t, d/h) with what is put in front of them, and the mask.
+
+        ``layer`` -1 is the last one.
+        """
         if self.recorded.keeps_all:
             self.recorded.kept.append((key, value))
         if self.injected.rerouting is not None:
@@ -179,15 +144,13 @@ class AttentionHook(NoHook):
         return torch.cat([before[0], key], 2), torch.cat([before[1], value], 2), mask
 
     def read_scores(self, layer: int, score: ScoreFunction, length: int) -> None:
+        """Keep what is wanted of a layer's attention matrix over inputs of that length."""
         recorded = self.recorded
         if layer in recorded.matrix_layers:
             recorded.matrices[layer] = score(None)
         for slot in recorded.row_slots.get(layer, ()):
             row = score(recorded.row_places[slot]).squeeze(2)
             recorded.rows[layer, slot] = row[..., -length:]
-
-    def wants_diagonal(self, layer: int) -> bool:
-        return layer in self.recorded.diagonal_layers
 
     def keep_values(self, layer: int, values: Tensor) -> None:
         """Keep a layer's values (n, t, h' d/h), and end the pass if nothing else is wanted of it.
@@ -200,10 +163,11 @@ class AttentionHook(NoHook):
         if layer == recorded.stop and not attends:
             raise Stopped
 
-    def keep_diagonal(self, layer: int, diagonal: Tensor) -> None:
-        self.recorded.diagonals[layer] = diagonal
-
     def pass_on(self, layer: int, mixed: Tensor) -> Tensor:
+        """Return the heads' mixtures (n, t, h, d/h) with which a layer goes on.
+
+        Keep those that are wanted.
+        """
         contrast = self.injected.contrast
         recorded = self.recorded
         rows = torch.arange(mixed.size(0), device=mixed.device)
@@ -220,6 +184,10 @@ class AttentionHook(NoHook):
         if layer == recorded.stop:
             raise Stopped
         return mixed
+
+
+#: Of a pass into which nothing is put and of which nothing is read.
+NO_HOOK = AttentionHook()
 
 
 class Stopped(Exception):
@@ -288,7 +256,7 @@ def attention(
     attention_mask: AttentionMask,
     scaling: float | None = None,
     dropout: float = 0.0,
-    hook: NoHook = NO_HOOK,
+    hook: AttentionHook = NO_HOOK,
     is_causal: bool | None = None,
     softcap: float | None = None,
     **_: Any,
@@ -337,14 +305,14 @@ def attention(
         value = value.repeat_interleave(repeats, dim=1)
     score = functools.partial(_scores_at, query, key, attention_mask, scale, softcap)
     hook.read_scores(layer, score, length)
-    if hook.wants_diagonal(layer):
+    if layer in hook.recorded.diagonal_layers:
         own = _own_scores(query, key, attention_mask, scale, softcap)
         with_logsumexp = functools.partial(
             kernels.attention_with_logsumexp, scale=scale, softcap=softcap
         )
         output, logsumexp = in_blocks(with_logsumexp, query, key, value, attention_mask)
         # a_ii = exp(q_i . k_i * scale + m_ii) / sum_j exp(q_i . k_j * scale + m_ij)
-        hook.keep_diagonal(layer, (own - logsumexp).exp())
+        hook.recorded.diagonals[layer] = (own - logsumexp).exp()
     else:
         only_causal = attention_mask is None and causal and length > 1
         dropped = functools.partial(

@@ -10,8 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from promptcli.backbones.adapters import Sizes, adapter_of
-from promptcli.backbones.attention_hook import AttentionHook, Injected, Recorded, Stopped
+from promptcli.backbones.adapters import ModelAdapter, Sizes
+from promptcli.backbones.attention_hook import (
+    AttentionHook,
+    Injected,
+    Recorded,
+    Stopped,
+    hook_fault,
+)
 from promptcli.backbones.checking import load_tokenizer
 from promptcli.backbones.devices import tf32_products
 from promptcli.backbones.dropout import install_fast_dropout
@@ -72,7 +78,7 @@ class Backbone:
         self.causal: bool = self.family.causal  #: a token sees those before it only
         self.folder = folder  #: where its files are
         self.tensor_names = tensor_names  #: of the checkpoint
-        self._adapter = adapter_of(model, self.family)
+        self._adapter = ModelAdapter(model, self.family)
         self.max_tokens = self._adapter.max_tokens  #: longest input in tokens, specials included
 
     @property
@@ -100,7 +106,7 @@ class Backbone:
     @property
     def reentrant(self) -> bool:
         """Whether several threads may compute at once and gain by it: our own BERT on a CPU."""
-        return self._adapter.reentrant
+        return self._adapter.ours and self.device.type == "cpu"
 
     @property
     def token_rows(self) -> Tensor:
@@ -253,7 +259,7 @@ class Backbone:
             options["hook"] = AttentionHook(injected, recorded)
         attention_too = needs.attended or needs.values
         last_only = needs.layers == {self.n_layers} and not attention_too
-        if last_only and self._adapter.computes_slots:
+        if last_only and self._adapter.ours:
             options["slots"] = recorded.slots
         with contextlib.ExitStack() as stack, contextlib.suppress(Stopped):
             change = batch.augment
@@ -281,25 +287,23 @@ class Backbone:
 
     def projection(self, layer: int) -> nn.Module:
         """Return the output projection of a layer's attention (0-based)."""
-        path = self.family.projection
-        if not path:
-            readable = ", ".join(name for name, family in FAMILIES.items() if family.projection)
-            own = self.provenance.family
-            raise UsageError(
-                f"family {own!r} does not open its attention's output; families that do: {readable}"
-            )
-        module: nn.Module = self.model.get_submodule(path.format(layer))
+        self._require("projection", "output")
+        module: nn.Module = self.model.get_submodule(self.family.projection.format(layer))
         return module
 
     def require_values(self) -> None:
         """Refuse a family whose layers do not open their values."""
-        if not self.family.values:
-            readable = ", ".join(name for name, family in FAMILIES.items() if family.values)
-            own = self.provenance.family
-            raise UsageError(
-                f"family {own!r} does not open its attention's values; families that do: {readable}"
-            )
+        self._require("values", "values")
         self.require_hook("the states 'values'")
+
+    def _require(self, field: str, called: str) -> None:
+        """Refuse a family whose row does not say where the part of the attention is."""
+        if not getattr(self.family, field):
+            readable = ", ".join(name for name, row in FAMILIES.items() if getattr(row, field))
+            raise UsageError(
+                f"family {self.provenance.family!r} does not open its attention's {called};"
+                f" families that do: {readable}"
+            )
 
     def shared_tokens(self, ids: Sequence[int], needs: Needs, longest: int) -> SharedTokens | None:
         """Return the keys and values of the tokens that begin every input, if only the last token
@@ -334,23 +338,18 @@ class Backbone:
 
     def require_hook(self, wanted: str) -> None:
         """Prove, at first need, that the attention hook computes what the model computes."""
-        opens = self._adapter.takes_hook
-        if not opens or self._hook_fault:
-            reason = ""
-            if opens:
-                reason = f": {self._hook_fault}"
-            family = (
-                f"family {self.provenance.family!r} of backbone {self.name!r} does not open{reason}"
-            )
+        if not self._adapter.takes_hook or self._hook_fault:
+            reason = f": {self._hook_fault}" if self._adapter.takes_hook else ""
             others = ", ".join(name for name, family in FAMILIES.items() if family.opens)
             raise UsageError(
-                f"{wanted} needs the attention of the layers, which {family}; families that do:"
-                f" {others}"
+                f"{wanted} needs the attention of the layers, which family"
+                f" {self.provenance.family!r} of backbone {self.name!r} does not open{reason};"
+                f" families that do: {others}"
             )
 
     @functools.cached_property
     def _hook_fault(self) -> str | None:
-        return self._adapter.hook_fault(self.n_layers)
+        return None if self._adapter.ours else hook_fault(self.model, self.n_layers)
 
     @functools.cached_property
     def head(self) -> MLMHead:

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional
 
-from promptcli.backbones.attention_hook import NO_HOOK, NoHook, attend, attention, mask_at
+from promptcli.backbones.attention_hook import NO_HOOK, AttentionHook, attend, attention, mask_at
 from promptcli.backbones.dropout import dropout
 from promptcli.backbones.families import FAMILIES, BertPlan, Family
 from promptcli.backbones.kernels import additive_mask
@@ -39,10 +39,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
 }
 # of LayerNorm, in checkpoints that came from TensorFlow
-_OLD_NAMES = {
-    ".gamma": ".weight",
-    ".beta": ".bias",
-}
+_OLD_NAMES = {"gamma": "weight", "beta": "bias"}
 
 
 @dataclass
@@ -88,17 +85,16 @@ def read_bert_config(family: str, values: Mapping[str, Any]) -> BertConfig | Non
     except ValueError:  # a size is missing or is not a number
         return None
     ends = ("_size", "_heads", "_layers", "_embeddings")
-    counts = [
-        value for name, value in vars(config).items() if name.endswith(ends) and name in fields
+    given = [
+        getattr(config, name) for name in fields if name.endswith(ends) and hasattr(config, name)
     ]
-    if (
-        min(counts) < 1
-        or config.hidden_size % config.num_attention_heads
-        or config.hidden_act not in ACTIVATIONS
-        or config.relative_attention_num_buckets < BUCKETS
-    ):
-        return None
-    return config
+    is_usual = (
+        min(given) >= 1
+        and config.hidden_size % config.num_attention_heads == 0
+        and config.hidden_act in ACTIVATIONS
+        and config.relative_attention_num_buckets >= BUCKETS
+    )
+    return config if is_usual else None
 
 
 @dataclass(frozen=True)
@@ -160,7 +156,7 @@ class _SelfAttention(nn.Module):
         return states.view(*states.shape[:-1], self.n_heads, -1).transpose(1, 2)
 
     def forward(
-        self, hidden: Tensor, mask: Tensor | None, hook: NoHook, slots: Tensor | None
+        self, hidden: Tensor, mask: Tensor | None, hook: AttentionHook, slots: Tensor | None
     ) -> Tensor:
         """Return the heads' mixtures, (n, t, d), or at the slots alone, (n, 1, d): one query, keys
         of every token.
@@ -168,14 +164,12 @@ class _SelfAttention(nn.Module):
         to_queries, to_keys, to_values = map(self.get_submodule, self._maps)
         keys = self.by_heads(to_keys(hidden))
         values = self.by_heads(to_values(hidden))
+        queries = self.by_heads(to_queries(_at(hidden, slots)))
         probability = self.dropout.p if self.training else 0.0
         if slots is None:
-            queries = self.by_heads(to_queries(hidden))
             mixed, _ = attention(self, queries, keys, values, mask, dropout=probability, hook=hook)
             return mixed.flatten(2)
-        queries = self.by_heads(to_queries(_at(hidden, slots)))
-        mask = mask_at(mask, slots)
-        keys, values, seen = hook.widen(-1, keys, values, mask)
+        keys, values, seen = hook.widen(-1, keys, values, mask_at(mask, slots))
         scale = queries.size(-1) ** -0.5
         mixed = attend(queries, keys, values, whole(seen), probability, scale)
         return mixed.transpose(1, 2).flatten(2)
@@ -191,9 +185,14 @@ class _Residual(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, states: Tensor, before: Tensor) -> Tensor:
-        probability = self.dropout.p if self.training else 0.0
-        normed: Tensor = self.LayerNorm(dropout(self.dense(states), probability, before=before))
-        return normed
+        return _add_and_norm(self, self.dense(states), before)
+
+
+def _add_and_norm(module: Any, states: Tensor, before: Tensor) -> Tensor:
+    """Return LayerNorm(dropout(states) + before) by a module's own."""
+    probability = module.dropout.p if module.training else 0.0
+    normed: Tensor = module.LayerNorm(dropout(states, probability, before=before))
+    return normed
 
 
 class _Attention(nn.ModuleDict):
@@ -204,12 +203,10 @@ class _Attention(nn.ModuleDict):
         super().__init__({"self": _SelfAttention(config), "output": output})
 
     def forward(
-        self, hidden: Tensor, mask: Tensor | None, hook: NoHook, slots: Tensor | None
+        self, hidden: Tensor, mask: Tensor | None, hook: AttentionHook, slots: Tensor | None
     ) -> Tensor:
         mixed = self["self"](hidden, mask, hook, slots)
-        if slots is not None:
-            hidden = _at(hidden, slots)
-        attended: Tensor = self["output"](mixed, hidden)
+        attended: Tensor = self["output"](mixed, _at(hidden, slots))
         return attended
 
 
@@ -226,15 +223,10 @@ class _MPNetAttention(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
-        self, hidden: Tensor, mask: Tensor | None, hook: NoHook, slots: Tensor | None
+        self, hidden: Tensor, mask: Tensor | None, hook: AttentionHook, slots: Tensor | None
     ) -> Tensor:
-        mixed = self.attn(hidden, mask, hook, slots)
-        if slots is not None:
-            hidden = _at(hidden, slots)
-        probability = self.dropout.p if self.training else 0.0
-        projected = self.attn.get_submodule("o")(mixed)
-        attended: Tensor = self.LayerNorm(dropout(projected, probability, before=hidden))
-        return attended
+        projected = self.attn.get_submodule("o")(self.attn(hidden, mask, hook, slots))
+        return _add_and_norm(self, projected, _at(hidden, slots))
 
 
 class _Layer(nn.Module):
@@ -254,7 +246,7 @@ class _Layer(nn.Module):
         self,
         hidden: Tensor,
         mask: Tensor | None,
-        hook: NoHook,
+        hook: AttentionHook,
         slots: Tensor | None = None,
     ) -> Tensor:
         attended = self.attention(hidden, mask, hook, slots)
@@ -303,7 +295,7 @@ class BertModel(nn.Module):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         output_hidden_states: bool = False,
-        hook: NoHook = NO_HOOK,
+        hook: AttentionHook = NO_HOOK,
         slots: Tensor | None = None,
     ) -> BertOutput:
         """Return the last layer's states from ids (n, t), or embeddings (n, t, d).
@@ -320,18 +312,14 @@ class BertModel(nn.Module):
         if hasattr(self, "embeddings_project"):
             hidden = self.embeddings_project(hidden)
         mask = self._mask(hidden.size(1), attention_mask)
-        outputs = []
-        if output_hidden_states:
-            outputs.append(hidden)
+        states = [hidden]
         *layers, last = self.encoder["layer"].children()
         for layer in layers:
             hidden = layer(hidden, mask, hook)
             if output_hidden_states:
-                outputs.append(hidden)
+                states.append(hidden)
         hidden = last(hidden, mask, hook, slots)
-        if not output_hidden_states:
-            return BertOutput(hidden, ())
-        return BertOutput(hidden, (*outputs, hidden))
+        return BertOutput(hidden, (*states, hidden) if output_hidden_states else ())
 
     def _mask(self, length: int, real: Tensor | None) -> Tensor | None:
         """Return the mask of the attention over inputs (n, t): boolean, or additive with the bias
@@ -350,8 +338,10 @@ class BertModel(nn.Module):
         return bias + additive_mask(mask, bias.dtype)
 
 
-def _at(hidden: Tensor, slots: Tensor) -> Tensor:
-    """Return the states at one position a sentence, (n, 1, d)."""
+def _at(hidden: Tensor, slots: Tensor | None) -> Tensor:
+    """Return the states at one position a sentence, (n, 1, d); all if there are no slots."""
+    if slots is None:
+        return hidden
     return hidden[torch.arange(hidden.size(0), device=hidden.device), slots].unsqueeze(1)
 
 
@@ -362,7 +352,7 @@ def load_bert(
     pooler = family.pooler and any(name.endswith("pooler.dense.weight") for name in names)
     with torch.device("meta"):
         model = BertModel(config, family, pooler=pooler)
-    wanted = model.state_dict()
+    shapes = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     tensors: dict[str, Tensor] = {}
     unexpected = []
     mismatched = []
@@ -370,16 +360,16 @@ def load_bert(
         with safe_open(path, framework="pt") as file:
             for stored in file.keys():
                 name = stored.removeprefix(f"{model.base_model_prefix}.")
-                for old, new in _OLD_NAMES.items():
-                    if name.endswith(old):
-                        name = name.removesuffix(old) + new
-                if name not in wanted:
+                place, _, last = name.rpartition(".")
+                name = f"{place}.{_OLD_NAMES.get(last, last)}"
+                shape = file.get_slice(stored).get_shape()
+                if name not in shapes:
                     unexpected.append(stored)
-                elif (shape := file.get_slice(stored).get_shape()) != list(wanted[name].shape):
-                    mismatched.append((name, shape, list(wanted[name].shape)))
+                elif shape != shapes[name]:
+                    mismatched.append((name, shape, shapes[name]))
                 else:
                     tensors[name] = file.get_tensor(stored).float()
-    missing = wanted.keys() - tensors.keys() - {name for name, *_ in mismatched}
+    missing = shapes.keys() - tensors.keys() - {name for name, *_ in mismatched}
     if not missing and not mismatched:
         model.load_state_dict(tensors, assign=True)
     return model, {

@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -126,45 +126,51 @@ def without_unknown_fields(folder: Path) -> Iterator[Path]:
     """Yield a folder of a tokenizer, or a temporary copy if a token has fields that its library
     does not know; refuse one that makes megabytes of a letter.
     """
-    known = {name: content for name, content in _cleaned_files(folder) if content is not None}
-    if not known:
+    settings = json_or_none(folder / SETTINGS)
+    versions = settings.get("fast_tokenizer_files") if isinstance(settings, dict) else None
+    definitions = [DEFINITION]
+    if isinstance(versions, list):  # several for several versions
+        definitions += filter(_is_text, versions)
+    cleaned: dict[str, Any] = {}
+    for name in definitions:
+        path = inside(folder, name)
+        if path is not None:
+            tokens = checked_definition(folder.name, path).get("added_tokens")
+            known = _clean(tokens, {"id"})
+            if known != tokens:
+                cleaned[name] = json_or_none(path) | {"added_tokens": known}
+    specials = json_or_none(folder / _SPECIALS)
+    if isinstance(settings, dict):
+        known = {name: value for name, value in settings.items() if name not in _HANDED_ON}
+        known = _clean(known, {_TYPE})
+        if "added_tokens_decoder" in known:
+            known["added_tokens_decoder"] = _clean(known["added_tokens_decoder"], set())
+        cleaned |= {SETTINGS: known} if known != settings else {}
+    if _clean(specials, set()) != specials:
+        cleaned[_SPECIALS] = _clean(specials, set())
+    if not cleaned:
         yield folder
         return
     with tempfile.TemporaryDirectory(prefix="promptcli-") as temporary:
         copy = Path(temporary)
         for path in folder.iterdir():
-            if path.suffix in _SUFFIXES and path.name not in known and path.is_file():
+            if path.suffix in _SUFFIXES and path.is_file():
                 shutil.copyfile(path, copy / path.name)
-        for name, content in known.items():
+        for name, content in cleaned.items():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             (copy / name).write_text(json.dumps(content), encoding="utf-8")
         yield copy
 
 
-def _cleaned_files(folder: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the names of the files that have tokens, and their content without unknown fields.
-
-    The content is None if they have none.
-    """
-    settings = json_or_none(folder / SETTINGS)
-    yield SETTINGS, _content_after(settings, _clean_settings)
-    yield _SPECIALS, _content_after(json_or_none(folder / _SPECIALS), _clean_specials)
-    for name in definition_names(settings):
-        path = inside(folder, name)
-        if path is None:
-            continue
-        if _has_unknown(checked_definition(folder.name, path).get("added_tokens")):
-            yield name, _content_after(json_or_none(path), _clean_definition)
-
-
-def definition_names(settings: Any) -> list[str]:
-    """Return the names of the definitions of a tokenizer, by its settings: several for several
-    versions.
-    """
-    versions = settings.get("fast_tokenizer_files") if isinstance(settings, dict) else None
-    if not isinstance(versions, list):
-        versions = []
-    return list(dict.fromkeys((DEFINITION, *filter(_is_text, versions))))
+def _clean(value: Any, more: set[str]) -> Any:
+    """Return a content in which each token has the fields that the library knows, and ``more``."""
+    if isinstance(value, list):
+        return [_clean(item, more) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "content" in value:
+        return {name: item for name, item in value.items() if name in _TOKEN | more}
+    return {name: _clean(item, more) for name, item in value.items()}
 
 
 def _is_text(value: Any) -> bool:
@@ -198,62 +204,3 @@ def checked_definition(what: str, path: Path) -> dict[str, Any]:
         return {}
     check_growth(what, definition)
     return definition
-
-
-def _content_after(content: Any, clean: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """Return the content of a file as ``clean`` leaves it; None if that changes nothing."""
-    if not isinstance(content, dict):
-        return None
-    cleaned = clean(content)
-    return None if cleaned == content else cleaned
-
-
-def _clean_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    cleaned = {name: _clean(value) for name, value in settings.items() if name not in _HANDED_ON}
-    decoder = cleaned.get("added_tokens_decoder")
-    if isinstance(decoder, dict):
-        cleaned["added_tokens_decoder"] = {key: _token(token) for key, token in decoder.items()}
-    return cleaned
-
-
-def _clean(value: Any) -> Any:
-    """Return a value of the settings in which each object that is marked as a token has known
-    fields only.
-    """
-    if isinstance(value, list):
-        return [_clean(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if value.get(_TYPE) == "AddedToken":
-        return {_TYPE: value[_TYPE], **_token(value)}
-    return {key: _clean(item) for key, item in value.items()}
-
-
-def _clean_specials(specials: dict[str, Any]) -> dict[str, Any]:
-    cleaned = {name: _token(value) for name, value in specials.items()}
-    extra = specials.get("extra_special_tokens")
-    if isinstance(extra, list):
-        cleaned["extra_special_tokens"] = list(map(_token, extra))
-    elif extra is not None:  # texts by their names
-        cleaned["extra_special_tokens"] = extra
-    return cleaned
-
-
-def _clean_definition(definition: dict[str, Any]) -> dict[str, Any]:
-    tokens = definition.get("added_tokens")
-    if not isinstance(tokens, list):
-        return definition
-    return {**definition, "added_tokens": [_token(token, "id") for token in tokens]}
-
-
-def _has_unknown(tokens: Any) -> bool:
-    if not isinstance(tokens, list):
-        return False
-    return any(_token(token, "id") != token for token in tokens)
-
-
-def _token(token: Any, *more: str) -> Any:
-    """Return a token with the fields that the library knows, and ``more``."""
-    if not isinstance(token, dict):
-        return token
-    return {name: value for name, value in token.items() if name in _TOKEN or name in more}
