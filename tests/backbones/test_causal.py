@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from promptcli.backbones import adapters, by_name
+from promptcli.backbones import backbone as backbone_module
+from promptcli.backbones import by_name
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.encoder import build_encoder
@@ -341,7 +342,7 @@ def test_a_causal_model_that_the_hook_cannot_compute_is_refused_when_it_is_loade
     tiny_folder, monkeypatch
 ):
     monkeypatch.setattr(
-        adapters, "hook_fault", lambda model, layers: "its own attention differs by 0.7"
+        backbone_module, "hook_fault", lambda model, layers: "its own attention differs by 0.7"
     )
     with pytest.raises(
         UsageError, match=r"a causal model needs the attention of the layers.*differs by 0.7"
