@@ -61,15 +61,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def answer_of_the_processor() -> Iterator[None]:
-    """Let another processor stand in: PROMPTCLI_TEST_BFLOAT16 is 1 or 0, what this one would say
-    of bfloat16. Child processes ask the real one.
+    """Let ``auto`` be float32 on every processor; with PROMPTCLI_TEST_BFLOAT16=1 it is bfloat16.
+    Child processes ask the real one.
     """
-    answer = os.environ.get("PROMPTCLI_TEST_BFLOAT16")
+    answer = os.environ.get("PROMPTCLI_TEST_BFLOAT16", "0")
     with pytest.MonkeyPatch.context() as patch:
-        if answer:
-            patch.setattr(
-                "promptcli.backbones.kernels.cpu_computes_bfloat16", lambda: answer == "1"
-            )
+        patch.setattr("promptcli.backbones.kernels.cpu_computes_bfloat16", lambda: answer == "1")
         yield
 
 

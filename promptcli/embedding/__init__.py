@@ -123,7 +123,7 @@ def embed(
     """
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"must be at least 1, got {batch_size}", parameter="batch_size")
-    opening = {"device": device or "auto", "dtype": dtype or "auto"}
+    opening: dict[str, Any] = {"device": device or "auto", "dtype": dtype or "auto"}
     if not isinstance(source, str | Path) and not hasattr(source, "read"):
         of_files = (output, text_field, id_field, bad_lines, split, precision)
         if of_files != (None, None, None, None, False, "float32"):
@@ -201,7 +201,7 @@ def embed(
 def _embed_texts(
     sentences: Sequence[str],
     model: "Model",
-    opening: dict[str, str],
+    opening: dict[str, Any],
     *,
     normalize: bool,
     batch_size: int | None,

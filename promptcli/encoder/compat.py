@@ -4,16 +4,20 @@ scikit-learn.
 
 import abc
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
+from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoded import Progress, VectorsLike
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+Texts = str | Sequence[str]  #: a sentence, or n
 Option = str | int | bool | Progress | None  #: a value of an argument of ``encode``
 
 
@@ -69,11 +73,26 @@ class SentenceTransformerMethods(abc.ABC):
         vectors: np.ndarray | Tensor = self.encode(sentences, **options)
         return vectors
 
-    def similarity(self, first: VectorsLike, second: VectorsLike) -> "Tensor":
-        """Return the cosine of every vector of ``first`` (n, d) with every one of ``second`` (m,
-        d), (n, m).
+    @overload  # a text is a sequence of texts, too
+    def similarity(self, first: str, second: str) -> float: ...  # type: ignore[overload-overlap]
+    @overload
+    def similarity(self, first: Texts, second: Texts) -> "NDArray[np.float32]": ...
+    @overload
+    def similarity(self, first: VectorsLike, second: VectorsLike) -> "Tensor": ...
+    def similarity(self, first: Any, second: Any) -> Any:
+        """Return the cosine of every one of ``first`` with every one of ``second``, (n, m).
+
+        They are n and m sentences, or their vectors (n, d) and (m, d); of two single sentences the
+        cosine is a number.
         """
-        return _unit_rows(first) @ _unit_rows(second).T
+        if not any(map(_are_texts, (first, second))):
+            return _unit_rows(first) @ _unit_rows(second).T
+        left = unit(self.encode([first] if isinstance(first, str) else list(first)))
+        right = unit(self.encode([second] if isinstance(second, str) else list(second)))
+        cosines: NDArray[np.float32] = (left @ right.T).clip(-1, 1)  # rounding
+        if isinstance(first, str) and isinstance(second, str):
+            return float(cosines[0, 0])
+        return cosines
 
     def similarity_pairwise(self, first: VectorsLike, second: VectorsLike) -> "Tensor":
         """Return the cosine of row i of ``first`` (n, d) with row i of ``second`` (n, d), (n,)."""
@@ -115,8 +134,12 @@ def _unit_rows(vectors: VectorsLike) -> "Tensor":
     return functional.normalize(tensor.reshape(-1, tensor.size(-1)), dim=1)
 
 
+def _are_texts(given: Any) -> bool:
+    return isinstance(given, str) or (len(given) > 0 and isinstance(given[0], str))
+
+
 class ScikitLearnMethods(abc.ABC):
-    """Methods of a scikit-learn transformer that learns nothing."""
+    """Methods of a scikit-learn transformer that learns nothing; its parameter is ``model``."""
 
     @abc.abstractmethod
     def encode(
@@ -128,18 +151,47 @@ class ScikitLearnMethods(abc.ABC):
     ) -> Any:
         """Return the vectors of n sentences, (n, d), or of a single one, (d,)."""
 
-    def fit(self, sentences: object = None, labels: object = None) -> Self:
-        """Return self: scikit-learn pipelines call it, and nothing is learned."""
+    def fit(self, X: object = None, y: object = None) -> Self:
+        """Return self: nothing is learned."""
         return self
 
-    def transform(self, sentences: Sequence[str]) -> np.ndarray:
-        """Return ``encode(sentences)``, for pipelines of scikit-learn."""
-        vectors: np.ndarray = self.encode(sentences)
+    def transform(self, X: Sequence[str]) -> np.ndarray:
+        """Return ``encode(X)``, (n, d)."""
+        vectors: np.ndarray = self.encode(X)
         return vectors
 
-    def __sklearn_clone__(self) -> Self:
-        """Let every fold of a cross-validation use this one encoder: nothing in it changes."""
+    def fit_transform(self, X: Sequence[str], y: object = None) -> np.ndarray:
+        """Return ``encode(X)``, (n, d)."""
+        return self.transform(X)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return ``model``, which is this encoder: what ``set_params`` replaces."""
+        return {"model": self}
+
+    def set_params(self, **params: Any) -> Self:
+        """Become the encoder of another ``model``, which is what ``load`` takes, or an encoder.
+
+        Raises:
+            ValueError: Another parameter is given.
+        """
+        from promptcli.models.loading import open_encoder
+
+        if params.keys() - {"model"}:
+            raise ValueError(f"invalid parameter {', '.join(params)}; an encoder has model")
+        if params.get("model", self) is not self:
+            opened = open_encoder(params["model"])
+            self.__class__ = type(opened)  # type: ignore[assignment]
+            self.__dict__ = dict(vars(opened))
         return self
+
+    def __sklearn_clone__(self) -> Self:
+        """Return a copy that ``set_params`` can change; they share their weights."""
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
 
     def __sklearn_tags__(self) -> Any:
         """Say that nothing has to be fitted; BERTopic asks a pipeline whether it is."""
@@ -148,3 +200,33 @@ class ScikitLearnMethods(abc.ABC):
         tags = BaseEstimator().__sklearn_tags__()
         tags.requires_fit = False
         return tags
+
+
+class ModelMethods:
+    """Functions of ``promptcli.models`` as methods; only this file of the package calls it."""
+
+    def save(self, folder: str | Path, *, force: bool = False) -> None:
+        """Write the encoder into a folder that ``load`` and sentence-transformers open.
+
+        See ``promptcli.save``.
+        """
+        from promptcli.models.saving import save
+
+        save(self, folder, force=force)  # type: ignore[arg-type]
+
+    save_pretrained = save
+
+    def register(self, name: str, *, force: bool = False) -> None:
+        """Keep the encoder under a name that ``promptcli.load`` and ``--model`` know.
+
+        See ``promptcli.register``.
+        """
+        from promptcli.models.loading import register
+
+        register(self, name, force=force)  # type: ignore[arg-type]
+
+    def push_to_hub(self, repo: str, *, private: bool = False, revision: str | None = None) -> Any:
+        """Send the encoder to ``OWNER/NAME`` of the Hugging Face hub; see ``promptcli.push``."""
+        from promptcli.models.hub import push
+
+        return push(self, repo, private=private, revision=revision)  # type: ignore[arg-type]

@@ -8,16 +8,19 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 
 from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.data.given import check_arguments, check_texts
+from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import check_finite, unit
-from promptcli.encoder.compat import ScikitLearnMethods, SentenceTransformerMethods
+from promptcli.encoder.compat import (
+    ModelMethods,
+    ScikitLearnMethods,
+    SentenceTransformerMethods,
+)
 from promptcli.encoder.encoded import Encoded, Progress, no_progress
 from promptcli.encoder.template import Template, lower, text_rule
 from promptcli.errors import UsageError, unknown
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
 
 
-class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
+class Encoder(SentenceTransformerMethods, ScikitLearnMethods, ModelMethods):
     """Sentences in, vectors out; ``promptcli.load`` opens one.
 
     It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. Nothing
@@ -146,35 +149,6 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         """
         return self
 
-    @check_arguments
-    def save(self, folder: str | Path, *, force: bool = False) -> None:
-        """Write the encoder into a folder that ``load`` and sentence-transformers open.
-
-        See ``promptcli.save``.
-        """
-        from promptcli.models.saving import save
-
-        save(self, folder, force=force)
-
-    save_pretrained = save
-
-    @check_arguments
-    def register(self, name: str, *, force: bool = False) -> None:
-        """Keep the encoder under a name that ``promptcli.load`` and ``--model`` know.
-
-        See ``promptcli.register``.
-        """
-        from promptcli.models.loading import register
-
-        register(self, name, force=force)
-
-    @check_arguments
-    def push_to_hub(self, repo: str, *, private: bool = False, revision: str | None = None) -> Any:
-        """Send the encoder to ``OWNER/NAME`` of the Hugging Face hub; see ``promptcli.push``."""
-        from promptcli.models.hub import push
-
-        return push(self, repo, private=private, revision=revision)
-
     @overload
     def encode(
         self,
@@ -193,7 +167,6 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         prompt: str | None = ...,
         **options: Any,
     ) -> np.ndarray: ...
-    @check_arguments
     def encode(
         self,
         sentences: str | Sequence[str],
@@ -239,14 +212,15 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
                 value that is not allowed.
             PromptcliError: A vector is not finite.
         """
+        if any(value is not None for value in others.values()):
+            raise TypeError(f"encode takes no {', '.join(others)}")
         if precision not in (None, "float32"):
             raise UsageError(
-                f"precision {precision!r} is not allowed; give float32, then promptcli.quantize"
+                f"{precision!r} is not allowed; give float32, then promptcli.quantize",
+                parameter="precision",
             )
         if batch_size is not None and batch_size < 1:
-            raise UsageError(
-                f"batch_size {batch_size} is not allowed; give at least 1, or leave it out"
-            )
+            raise UsageError(f"must be at least 1, got {batch_size}", parameter="batch_size")
         texts = check_texts(sentences)
         encoder: Encoder = self
         if device is not None:
@@ -335,13 +309,13 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         return True
 
     def __repr__(self) -> str:
-        """Return the backbone, how sentences are read, the width and the device."""
+        """Return the backbone, how sentences are read, and the device; nothing is computed."""
         recipe = self.recipe
         after = "".join(f", {transform}" for transform in recipe.transforms)
         if recipe.denoise != "none":
             after += f", denoise {recipe.denoise}"
         read = f"{recipe.prompt!r}, {recipe.pooling}{after}"
-        return f"Encoder({recipe.backbone!r}, {read}, {self.width} dimensions, on {self._where()})"
+        return f"Encoder({recipe.backbone!r}, {read}, on {self._where()})"
 
     def _where(self) -> str:
         """Return the name of its device."""

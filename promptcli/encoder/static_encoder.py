@@ -40,11 +40,11 @@ def static_encoder(
     device: str,
     dtype: str,
     leading: LeadingTexts,
-    whole: Callable[[], Any],
+    on_torch: Callable[[], Any],
 ) -> "StaticEncoder | None":
     """Return the encoder of a recipe that averages word vectors, on the CPU; None for all others.
 
-    No other place decides which encoders do without torch. ``whole`` makes the same encoder on
+    No other place decides which encoders do without torch. ``on_torch`` makes the same encoder on
     torch.
     """
     arrays: Mapping[str, np.ndarray] = {}
@@ -69,7 +69,9 @@ def static_encoder(
         check_words_only(recipe, table=True)
     if not table.of_language_model:
         numbers = "float32"
-    return StaticEncoder(recipe, table, tensors, numbers=numbers, leading=leading, whole=whole)
+    return StaticEncoder(
+        recipe, table, tensors, numbers=numbers, leading=leading, on_torch=on_torch
+    )
 
 
 def averages_words(recipe: Recipe, leading: LeadingTexts) -> bool:
@@ -122,8 +124,7 @@ def check_words_only(recipe: Recipe, *, table: bool = False) -> None:
 class StaticEncoder(Encoder):
     """The mean of the vectors of a sentence's words, and ``normalize`` or ``truncate`` after it.
 
-    What else an encoder on torch has (its backbone, another device, pickling) it takes from
-    ``whole``, the same encoder on torch, which is made when it is first needed.
+    Another device, and pickling, need ``on_torch()``, the same encoder on torch.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class StaticEncoder(Encoder):
         *,
         numbers: str,
         leading: LeadingTexts,
-        whole: Callable[[], Any],
+        on_torch: Callable[[], Any],
     ) -> None:
         self.leading = leading
         self.template = Template(recipe.prompt, table.tokenizer)
@@ -146,22 +147,19 @@ class StaticEncoder(Encoder):
         self._table = table
         self._tensors = tensors
         self._numbers = numbers
-        self._make_whole = whole
+        self._make = on_torch
+
+    def on_torch(self) -> Any:
+        """Return the same encoder on torch, which is made once."""
+        return self._on_torch
 
     @functools.cached_property
-    def whole(self) -> Any:
-        """The same encoder on torch."""
-        return self._make_whole()
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what only an encoder on torch has."""
-        if name.startswith("_"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.whole, name)
+    def _on_torch(self) -> Any:
+        return self._make()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the encoder on torch in its place."""
-        reduced: tuple[Any, ...] = self.whole.__reduce__()
+        reduced: tuple[Any, ...] = self.on_torch().__reduce__()
         return reduced
 
     @property
@@ -198,12 +196,12 @@ class StaticEncoder(Encoder):
         """Return the encoder itself for the CPU, else one on torch."""
         if str(device) == "cpu":
             return self
-        moved: Encoder = self.whole.to(device)
+        moved: Encoder = self.on_torch().to(device)
         return moved
 
     def with_leading_text(self, text: str) -> Encoder:
         if not self.leading.counted:  # the weights leave the text out
-            on_torch: Encoder = self.whole.with_leading_text(text)
+            on_torch: Encoder = self.on_torch().with_leading_text(text)
             return on_torch
         text, recipe = self._with_text(text)
         encoder = StaticEncoder(
@@ -212,7 +210,7 @@ class StaticEncoder(Encoder):
             self._tensors,
             numbers=self._numbers,
             leading=self.leading.with_default(text),
-            whole=lambda: self.whole.with_leading_text(text),
+            on_torch=lambda: self.on_torch().with_leading_text(text),
         )
         encoder.name = self.name
         return encoder

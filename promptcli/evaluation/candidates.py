@@ -71,7 +71,7 @@ class Candidate:
             device=self.choice.device,
             dtype=self.choice.dtype or "stored",
             backend=self.choice.backend,
-            backbone=loading.shared_backbone(peers, self.model.recipe.backbone),
+            peers=peers,
         )
 
 

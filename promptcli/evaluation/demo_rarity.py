@@ -54,7 +54,7 @@ def rarity(cosines: Sequence[float], model: "Model" = "mini") -> list[float | No
         >>> pc.rarity([-1.0, 1.0], "mini-static")
         [0.0, 99.99]
     """
-    return rarity_of(open_encoder(model)).percents(np.asarray(cosines, np.float64))
+    return rarity_of(open_encoder(model, dtype="stored")).percents(np.asarray(cosines, np.float64))
 
 
 def rarity_of(encoder: Encoder) -> Rarity:
@@ -123,7 +123,7 @@ def write_shipped_samples(models: Sequence[str]) -> None:
     """Write the samples of encoders that come with the package."""
     samples = {}
     for name in models:
-        encoder = open_encoder(name)
+        encoder = open_encoder(name, dtype="stored")
         counted = Rarity.of_rows(unit(encoder.encode(_sentences())))
         samples[encoder.fingerprint] = counted.cosines.astype(np.float32)
     with atomic_path(SHIPPED_SAMPLES) as temporary:

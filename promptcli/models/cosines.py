@@ -6,54 +6,47 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.given import check_arguments, check_texts
+from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoded import Progress, no_progress
 from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.errors import UsageError
 from promptcli.models.language_choice import model_for
 from promptcli.models.loading import Model, open_encoder
 from promptcli.notes import note
 
 
 @overload  # a text is a sequence of texts, too
-@check_arguments
 def similarity(first: str, second: str, model: Model | None = ...) -> float: ...  # type: ignore[overload-overlap]
 @overload
 def similarity(
-    first: Sequence[str], second: Sequence[str], model: Model | None = ...
+    first: str | Sequence[str], second: str | Sequence[str], model: Model | None = ...
 ) -> NDArray[np.float32]: ...
-@check_arguments
 def similarity(
     first: str | Sequence[str], second: str | Sequence[str], model: Model | None = None
 ) -> float | NDArray[np.float32]:
-    """Return the cosine of two sentences, -1 to 1; of two lists of n, the n cosines of their pairs.
+    """Return the cosine of every sentence of ``first`` with every one of ``second``, -1 to 1.
 
-    The rows of two files: ``similarities``.
+    It is what ``similarity`` of an encoder returns. The pairs of rows of two files are compared by
+    ``promptcli similarity``.
 
     Args:
-        first: A sentence, or a list.
-        second: A sentence, or a list of the same length.
+        first: n sentences, or one.
+        second: m sentences, or one.
         model: An encoder, or what ``load`` takes. Default: by the texts' language.
+
+    Returns:
+        (n, m) float32; of two single sentences a number.
 
     Example:
         >>> import promptcli as pc
         >>> near = pc.similarity("A dog runs.", "A puppy is running.")
         >>> bool(near > pc.similarity("A dog runs.", "Prices fell."))
         True
+        >>> pc.similarity(["A dog runs."], ["A puppy is running.", "Prices fell."]).shape
+        (1, 2)
     """
-    left = check_texts(first)
-    right = check_texts(second)
-    if len(left) != len(right):
-        raise UsageError(
-            f"{len(left)} and {len(right)} sentences do not make pairs; give two lists of one"
-            " length"
-        )
-    encoder = open_encoder(model_for(model, [*left, *right]))
-    cosines = cosines_of_pairs(encoder, left, right)
-    if isinstance(first, str):
-        return float(cosines[0])
-    return cosines
+    encoder = open_encoder(model_for(model, [*check_texts(first), *check_texts(second)]))
+    return encoder.similarity(first, second)
 
 
 def cosines_of_pairs(
@@ -69,8 +62,6 @@ def cosines_of_pairs(
     vectors = unit(encoder.encode([*first, *second], progress=progress))
     if zero := int((~vectors.any(axis=1)).sum()):
         note(f"{zero:,} of {len(vectors):,} sentences have a zero vector, so their cosines are 0")
-    # rounding
-    cosines: NDArray[np.float32] = (
-        (vectors[: len(first)] * vectors[len(first) :]).sum(axis=1).clip(-1, 1)
-    )
+    products = vectors[: len(first)] * vectors[len(first) :]
+    cosines: NDArray[np.float32] = products.sum(axis=1).clip(-1, 1)  # rounding
     return cosines

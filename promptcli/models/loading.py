@@ -3,6 +3,7 @@
 Load, list and save them.
 """
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from promptcli.backbones.locating import SHIPPED as BACKBONES
 from promptcli.backbones.locating import cached_id, hub_remedy, locate
 from promptcli.backbones.names import words_only
-from promptcli.data.given import check_arguments
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
@@ -21,7 +21,7 @@ from promptcli.grammar import parse_ditto, parse_prompt
 from promptcli.models.entries import Entry
 from promptcli.models.foreign_formats import read_model
 from promptcli.models.registry import Registry
-from promptcli.notes import keyword, note, without_network
+from promptcli.notes import note, without_network
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import BARE, home_folder
 
@@ -40,6 +40,7 @@ LANGUAGES = {DEFAULT_MODEL: "English", "mini-static": "English", MULTILINGUAL: "
 #: likeness (difflib) from which a word is a known name, mistyped; the hub is not asked
 _MISTYPED = 0.75
 _NAMED = 5  #: models that a message names
+_OWNER = "sentence-transformers/"  #: of models of the hub that are often called by the rest
 #: Fields that fitted tensors depend on. If no model is chosen, a change of these starts from the
 #: plain recipe.
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
@@ -57,7 +58,6 @@ def open_registry() -> Registry:
     return Registry(home_folder())
 
 
-@check_arguments
 def load(
     choice: str | Path | Recipe | Entry = "mini",
     *,
@@ -70,7 +70,7 @@ def load(
     dim: int | None = None,
     revision: str | None = None,
     device: "str | torch.device | int | None" = "auto",
-    dtype: "str | torch.dtype | None" = "stored",
+    dtype: "str | torch.dtype | None" = "auto",
     offline: bool = False,
     backend: str = "torch",
     rows: int | None = None,
@@ -80,9 +80,10 @@ def load(
 
     Args:
         choice: A model of the registry, a named recipe, a ``Recipe`` or a file of one, a folder, or
-            a hub id. An encoder of promptcli or sentence-transformers keeps its pooling, layers and
-            prompts; of a plain language model the first and last layer are averaged, a causal one
-            is read at its last token, with a note.
+            a hub id, of which ``sentence-transformers/`` may be left out. An encoder of promptcli
+            or sentence-transformers keeps its pooling, layers and prompts; of a plain language
+            model the first and last layer are averaged, a causal one is read at its last token,
+            with a note.
         backbone: Replaces the recipe's.
         prompt: Replaces the recipe's.
         pooling: Replaces the recipe's.
@@ -94,9 +95,9 @@ def load(
         revision: Branch, tag or commit of a model on the hub.
         device: ``auto`` (or None), ``cpu``, ``cuda``, ..., a ``torch.device``, or the number of a
             GPU.
-        dtype: ``stored`` (float32; for causal models that of their files if the device supports
-            it), ``float32``, ``bfloat16``, ``float16``, or ``auto`` (bfloat16 if the hardware is
-            fast in it). ``int8`` takes a backend's 8 bits whatever they lose.
+        dtype: ``auto`` (bfloat16 if the hardware is fast in it, else float32), ``stored`` (float32;
+            for causal models that of their files if the device supports it), ``float32``,
+            ``bfloat16`` or ``float16``. ``int8`` takes a backend's 8 bits whatever they lose.
         offline: Never use the network.
         backend: Runtime on a CPU: ``torch``, ``openvino``, ``openvino-int8``, ``onnx``,
             ``onnx-int8``, or ``auto``.
@@ -113,34 +114,30 @@ def load(
         >>> pc.load("mini").encode(["A cat sleeps."]).shape
         (1, 256)
     """
+    given = {
+        "backbone": backbone,
+        "prompt": prompt,
+        "pooling": pooling,
+        "transforms": None if transforms is None else tuple(transforms),
+        "denoise": denoise,
+        "max_length": max_length,
+    }
+    changes = {field: value for field, value in given.items() if value is not None}
+    if revision is not None:
+        choice = f"{choice}@{revision}"
     with without_network(offline):
-        given = {
-            "backbone": backbone,
-            "prompt": prompt,
-            "pooling": pooling,
-            "denoise": denoise,
-            "max_length": max_length,
-        }
-        changes: dict[str, Any] = {
-            field: value for field, value in given.items() if value is not None
-        }
-        if transforms is not None:
-            changes["transforms"] = tuple(transforms)
-        if revision is not None:
-            choice = f"{choice}@{revision}"
         entry = with_changes(entry_of(choice), changes)
         if dim is not None:
             entry = truncate_dim(entry, dim)
         _note_unread_mask(entry, changes)
-        if isinstance(device, int):
-            device = f"cuda:{device}"
-        else:
-            device = str(device or "auto")
-        dtype = str(dtype or "stored").removeprefix("torch.")
-        encoder = open_encoder(
-            entry, device=device, dtype=dtype, backend=backend, rows=rows, calibration=calibration
+        return open_encoder(
+            entry,
+            device=f"cuda:{device}" if isinstance(device, int) else str(device or "auto"),
+            dtype=str(dtype or "auto").removeprefix("torch."),
+            backend=backend,
+            rows=rows,
+            calibration=calibration,
         )
-        return encoder
 
 
 def as_list(models: Model | Sequence[Model]) -> list[Model]:
@@ -216,35 +213,31 @@ def truncate_dim(entry: Entry, dim: int) -> Entry:
 
 
 def entry_named(registry: Registry, text: str) -> Entry:
-    """Return the entry of a name: of a model, a folder, a recipe, or on the hub."""
-    is_folder = os.path.isdir(text)
+    """Return the entry of a name: of a model, a folder, a recipe, or on the hub, where
+    ``sentence-transformers/`` may be left out.
+    """
     if text in registry.names():
         return registry.load(text)
     if is_recipe(registry, text):
         return _read_recipe(text)
     if words_only(text):
         return Entry(text, RECIPES["static-avg"].replace(backbone=text))
+    if os.path.isdir(text) or "/" in text:
+        return read_model(text)
     mistyped = _suggestion(registry, text)
-    try:
-        with without_network(bool(mistyped)):
+    with without_network(bool(mistyped)):
+        try:
             return read_model(text)
-    except NotFoundError as error:
-        if is_folder or "/" in text:
-            raise
-        if mistyped:
-            why = ""
-        else:
+        except NotFoundError as error:
+            with contextlib.suppress(NotFoundError):
+                return read_model(_OWNER + text)
             why = f" ({str(error).partition(';')[0]})"
-        first = ", ".join([*registry.names(), *RECIPES][:_NAMED])
-        listed = "`promptcli models list`, `promptcli models list --recipes`"
-        models = f"models: {first}, ... (all: {listed})"
-        if mistyped:
-            raise NotFoundError(
-                f"no model {text!r}{mistyped} {hub_remedy(text)}; {models}"
-            ) from None
-        raise NotFoundError(
-            f"no model {text!r}{why}; {models}; or give a folder, or a hub id"
-        ) from None
+    first = ", ".join([*registry.names(), *RECIPES][:_NAMED])
+    listed = "`promptcli models list`, `promptcli models list --recipes`"
+    models = f"models: {first}, ... (all: {listed})"
+    if mistyped:
+        raise NotFoundError(f"no model {text!r}{mistyped} {hub_remedy(text)}; {models}")
+    raise NotFoundError(f"no model {text!r}{why}; {models}; or give a folder, or a hub id")
 
 
 def _suggestion(registry: Registry, text: str) -> str:
@@ -254,8 +247,9 @@ def _suggestion(registry: Registry, text: str) -> str:
     """
     if {"/", "@"} & set(text):
         return ""
-    if cached := cached_id(text):
-        return f"; did you mean {cached}?"
+    cached = cached_id(text)
+    if cached is not None:
+        return "" if cached == _OWNER + text else f"; did you mean {cached}?"
     return did_you_mean(text, [*registry.names(), *RECIPES, *BACKBONES], likeness=_MISTYPED)
 
 
@@ -314,7 +308,7 @@ def _note_unread_mask(entry: Entry, changes: Mapping[str, Any]) -> None:
         and parse_prompt(changes["prompt"]).has_mask
     ):
         own = f"{entry.name.split(' ')[0]} reads {entry.recipe.pooling}, as it says itself"
-        note(f"the prompt has a mask, but {own}; to read the mask: {keyword('pooling')} last/mask")
+        note(f"the prompt has a mask, but {own}; to read the mask give the pooling last/mask")
 
 
 def _read_recipe(text: str) -> Entry:
@@ -386,169 +380,97 @@ def check_packages(entry: Entry) -> None:
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Opening:
-    """A model that is about to be opened: what, where, and how."""
-
-    model: Model
-    entry: Entry
-    device: str
-    dtype: str
-    backend: str
-
-    @classmethod
-    def of(cls, model: Model, *, device: str, dtype: str, backend: str) -> "_Opening":
-        """Return the opening of a model; a choice says where and how, unless the arguments do."""
-        if isinstance(model, Choice):
-            device = model.device if device == "auto" else device
-            dtype = model.dtype or dtype
-            backend = model.backend if backend == "torch" else backend
-        entry = entry_of(model)
-        check_packages(entry)
-        # an average of rows is not faster in fewer bits, and is the same on every processor
-        if (
-            dtype == "auto"
-            and device in ("auto", "cpu")
-            and averages_words(entry.recipe, entry.prompts)
-        ):
-            dtype = "float32"
-        return cls(model, entry, device, dtype, backend)
-
-    def on_torch(
-        self,
-        rows: int | None = None,
-        calibration: Iterable[str] = (),
-        backbone: "Backbone | None" = None,
-    ) -> "TorchEncoder":
-        """Return the encoder, computed by torch or by a backend."""
-        from promptcli.models.backend_table import build_on
-
-        entry = self.entry
-        encoder = build_on(
-            self.backend,
-            entry.recipe,
-            folder=home_folder() / "cache" / "graphs",
-            rows=rows,
-            calibration=calibration,
-            device=self.device,
-            dtype=self.dtype,
-            backbone=backbone,
-            tensors=entry.tensors,
-            leading=entry.prompts,
-        )
-        encoder.name = entry.name
-        return encoder
-
-    def static(self) -> StaticEncoder | None:
-        """Return the encoder if it does without torch, else None."""
-        if self.backend != "torch":
-            return None
-        encoder = static_encoder(
-            self.entry.recipe,
-            self.entry.tensors,
-            device=self.device,
-            dtype=self.dtype,
-            leading=self.entry.prompts,
-            whole=self.on_torch,
-        )
-        if encoder is not None:
-            encoder.name = self.entry.name
-        return encoder
-
-    def note_choice(self) -> None:
-        """Note the choices that the user left open."""
-        model, entry = self.model, self.entry
-        if not isinstance(model, Choice):
-            return
-        _note_unread_mask(entry, model.changes)
-        if model.model is not None or model.changes.keys() == {"backbone"}:
-            return
-        plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
-        if not model.changes:
-            if entry.name == DEFAULT_MODEL:
-                used = f"the default model {with_language(DEFAULT_MODEL)}"
-            else:
-                used = plain
-            note(f"using {used}; choose another with {keyword('model')} NAME")
-        elif not entry.tensors:  # the changes leave nothing of the default entry
-            default = with_language(DEFAULT_MODEL)
-            note(
-                f"using {plain}, not the default model {default}; choose another with"
-                f" {keyword('model')} NAME"
-            )
-
-
 def open_encoder(
     model: Model,
     *,
     device: str = "auto",
-    dtype: str = "stored",
+    dtype: str = "auto",
     backend: str = "torch",
     rows: int | None = None,
     calibration: Iterable[str] = (),
+    peers: Iterable[Encoder] = (),
 ) -> Encoder:
-    """Return what encodes with a model: without torch if the model is static.
+    """Return what encodes with a model, without torch if it is static; see ``load``.
 
-    See ``load``.
+    A ``Choice`` says where and how, unless the arguments do. It shares the backbone of one of its
+    ``peers``, unless that one tuned it.
     """
     if isinstance(model, Encoder):
         return model
-    opening = _Opening.of(model, device=device, dtype=dtype, backend=backend)
-    encoder: Encoder | None = opening.static()
-    if encoder is None:
-        encoder = opening.on_torch(rows, calibration)
-    opening.note_choice()
+    if isinstance(model, Choice):
+        device = model.device if device == "auto" else device
+        dtype = model.dtype or dtype
+        backend = model.backend if backend == "torch" else backend
+    entry = entry_of(model)
+    check_packages(entry)
+    # an average of rows is not faster in fewer bits, and is the same on every processor
+    on_cpu = device in ("auto", "cpu")
+    if dtype == "auto" and on_cpu and averages_words(entry.recipe, entry.prompts):
+        dtype = "float32"
+
+    def on_torch() -> "TorchEncoder":
+        from promptcli.models.backend_table import build_on
+
+        made = build_on(
+            backend,
+            entry.recipe,
+            folder=home_folder() / "cache" / "graphs",
+            rows=rows,
+            calibration=calibration,
+            device=device,
+            dtype=dtype,
+            backbone=shared_backbone(peers, entry.recipe.backbone),
+            tensors=entry.tensors,
+            leading=entry.prompts,
+        )
+        made.name = entry.name
+        return made
+
+    encoder: Encoder | None = None
+    if backend == "torch":
+        encoder = static_encoder(
+            entry.recipe,
+            entry.tensors,
+            device=device,
+            dtype=dtype,
+            leading=entry.prompts,
+            on_torch=on_torch,
+        )
+    encoder = encoder or on_torch()
+    encoder.name = entry.name
+    if isinstance(model, Choice):
+        _note_choice(model, entry)
     return encoder
 
 
-def open_model(
-    model: Model,
-    *,
-    device: str = "auto",
-    dtype: str = "stored",
-    backend: str = "torch",
-    rows: int | None = None,
-    calibration: Iterable[str] = (),
-    backbone: "Backbone | None" = None,
-) -> "TorchEncoder":
-    """Return a model's encoder with all its parts, on torch; ``backbone``: a loaded one to share.
-
-    See ``load``.
-    """
-    from promptcli.encoder.encoder import TorchEncoder
-
-    if isinstance(model, StaticEncoder):
-        model = model.whole
-    if isinstance(model, TorchEncoder):
-        return model
-    opening = _Opening.of(model, device=device, dtype=dtype, backend=backend)
-    encoder = opening.on_torch(rows, calibration, backbone)
-    opening.note_choice()
-    return encoder
+def open_model(model: Model, **how: Any) -> "TorchEncoder":
+    """Return a model's encoder with all its parts, on torch; see ``open_encoder``."""
+    encoder = open_encoder(model, **how)
+    on_torch: TorchEncoder = encoder.on_torch() if isinstance(encoder, StaticEncoder) else encoder  # type: ignore[assignment]
+    return on_torch
 
 
-def open_encoders(models: Sequence[Model], *, dtype: str = "stored") -> list[Encoder]:
-    """Return the encoders of several models, static ones without torch.
-
-    Those on one backbone share it unless they tuned it.
+def open_encoders(models: Sequence[Model], *, dtype: str = "auto") -> list[Encoder]:
+    """Return the encoders of several models; those on one backbone share it unless they tuned
+    it.
     """
     encoders: list[Encoder] = []
     for model in models:
-        encoders.append(_next_to(encoders, model, dtype))
+        encoders.append(open_encoder(model, dtype=dtype, peers=encoders))
     return encoders
 
 
-def _next_to(peers: Iterable[Encoder], model: Model, dtype: str) -> Encoder:
-    """Return a model's encoder, which shares the backbone of a peer if it can."""
-    if isinstance(model, Encoder):
-        return model
-    opening = _Opening.of(model, device="auto", dtype=dtype, backend="torch")
-    encoder: Encoder | None = opening.static()
-    if encoder is None:
-        backbone = shared_backbone(peers, opening.entry.recipe.backbone)
-        encoder = opening.on_torch(backbone=backbone)
-    opening.note_choice()
-    return encoder
+def _note_choice(choice: Choice, entry: Entry) -> None:
+    """Note what the user left open."""
+    _note_unread_mask(entry, choice.changes)
+    if choice.model is not None or choice.changes.keys() == {"backbone"}:
+        return
+    plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
+    default = f"the default model {with_language(DEFAULT_MODEL)}"
+    if not choice.changes:
+        note(f"using {default if entry.name == DEFAULT_MODEL else plain}; another by its name")
+    elif not entry.tensors:  # the changes leave nothing of the default entry
+        note(f"using {plain}, not {default}")
 
 
 def shared_backbone(encoders: Iterable[Encoder], name: str) -> "Backbone | None":
@@ -559,7 +481,6 @@ def shared_backbone(encoders: Iterable[Encoder], name: str) -> "Backbone | None"
     return None
 
 
-@check_arguments
 def list_models() -> list[Entry]:
     """Return all shipped and saved models, without their tensors.
 
@@ -572,7 +493,6 @@ def list_models() -> list[Entry]:
     return [registry.card(name) for name in registry.names()]
 
 
-@check_arguments
 def register(encoder: Encoder, name: str, *, force: bool = False, **about: object) -> None:
     """Save an encoder in the registry: from then on ``load(name)`` and ``--model name`` open it.
 

@@ -196,7 +196,7 @@ search_templates = function_of(TemplateSearchJob, "search_templates")
 def _open_backbone(model: "Model") -> "TorchEncoder":
     from promptcli.models.loading import backbone_model, open_model
 
-    return open_model(backbone_model(model))
+    return open_model(backbone_model(model), dtype="stored")
 
 
 def _development(on: "str | Path | STSTask | None") -> "STSTask":

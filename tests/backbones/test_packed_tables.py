@@ -140,9 +140,9 @@ def test_vectors_are_those_of_the_dequantized_rows(tmp_path):
 def test_torch_has_the_same_rows(tmp_path):
     rows = packed_folder(tmp_path)
     encoder = load(tmp_path)
-    assert isinstance(encoder.whole, TorchEncoder)
-    np.testing.assert_array_equal(encoder.whole.backbone.token_rows[: len(rows)].numpy(), rows)
-    np.testing.assert_allclose(encoder.whole.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
+    assert isinstance(encoder.on_torch(), TorchEncoder)
+    np.testing.assert_array_equal(encoder.on_torch().backbone.token_rows[: len(rows)].numpy(), rows)
+    np.testing.assert_allclose(encoder.on_torch().encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
 
 
 def test_saved_and_loaded(tmp_path):

@@ -171,14 +171,14 @@ def test_what_needs_torch_has_the_same_errors_and_results(options):
         assert type(encoder) is PromptEncoder and encoder.fingerprint == expected.fingerprint
 
 
-def test_what_only_an_encoder_has_comes_from_the_one_on_torch(tmp_path):
+def test_what_only_torch_has_comes_from_the_encoder_on_torch(tmp_path):
     encoder = pc.load("mini-static")
     vectors = encoder.encode(SENTENCES[:2])
     assert torch.equal(
         encoder.encode(SENTENCES[:2], convert_to_tensor=True), torch.from_numpy(vectors)
     )
     assert encoder.to("cpu") is encoder and str(encoder.device) == "cpu"
-    assert encoder.backbone.name == "mini-bert" and encoder.averaged_rows() is not None
+    assert encoder.on_torch().backbone.name == "mini-bert"
     assert encoder.with_leading_text("so: ").recipe.prompt == "so: [X]"
     assert np.array_equal(pickle.loads(pickle.dumps(encoder)).encode(SENTENCES[:2]), vectors)
     encoder.save(tmp_path / "saved")

@@ -16,7 +16,7 @@ from promptcli.storage.interrupts import delay_interrupts
 from promptcli.training import trainer as trainer_module
 from promptcli.training.trainer import Trainer
 from tests.learning import stopped_at
-from tests.processes import Program, compares_with_a_child
+from tests.processes import Program
 from tests.tiny import SENTENCES
 
 TEXTS = [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]]
@@ -73,7 +73,6 @@ def assert_same(one, other):
     assert one.scores == other.scores
 
 
-@compares_with_a_child
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_run_stopped_before_its_first_score_goes_on_where_it_was(number, code, options, home):
     whole = pc.train("simcse", name="whole", **options)
