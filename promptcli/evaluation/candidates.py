@@ -58,7 +58,8 @@ class Candidate:
         )
         return cls(
             label,
-            model if isinstance(model, Encoder) else entry,
+            # scores are of float32: an encoder in bfloat16 is opened again
+            model if isinstance(model, Encoder) and _is_exact(model) else entry,
             entry.transfer,
             word,
             model if isinstance(model, Choice) else Choice(),
@@ -73,6 +74,10 @@ class Candidate:
             backend=self.choice.backend,
             peers=peers,
         )
+
+
+def _is_exact(encoder: Encoder) -> bool:
+    return encoder.provenance["dtype"] != "bfloat16"
 
 
 Opened = tuple[Candidate, TorchEncoder]  #: a candidate and its encoder
