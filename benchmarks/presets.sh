@@ -27,6 +27,5 @@ for seed in 0 1 2; do
         --learning-rate 3e-5
 done
 for method in $methods; do
-    promptcli models compare "$method-found-*" "$method-paper-*" --over seeds \
-        --data-dir "$senteval" --format markdown
+    promptcli compare "$method-found-*" "$method-paper-*" --data-dir "$senteval"
 done

@@ -26,16 +26,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from promptcli.data.tasks import load_transfer
+from promptcli.data.task_table import TaskName
+from promptcli.data.tasks import load_any
 from promptcli.encoder.encoder import build_encoder
-from promptcli.evaluation.classifier import (
+from promptcli.evaluation.evaluator import embed_tasks, row_of_sentences
+from promptcli.plugins.papers.classifier import (
     DECAYS,
     FULL,
     ClassifierSetting,
     cross_validation,
     stratified_folds,
 )
-from promptcli.evaluation.evaluator import embed_tasks, features, row_of_sentences
+from promptcli.plugins.papers.transfer import features
 from promptcli.recipe import RECIPES
 from tests.reference.senteval_classifier import plain_cross_validated
 
@@ -78,7 +80,7 @@ def main() -> None:
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--iterations", type=int, default=1000)
     arguments = parser.parse_args()
-    (task,) = load_transfer(arguments.data, [arguments.task]).tasks
+    (task,) = load_any(arguments.data, [TaskName(arguments.task)]).tasks
     recipe = RECIPES[arguments.model].replace(backbone=arguments.backbone)
     encoder = build_encoder(recipe, device="cpu", dtype="float32")
     (embedded,) = embed_tasks([encoder], [task])

@@ -9,7 +9,6 @@ from .encoder.sentence_encoder import Encoder as Encoder
 from .errors import NotFoundError as NotFoundError
 from .errors import PromptcliError as PromptcliError
 from .errors import UsageError as UsageError
-from .evaluation import compare_over_seeds as compare_over_seeds
 from .evaluation import evaluate as evaluate
 from .evaluation import task_sentences as task_sentences
 from .evaluation.demo_rarity import rarity as rarity
@@ -36,6 +35,7 @@ from .plugins.analyze import analyze as analyze
 from .plugins.domain.adapt_job import adapt as adapt
 from .plugins.domain.job import choose as choose
 from .plugins.papers import reproduce as reproduce
+from .plugins.papers.seeds import compare_over_seeds as compare_over_seeds
 from .plugins.pretrain.job import Pretrained as Pretrained
 from .plugins.pretrain.job import pretrain as pretrain
 from .plugins.serve.job import serve as serve

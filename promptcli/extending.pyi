@@ -151,14 +151,12 @@ from promptcli.data.preparation import Preparation as Preparation
 from promptcli.data import senteval as senteval
 from promptcli.data import sources as sources
 from promptcli.data.tasks import STSTask as STSTask
-from promptcli.data.tasks import TransferTask as TransferTask
+from promptcli.data.tasks import OtherTask as OtherTask
 from promptcli.data.tasks import load_tasks as load_tasks
-from promptcli.data.tasks import load_transfer as load_transfer
 from promptcli.data.vectors.precision import unit as unit
 
 # training and evaluation
 from promptcli.evaluation import candidates as candidates
-from promptcli.evaluation.classifier import FULL as FULL
 from promptcli.evaluation import evaluator as evaluator
 from promptcli.evaluation.scores import Label as Label
 from promptcli.evaluation import statistics as statistics

@@ -27,6 +27,8 @@ TABLES = {
     "methods": "promptcli.training.methods:METHODS",
     "objectives": "promptcli.training.objectives:OBJECTIVES",
     "tasks": "promptcli.data.task_table:TASKS",
+    "task_groups": "promptcli.data.task_table:GROUPS",
+    "task_families": "promptcli.data.task_table:FAMILIES",
     "formats": "promptcli.data.vectors.formats:VECTOR_FORMATS",
     "input_formats": "promptcli.data.input_formats:INPUT_FORMATS",
     "families": "promptcli.backbones.families:FAMILIES",

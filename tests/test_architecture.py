@@ -59,7 +59,7 @@ HOMES = {
     "sentence_transformers": ("models",),
     "onnxruntime": ("plugins",),
     "openvino": ("plugins",),
-    "mteb": ("evaluation",),
+    "mteb": ("plugins",),
     "typer": ("cli", "plugins"),
     "rich": ("cli", "plugins"),
     "datasets": ("data",),

@@ -17,7 +17,7 @@ from promptcli.backbones.devices import choose_device
 from promptcli.data.sources import examples_of
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
-from promptcli.evaluation.classifier import FAST, ClassifierSetting, cross_validation
+from promptcli.plugins.papers.classifier import FAST, ClassifierSetting, cross_validation
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS

@@ -90,6 +90,8 @@ Path("SentEval/BIOSSES").mkdir(parents=True)
 Path("SentEval/BIOSSES/pairs.tsv").write_text("\\n".join(["sentence1\\tsentence2\\tscore", *pairs]))
 scores = pc.evaluate(encoder, tasks=["BIOSSES"], data_dir="SentEval")
 assert scores[0].task == "BIOSSES" and scores[0].pairs == 4
+for tasks in ("science", "folder:SentEval/BIOSSES"):
+    assert pc.evaluate(encoder, tasks, data_dir="SentEval")[0].value == scores[0].value
 run(*COMPARED, "--task", "SentEval/BIOSSES/pairs.tsv")
 
 ours = ("--data", "text.txt", "--backbone", "ernie", "--set", "share=0.3", "--name", "mine")

@@ -285,11 +285,6 @@ _MODELS = (
             "Show a model: its recipe, where it came from, and its scores.",
         ),
         Command("remove", ".models:remove", "Delete a model you saved."),
-        Command(
-            "compare",
-            ".models:compare",
-            "Compare trained models over the seeds of their runs.",
-        ),
     ),
     Command(
         "export",

@@ -7,11 +7,10 @@ from typing import Any
 
 from promptcli.cli.console import half_interval
 from promptcli.cli.grids import Grid, best_cells
-from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS, TaskName, task_row
+from promptcli.data.task_table import TEST_TASKS, TaskName, task_row
 from promptcli.data.tasks import STSTask, any_task_names
 from promptcli.evaluation.evaluator import average
 from promptcli.evaluation.scores import (
-    AccuracyScore,
     Comparison,
     Evaluation,
     Label,
@@ -120,8 +119,9 @@ def _tables(evaluation: Evaluation, *, subsets: bool, intervals: bool) -> list[R
         for task in pairs:
             if len(task.subsets) > 1:
                 tables.append(_subsets_table(task, names, columns, intervals=intervals))
-    if any(isinstance(score, AccuracyScore) for score in evaluation):
-        tables.append(_accuracy_table(evaluation, names, columns, intervals=intervals))
+    for kind in dict.fromkeys(type(score) for score in evaluation):
+        if kind.averaged_over and kind is not SpearmanScore:
+            tables.append(_average_table(kind, evaluation, names, columns, intervals=intervals))
     others = _other_scores(evaluation, names)
     if others:
         tables.append(_other_table(others, intervals=intervals))
@@ -142,7 +142,7 @@ def _pairs_table(
 ) -> ReportParts:
     """Lay out the scores on graded pairs; a task of another size than printed is starred."""
     labels = any_task_names([*evaluation.missing, *(task.label for task in tasks)])
-    heads = [str(name) for name in labels if str(name) not in TRANSFER_TASKS]
+    heads = [str(name) for name in labels if task_row(name).metric == "spearman"]
     other_sizes = [task for task in tasks if len(task.pairs()) != task.expected_pairs]
     starred = [task.label for task in other_sizes]
     parts = _caption(tasks, intervals=intervals)
@@ -190,21 +190,22 @@ def _subsets_table(
     return [f"{task.label} by subset", Grid(["", *task.subsets], lines, best)]
 
 
-def _accuracy_table(
+def _average_table(
+    kind: type[Score],
     evaluation: Evaluation,
     names: Names,
     columns: ScoresByLabel,
     *,
     intervals: bool,
 ) -> ReportParts:
-    """Lay out the accuracies of transfer tasks."""
-    known = {*evaluation.missing, *(task.name for task in evaluation.tasks)}
-    heads = [name for name in TRANSFER_TASKS if name in known]
-    settings = evaluation.settings
-    caption = settings.training.caption(settings.seed)
+    """Lay out scores of which an average is printed, as accuracies of transfer tasks."""
+    scores = [score for score in evaluation if isinstance(score, kind)]
+    known = {*evaluation.missing, *(score.column for score in scores)}
+    heads = [name for name in kind.averaged_over if name in known]
+    caption = getattr(scores[0], "caption", scores[0].metric)
     if intervals:
         caption += _HALVES
-    table = _score_table(names, columns, heads, list(TRANSFER_TASKS), intervals=intervals)
+    table = _score_table(names, columns, heads, list(kind.averaged_over), intervals=intervals)
     return [caption, *table]
 
 
@@ -305,7 +306,7 @@ def _other_scores(evaluation: Evaluation, names: Names) -> list[list[str]]:
     lines = []
     for label, row in evaluation.rows.items():
         for score in row:
-            if isinstance(score, SpearmanScore | AccuracyScore):
+            if score.averaged_over:
                 continue
             value = f"{score.value:.2f}"
             lines.append([names[label], score.task, score.metric, value, _half(score)])

@@ -2,6 +2,7 @@
 (collection.tsv, ...).
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.column_forms import finite_number
 from promptcli.data.input_files import read_lines
 from promptcli.data.rows import open_rows
-from promptcli.data.senteval import GoldRow
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.data.senteval import Parts
+from promptcli.errors import NotFoundError, UsageError, counted
 from promptcli.notes import note
 
 #: Patterns of the files of documents, queries and judgements, best first; a set that has test
@@ -24,9 +25,9 @@ def is_retrieval_folder(path: Path) -> bool:
     return path.is_dir() or (path.is_file() and "qrels" in path.name + path.parent.name)
 
 
-def read_retrieval_folder(path: Path) -> list[GoldRow]:
+def read_retrieval_folder(path: Path) -> Parts:
     """Return query, document and grade of every judgement, then the documents that no query is
-    judged on.
+    judged on; judgements of missing documents; queries that are documents.
     """
     if path.is_dir():
         folder = path
@@ -43,17 +44,31 @@ def read_retrieval_folder(path: Path) -> list[GoldRow]:
     queries = _texts(
         _find_files(folder, ("queries.jsonl*", f"queries{split}", "queries*.tsv"), "queries")[0]
     )
-    rows = list[GoldRow]()
-    judged = set[str]()
-    for number, query, document, grade in _judgements(qrels):
-        for name, texts, kind in ((query, queries, "query"), (document, documents, "document")):
-            if name not in texts:
-                raise UsageError(
-                    f"{qrels}: line {number}: no {kind} has the id {name!r}; leave the line out"
-                )
-        rows.append((queries[query], documents[document], grade))
-        judged.add(document)
-    return [*rows, *(("", text, 0.0) for name, text in documents.items() if name not in judged)]
+    parts: Parts = {"all": [], "missing": [], "own": []}
+    judged: set[str] = set()
+    without_query = 0
+    for query, document, grade in _judgements(qrels):
+        if query not in queries:
+            without_query += 1
+        elif document not in documents:
+            parts["missing"].append((queries[query], document, grade))
+        else:
+            parts["all"].append((queries[query], documents[document], grade))
+            judged.add(document)
+    parts["all"] += [("", text, 0.0) for name, text in documents.items() if name not in judged]
+    copies = Counter(documents.values())
+    for name, text in queries.items():
+        if documents.get(name) == text and copies[text] == 1:
+            parts["own"].append((text, text, 0.0))
+    if parts["missing"]:
+        count = counted(len(parts["missing"]), "judged document")
+        note(f"{qrels}: {count} missing from the documents, scored as not found")
+    if without_query:
+        note(f"{qrels}: {counted(without_query, 'judgement')} of missing queries left out")
+    if parts["own"]:
+        own = f"{len(parts['own']):,} queries are documents with the same id"
+        note(f"{folder}: {own}, which are no answers to themselves")
+    return parts
 
 
 def _find_files(folder: Path, patterns: tuple[str, ...], what: str) -> list[Path]:
@@ -83,20 +98,15 @@ def _texts(path: Path) -> dict[str, str]:
     return texts
 
 
-def _judgements(path: Path) -> Iterator[tuple[int, str, str, float]]:
-    """Yield line, query, document and grade: BEIR's three columns below a header, TREC's four
-    without.
-    """
+def _judgements(path: Path) -> Iterator[tuple[str, str, float]]:
+    """Yield query, document and grade: BEIR's three columns below a header, TREC's four without."""
     for number, line in enumerate(read_lines(path), 1):
-        if "\t" in line:
-            cells = line.split("\t")
-        else:
-            cells = line.split()
+        cells = line.split("\t") if "\t" in line else line.split()
         grade = None
         if len(cells) in (3, 4):
             grade = finite_number(cells[-1])
         if grade is not None:
-            yield number, cells[0], cells[-2], grade
+            yield cells[0], cells[-2], grade
         elif number > 1 and line.strip():
             raise UsageError(
                 f"{path}: line {number}: give query, document and grade, separated by tabs"

@@ -70,7 +70,7 @@ def senteval_root(folder: Path, inside: Sequence[str]) -> Path:
     )
 
 
-def _lines(path: Path, encoding: str = "utf-8-sig") -> list[str]:
+def lines_of(path: Path, encoding: str = "utf-8-sig") -> list[str]:
     """Return the lines of a file.
 
     One that ends with a line feed has an empty last line: in a .gs file that may be a pair without
@@ -110,8 +110,8 @@ def read_year(root: Path, task: str) -> Parts:
 
 
 def _read_subset(path: Path, gold_path: Path) -> list[GoldRow]:
-    inputs = _lines(path)
-    golds = _lines(gold_path)
+    inputs = lines_of(path)
+    golds = lines_of(gold_path)
     while inputs and not inputs[-1].strip():
         inputs.pop()
     if len(golds) < len(inputs) or any(line.strip() for line in golds[len(inputs) :]):
@@ -128,7 +128,7 @@ def _read_subset(path: Path, gold_path: Path) -> list[GoldRow]:
         fields = line.split("\t")
         if len(fields) < 2:
             raise UsageError(f"{path}:{number}: expected two sentences with a tab between them")
-        rows.append((_words(fields[0]), _words(fields[1]), _score(gold, gold_path, number)))
+        rows.append((words_of(fields[0]), words_of(fields[1]), _score(gold, gold_path, number)))
     if not rows:
         raise UsageError(f"{gold_path}: holds no scored pairs")
     return rows
@@ -167,8 +167,8 @@ def read_benchmark(path: Path) -> Iterator[GoldRow]:
     """Read STS-B: tabs in spite of `.csv`, no header, score in column 5, sentences in 6 and 7,
     licences after.
     """
-    for number, fields in _table(path, 7):
-        yield _words(fields[5]), _words(fields[6]), _score(fields[4], path, number)
+    for number, fields in table_rows(path, 7):
+        yield words_of(fields[5]), words_of(fields[6]), _score(fields[4], path, number)
 
 
 #: The languages of STS-B in machine translation (stsb-multi-mt), the original among them.
@@ -190,69 +190,23 @@ def read_translation(path: Path) -> Iterator[GoldRow]:
 
 def read_sick(path: Path) -> Iterator[GoldRow]:
     """Read a SICK file: tab-separated, the header names the columns."""
-    header = [field.strip() for field in _lines(path)[0].split("\t")]
+    header = [field.strip() for field in lines_of(path)[0].split("\t")]
     wanted = ("sentence_A", "sentence_B", "relatedness_score")
     if not set(wanted) <= set(header):
         raise UsageError(f"{path}:1: expected a header with the columns {', '.join(wanted)}")
     first, second, score = (header.index(column) for column in wanted)
-    for number, fields in _table(path, len(header), start=2):
-        yield _words(fields[first]), _words(fields[second]), _score(fields[score], path, number)
+    for number, fields in table_rows(path, len(header), start=2):
+        yield words_of(fields[first]), words_of(fields[second]), _score(fields[score], path, number)
 
 
-def read_polarity(path: Path) -> Iterator[GoldRow]:
-    """Read one class of MR, CR, SUBJ or MPQA: Latin-1, a sentence a line.
-
-    Empty lines are examples, too.
-    """
-    lines = _lines(path, "latin-1")
-    label = int(path.name in _FIRST_CLASS)
-    if not lines[-1]:  # after the last line feed
-        lines.pop()
-    for line in lines:
-        yield treebank(visible_bytes(line)), None, label
-
-
-#: Files of class 1; SentEval puts SUBJ's objective sentences there.
-_FIRST_CLASS = {"rt-polarity.pos", "custrev.pos", "subj.objective", "mpqa.pos"}
-_QUESTIONS = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
-
-
-def read_questions(path: Path) -> Iterator[GoldRow]:
-    """Read TREC: Latin-1, ``COARSE:fine question``; quotes are taken out."""
-    for number, [line, *_] in _table(path, 1, encoding="latin-1"):
-        kind, _, question = line.replace("`", "").replace("'", "").strip().partition(" ")
-        coarse, colon, _ = kind.partition(":")
-        if not colon or coarse not in _QUESTIONS:
-            raise UsageError(
-                f"{path}:{number}: expected `CLASS:kind question`, CLASS one of"
-                f" {', '.join(_QUESTIONS)}"
-            )
-        yield _words(question), None, _QUESTIONS.index(coarse)
-
-
-def read_sentiment(path: Path) -> Iterator[GoldRow]:
-    """Read SST: a sentence, a tab, 0 or 1."""
-    for number, fields in _table(path, 2):
-        yield _words(fields[0]), None, _label(fields[1], path, number)
-
-
-def read_paraphrases(path: Path) -> Iterator[GoldRow]:
-    """Read MRPC: a header, then label, two numbers and two sentences with tabs between them.
-
-    Quotes are text.
-    """
-    for number, fields in _table(path, 5, start=2):
-        yield _words(fields[3]), _words(fields[4]), _label(fields[0], path, number)
-
-
-def _table(
+def table_rows(
     path: Path, columns: int, *, start: int = 1, encoding: str = "utf-8-sig"
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield number and fields of the lines from ``start`` on, without empty ones.
 
     Quotes are text, often unbalanced.
     """
-    for number, line in enumerate(_lines(path, encoding), start=1):
+    for number, line in enumerate(lines_of(path, encoding), start=1):
         if number < start or not line.strip():
             continue
         fields = line.split("\t")
@@ -271,13 +225,8 @@ def _score(text: str, path: Path, number: int) -> float:
     return value
 
 
-def _label(text: str, path: Path, number: int) -> int:
-    if text.strip() not in ("0", "1"):
-        raise UsageError(f"{path}:{number}: the label {text.strip()!r} is neither 0 nor 1")
-    return int(text)
-
-
-def _words(sentence: str) -> str:
+def words_of(sentence: str) -> str:
+    """Return a sentence with one space between its words."""
     return " ".join(sentence.split())
 
 
@@ -294,62 +243,3 @@ def moses(sentences: Sequence[str], *, lower: bool) -> list[str]:
     once = functools.partial(MosesTokenizer(lang="en").tokenize, return_str=True, escape=False)
     twice = {sentence: once(once(sentence)) for sentence in dict.fromkeys(sentences)}
     return [twice[sentence].lower() if lower else twice[sentence] for sentence in sentences]
-
-
-def _show_byte(byte: int) -> str:
-    low = byte & 0x7F
-    if low == 0x7F:
-        shown = "^?"
-    else:
-        shown = chr(low) if low >= 0x20 else "^" + chr(low + 0x40)
-    if byte >= 0x80:
-        return f"M-{shown}"
-    return chr(byte) if chr(byte) in "\t\n" else shown
-
-
-_VISIBLE = {byte: _show_byte(byte) for byte in range(256)}
-
-
-def visible_bytes(text: str) -> str:
-    """Write Latin-1 text in printable ASCII as `cat -v` does: ``é`` becomes ``M-i``.
-
-    Tabs and line feeds stay.
-    """
-    return text.translate(_VISIBLE)
-
-
-#: A double quote opens at the start, and after a space or an opening bracket; every other one
-#: closes.
-_OPENING = re.compile(r'(^|[ (\[{<])"')
-#: The last full stop is split off: one inside may belong to an abbreviation.
-_LAST_STOP = re.compile(r"""(?<=[^.])\.([\])}>"']*)[ \t]*$""")
-_MARKS = re.compile(r"\.\.\.|--|[,;:@#$%&?!\[\](){}<>]")
-_CLOSING = re.compile(r"(?<=[^'])'(?= )")
-_CLITICS = re.compile(r"(?:n't|N'T|'(?:[sSmMdD]|ll|LL|re|RE|ve|VE))(?= )")
-_TWO_WORDS = (
-    ("[Cc]an", "not"),
-    ("[Dd]'", "ye"),
-    ("[Gg]im", "me"),
-    ("[Gg]on", "na"),
-    ("[Gg]ot", "ta"),
-    ("[Ll]em", "me"),
-    ("[Mm]ore", "'n"),
-    ("'[Tt]", "is"),
-    ("'[Tt]", "was"),
-    ("[Ww]an", "na"),
-)
-_MERGED = [re.compile(f" ({first})({second})(?= )") for first, second in _TWO_WORDS]
-
-
-def treebank(line: str) -> str:
-    """Split a line into the words of the Penn Treebank, joined by spaces: ``it's "fair"`` is ``it
-    's `` fair ''``.
-    """
-    line = _OPENING.sub(r"\1 `` ", line)
-    line = _LAST_STOP.sub(r" .\1 ", line)
-    line = _MARKS.sub(r" \g<0> ", line)
-    line = _CLOSING.sub(" '", " " + line.replace('"', " '' ") + " ")
-    line = _CLITICS.sub(r" \g<0>", line)
-    for merged in _MERGED:
-        line = merged.sub(r" \1 \2", line)
-    return " ".join(line.split())

@@ -6,7 +6,7 @@ regressor is trained.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -130,7 +130,7 @@ class TaskName:
 class TaskRow:
     """How a task is read and scored."""
 
-    #: ``spearman``, ``accuracy``, ``ndcg@10``: see ``evaluation.evaluator.METRICS``; or a function
+    #: ``spearman``, ``ndcg@10``, or what a plug-in measures; or a function
     #: of the vectors and the gold of every part, {part: (first (n, d), second (n, d) or None, gold
     #: (n,))}, that returns the figure
     metric: str | Callable[[Any], float]
@@ -142,6 +142,8 @@ class TaskRow:
     text: str | None = None  # describes its text; None: this depends on the source
     cased: bool = False  # the folder's text, and Moses-tokenised text, keep upper case
     fit_only: bool = False  # to fit on, never to score
+    # makes the task of a plug-in, an ``OtherTask``, of its name, its parts and the folder
+    make: Callable[["TaskName", Parts, Path | None], Any] | None = None
 
 
 def _year(name: str, pairs: int) -> TaskRow:
@@ -190,18 +192,7 @@ def _demo(split: str, pairs: int) -> TaskRow:
     return TaskRow("spearman", lambda _: read_demo(split), sizes={"all": pairs}, text=TEXT)
 
 
-def _transfer(
-    folder: str,
-    read: Callable[[Path], Iterator[GoldRow]],
-    sizes: Mapping[str, int] | None = None,
-    **splits: str,
-) -> TaskRow:
-    files = {split: listed.split() for split, listed in splits.items()}
-    read_all = partial(senteval.read_splits, folder=folder, splits=files, read=read, by_length=True)
-    return TaskRow("accuracy", read_all, folder, sizes or {})
-
-
-#: Every task, in the column order of the papers' tables. MR, CR, SUBJ and MPQA have no splits.
+#: The tasks of graded pairs, in the column order of the papers' tables.
 _TASKS = {
     "STS12": _year("STS12", 3108),
     "STS13": _year("STS13", 1500),
@@ -216,45 +207,14 @@ _TASKS = {
     "demo:dev": _demo("dev", 1390),
     "STS-B:all": _benchmark("all", 8628, hub_split=_EVERY_SPLIT),
     "SICK-R:all": _sick(9927, replace(_SICK_SET, split=_EVERY_SPLIT), fit_only=True),
-    "MR": _transfer(
-        "MR", senteval.read_polarity, {"all": 10662}, all="rt-polarity.pos rt-polarity.neg"
-    ),
-    "CR": _transfer("CR", senteval.read_polarity, all="custrev.pos custrev.neg"),
-    "SUBJ": _transfer(
-        "SUBJ", senteval.read_polarity, {"all": 10000}, all="subj.objective subj.subjective"
-    ),
-    "MPQA": _transfer("MPQA", senteval.read_polarity, all="mpqa.pos mpqa.neg"),
-    "SST-2": _transfer(
-        "SST/binary",
-        senteval.read_sentiment,
-        {"train": 67349, "dev": 872, "test": 1821},
-        train="sentiment-train",
-        dev="sentiment-dev",
-        test="sentiment-test",
-    ),
-    "TREC": _transfer(
-        "TREC",
-        senteval.read_questions,
-        {"train": 5452, "test": 500},
-        train="train_5500.label",
-        test="TREC_10.label",
-    ),
-    "MRPC": _transfer(
-        "MRPC",
-        senteval.read_paraphrases,
-        {"train": 4076, "test": 1725},
-        train="msr_paraphrase_train.txt",
-        test="msr_paraphrase_test.txt",
-    ),
 }
-#: The STS test splits and the transfer tasks of the papers' tables.
+#: The STS test splits of the papers' tables.
 TEST_TASKS = tuple(
     TaskName(name) for name in ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 )
-TRANSFER_TASKS = tuple(name for name, row in _TASKS.items() if row.metric == "accuracy")
-TASKS: MutableMapping[str, TaskRow] = Table("tasks", _TASKS)
+TASKS: Table[TaskRow] = Table("tasks", _TASKS)
 #: One word for several tasks.
-GROUPS = {"sts": tuple(map(str, TEST_TASKS)), "transfer": TRANSFER_TASKS}
+GROUPS: Table[tuple[str, ...]] = Table("task_groups", {"sts": tuple(map(str, TEST_TASKS))})
 
 
 def _retrieval(file: str) -> TaskRow:
@@ -262,7 +222,7 @@ def _retrieval(file: str) -> TaskRow:
     if is_retrieval_folder(folder):
         return TaskRow(
             "ndcg@10",
-            lambda _: {"all": read_retrieval_folder(folder)},
+            lambda _: read_retrieval_folder(folder),
             text="own documents, unchanged",
         )
     return TaskRow(
@@ -295,20 +255,14 @@ TRANSLATIONS = {
 
 #: Word before a colon -> the task of the argument after it: ``retrieval:FILE`` (or
 #: ``FILE:query,document,grade``, or a folder of BEIR or MS MARCO), and the same ranked by words, or
-#: by both; ``mteb:TASK``, whose data mteb has; ``STS-B:LANGUAGE``.
-FAMILIES: dict[str, Callable[[str], TaskRow]] = {
+#: by both; ``STS-B:LANGUAGE``.
+_FAMILIES: dict[str, Callable[[str], TaskRow]] = {
     "retrieval": _retrieval,
     "lexical": _retrieval,
     "hybrid": _retrieval,
-    "mteb": lambda name: TaskRow("mteb", lambda _: {}, text="as mteb has it"),
     TRANSLATED: TRANSLATIONS.__getitem__,
 }
-#: mteb's name of a task -> our name, if the pairs of a SentEval folder are the same.
-MTEB_LOCAL = {
-    **{f"STS{year}": f"STS{year}" for year in range(12, 17)},
-    "STSBenchmark": "STS-B",
-    "SICK-R": "SICK-R",
-}
+FAMILIES: Table[Callable[[str], TaskRow]] = Table("task_families", _FAMILIES)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ sentences, others.
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from promptcli.data.senteval import TRANSLATED_FOLDER, GoldRow, Parts, moses, se
 from promptcli.data.task_table import (
     FAMILIES,
     GROUPS,
-    MTEB_LOCAL,
     PROTOCOLS,
     TASKS,
     TEST_TASKS,
@@ -32,6 +31,7 @@ from promptcli.data.task_table import (
     task_row,
 )
 from promptcli.errors import NotFoundError, UsageError, look_up, unknown
+from promptcli.extensions import absent_plugin
 from promptcli.notes import keyword, without_network
 
 
@@ -45,18 +45,6 @@ class Pairs:
     first: list[str]
     second: list[str]
     gold: NDArray[np.float64]
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-
-@dataclass(frozen=True)
-class LabelledExamples:
-    """n labelled sentences, or pairs, in the order by which SentEval draws its folds."""
-
-    first: list[str]
-    second: list[str] | None  # None if single sentences are classified
-    labels: NDArray[np.int64]  # (n,) class numbers from 0
 
     def __len__(self) -> int:
         return len(self.first)
@@ -99,7 +87,7 @@ class STSTask:
 
     def sha256(self) -> str:
         """Return the hex SHA-256 over the subsets' names, sentences and gold scores."""
-        return _hash_lines(
+        return hash_lines(
             f"{name}\t{first}\t{second}\t{gold!r}"
             for name, pairs in self.subsets.items()
             for first, second, gold in zip(
@@ -109,49 +97,17 @@ class STSTask:
 
 
 @dataclass(frozen=True)
-class TransferTask:
-    """A classification task, by split: ``all``, or ``train``, ``test`` and, for SST-2, ``dev``."""
-
-    name: str
-    splits: dict[str, LabelledExamples]
-
-    def sentences(self) -> Iterator[str]:
-        for examples in self.splits.values():
-            yield from examples.first
-            yield from examples.second or ()
-
-    def sha256(self) -> str:
-        """Return the hex SHA-256 over the splits' names, sentences and labels."""
-        return _hash_lines(
-            f"{split}\t{first}\t{second}\t{label}"
-            for split, examples in self.splits.items()
-            for first, second, label in zip(
-                examples.first,
-                examples.second or itertools.repeat(""),
-                examples.labels.tolist(),
-                strict=False,
-            )
-        )
-
-    def unexpected_counts(self) -> dict[str, tuple[int, int]]:
-        """Return the number of examples and the printed number of each split in which they
-        differ.
-        """
-        counts = {
-            split: (len(self.splits[split]), size) for split, size in TASKS[self.name].sizes.items()
-        }
-        return {split: (count, size) for split, (count, size) in counts.items() if count != size}
-
-
-@dataclass(frozen=True)
 class RetrievalTask:
     """Queries, the documents to be ranked for each, and graded relevance."""
 
     name: str
     queries: list[str]  # q distinct ones
     documents: list[str]  # m distinct ones
-    grades: list[dict[int, float]]  # by query: number of a document -> its grade above 0
+    #: by query: number of a document -> its grade above 0; numbers from m on are missing documents
+    grades: list[dict[int, float]]
     ranking: str = "retrieval"  # by vectors; "lexical": by words; "hybrid": by both
+    #: number of a query -> that of its own document, which is no answer
+    left_out: dict[int, int] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -159,21 +115,46 @@ class RetrievalTask:
         return self.name
 
     @classmethod
-    def of(cls, name: str, rows: Sequence[GoldRow], ranking: str = "retrieval") -> "RetrievalTask":
-        """Return the task of rows (query, document, grade); a document of grade 0 is irrelevant."""
-        documents = {
-            document: number
-            for number, document in enumerate(dict.fromkeys(row[1] or "" for row in rows))
-        }
+    def of(
+        cls,
+        name: str,
+        rows: Sequence[GoldRow],
+        ranking: str = "retrieval",
+        *,
+        missing: Sequence[GoldRow] = (),
+        own: Sequence[GoldRow] = (),
+    ) -> "RetrievalTask":
+        """Return the task of rows (query, document, grade); a document of grade 0 is irrelevant.
+
+        Args:
+            name: The task's name.
+            rows: All documents are in them, those without a judgement with an empty query.
+            ranking: See the class.
+            missing: Judgements of documents that are not there, their ids in place of the texts.
+            own: The queries that are documents themselves.
+        """
+        documents: dict[str, int] = {}
+        for _, document, _ in rows:
+            documents.setdefault(document or "", len(documents))
+        absent: dict[str, int] = {}
+        for _, document, _ in missing:
+            absent.setdefault(document or "", len(documents) + len(absent))
         relevant: dict[str, dict[int, float]] = {}
-        for query, document, grade in rows:
-            if grade > 0 and query:
-                grades = relevant.setdefault(query, {})
-                number = documents[document or ""]
-                grades[number] = max(grade, grades.get(number, 0.0))
+        for part, numbers in ((rows, documents), (missing, absent)):
+            for query, document, grade in part:
+                if grade > 0 and query:
+                    grades = relevant.setdefault(query, {})
+                    number = numbers[document or ""]
+                    grades[number] = max(grade, grades.get(number, 0.0))
         if not relevant:
             raise UsageError(f"{name}: no query has a document with a grade above 0")
-        return cls(name, list(relevant), list(documents), list(relevant.values()), ranking)
+        documents_asked = {query for query, _, _ in own}
+        left_out = {}
+        for number, query in enumerate(relevant):
+            if query in documents_asked and documents[query] not in relevant[query]:
+                left_out[number] = documents[query]
+        graded = list(relevant.values())
+        return cls(name, list(relevant), list(documents), graded, ranking, left_out)
 
     def sentences(self) -> Iterator[str]:
         """Yield every query and document that a model encodes."""
@@ -183,28 +164,12 @@ class RetrievalTask:
 
     def sha256(self) -> str:
         """Return the hex SHA-256 over queries, documents and grades."""
-        graded = [repr(sorted(grades.items())) for grades in self.grades]
-        return _hash_lines(
-            f"{kind}\t{line}"
-            for kind, lines in (
-                ("query", self.queries),
-                ("document", self.documents),
-                ("grades", graded),
-            )
-            for line in lines
-        )
-
-
-@dataclass(frozen=True)
-class MtebTask:
-    """A task of mteb, run by mteb itself."""
-
-    name: str
-    pairs: STSTask | None = None  # replace mteb's data
-
-    def sentences(self) -> Iterator[str]:
-        """Yield nothing: mteb asks for its vectors itself."""
-        return iter(())
+        lines = [f"query\t{query}" for query in self.queries]
+        lines += [f"document\t{document}" for document in self.documents]
+        lines += [f"grades\t{sorted(grades.items())!r}" for grades in self.grades]
+        if self.left_out:
+            lines.append(f"left out\t{sorted(self.left_out.items())!r}")
+        return hash_lines(lines)
 
 
 @dataclass(frozen=True)
@@ -223,11 +188,42 @@ class OwnTask:
                     yield second
 
 
+@dataclass(frozen=True)
+class OtherTask:
+    """A task of another kind, which a plug-in makes and scores."""
+
+    name: str
+
+    #: whether models that have a recipe for transfer tasks are read by it
+    for_transfer: ClassVar[bool] = False
+    #: the class of its scores if they are kept; None: they are measured each time
+    kept_as: ClassVar[type | None] = None
+
+    @property
+    def label(self) -> str:
+        return self.name
+
+    def sentences(self) -> Iterator[str]:
+        """Yield what is encoded before ``scores`` is called."""
+        return iter(())
+
+    def check(self, settings: Any) -> None:
+        """Refuse data that cannot be scored, before anything is encoded."""
+
+    def settings(self, settings: Any) -> dict[str, Any]:
+        """Return what else a score depends on than the data and the vectors, JSON-ready."""
+        return {}
+
+    def scores(self, embedded: Sequence[Any], rows: Mapping[str, int], settings: Any) -> list[Any]:
+        """Return a ``Score`` for each ``TaskVectors``; ``rows`` are those of the sentences."""
+        raise NotImplementedError
+
+
 #: Anything that ``evaluate`` scores.
-AnyTask = STSTask | TransferTask | RetrievalTask | MtebTask | OwnTask
+AnyTask = STSTask | RetrievalTask | OwnTask | OtherTask
 #: What can choose the best checkpoint of a training.
 DevelopmentTask = STSTask | RetrievalTask
-Task = TypeVar("Task", STSTask, TransferTask, AnyTask)
+Task = TypeVar("Task", STSTask, AnyTask)
 
 
 @dataclass(frozen=True)
@@ -253,18 +249,23 @@ def any_task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
             )
         names += GROUPS.get(str(name), (str(name),))
     known = [label for label, row in TASKS.items() if not row.fit_only]
-    extra: dict[TaskName, None] = {}
-    for name in (name for name in names if name not in known):
+    place = {label: number for number, label in enumerate(TASKS.own)}
+    found: list[TaskName] = []
+    for name in sorted(names, key=lambda name: place.get(name, len(place))):
         family, _, argument = name.partition(":")
         translated = family != TRANSLATED or argument in TRANSLATIONS
-        if argument and family in FAMILIES and translated:
-            extra[TaskName(family, argument)] = None
+        if name in known:
+            found.append(TaskName(*name.split(":")))
+        elif argument and family in FAMILIES and translated:
+            found.append(TaskName(family, argument))
+        elif {name, family} & (TASKS.absent() | GROUPS.absent() | FAMILIES.absent()):
+            raise absent_plugin(f"the task {name}")
         elif is_pair_file(name):
-            extra[TaskName(name)] = None
+            found.append(TaskName(name))
         else:
             families = [f"{family}:..." for family in FAMILIES if family not in TASKS]
             raise unknown("task", name, [*known, *GROUPS, f"{TRANSLATED}:de", *families])
-    return [*(TaskName(*label.split(":")) for label in known if label in names), *extra]
+    return list(dict.fromkeys(found))
 
 
 def task_names(words: Sequence[str]) -> list[TaskName]:
@@ -353,41 +354,22 @@ def load_tasks(
     return cast(Loaded[STSTask], load_any(folder, wanted, protocol))
 
 
-def load_transfer(folder: Path | None, names: Sequence[str]) -> Loaded[TransferTask]:
-    """Load transfer tasks from a SentEval `downstream` folder, or a folder that holds one.
-
-    See ``load_any``.
-    """
-    return cast(Loaded[TransferTask], load_any(folder, [TaskName(name) for name in names]))
-
-
 def _task(
     name: TaskName, row: TaskRow, parts: Parts, text: str, protocol: str, folder: Path | None
 ) -> AnyTask:
+    if row.make is not None:
+        made: OtherTask = row.make(name, parts, folder)
+        return made
     if callable(row.metric):
         return OwnTask(str(name), row.metric, parts)
-    every = [row for rows in parts.values() for row in rows]
-    match row.metric:
-        case "spearman":
-            subsets = {
-                subset: Pairs(*_columns(pairs, np.float64)) for subset, pairs in parts.items()
-            }
-            return STSTask(name.task, name.split, protocol, text, subsets)
-        case "accuracy":
-            splits = {}
-            for split, examples in parts.items():
-                first, second, labels = _columns(examples, np.int64)
-                splits[split] = LabelledExamples(
-                    first, None if second[0] is None else second, labels
-                )
-            return TransferTask(name.task, splits)
-        case "ndcg@10":
-            return RetrievalTask.of(str(name), every, name.task)
-    if folder is not None and name.split in MTEB_LOCAL:
-        local = [TaskName(MTEB_LOCAL[name.split])]
-    else:
-        local = []
-    return MtebTask(name.split, next(iter(load_tasks(folder, local, "mteb").tasks), None))
+    if row.metric == "ndcg@10":
+        rows = parts.pop("all")
+        return RetrievalTask.of(str(name), rows, name.task, **parts)
+    subsets = {}
+    for subset, pairs in parts.items():
+        first, second, gold = zip(*pairs, strict=True)
+        subsets[subset] = Pairs(list(first), list(second), np.array(gold, np.float64))
+    return STSTask(name.task, name.split, protocol, text, subsets)
 
 
 def _from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[Parts, str]:
@@ -421,12 +403,8 @@ def _text_of(row: TaskRow, parts: Parts) -> str:
     return "as in the folder, cased" if row.cased else "raw text, as in the folder"
 
 
-def _columns(rows: Sequence[GoldRow], dtype: Any) -> tuple[list[str], list[str], NDArray[Any]]:
-    first, second, gold = zip(*rows, strict=True)
-    return list(first), list(second), np.array(gold, dtype=dtype)
-
-
-def _hash_lines(lines: Iterable[str]) -> str:
+def hash_lines(lines: Iterable[str]) -> str:
+    """Return the hex SHA-256 over lines."""
     digest = hashlib.sha256()
     for line in lines:
         digest.update(f"{line}\n".encode())

@@ -1,17 +1,15 @@
 """Scoring of encoders on tasks: graded pairs, retrieval, labelled sentences, tasks of plug-ins."""
 
-import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from promptcli.data.senteval import tasks_from
-from promptcli.errors import PromptcliError, UsageError, look_up
+from promptcli.errors import UsageError, look_up
 
 if TYPE_CHECKING:
-    from promptcli.evaluation.over_seeds import SeedGroup, SeedTable
-    from promptcli.evaluation.scores import Comparison, Evaluation, Label, Score
+    from promptcli.evaluation.scores import Evaluation, Label, Score
     from promptcli.models.loading import Model
 
 Tasks = str | Path | Sequence[str | Path]  #: tasks by their names, see ``evaluate``
@@ -79,13 +77,12 @@ def evaluate(
         >>> score.ci95[0] < score.value < score.ci95[1]
         True
     """
-    from promptcli.data.tasks import TransferTask
+    from promptcli.data.tasks import OtherTask
     from promptcli.evaluation import candidates
     from promptcli.evaluation.evaluator import (
+        EvalSettings,
         check_comparable,
-        check_tasks,
         compare_rows,
-        eval_settings,
         read_embedded,
         score_vectors,
     )
@@ -93,7 +90,7 @@ def evaluate(
     from promptcli.evaluation.scores import Evaluation
     from promptcli.models.loading import as_list
 
-    settings = eval_settings(fast=fast, seed=seed, mteb_folder=mteb_folder)
+    settings = EvalSettings(fast, seed, Path(mteb_folder))
     with tasks_from(data_dir):
         loaded = candidates.load_named_tasks(
             _ranked_by(by, tasks), protocol=protocol, skip_missing=skip_missing
@@ -106,9 +103,9 @@ def evaluate(
         if compare is not None:
             baseline = rows[-1][0]
             check_comparable([*dict(rows)], loaded.tasks, vectors)
-        transfer = [task for task in loaded.tasks if isinstance(task, TransferTask)]
-        candidates.note_examples(transfer)
-        check_tasks(transfer, settings.training)
+        for task in loaded.tasks:
+            if isinstance(task, OtherTask):
+                task.check(settings)
         external = [read_embedded(Path(path), loaded.tasks) for path in dict.fromkeys(vectors)]
         scores: dict[Label, list[Score]] = {}
         for each in external:
@@ -129,7 +126,6 @@ def evaluate(
             scores[label] = scored.get(label, [])
         evaluation = Evaluation(scores, loaded.tasks, loaded.missing)
         evaluation.refused = refused
-        evaluation.settings = settings
         candidates.note_cosines(evaluation)
         evaluation.comparisons = compare_rows(evaluation.rows, baseline)
         return evaluation
@@ -168,66 +164,3 @@ def task_sentences(
     with tasks_from(data_dir):
         loaded = load_named_tasks(tasks, protocol=protocol, skip_missing=skip_missing)
     return distinct_sentences(loaded.tasks)
-
-
-def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = None) -> "SeedTable":
-    """Compare trained models over the seeds of their runs, task by task.
-
-    Besides the test over seeds there is one over pairs, a paired bootstrap of the runs that are
-    best on their development pairs, for tasks whose data are present.
-
-    Args:
-        models: Two or more: a model of several runs (``train --seeds``), several models with commas
-            between, or a pattern (``simcse-*``), e.g. those of an array of jobs.
-        data_dir: SentEval folder of the tasks.
-
-    Returns:
-        Mean and standard deviation of each group, and the difference of every two with its tests.
-
-    Raises:
-        NotFoundError: A model is missing.
-        UsageError: A model is not of a training, or runs of one group differ in more than their
-            seed.
-
-    Example:
-        >>> import promptcli as pc
-        >>> table = pc.compare_over_seeds(["simcse-*", "promptbert-*"])  # doctest: +SKIP
-        >>> table.comparisons[0].p_value  # doctest: +SKIP
-        0.03
-    """
-    from promptcli.evaluation.over_seeds import SeedTable, compare_groups, read_groups
-    from promptcli.models.loading import open_registry
-
-    groups = read_groups(open_registry(), models)
-    if len(groups) < 2:
-        raise UsageError(f"{len(groups)} group of runs; name a second one to compare it with")
-    with tasks_from(data_dir):
-        return SeedTable(groups, compare_groups(groups, _over_pairs(groups)))
-
-
-def _over_pairs(groups: "Sequence[SeedGroup]") -> "dict[tuple[str, str, str], Comparison]":
-    """Return the comparisons of the best models of every two groups, by both names and task."""
-    from promptcli.evaluation.scores import DataScore
-    from promptcli.notes import note
-
-    comparisons = {}
-    for first, second in itertools.combinations(groups, 2):
-        best = (first.best_model, second.best_model)
-        tasks = [task for task in first.tasks if task in second.tasks]
-        if best[0] == best[1] or not tasks:
-            continue
-        try:
-            evaluation = evaluate([best[0]], tasks, compare=best[1], skip_missing=True)
-        except PromptcliError as error:
-            note(f"no test over pairs of {best[0]} and {best[1]}: {error}")
-            continue
-        here = {
-            score.column: score.data_sha256 for score in evaluation if isinstance(score, DataScore)
-        }
-        for comparison in evaluation.comparisons:
-            task = ", ".join(comparison.tasks)
-            if first.task_sha256(task) not in ("", here.get(task)):
-                note(f"no test over pairs of {task}: the data here are not those of the runs")
-                continue
-            comparisons[first.name, second.name, task] = comparison
-    return comparisons

@@ -10,7 +10,7 @@ import numpy as np
 from promptcli.data.file_arguments import split_columns
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import TEST_TASKS, graded_columns
-from promptcli.data.tasks import AnyTask, Loaded, TransferTask, any_task_names, load_any
+from promptcli.data.tasks import AnyTask, Loaded, OtherTask, any_task_names, load_any
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, WrongKindError, counted
@@ -266,12 +266,17 @@ def _note_figure(score: Score) -> None:
     note(f"{score.column}: {score.label} {score.value:.2f}{interval}")
 
 
+def is_for_transfer(task: AnyTask) -> bool:
+    """Return whether models are read by their recipe for transfer tasks, if they have one."""
+    return isinstance(task, OtherTask) and task.for_transfer
+
+
 def _groups(
     opened: Mapping[Label, Opened], tasks: Sequence[AnyTask]
 ) -> list[tuple[int, list[_Scorer]]]:
     """Return the number of each task with the encoders that have the same model input for it."""
     groups: dict[tuple[int, tuple[object, ...]], list[_Scorer]] = {}
-    has_transfer = any(isinstance(task, TransferTask) for task in tasks)
+    has_transfer = any(map(is_for_transfer, tasks))
     for label, (candidate, encoder) in opened.items():
         scorer = _Scorer(label, label, encoder, not isinstance(candidate.model, Encoder))
         scorer_of_transfer = scorer
@@ -280,7 +285,7 @@ def _groups(
             name = scorer_of_transfer.label.recipe
             note(f"{label.model}: transfer tasks use its recipe for them, {name}")
         for number, task in enumerate(tasks):
-            suited = scorer_of_transfer if isinstance(task, TransferTask) else scorer
+            suited = scorer_of_transfer if is_for_transfer(task) else scorer
             inputs = tuple(part.input_key for part in suited.encoder.parts)
             groups.setdefault((number, inputs), []).append(suited)
     return [(number, scorers) for (number, _), scorers in groups.items()]
@@ -318,19 +323,6 @@ def _score_together(
             return {readers[0].row: error}
     alone = [_score_together([each], task, settings, advance, strict=False) for each in readers]
     return {row: outcome for outcomes in alone for row, outcome in outcomes.items()}
-
-
-def note_examples(tasks: Sequence[TransferTask]) -> None:
-    """Report data sets that differ from the printed ones."""
-    for task in tasks:
-        for split, (count, printed) in task.unexpected_counts().items():
-            note(
-                f"{task.name}: {count:,} examples in {split}, not {printed:,}: not comparable with"
-                " printed figures"
-            )
-        empty = sum(not sentence for sentence in task.sentences())
-        if empty:
-            note(f"{task.name}: {empty} empty sentences are classified, too, as in SentEval")
 
 
 def note_cosines(scores: Sequence[Score]) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import random
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,38 +12,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS
 from promptcli.data.tasks import (
     AnyTask,
     DevelopmentTask,
-    LabelledExamples,
-    MtebTask,
+    OtherTask,
     OwnTask,
     RetrievalTask,
     STSTask,
-    TransferTask,
 )
 from promptcli.data.vectors import read_vectors
-from promptcli.data.vectors.precision import check_finite, unit
+from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.encoding import encode_together
 from promptcli.errors import UsageError
-from promptcli.evaluation import classifier, statistics
-from promptcli.evaluation.classifier import (
-    FAST,
-    FULL,
-    PROTOCOL_OF_SPLITS,
-    SENTEVAL_SEED,
-    ClassifierTraining,
-)
+from promptcli.evaluation import statistics
 from promptcli.evaluation.lexical import Lexical, join_rankings
-from promptcli.evaluation.mteb_tasks import MtebEncoder, mteb_score
 from promptcli.evaluation.scores import (
-    AccuracyScore,
     Comparison,
     DataScore,
+    ExampleScore,
     Label,
-    MtebScore,
     RetrievalScore,
     Score,
     SpearmanScore,
@@ -75,17 +62,11 @@ class TaskVectors:
 
 @dataclass(frozen=True)
 class EvalSettings:
-    """The choices that tasks leave open."""
+    """The choices that tasks of plug-ins leave open."""
 
-    training: ClassifierTraining = FULL  #: of the classifiers of transfer tasks
-    seed: int = SENTEVAL_SEED  #: of the classifiers
+    fast: bool = False  #: a faster setting, for development
+    seed: int | None = None  #: of classifiers
     mteb_folder: Path = Path("mteb-results")  #: of mteb's result files
-
-
-def eval_settings(*, fast: bool, seed: int | None, mteb_folder: str | Path) -> EvalSettings:
-    """Return the settings of transfer tasks and mteb."""
-    training = FAST if fast else FULL
-    return EvalSettings(training, SENTEVAL_SEED if seed is None else seed, Path(mteb_folder))
 
 
 #: Scores encoders on a task, by the rows of its sentences.
@@ -137,9 +118,6 @@ def embed_tasks(
             advance(0)
         else:
             advance(len(sentences))
-    if any(isinstance(task, TransferTask) for task in tasks):
-        for vectors in vectors_of.values():
-            check_finite(vectors, sentences)
     no_vectors = np.zeros((0, 0), np.float32)
     embedded = []
     for label, encoder in zip(labels, encoders, strict=True):
@@ -211,10 +189,12 @@ def score_vectors(
         return []
     rows = row_of_sentences(tasks)
     with keep_random_states():
-        by_task = []
+        by_task: list[Sequence[Any]] = []
         for task in tasks:
-            metric = METRICS[type(task)]
-            by_task.append(metric(embedded, task, rows, settings))
+            if isinstance(task, OtherTask):
+                by_task.append(task.scores(embedded, rows, settings))
+            else:
+                by_task.append(METRICS[type(task)](embedded, task, rows, settings))
     ordered: list[Any] = []
     for scores_of_one in zip(*by_task, strict=True):
         ordered.extend(scores_of_one)
@@ -336,11 +316,17 @@ def check_rankable(task: STSTask) -> None:
         )
 
 
+def _is_comparable(task: AnyTask) -> bool:
+    if isinstance(task, OtherTask):
+        return task.kept_as is not None and issubclass(task.kept_as, DataScore)
+    return not isinstance(task, OwnTask)
+
+
 def check_comparable(
     labels: Sequence[Label], tasks: Sequence[AnyTask], vectors: Sequence[object]
 ) -> None:
     """Refuse a comparison without a suitable task or a second model."""
-    if not any(isinstance(task, STSTask | TransferTask | RetrievalTask) for task in tasks):
+    if not any(_is_comparable(task) for task in tasks):
         raise UsageError(
             "takes graded pairs, transfer tasks or retrieval; name one, or leave it out",
             parameter="compare",
@@ -349,22 +335,6 @@ def check_comparable(
         raise UsageError(
             f"{labels[0].recipe} is the only encoder; name a second one", parameter="compare"
         )
-
-
-def check_tasks(tasks: Sequence[TransferTask], training: ClassifierTraining) -> None:
-    """Refuse tasks that no classifier can be trained on, before anything is encoded."""
-    for task in tasks:
-        labels = {split: part.labels for split, part in task.splits.items()}
-        classifier.check_labels(task.name, labels, training)
-
-
-def features(vectors: NDArray[Any], part: LabelledExamples, rows: RowOfSentence) -> NDArray[Any]:
-    """Return the classifier's input: vectors of sentences (n, d), or features of pairs (n, 2d)."""
-    first = vectors[_rows_in(rows, part.first)]
-    if part.second is None:
-        return first
-    second = vectors[_rows_in(rows, part.second)]
-    return classifier.pair_features(first, second)
 
 
 def _one_by_one(score: Callable[[TaskVectors, Any, RowOfSentence, EvalSettings], Score]) -> Metric:
@@ -376,37 +346,6 @@ def _one_by_one(score: Callable[[TaskVectors, Any, RowOfSentence, EvalSettings],
         return [score(each, task, rows, settings) for each in embedded]
 
     return metric
-
-
-def _classify(
-    each: TaskVectors, task: TransferTask, rows: RowOfSentence, settings: EvalSettings
-) -> AccuracyScore:
-    start = time.perf_counter()
-    splits = {}
-    for split, part in task.splits.items():
-        splits[split] = (features(each.vectors, part, rows), part.labels)
-    classes = 1 + max(int(labels.max()) for _, labels in splits.values())
-    if each.encoder is None:
-        device = "cpu"
-    else:
-        device = str(each.encoder.device)
-    setting = classifier.ClassifierSetting(
-        settings.training, classes, settings.seed, device, task.name
-    )
-    outcome = PROTOCOL_OF_SPLITS[frozenset(splits)](splits, setting)
-    low, high = statistics.interval(statistics.resampled_mean(outcome.right))
-    return AccuracyScore(
-        **each.names,
-        task=task.name,
-        value=outcome.test,
-        dev=outcome.dev,
-        decays=outcome.decays,
-        examples={split: len(part) for split, part in task.splits.items()},
-        data_sha256=task.sha256(),
-        seconds=time.perf_counter() - start,
-        ci95=(100 * low, 100 * high),
-        by_example=outcome.right,
-    )
 
 
 def _retrieve(
@@ -434,33 +373,45 @@ def _retrieve(
 def _rank_documents(
     each: TaskVectors, task: RetrievalTask, rows: RowOfSentence, depth: int
 ) -> NDArray[np.int64]:
-    """Return the positions of the best documents for each query, best first; -1: no further one."""
+    """Return the positions of the best documents for each query, best first; -1: no further one.
+
+    A query's own document is left out, as BEIR does.
+    """
+    reached = depth + bool(task.left_out)  # one more, in place of the document that is left out
+    ranked = np.full((len(task.queries), depth), -1)
+
+    def put(number: int, found: NDArray[np.int64]) -> None:
+        kept = found[found != task.left_out.get(number, -1)][:depth]
+        ranked[number, : len(kept)] = kept
+
     if task.ranking != "retrieval":
         words = Lexical.build(task.documents, np.arange(len(task.documents)))
     if task.ranking == "lexical":
-        rankings = [words.rank(query, depth, None)[0] for query in task.queries]
-        return _as_array(rankings, depth)
+        for number, query in enumerate(task.queries):
+            put(number, words.rank(query, reached, None)[0])
+        return ranked
     queries = _in_role(each, "query", task.queries, rows)
     documents = _in_role(each, "document", task.documents, rows)
-    nearest = statistics.nearest(queries, documents, depth)
+    nearest = statistics.nearest(queries, documents, reached)
     if task.ranking == "retrieval":
-        return nearest
+        for number, close in enumerate(nearest):
+            put(number, close)
+        return ranked
     unit_queries = unit(queries)
     unit_documents = unit(documents)
-    both = []
-    for text, query, close in zip(task.queries, unit_queries, nearest, strict=True):
-        asked = words.ask(text)
-        found_words = asked.rank(depth)
+    for number, (query, close) in enumerate(zip(unit_queries, nearest, strict=True)):
+        asked = words.ask(task.queries[number])
+        found_words = asked.rank(reached)
         joined = join_rankings(
             (close, unit_documents[close] @ query),
             found_words,
-            depth,
+            reached,
             asked.match(found_words),
             lambda rows, query=query: unit_documents[rows] @ query,  # type: ignore[misc]
             asked.scores_of,
         )
-        both.append(joined.rows)
-    return _as_array(both, depth)
+        put(number, joined.rows)
+    return ranked
 
 
 def _in_role(each: TaskVectors, role: str, texts: list[str], rows: RowOfSentence) -> NDArray[Any]:
@@ -469,26 +420,6 @@ def _in_role(each: TaskVectors, role: str, texts: list[str], rows: RowOfSentence
         return each.vectors[_rows_in(rows, texts)]
     with stage(f"encode {role}", len(texts)) as advance:
         return each.encoder.in_role(role, report=True).encode(texts, progress=advance)
-
-
-def _as_array(rankings: Sequence[NDArray[np.int64]], depth: int) -> NDArray[np.int64]:
-    """Return rankings as one array (n, depth), -1 where a ranking is shorter."""
-    ranked = np.full((len(rankings), depth), -1)
-    for row, numbers in enumerate(rankings):
-        ranked[row, : len(numbers)] = numbers
-    return ranked
-
-
-def _run_mteb(
-    each: TaskVectors, task: MtebTask, rows: RowOfSentence, settings: EvalSettings
-) -> MtebScore:
-    if each.encoder is None:
-        raise UsageError(
-            f"{task.name} takes a model, and {each.label.recipe} holds vectors only; leave one of"
-            " them out"
-        )
-    model = MtebEncoder(each.encoder, each.fingerprint, each.label)
-    return mteb_score(model, task, settings.mteb_folder, each.names)
 
 
 def _measure(
@@ -509,9 +440,7 @@ def _measure(
 #: Kind of task -> how encoders are scored on it.
 METRICS: dict[type, Metric] = {
     STSTask: _correlate,
-    TransferTask: _one_by_one(_classify),
     RetrievalTask: _one_by_one(_retrieve),
-    MtebTask: _one_by_one(_run_mteb),
     OwnTask: _one_by_one(_measure),
 }
 
@@ -521,21 +450,13 @@ def average(scores: Iterable[Score]) -> float:
     return float(np.mean([round(score.value, 2) for score in scores]))
 
 
-_ByExample = AccuracyScore | RetrievalScore
-COMPARED = (SpearmanScore, AccuracyScore, RetrievalScore)  #: scores of which two can be compared
-
-#: Kind of score -> the papers' tasks of it: an average, and a difference of averages, are over
-#: these.
-PAPER_TASKS: dict[type[Score], tuple[str, ...]] = {
-    SpearmanScore: tuple(map(str, TEST_TASKS)),
-    AccuracyScore: tuple(TRANSFER_TASKS),
-}
+COMPARED = (SpearmanScore, ExampleScore)  #: scores of which two can be compared
 
 
 def scores_of_average(scores: Iterable[Score], kind: type[Score]) -> list[Score]:
     """Return the scores of a kind that are averaged: those of the papers' tasks, or else all."""
     of_kind = [score for score in scores if isinstance(score, kind)]
-    of_papers = [score for score in of_kind if score.column in PAPER_TASKS[kind]]
+    of_papers = [score for score in of_kind if score.column in kind.averaged_over]
     return of_papers or of_kind
 
 
@@ -556,7 +477,7 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
     if all(isinstance(score, SpearmanScore) for score in [*first, *second]):
         draws, number = _correlation_draws(cast(list[tuple[SpearmanScore, SpearmanScore]], pairs))
     else:
-        draws, number = _example_draws(cast(list[tuple[_ByExample, _ByExample]], pairs))
+        draws, number = _example_draws(cast(list[tuple[ExampleScore, ExampleScore]], pairs))
     low, high = statistics.interval(draws)
     p_value = statistics.two_sided(draws)
     return Comparison(
@@ -588,7 +509,7 @@ def _correlation_draws(pairs: Sequence[tuple[SpearmanScore, SpearmanScore]]) -> 
     return first - second, number
 
 
-def _example_draws(pairs: Sequence[tuple[_ByExample, _ByExample]]) -> _Draws:
+def _example_draws(pairs: Sequence[tuple[ExampleScore, ExampleScore]]) -> _Draws:
     differences = [one.by_example - other.by_example for one, other in pairs]
     number = sum(len(of_task) for of_task in differences)
     return statistics.resampled_mean_of_means(differences), number
@@ -608,8 +529,10 @@ def compare_rows(rows: Mapping[Label, Sequence[Score]], baseline: Label | None) 
     if baseline is not None and baseline in complete:
         found.extend(_with_baseline(complete, baseline))
     else:
-        for kind in PAPER_TASKS:
-            found.extend(_every_two(complete, kind))
+        kinds = dict.fromkeys(type(score) for row in complete.values() for score in row)
+        for kind in kinds:
+            if kind.averaged_over:
+                found.extend(_every_two(complete, kind))
     corrected = statistics.holm([comparison.p_value for comparison in found])
     comparisons = []
     for comparison, p_holm in zip(found, corrected, strict=True):

@@ -1,17 +1,16 @@
 """Scores that earlier evaluations measured, kept on disk by all that decides them."""
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from promptcli.data.tasks import AnyTask, RetrievalTask, STSTask, TransferTask
+from promptcli.data.tasks import AnyTask, OtherTask, RetrievalTask, STSTask
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.evaluation.evaluator import EvalSettings
-from promptcli.evaluation.scores import AccuracyScore, Label, RetrievalScore, Score, SpearmanScore
+from promptcli.evaluation.scores import Label, RetrievalScore, Score, SpearmanScore
 from promptcli.settings import home_folder
 from promptcli.storage.cache import Cache
 
@@ -19,13 +18,15 @@ from promptcli.storage.cache import Cache
 #: another field.
 PROTOCOL_VERSION = 3
 
-#: Tasks whose scores are kept. The metric of an ``OwnTask`` is a function, which may change
-#: unseen; mteb writes its own result files.
-SCORE_OF_TASK: Mapping[type, type[Score]] = {
-    STSTask: SpearmanScore,
-    TransferTask: AccuracyScore,
-    RetrievalTask: RetrievalScore,
-}
+
+def _kept_as(task: AnyTask) -> type[Score] | None:
+    """Return the class of the scores of a task.
+
+    None if they are not kept: the metric of an ``OwnTask`` is a function, which may change unseen.
+    """
+    if isinstance(task, OtherTask):
+        return task.kept_as
+    return {STSTask: SpearmanScore, RetrievalTask: RetrievalScore}.get(type(task))
 
 
 class KeptScores:
@@ -38,16 +39,17 @@ class KeptScores:
 
     def get(self, encoder: TorchEncoder, label: Label, task: AnyTask) -> Score | None:
         """Return the score of an encoder on a task under a label, or None."""
-        if type(task) not in SCORE_OF_TASK:
+        kind = _kept_as(task)
+        if kind is None:
             return None
         values = self._cache.get(self._key(encoder, task))
         if values is None:
             return None
-        score = msgspec.convert(values, SCORE_OF_TASK[type(task)], dec_hook=_array)
+        score = msgspec.convert(values, kind, dec_hook=_array)
         return replace(score, label=label, recipe=encoder.recipe.to_dict())
 
     def put(self, encoder: TorchEncoder, task: AnyTask, score: Score) -> None:
-        if type(task) in SCORE_OF_TASK:
+        if _kept_as(task) is not None:
             values = msgspec.to_builtins(score, enc_hook=np.ndarray.tolist)
             self._cache.put(self._key(encoder, task), values)
 
@@ -61,8 +63,8 @@ class KeptScores:
             "device": encoder.device.type,
             "data": self._hash(task),
         }
-        if isinstance(task, TransferTask):
-            key["classifier"] = {**vars(self._settings.training), "seed": self._settings.seed}
+        if isinstance(task, OtherTask):
+            key["settings"] = task.settings(self._settings)
         if isinstance(task, RetrievalTask):
             key["prompts"] = vars(encoder.leading)  # of queries and documents
         return key

@@ -4,12 +4,12 @@ import dataclasses
 import re
 import textwrap
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.task_table import TaskName
+from promptcli.data.task_table import TEST_TASKS, TaskName
 from promptcli.errors import PromptcliError
 from promptcli.evaluation import statistics
 from promptcli.recipe import RECIPES, SLOT, Recipe
@@ -52,6 +52,9 @@ NAMING = ("label", "recipe", "fingerprint", "task")  #: fields that name the enc
 @dataclass(frozen=True, kw_only=True)
 class Score:
     """One figure of an encoder on a task; a metric's subclass adds its own fields."""
+
+    #: the papers' tasks of this kind, which an average, and a difference of averages, are over
+    averaged_over: ClassVar[tuple[str, ...]] = ()
 
     label: Label
     recipe: dict[str, Any]  #: all fields of the encoder's recipe
@@ -99,10 +102,20 @@ class DataScore(Score):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExampleScore(DataScore):
+    """A mean of figures of test examples, or of queries."""
+
+    ci95: tuple[float, float]  #: over them
+    by_example: NDArray[np.float64] = field(repr=False, compare=False)  #: (n,), for ``compare``
+
+
+@dataclass(frozen=True, kw_only=True)
 class SpearmanScore(DataScore):
     """Spearman's correlation x 100 of an encoder's cosines with gold scores, over all pairs of all
     subsets ("all").
     """
+
+    averaged_over: ClassVar[tuple[str, ...]] = tuple(map(str, TEST_TASKS))
 
     split: str  #: ``test`` or ``dev``
     protocol: str  #: ``senteval`` or ``mteb``
@@ -146,23 +159,7 @@ class SpearmanScore(DataScore):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AccuracyScore(DataScore):
-    """Accuracy x 100 of a linear classifier on an encoder's frozen vectors."""
-
-    metric: str = "accuracy"
-
-    dev: float  #: on the examples that chose the weight decay
-    #: chosen, one for each outer fold
-    decays: list[float] = field(metadata={"json": "weight_decays"})
-    examples: dict[str, int]  #: of each split
-    seconds: float  #: spent on the classifiers
-    ci95: tuple[float, float]  #: over test examples
-    #: (test examples,) 1 if right, for ``compare``
-    by_example: NDArray[np.float64] = field(repr=False, compare=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RetrievalScore(DataScore):
+class RetrievalScore(ExampleScore):
     """nDCG@10 x 100 of an encoder's nearest documents, mean over queries."""
 
     metric: str = "ndcg@10"
@@ -174,18 +171,6 @@ class RetrievalScore(DataScore):
     highest_recall_at_100: float = field(default=100, metadata={"json": "recall@100 highest"})
     queries: int
     documents: int
-    #: (queries,) nDCG@10, for ``compare``
-    by_example: NDArray[np.float64] = field(repr=False, compare=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MtebScore(Score):
-    """A main score of mteb x 100."""
-
-    model: str = field(metadata={"json": "mteb_model"})  #: mteb's name for it
-    revision: str  #: of the model: the fingerprint's first 40 characters, and promptcli's version
-    mteb: str  #: its version
-    file: str  #: mteb's result file
 
 
 SIGNIFICANT = 0.05  #: greatest corrected p-value of a difference beyond chance
@@ -231,7 +216,6 @@ class Evaluation(list[Score]):
         self, rows: dict[Label, list[Score]], tasks: list[Any], missing: dict[str, str]
     ) -> None:
         super().__init__(score for row in rows.values() for score in row)
-        self.settings: Any = None  #: of transfer tasks
         #: of each set of vectors, then of each model, by task; of one that has no scores none
         self.rows = rows
         self.tasks, self.missing = tasks, missing  #: those scored; label -> why a task is missing

@@ -17,12 +17,11 @@ from promptcli.data.sources import (
     training_examples,
 )
 from promptcli.data.task_table import graded_columns
-from promptcli.data.tasks import AnyTask, DevelopmentTask, STSTask, TransferTask
+from promptcli.data.tasks import AnyTask, DevelopmentTask, OtherTask, STSTask
 from promptcli.encoder.encoder import tuned_weights
 from promptcli.errors import NoColumnError, NotFoundError, UsageError, counted
 from promptcli.evaluation.candidates import load_named_tasks
-from promptcli.evaluation.classifier import FULL
-from promptcli.evaluation.evaluator import check_tasks
+from promptcli.evaluation.evaluator import EvalSettings
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.notes import keyword, note
@@ -80,7 +79,9 @@ def read_run_data(plan: TrainingPlan) -> RunData:
     with tasks_from(plan.job.data_dir):
         development = checkpoint_task(plan.development)
         tests = _read_tests(plan)
-    check_tasks([task for task in tests if isinstance(task, TransferTask)], FULL)
+    for task in tests:
+        if isinstance(task, OtherTask):
+            task.check(EvalSettings())
     return RunData(method, source_name(plan.data), examples, development, tuple(tests), start)
 
 

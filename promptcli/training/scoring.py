@@ -7,8 +7,9 @@ from typing import Any
 
 from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.published_backbones import published_name
-from promptcli.data.tasks import AnyTask, DevelopmentTask, TransferTask
+from promptcli.data.tasks import AnyTask, DevelopmentTask
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.evaluation.candidates import is_for_transfer
 from promptcli.evaluation.evaluator import embed_tasks, score_vectors, value_on
 from promptcli.evaluation.scores import Label, Score
 from promptcli.models.entries import Entry
@@ -60,7 +61,7 @@ def score_tasks(
     scores: list[Score] = []
     for task in tasks:
         reader = encoder
-        if other is not None and isinstance(task, TransferTask):
+        if other is not None and is_for_transfer(task):
             reader = make_encoder(other, encoder.backbone, encoder.tensors())
         scores += score_vectors(embed_tasks([reader], [task], [label]), [task])
     return scores

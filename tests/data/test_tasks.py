@@ -2,6 +2,7 @@
 names.
 """
 
+import json
 import random
 
 import numpy as np
@@ -202,11 +203,6 @@ def test_folders_of_beir_and_ms_marco_are_retrieval_tasks(files, name, queries, 
     [
         (
             "qrels/test.tsv",
-            "query-id\tcorpus-id\tscore\nq1\td9\t1\n",
-            r"test.tsv: line 2: no document has the id 'd9'",
-        ),
-        (
-            "qrels/test.tsv",
             "query-id\tcorpus-id\tscore\nq1\td1\n",
             r"test.tsv: line 2: give query, document and grade",
         ),
@@ -220,6 +216,40 @@ def test_a_retrieval_folder_that_is_not_one(name, content, message, tmp_path):
             (tmp_path / file).write_text(text)
     with pytest.raises(pc.PromptcliError, match=message):
         pc.evaluate("mini", f"retrieval:{tmp_path}")
+
+
+def test_judged_documents_that_are_missing_are_never_found(tmp_path, caplog):
+    (tmp_path / "qrels").mkdir()
+    judged = "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\tgone\t1\nq9\td2\t1\nq2\td2\t1\n"
+    for file, text in (BEIR | {"qrels/test.tsv": judged}).items():
+        (tmp_path / file).write_text(text)
+    with caplog.at_level("INFO", logger="promptcli"):
+        [score] = pc.evaluate("mini-static", f"retrieval:{tmp_path}")
+    ideal = 1 + 1 / np.log2(3)  # of two documents, one of which is found first
+    assert score.by_example == pytest.approx([1 / ideal, 1])
+    assert (score.queries, score.documents, score.recall_at_10) == (2, 3, 75)
+    assert "1 judged document missing" in caplog.text and "1 judgement of missing" in caplog.text
+
+
+@pytest.mark.parametrize("by", ["meaning", "words", "both"])
+def test_a_query_that_is_a_document_is_no_answer_to_itself(by, tmp_path, caplog):
+    (tmp_path / "qrels").mkdir()
+    texts = [f"The {thing} {what}." for thing in ("lamp", "clock") for what in ("broke", "fell")]
+    documents = [{"_id": str(number), "text": text} for number, text in enumerate(texts)]
+    documents.append({"_id": "copy", "text": texts[2]})  # another's text is an answer
+    queries = [*documents[::2][:2], {"_id": "1", "text": "other text, same id"}]
+    lines = {"corpus": documents, "queries": queries}
+    for name, rows in lines.items():
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    judged = "query-id\tcorpus-id\tscore\n0\t1\t1\n2\tcopy\t1\n1\t3\t1\n"
+    (tmp_path / "qrels/test.tsv").write_text(judged)
+    with caplog.at_level("INFO", logger="promptcli"):
+        scores = pc.evaluate("mini-static", f"retrieval:{tmp_path}", by=by)
+    assert list(scores.tasks[0].left_out.items()) == [
+        (0, scores.tasks[0].documents.index(texts[0]))
+    ]
+    assert scores[0].by_example[:2] == pytest.approx([1, 1])
+    assert "1 queries are documents" in caplog.text
 
 
 def test_a_pair_with_an_empty_side_is_left_out_and_said(tmp_path, caplog):

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import promptcli as pc
-from promptcli.data.tasks import LabelledExamples, Pairs, RetrievalTask, STSTask, TransferTask
+from promptcli.data.tasks import Pairs, RetrievalTask, STSTask
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import (
     average,
@@ -18,8 +18,9 @@ from promptcli.evaluation.evaluator import (
     score_encoders,
     scores_of_average,
 )
-from promptcli.evaluation.scores import AccuracyScore, Label, SpearmanScore, recipe_name
+from promptcli.evaluation.scores import Label, SpearmanScore, recipe_name
 from promptcli.notes import stages_shown
+from promptcli.plugins.papers.transfer import AccuracyScore, LabelledExamples, TransferTask
 from promptcli.recipe import RECIPES, Recipe
 from tests.letters import LETTERS, LetterEncoder, count_letters
 
@@ -169,6 +170,8 @@ def accuracy(right, label, task="TREC", data="0" * 64):
         decays=[],
         ci95=(0, 100),
         by_example=right,
+        setting={},
+        caption="",
         **about,
     )
 

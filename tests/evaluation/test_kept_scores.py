@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.data.tasks import LabelledExamples, OwnTask, Pairs, RetrievalTask, STSTask
-from promptcli.data.tasks import TransferTask as Transfer
+from promptcli.data.tasks import OwnTask, Pairs, RetrievalTask, STSTask
 from promptcli.encoder.encoder import make_encoder
 from promptcli.evaluation import evaluator, kept_scores
-from promptcli.evaluation.classifier import FAST
 from promptcli.evaluation.evaluator import EvalSettings, embed_tasks, score_vectors
 from promptcli.evaluation.kept_scores import KeptScores
 from promptcli.evaluation.scores import Label
+from promptcli.plugins.papers import classifier
+from promptcli.plugins.papers.transfer import LabelledExamples
+from promptcli.plugins.papers.transfer import TransferTask as Transfer
 from promptcli.recipe import RECIPES, LeadingTexts
 
 LABEL = Label("tiny", "cls")
@@ -24,7 +25,9 @@ TRANSFER = Transfer("CR", {"all": LabelledExamples(WORDS * 12, None, np.arange(9
 
 
 @pytest.fixture
-def encoder(tiny_backbone):
+def encoder(tiny_backbone, monkeypatch):
+    small = replace(classifier.FAST, folds=3, epoch_size=1, tenacity=1)
+    monkeypatch.setattr(classifier, "FAST", small)
     return make_encoder(RECIPES["cls"], tiny_backbone("bert"), {})
 
 
@@ -35,7 +38,7 @@ def measured(encoder, task, settings):
 
 @pytest.mark.parametrize("task", [STS, RETRIEVAL, TRANSFER], ids=lambda task: task.name)
 def test_a_kept_score_is_the_measured_one(task, encoder):
-    settings = EvalSettings(replace(FAST, folds=3, epoch_size=1, tenacity=1))
+    settings = EvalSettings(fast=True)
     score = measured(encoder, task, settings)
     KeptScores(settings).put(encoder, task, score)
     found = KeptScores(settings).get(encoder, LABEL, task)
@@ -54,7 +57,7 @@ def test_a_score_stands_under_the_name_that_is_asked_for(encoder):
 
 
 def test_what_decides_a_score_is_in_its_key(encoder, tiny_backbone, monkeypatch):
-    small = EvalSettings(replace(FAST, folds=3, epoch_size=1, tenacity=1))
+    small = EvalSettings(fast=True)
     scores = KeptScores(small)
     scores.put(encoder, STS, measured(encoder, STS, small))
     scores.put(encoder, TRANSFER, measured(encoder, TRANSFER, small))

@@ -283,8 +283,6 @@ def _default_tasks(*, has_folder: bool, paper: bool) -> list[str]:
 
 
 def _document(evaluation: "Evaluation") -> dict[str, Any]:
-    from promptcli.data.tasks import TransferTask
-
     document: dict[str, Any] = {"results": [score.to_dict() for score in evaluation]}
     refused = []
     for label, why in evaluation.refused.items():
@@ -293,13 +291,9 @@ def _document(evaluation: "Evaluation") -> dict[str, Any]:
         document["refused"] = refused
     if evaluation.comparisons:
         document["comparisons"] = [comparison.to_dict() for comparison in evaluation.comparisons]
-    if any(isinstance(task, TransferTask) for task in evaluation.tasks):
-        settings = evaluation.settings
-        document["setting"] = {
-            "folds": settings.training.folds,
-            "optimizer": settings.training.optimizer,
-            "seed": settings.seed,
-        }
+    for score in evaluation:
+        if hasattr(score, "setting"):
+            document["setting"] = score.setting
     if evaluation.missing:
         document["missing"] = evaluation.missing
     return document

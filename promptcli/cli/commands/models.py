@@ -18,14 +18,11 @@ from promptcli.cli.options import (
     RecipeFields,
     Transforms,
     chosen_model,
-    data_folder,
     field_option,
     with_argument,
 )
 from promptcli.cli.pictures import PictureOptions
-from promptcli.cli.result_files import FormatOptions, print_report
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.evaluation import compare_over_seeds
 from promptcli.models.entries import TENSORS, Entry
 from promptcli.named_templates import SLOT
 from promptcli.recipe import LISTED, RECIPES, Recipe
@@ -231,34 +228,6 @@ def _show_runs(card: Entry, *, as_json: bool) -> None:
         row.append("*" if run["chosen"] else "")
         rows.append(row)
     console.result_table([*changed, *tasks, "best step", "chosen"], rows)
-
-
-def compare(
-    models: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="MODEL...",
-            help=(
-                "Two or more: a model of several runs (train --seeds), several models with commas"
-                " between, or a pattern ('simcse-*'), e.g. those of an array of jobs."
-            ),
-        ),
-    ],
-    over: Annotated[
-        str, typer.Option(metavar="seeds", help="What the runs of a model differ in.")
-    ] = "seeds",
-    data_dir: Annotated[Path | None, typer.Option(help="SentEval folder of the tasks.")] = None,
-    format: Annotated[str | None, field_option(FormatOptions, "format")] = None,
-    json: Json = False,
-) -> None:
-    """Compare trained models over the seeds of their runs: mean, spread, and tests."""
-    from promptcli.cli.seed_tables import seed_report
-
-    if over != "seeds":
-        raise UsageError(f"--over {over}: runs are compared over seeds; give --over seeds")
-    printed = FormatOptions(format).name(json=json)
-    table = compare_over_seeds(models, data_dir=data_folder(data_dir))
-    print_report(seed_report(table), printed)
 
 
 def remove(name: Name) -> None:

@@ -9,17 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.preparation import Preparation
-from promptcli.data.tasks import STSTask, TransferTask, load_transfer
+from promptcli.data.task_table import TaskName
+from promptcli.data.tasks import STSTask, load_any
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import evaluator, statistics
-from promptcli.evaluation.classifier import FULL
 from promptcli.evaluation.scores import Label
 from promptcli.plugins.papers.analyses import analyze_backbone, analyze_each, check_analyze
+from promptcli.plugins.papers.classifier import FULL
 from promptcli.plugins.papers.contexts import MeasureData, MeasurementContext
 from promptcli.plugins.papers.published import PublishedRow, Value, short_name
 from promptcli.plugins.papers.systems import Systems, hash_of, identity_of, ranked_heads
+from promptcli.plugins.papers.transfer import NAMES, TransferTask
 from promptcli.recipe import RECIPES
 from promptcli.training.methods import find_method
 
@@ -143,20 +145,17 @@ def _cosines(
     return cosines
 
 
-#: The tasks of the papers' transfer tables.
-TRANSFER = ("MR", "CR", "SUBJ", "MPQA", "SST-2", "TREC", "MRPC")
-
-
 def transfer_data(context: MeasurementContext) -> MeasureData:
     """Return the tasks of the data folder; ``content`` is the list of those that can be scored."""
     if context.data_dir is None:
         why = "it is read from a folder; give data_dir, SentEval's `downstream`"
-        return MeasureData(missing=dict.fromkeys(TRANSFER, why))
-    loaded = load_transfer(context.data_dir, TRANSFER)
+        return MeasureData(missing=dict.fromkeys(NAMES, why))
+    loaded = load_any(context.data_dir, [TaskName(name) for name in NAMES])
     data = MeasureData({}, dict(loaded.missing), [])
     for task in loaded.tasks:
+        assert isinstance(task, TransferTask)
         try:
-            evaluator.check_tasks([task], FULL)
+            task.check(evaluator.EvalSettings())
         except PromptcliError as error:
             data.missing[task.name] = str(error)
             continue
@@ -427,8 +426,8 @@ MEASURES: dict[str, Measure] = {
     ),
     "transfer": Measure(
         {
-            **{name: Column(name) for name in TRANSFER},
-            "transfer": Column("Avg", mean_of=TRANSFER),
+            **{name: Column(name) for name in NAMES},
+            "transfer": Column("Avg", mean_of=NAMES),
         },
         "transfer tasks",
         measure_transfer,

@@ -1,9 +1,28 @@
-"""The command ``reproduce``."""
+"""What the plug-in adds: commands, transfer tasks, tasks of mteb."""
+
+from typing import Any
 
 from promptcli.cli.command_line import Command
+from promptcli.data.task_table import TaskRow
 
 REPRODUCE = Command(
     "reproduce",
     "promptcli.plugins.papers.command:reproduce",
     "Measure the papers' tables and figures again.",
 )
+COMPARE = Command(
+    "compare",
+    "promptcli.plugins.papers.seeds_command:compare",
+    "Compare trained models over the seeds of their runs.",
+)
+
+
+def mteb(name: str) -> TaskRow:
+    """Return the row of ``mteb:NAME``."""
+
+    def make(*arguments: Any) -> Any:
+        from promptcli.plugins.papers.mteb_tasks import MtebTask
+
+        return MtebTask.of(*arguments)
+
+    return TaskRow("mteb", lambda _: {}, text="as mteb has it", make=make)

@@ -12,11 +12,10 @@ import torch
 
 import promptcli
 import promptcli as pc
-from promptcli.data.task_table import MTEB_LOCAL
 from promptcli.data.tasks import TaskName, load_tasks
 from promptcli.evaluation.evaluator import score_encoders
-from promptcli.evaluation.mteb_tasks import MtebEncoder
 from promptcli.evaluation.scores import Label
+from promptcli.plugins.papers.mteb_tasks import MtebEncoder
 from tests.senteval import write_pairs
 from tests.tiny import SENTENCES
 
@@ -80,7 +79,7 @@ def test_mteb_s_main_score_is_ours(downstream, encoder, run, tmp_path, tiny_fold
     [score] = run("eval", "--task", "mteb:STSBenchmark", *given, "--offline", "--json").json[
         "results"
     ]
-    loaded = load_tasks(downstream, [TaskName(MTEB_LOCAL["STSBenchmark"])], "mteb").tasks
+    loaded = load_tasks(downstream, [TaskName("STS-B")], "mteb").tasks
     ours = score_encoders([encoder], loaded)[0]
     assert score["value"] == pytest.approx(ours.value, abs=1e-4)
     result = TaskResult.from_disk(Path(score["file"]))
@@ -97,6 +96,4 @@ def test_mteb_s_main_score_is_ours(downstream, encoder, run, tmp_path, tiny_fold
     wrong = run("eval", "--task", "mteb:STS112", *given, "--offline")
     assert wrong.code == 2 and "mteb has no task 'STS112'" in wrong.err and "STS12" in wrong.err
     lacking = run("eval", "--task", "mteb:STS12", *given[:4], "--offline")
-    assert (
-        lacking.code == 3 and "--data-dir FOLDER" in lacking.err and "Traceback" not in lacking.err
-    )
+    assert lacking.code == 3 and "data_dir" in lacking.err and "Traceback" not in lacking.err

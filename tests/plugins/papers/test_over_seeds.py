@@ -8,7 +8,7 @@ from scipy import stats
 
 import promptcli as pc
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.evaluation.over_seeds import (
+from promptcli.plugins.papers.seeds import (
     PAIRED,
     WELCH,
     SeedGroup,
@@ -90,7 +90,7 @@ def test_an_array_of_jobs_a_sweep_and_single_models_are_compared(trained, run, r
     assert array.values("pairs.tsv") == named.values("pairs.tsv")
     # a run that its own model and the sweep's record both has counts once
     assert read_groups(registry, ["sweep*"])[0].seeds == [0, 1]
-    ran = run("models", "compare", "array-*", "sweep", "--over", "seeds", "--json")
+    ran = run("compare", "array-*", "sweep", "--json")
     assert ran.code == 0, ran.err
     (compared,) = ran.json["comparisons"]
     assert compared["test_over_seeds"] == PAIRED
@@ -98,23 +98,19 @@ def test_an_array_of_jobs_a_sweep_and_single_models_are_compared(trained, run, r
     one, other = ran.json["groups"]
     means = [statistics.fmean(each["tasks"][0]["scores"]) for each in (one, other)]
     assert compared["difference"] == pytest.approx(means[0] - means[1], abs=1e-3)
-    for format, sign in (("latex", r"\begin{tabular}"), ("markdown", "|"), ("csv", "p_over_seeds")):
-        shown = run("models", "compare", "array-*", "sweep", "--format", format)
-        assert sign in shown.out
-    assert "±" in run("models", "compare", "array-*", "sweep").out
+    assert "±" in run("compare", "array-*", "sweep").out
 
 
 def test_what_is_no_group_of_seeds_is_refused(trained, run, registry):
     trained("one", (0,))
     trained("two", (1,), learning_rate=0.5)
-    words = ("models", "compare")
+    words = ("compare",)
     refused(run(*words, "one-0,two-1", "one-0"), 2, "differ in learning-rate: 0.01 and 0.5")
     trained("again", (0,), max_length=40)
     refused(run(*words, "one-0", "nobody"), 3, "no model 'nobody'")
     pc.load("last-avg", device="cpu").register("plain")
     refused(run(*words, "plain", "one-0"), 2, "'plain' is not of a training")
     refused(run(*words, "one-0"), 2, "name a second one")
-    refused(run(*words, "one-0", "two-1", "--over", "pairs"), 2, "--over seeds")
     with pytest.raises(NotFoundError):
         read_groups(registry, ["x*"])
     with pytest.raises(UsageError):
@@ -124,7 +120,7 @@ def test_what_is_no_group_of_seeds_is_refused(trained, run, registry):
 def test_every_figure_can_be_traced_from_its_file(trained, run, registry):
     trained("one", (0, 1))
     trained("two", (0, 1), learning_rate=0.02)
-    words = ("models", "compare", "one-*", "two-*")
+    words = ("compare", "one-*", "two-*")
     card = registry.card("one-1").provenance
     facts = card["trained"]
     (group, _) = run(*words, "--json").json["groups"]
@@ -138,12 +134,11 @@ def test_every_figure_can_be_traced_from_its_file(trained, run, registry):
     assert tuple(ran[name] for name in names) == hashes
     (score,) = {score["data_sha256"] for score in registry.card("one-1").scores}
     assert group["tasks"][0]["data_sha256"] == score
-    for format in ("table", "latex", "markdown", "csv"):
-        shown = run(*words, "--format", format).out
-        for sha256 in (*hashes, score):
-            assert sha256[:12] in shown
-        for text in ("seeds 0 1", "learning-rate 0.02", f"torch {facts['versions']['torch']}"):
-            assert text in shown
+    shown = run(*words).out
+    for sha256 in (*hashes, score):
+        assert sha256[:12] in shown
+    for text in ("seeds 0 1", "learning-rate 0.02", f"torch {facts['versions']['torch']}"):
+        assert text in shown
 
 
 def test_tasks_of_an_own_metric_have_no_hash(trained, registry):
@@ -162,12 +157,12 @@ def test_tasks_of_one_name_with_other_data_are_not_compared(trained, run, tmp_pa
     lines = pairs.read_text().splitlines()
     pairs.write_text("\n".join(lines[:-1]))
     trained("two", (0, 1))
-    refused(run("models", "compare", "one-0", "two-*"), 2, "pairs.tsv", "different data")
+    refused(run("compare", "one-0", "two-*"), 2, "pairs.tsv", "different data")
     trained("other", (1,))
-    ran = run("models", "compare", "two-0", "other-1", "--json")
+    ran = run("compare", "two-0", "other-1", "--json")
     assert ran.json["comparisons"][0]["p_over_pairs"] is not None
     pairs.write_text("\n".join(lines))
-    ran = run("models", "compare", "two-0", "other-1", "--json")
+    ran = run("compare", "two-0", "other-1", "--json")
     assert ran.json["comparisons"][0]["p_over_pairs"] is None
     assert "not those of the runs" in ran.err
 

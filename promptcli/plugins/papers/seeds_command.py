@@ -1,13 +1,20 @@
-"""Tables of trained models over their seeds."""
+"""``promptcli compare``: trained models over the seeds of their runs."""
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from promptcli.cli.grids import Grid, best_cells
-from promptcli.cli.result_files import Part, Report
-from promptcli.evaluation.over_seeds import SeedComparison, SeedGroup, SeedTable
+import typer
+
+from promptcli.cli.console import result, result_json, result_table
+from promptcli.cli.options import DataDir, Json, data_folder
 from promptcli.extensions import Extension
+from promptcli.plugins.papers.seeds import (
+    SeedComparison,
+    SeedGroup,
+    SeedTable,
+    compare_over_seeds,
+)
 from promptcli.settings import typed_settings
 from promptcli.training.methods.training_settings import ContrastiveSettings
 
@@ -17,12 +24,27 @@ _NO_DEFAULT = object()  # of a method's own setting, which is always named
 _HASH = 12  # digits of a hash in a table; the JSON has all
 
 
-def seed_report(table: SeedTable) -> Report:
-    """Return groups with mean and standard deviation of each task, and their differences."""
-    return Report(table.to_dict(), _parts(table), _records(table))
+def compare(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...",
+            help="Two or more: a model of several runs, several models with commas"
+            " between, or a pattern ('simcse-*'), e.g. those of an array of jobs.",
+        ),
+    ],
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Compare trained models over the seeds of their runs: mean, spread, and tests."""
+    table = compare_over_seeds(models, data_dir=data_folder(data_dir))
+    if json:
+        result_json(table.to_dict())
+    else:
+        _print_table(table)
 
 
-def _parts(table: SeedTable) -> list[Part]:
+def _print_table(table: SeedTable) -> None:
     heads = ["", "runs"]
     for task in table.tasks:
         heads += [task, ""]
@@ -36,24 +58,21 @@ def _parts(table: SeedTable) -> list[Part]:
             figures = group.summary(task)
             row += [f"{figures['mean']:.2f}", _spread(figures["std"])]
         rows.append(row)
-    best = best_cells(rows, range(2, len(heads), 2), range(len(rows)))
+    result("mean over seeds, ± standard deviation (n - 1)")
+    result_table(heads, rows)
     lines = [_line(comparison) for comparison in table.comparisons]
     tested = sum(comparison.p_value is not None for comparison in table.comparisons)
-    untested = [
-        "",
-        "no p over seeds: every seed gave the same difference, or there are too few runs",
-    ]
-    traces = ["", *map(_trace, table.groups), *_tasks(table)]
-    return [
-        "mean over seeds, ± standard deviation (n - 1)",
-        Grid(heads, rows, best),
-        "",
+    result("")
+    result(
         f"differences of the means; p over seeds: two-sided t test, Holm over {tested}, *"
-        " beyond what seeds make; p over pairs: paired bootstrap of the best runs alone",
-        Grid(["", "task", "points", "test", "n", "p over seeds", "p over pairs"], lines),
-        *(untested if tested < len(lines) else []),
-        *traces,
-    ]
+        " beyond what seeds make; p over pairs: paired bootstrap of the best runs alone"
+    )
+    result_table(["", "task", "points", "test", "n", "p over seeds", "p over pairs"], lines)
+    if tested < len(lines):
+        result("no p over seeds: every seed gave the same difference, or there are too few runs")
+    result("")
+    for line in [*map(_trace, table.groups), *_tasks(table)]:
+        result(line)
 
 
 def _trace(group: SeedGroup) -> str:
@@ -113,43 +132,3 @@ def _p(value: float | None) -> str:
     if value is None:
         return "-"
     return "<0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _records(table: SeedTable) -> list[dict[str, object]]:
-    """Return a row for each score of a run, then for each difference."""
-    rows: list[dict[str, object]] = []
-    for group in table.groups:
-        for task in group.tasks:
-            rows.append(
-                {
-                    "name": group.name,
-                    "against": "",
-                    "task": task,
-                    **group.summary(task),
-                    "seeds": " ".join(map(str, group.seeds)),
-                    "test": "",
-                    "p_over_seeds": "",
-                    "p_over_pairs": "",
-                    "task_sha256": group.task_sha256(task),
-                    "trained": _trace(group),
-                }
-            )
-    for comparison in table.comparisons:
-        document = comparison.to_dict()
-        rows.append(
-            {
-                "name": comparison.first,
-                "against": comparison.second,
-                "task": comparison.task,
-                "mean": document["difference"],
-                "std": "",
-                "runs": comparison.seeds,
-                "seeds": "",
-                "test": comparison.test,
-                "p_over_seeds": document["p_over_seeds_holm"],
-                "p_over_pairs": document["p_over_pairs"],
-                "task_sha256": "",
-                "trained": "",
-            }
-        )
-    return rows

@@ -11,13 +11,15 @@ import pytest
 import torch
 
 import promptcli as pc
-from promptcli.data.senteval import treebank, visible_bytes
-from promptcli.data.task_table import TRANSFER_TASKS
-from promptcli.data.tasks import load_transfer
+from promptcli.data.task_table import TaskName
+from promptcli.data.tasks import load_any
 from promptcli.encoder.encoder import Encoded
 from promptcli.errors import UsageError
-from promptcli.evaluation import classifier, evaluator, statistics
-from promptcli.evaluation.classifier import (
+from promptcli.evaluation import evaluator, statistics
+from promptcli.models.registry import Entry, Registry
+from promptcli.notes import stages_shown
+from promptcli.plugins.papers import classifier
+from promptcli.plugins.papers.classifier import (
     DECAYS,
     FAST,
     FULL,
@@ -26,8 +28,7 @@ from promptcli.evaluation.classifier import (
     fixed_split,
     nested_cross_validation,
 )
-from promptcli.models.registry import Entry, Registry
-from promptcli.notes import stages_shown
+from promptcli.plugins.papers.transfer import NAMES, treebank, visible_bytes
 from promptcli.recipe import RECIPES
 from tests.reference import senteval_classifier as plain
 from tests.senteval import BAD, sentences, write_transfer
@@ -91,13 +92,13 @@ def data(tmp_path):
 
 
 def load(data, name):
-    (task,) = load_transfer(data, [name]).tasks
+    (task,) = load_any(data, [TaskName(name)]).tasks
     return task
 
 
 def test_every_task_is_read_in_the_order_of_the_papers(data):
-    loaded = load_transfer(data, TRANSFER_TASKS)
-    assert [task.name for task in loaded.tasks] == list(TRANSFER_TASKS) and loaded.missing == {}
+    loaded = load_any(data, [TaskName(name) for name in NAMES])
+    assert [task.name for task in loaded.tasks] == list(NAMES) and loaded.missing == {}
     sizes = {split: len(part) for split, part in load(data, "SST-2").splits.items()}
     assert sizes == {"train": 40, "dev": 10, "test": 10}
     for name in ("MR", "SUBJ", "MPQA"):  # the first class is positive or objective
@@ -183,7 +184,7 @@ def test_a_malformed_file_is_named_with_its_line(data, name, files, content, mes
         path.unlink()
         path.mkdir() if content is None else path.write_bytes(content)
     with pytest.raises(UsageError, match=message):
-        load_transfer(data, [name])
+        load_any(data, [TaskName(name)])
 
 
 # --- folds
@@ -261,7 +262,7 @@ def test_the_three_ways_are_the_plain_ones():
     assert (found.test, found.dev) == plain.plain_official(learn, dev, test, SMALL, 2, 5)
 
 
-OFFICIAL = Path(__file__).parents[1] / "reference/official/senteval.json"
+OFFICIAL = Path(__file__).parents[2] / "reference/official/senteval.json"
 _WAYS = {
     "nested-folds": nested_cross_validation,
     "folds-and-test": cross_validation,
@@ -372,7 +373,7 @@ def test_all_seven_in_one_json_document(document, backbone):
     found, said = document("cls", "last-avg", "--task", "transfer", *backbone)
     assert found["setting"] == {"folds": 5, "optimizer": "rmsprop", "seed": 1111}
     rows = [(row["recipe"], row["task"]) for row in found["results"]]
-    assert rows == [*itertools.product(("cls", "last-avg"), TRANSFER_TASKS)]
+    assert rows == [*itertools.product(("cls", "last-avg"), NAMES)]
     row = next(row for row in found["results"] if row["task"] == "MR")
     assert row["examples"] == {"all": 40} and len(row["weight_decays"]) == 5
     assert all(0 <= row["value"] <= 100 and row["metric"] == "accuracy" for row in found["results"])
@@ -384,7 +385,7 @@ def test_all_seven_in_one_json_document(document, backbone):
         assert low <= row["value"] <= high and "by_example" not in row
     [comparison] = found["comparisons"]
     assert (comparison["task"], comparison["metric"]) == (
-        ", ".join(TRANSFER_TASKS),
+        ", ".join(NAMES),
         "accuracy difference",
     )
     means = [
@@ -469,6 +470,6 @@ def test_an_encoder_that_gives_no_number_is_refused(run, backbone, data, monkeyp
 
 @pytest.mark.data
 def test_real_files_have_the_printed_counts(data_folder):
-    loaded = load_transfer(data_folder, TRANSFER_TASKS)
+    loaded = load_any(data_folder, [TaskName(name) for name in NAMES])
     assert {"MR", "SST-2", "TREC", "MRPC"} <= {task.name for task in loaded.tasks}
     assert all(task.unexpected_counts() == {} for task in loaded.tasks)

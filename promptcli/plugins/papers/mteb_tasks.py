@@ -5,7 +5,8 @@ The only file that imports mteb.
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,63 @@ from torch import Tensor
 
 import promptcli
 from promptcli.data.hub_sets import as_hub_set
-from promptcli.data.tasks import MtebTask
+from promptcli.data.senteval import Parts
+from promptcli.data.task_table import TaskName
+from promptcli.data.tasks import OtherTask, STSTask, load_tasks
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line, require
-from promptcli.evaluation.scores import Label, MtebScore
+from promptcli.evaluation.evaluator import EvalSettings, TaskVectors
+from promptcli.evaluation.scores import Label, Score
 from promptcli.evaluation.statistics import cosine
 from promptcli.notes import note, warn
+
+
+@dataclass(frozen=True, kw_only=True)
+class MtebScore(Score):
+    """A main score of mteb x 100."""
+
+    model: str = field(metadata={"json": "mteb_model"})  #: mteb's name for it
+    revision: str  #: of the model: the fingerprint's first 40 characters, and promptcli's version
+    mteb: str  #: its version
+    file: str  #: mteb's result file
+
+
+#: mteb's name of a task -> our name, if the pairs of a SentEval folder are the same.
+_LOCAL = {
+    **{f"STS{year}": f"STS{year}" for year in range(12, 17)},
+    "STSBenchmark": "STS-B",
+    "SICK-R": "SICK-R",
+}
+
+
+@dataclass(frozen=True)
+class MtebTask(OtherTask):
+    """A task of mteb, run by mteb itself, which asks for its vectors itself."""
+
+    pairs: STSTask | None = None  #: replace mteb's data
+
+    @classmethod
+    def of(cls, name: TaskName, parts: Parts, folder: Path | None) -> "MtebTask":
+        """Return mteb's task of that name, on the pairs of a SentEval folder if it has them."""
+        if folder is None or name.split not in _LOCAL:
+            return cls(name.split)
+        pairs = load_tasks(folder, [_LOCAL[name.split]], "mteb").tasks
+        return cls(name.split, pairs[0] if pairs else None)
+
+    def scores(
+        self, embedded: Sequence[TaskVectors], rows: Mapping[str, int], settings: EvalSettings
+    ) -> list[MtebScore]:
+        scores = []
+        for each in embedded:
+            if each.encoder is None:
+                raise UsageError(
+                    f"{self.name} takes a model, and {each.label.recipe} holds vectors only; leave"
+                    " one of them out"
+                )
+            model = MtebEncoder(each.encoder, each.fingerprint, each.label)
+            scores.append(mteb_score(model, self, settings.mteb_folder, each.names))
+        return scores
 
 
 class MtebEncoder:

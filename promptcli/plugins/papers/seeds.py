@@ -9,16 +9,21 @@ import itertools
 import statistics as plain
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from scipy import stats
 
-from promptcli.errors import NotFoundError, UsageError, did_you_mean
-from promptcli.evaluation.scores import SIGNIFICANT, Comparison
+from promptcli.data.senteval import tasks_from
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean
+from promptcli.evaluation import evaluate
+from promptcli.evaluation.scores import SIGNIFICANT, Comparison, DataScore
 from promptcli.evaluation.statistics import holm
 from promptcli.extensions import Extension
 from promptcli.models.entries import Entry
+from promptcli.models.loading import open_registry
 from promptcli.models.registry import Registry
+from promptcli.notes import note
 from promptcli.settings import typed_settings
 
 PAIRED = "paired t"
@@ -181,6 +186,63 @@ class SeedTable:
 
 def _round(value: float | None) -> float | None:
     return value if value is None or isinstance(value, int) else round(value, 6)
+
+
+def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = None) -> SeedTable:
+    """Compare trained models over the seeds of their runs, task by task.
+
+    Besides the test over seeds there is one over pairs, a paired bootstrap of the runs that are
+    best on their development pairs, for tasks whose data are present.
+
+    Args:
+        models: Two or more: a model of several runs (``train --seeds``), several models with commas
+            between, or a pattern (``simcse-*``), e.g. those of an array of jobs.
+        data_dir: SentEval folder of the tasks.
+
+    Returns:
+        Mean and standard deviation of each group, and the difference of every two with its tests.
+
+    Raises:
+        NotFoundError: A model is missing.
+        UsageError: A model is not of a training, or runs of one group differ in more than their
+            seed.
+
+    Example:
+        >>> import promptcli as pc
+        >>> table = pc.compare_over_seeds(["simcse-*", "promptbert-*"])  # doctest: +SKIP
+        >>> table.comparisons[0].p_value  # doctest: +SKIP
+        0.03
+    """
+    groups = read_groups(open_registry(), models)
+    if len(groups) < 2:
+        raise UsageError(f"{len(groups)} group of runs; name a second one to compare it with")
+    with tasks_from(data_dir):
+        return SeedTable(groups, compare_groups(groups, _over_pairs(groups)))
+
+
+def _over_pairs(groups: Sequence[SeedGroup]) -> dict[tuple[str, str, str], Comparison]:
+    """Return the comparisons of the best models of every two groups, by both names and task."""
+    comparisons = {}
+    for first, second in itertools.combinations(groups, 2):
+        best = (first.best_model, second.best_model)
+        tasks = [task for task in first.tasks if task in second.tasks]
+        if best[0] == best[1] or not tasks:
+            continue
+        try:
+            evaluation = evaluate([best[0]], tasks, compare=best[1], skip_missing=True)
+        except PromptcliError as error:
+            note(f"no test over pairs of {best[0]} and {best[1]}: {error}")
+            continue
+        here = {
+            score.column: score.data_sha256 for score in evaluation if isinstance(score, DataScore)
+        }
+        for comparison in evaluation.comparisons:
+            task = ", ".join(comparison.tasks)
+            if first.task_sha256(task) not in ("", here.get(task)):
+                note(f"no test over pairs of {task}: the data here are not those of the runs")
+                continue
+            comparisons[first.name, second.name, task] = comparison
+    return comparisons
 
 
 def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:

@@ -1,0 +1,341 @@
+"""Transfer tasks: the data sets of SentEval, scored by its classifier on frozen vectors."""
+
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.data.senteval import GoldRow, Parts, lines_of, read_splits, table_rows, words_of
+from promptcli.data.task_table import TaskName, TaskRow
+from promptcli.data.tasks import OtherTask, hash_lines
+from promptcli.data.vectors.precision import check_finite
+from promptcli.errors import UsageError
+from promptcli.evaluation import statistics
+from promptcli.evaluation.scores import ExampleScore
+from promptcli.notes import note
+
+if TYPE_CHECKING:
+    from promptcli.evaluation.evaluator import EvalSettings, TaskVectors
+    from promptcli.plugins.papers.classifier import ClassifierTraining
+
+#: The tasks of the papers' tables, in their order.
+NAMES = ("MR", "CR", "SUBJ", "MPQA", "SST-2", "TREC", "MRPC")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyScore(ExampleScore):
+    """Accuracy x 100 of a linear classifier on an encoder's frozen vectors."""
+
+    averaged_over: ClassVar[tuple[str, ...]] = NAMES
+
+    metric: str = "accuracy"
+    dev: float  #: on the examples that chose the weight decay
+    #: chosen, one for each outer fold
+    decays: list[float] = field(metadata={"json": "weight_decays"})
+    examples: dict[str, int]  #: of each split
+    seconds: float  #: spent on the classifiers
+    setting: dict[str, Any] = field(repr=False)  #: of the classifiers: folds, optimizer, seed
+    caption: str = field(repr=False)  #: what tables print about them
+
+
+@dataclass(frozen=True)
+class LabelledExamples:
+    """n labelled sentences, or pairs, in the order by which SentEval draws its folds."""
+
+    first: list[str]
+    second: list[str] | None  # None if single sentences are classified
+    labels: NDArray[np.int64]  # (n,) class numbers from 0
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+@dataclass(frozen=True)
+class TransferTask(OtherTask):
+    """A classification task, by split: ``all``, or ``train``, ``test`` and, for SST-2, ``dev``."""
+
+    splits: dict[str, LabelledExamples]
+
+    for_transfer: ClassVar[bool] = True
+    kept_as: ClassVar[type | None] = AccuracyScore
+
+    @classmethod
+    def of(cls, name: TaskName, parts: Parts, folder: Path | None) -> "TransferTask":
+        """Return the task of the rows of its splits: one or two texts and a class number."""
+        splits = {}
+        for split, rows in parts.items():
+            first, second, labels = zip(*rows, strict=True)
+            pairs = None if second[0] is None else list(second)
+            splits[split] = LabelledExamples(list(first), pairs, np.array(labels, np.int64))
+        return cls(name.task, splits)
+
+    def sentences(self) -> Iterator[str]:
+        for examples in self.splits.values():
+            yield from examples.first
+            yield from examples.second or ()
+
+    def sha256(self) -> str:
+        """Return the hex SHA-256 over the splits' names, sentences and labels."""
+        return hash_lines(
+            f"{split}\t{first}\t{second}\t{label}"
+            for split, examples in self.splits.items()
+            for first, second, label in zip(
+                examples.first,
+                examples.second or itertools.repeat(""),
+                examples.labels.tolist(),
+                strict=False,
+            )
+        )
+
+    def unexpected_counts(self) -> dict[str, tuple[int, int]]:
+        """Return the number of examples and the printed number of each split in which they
+        differ.
+        """
+        counts = {
+            split: (len(self.splits[split]), size) for split, size in ROWS[self.name].sizes.items()
+        }
+        return {split: (count, size) for split, (count, size) in counts.items() if count != size}
+
+    def check(self, settings: "EvalSettings") -> None:
+        """Refuse labels that no classifier can be trained on, and note unusual data."""
+        from promptcli.plugins.papers.classifier import check_labels
+
+        for split, (count, printed) in self.unexpected_counts().items():
+            note(
+                f"{self.name}: {count:,} examples in {split}, not {printed:,}: not comparable with"
+                " printed figures"
+            )
+        empty = sum(not sentence for sentence in self.sentences())
+        if empty:
+            note(f"{self.name}: {empty} empty sentences are classified, too, as in SentEval")
+        labels = {split: part.labels for split, part in self.splits.items()}
+        check_labels(self.name, labels, training_of(settings))
+
+    def settings(self, settings: "EvalSettings") -> dict[str, Any]:
+        return {**vars(training_of(settings)), "seed": seed_of(settings)}
+
+    def scores(
+        self, embedded: "Sequence[TaskVectors]", rows: Mapping[str, int], settings: "EvalSettings"
+    ) -> list[AccuracyScore]:
+        return [self._score(each, rows, settings) for each in embedded]
+
+    def _score(
+        self, each: "TaskVectors", rows: Mapping[str, int], settings: "EvalSettings"
+    ) -> AccuracyScore:
+        from promptcli.plugins.papers.classifier import PROTOCOL_OF_SPLITS, ClassifierSetting
+
+        start = time.perf_counter()
+        check_finite(each.vectors, list(rows))
+        splits = {}
+        for split, part in self.splits.items():
+            splits[split] = (features(each.vectors, part, rows), part.labels)
+        classes = 1 + max(int(labels.max()) for _, labels in splits.values())
+        device = "cpu" if each.encoder is None else str(each.encoder.device)
+        training = training_of(settings)
+        setting = ClassifierSetting(training, classes, seed_of(settings), device, self.name)
+        outcome = PROTOCOL_OF_SPLITS[frozenset(splits)](splits, setting)
+        low, high = statistics.interval(statistics.resampled_mean(outcome.right))
+        return AccuracyScore(
+            **each.names,
+            task=self.name,
+            value=outcome.test,
+            dev=outcome.dev,
+            decays=outcome.decays,
+            examples={split: len(part) for split, part in self.splits.items()},
+            data_sha256=self.sha256(),
+            seconds=time.perf_counter() - start,
+            setting={
+                "folds": training.folds,
+                "optimizer": training.optimizer,
+                "seed": setting.seed,
+            },
+            caption=training.caption(setting.seed),
+            ci95=(100 * low, 100 * high),
+            by_example=outcome.right,
+        )
+
+
+def training_of(settings: "EvalSettings") -> "ClassifierTraining":
+    """Return how the classifiers are trained."""
+    from promptcli.plugins.papers.classifier import FAST, FULL
+
+    return FAST if settings.fast else FULL
+
+
+def seed_of(settings: "EvalSettings") -> int:
+    """Return the seed of first weights and of the order of examples."""
+    from promptcli.plugins.papers.classifier import SENTEVAL_SEED
+
+    return SENTEVAL_SEED if settings.seed is None else settings.seed
+
+
+def features(
+    vectors: NDArray[Any], part: LabelledExamples, rows: Mapping[str, int]
+) -> NDArray[Any]:
+    """Return the classifier's input: vectors of sentences (n, d), or features of pairs (n, 2d)."""
+    from promptcli.plugins.papers.classifier import pair_features
+
+    first = vectors[[rows[sentence] for sentence in part.first]]
+    if part.second is None:
+        return first
+    return pair_features(first, vectors[[rows[sentence] for sentence in part.second]])
+
+
+def read_polarity(path: Path) -> Iterator[GoldRow]:
+    """Read one class of MR, CR, SUBJ or MPQA: Latin-1, a sentence a line.
+
+    Empty lines are examples, too.
+    """
+    lines = lines_of(path, "latin-1")
+    label = int(path.name in _FIRST_CLASS)
+    if not lines[-1]:  # after the last line feed
+        lines.pop()
+    for line in lines:
+        yield treebank(visible_bytes(line)), None, label
+
+
+#: Files of class 1; SentEval puts SUBJ's objective sentences there.
+_FIRST_CLASS = {"rt-polarity.pos", "custrev.pos", "subj.objective", "mpqa.pos"}
+_QUESTIONS = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+
+
+def read_questions(path: Path) -> Iterator[GoldRow]:
+    """Read TREC: Latin-1, ``COARSE:fine question``; quotes are taken out."""
+    for number, [line, *_] in table_rows(path, 1, encoding="latin-1"):
+        kind, _, question = line.replace("`", "").replace("'", "").strip().partition(" ")
+        coarse, colon, _ = kind.partition(":")
+        if not colon or coarse not in _QUESTIONS:
+            raise UsageError(
+                f"{path}:{number}: expected `CLASS:kind question`, CLASS one of"
+                f" {', '.join(_QUESTIONS)}"
+            )
+        yield words_of(question), None, _QUESTIONS.index(coarse)
+
+
+def read_sentiment(path: Path) -> Iterator[GoldRow]:
+    """Read SST: a sentence, a tab, 0 or 1."""
+    for number, fields in table_rows(path, 2):
+        yield words_of(fields[0]), None, _label(fields[1], path, number)
+
+
+def read_paraphrases(path: Path) -> Iterator[GoldRow]:
+    """Read MRPC: a header, then label, two numbers and two sentences with tabs between them.
+
+    Quotes are text.
+    """
+    for number, fields in table_rows(path, 5, start=2):
+        yield words_of(fields[3]), words_of(fields[4]), _label(fields[0], path, number)
+
+
+def _label(text: str, path: Path, number: int) -> int:
+    if text.strip() not in ("0", "1"):
+        raise UsageError(f"{path}:{number}: the label {text.strip()!r} is neither 0 nor 1")
+    return int(text)
+
+
+def _show_byte(byte: int) -> str:
+    low = byte & 0x7F
+    if low == 0x7F:
+        shown = "^?"
+    else:
+        shown = chr(low) if low >= 0x20 else "^" + chr(low + 0x40)
+    if byte >= 0x80:
+        return f"M-{shown}"
+    return chr(byte) if chr(byte) in "\t\n" else shown
+
+
+_VISIBLE = {byte: _show_byte(byte) for byte in range(256)}
+
+
+def visible_bytes(text: str) -> str:
+    """Write Latin-1 text in printable ASCII as `cat -v` does: ``é`` becomes ``M-i``.
+
+    Tabs and line feeds stay.
+    """
+    return text.translate(_VISIBLE)
+
+
+#: A double quote opens at the start, and after a space or an opening bracket; every other one
+#: closes.
+_OPENING = re.compile(r'(^|[ (\[{<])"')
+#: The last full stop is split off: one inside may belong to an abbreviation.
+_LAST_STOP = re.compile(r"""(?<=[^.])\.([\])}>"']*)[ \t]*$""")
+_MARKS = re.compile(r"\.\.\.|--|[,;:@#$%&?!\[\](){}<>]")
+_CLOSING = re.compile(r"(?<=[^'])'(?= )")
+_CLITICS = re.compile(r"(?:n't|N'T|'(?:[sSmMdD]|ll|LL|re|RE|ve|VE))(?= )")
+_TWO_WORDS = (
+    ("[Cc]an", "not"),
+    ("[Dd]'", "ye"),
+    ("[Gg]im", "me"),
+    ("[Gg]on", "na"),
+    ("[Gg]ot", "ta"),
+    ("[Ll]em", "me"),
+    ("[Mm]ore", "'n"),
+    ("'[Tt]", "is"),
+    ("'[Tt]", "was"),
+    ("[Ww]an", "na"),
+)
+_MERGED = [re.compile(f" ({first})({second})(?= )") for first, second in _TWO_WORDS]
+
+
+def treebank(line: str) -> str:
+    """Split a line into the words of the Penn Treebank, joined by spaces: ``it's "fair"`` is ``it
+    's `` fair ''``.
+    """
+    line = _OPENING.sub(r"\1 `` ", line)
+    line = _LAST_STOP.sub(r" .\1 ", line)
+    line = _MARKS.sub(r" \g<0> ", line)
+    line = _CLOSING.sub(" '", " " + line.replace('"', " '' ") + " ")
+    line = _CLITICS.sub(r" \g<0>", line)
+    for merged in _MERGED:
+        line = merged.sub(r" \1 \2", line)
+    return " ".join(line.split())
+
+
+def _transfer(
+    folder: str,
+    read: Callable[[Path], Iterator[GoldRow]],
+    sizes: Mapping[str, int] | None = None,
+    **splits: str,
+) -> TaskRow:
+    files = {split: listed.split() for split, listed in splits.items()}
+    read_all = partial(read_splits, folder=folder, splits=files, read=read, by_length=True)
+    return TaskRow("accuracy", read_all, folder, sizes or {}, make=TransferTask.of)
+
+
+ROWS = {
+    "MR": _transfer("MR", read_polarity, {"all": 10662}, all="rt-polarity.pos rt-polarity.neg"),
+    "CR": _transfer("CR", read_polarity, all="custrev.pos custrev.neg"),
+    "SUBJ": _transfer("SUBJ", read_polarity, {"all": 10000}, all="subj.objective subj.subjective"),
+    "MPQA": _transfer("MPQA", read_polarity, all="mpqa.pos mpqa.neg"),
+    "SST-2": _transfer(
+        "SST/binary",
+        read_sentiment,
+        {"train": 67349, "dev": 872, "test": 1821},
+        train="sentiment-train",
+        dev="sentiment-dev",
+        test="sentiment-test",
+    ),
+    "TREC": _transfer(
+        "TREC",
+        read_questions,
+        {"train": 5452, "test": 500},
+        train="train_5500.label",
+        test="TREC_10.label",
+    ),
+    "MRPC": _transfer(
+        "MRPC",
+        read_paraphrases,
+        {"train": 4076, "test": 1725},
+        train="msr_paraphrase_train.txt",
+        test="msr_paraphrase_test.txt",
+    ),
+}
+MR, CR, SUBJ, MPQA, SST2, TREC, MRPC = (ROWS[name] for name in NAMES)
