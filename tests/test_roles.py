@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.evaluation.mteb_tasks import MtebEncoder
 from promptcli.evaluation.scores import Label
 from promptcli.index.stored import load, read_manifest
 from promptcli.models.parity import lowest_cosine
+from promptcli.plugins.papers.mteb_tasks import MtebEncoder
 from tests.models.test_folders import made
 from tests.reference import sentence_transformers_folder as reference
 from tests.tiny import SENTENCES

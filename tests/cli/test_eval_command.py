@@ -356,7 +356,7 @@ def test_results_are_written_by_the_files_name(suffix, score, fake, tmp_path):
         assert all(f"\\textbf{{{value:.2f}}}" in text for value in greatest.values())
         assert all(f"& {value} " in text or f"& \\textbf{{{value}}} " in text for value in values)
         assert all(line.startswith("%") for line in text.splitlines() if "paired bootstrap" in line)
-    refused(score(*words, "-o", file), 2, str(file), "--force")
+    refused(score(*words, "-o", file), 2, str(file), "force")
     assert score(*words, "-o", file, "--force").code == 0
 
 
