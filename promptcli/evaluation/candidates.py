@@ -77,7 +77,7 @@ class Candidate:
 
 
 def _is_exact(encoder: Encoder) -> bool:
-    return encoder.provenance["dtype"] != "bfloat16"
+    return bool(encoder.provenance["dtype"] != "bfloat16")
 
 
 Opened = tuple[Candidate, TorchEncoder]  #: a candidate and its encoder
