@@ -10,11 +10,11 @@ the rules.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from promptcli.errors import UsageError, unknown
 from promptcli.named_templates import SLOT, mask_in
-from promptcli.values import value, with_fields
 
 _WHOLE = "[0-9]{1,18}"
 _DECIMAL = rf"{_WHOLE}(?:\.{_WHOLE})?"
@@ -42,7 +42,7 @@ class NamedSpec(Spec):
         return self.name if self.argument is None else f"{self.name}:{self.argument}"
 
 
-@value
+@dataclass(frozen=True)
 class AttentionHead:
     """One head: ``LAYER-HEAD``, both numbers from 1."""
 
@@ -53,7 +53,7 @@ class AttentionHead:
         return f"{self.layer}-{self.head}"
 
 
-@value
+@dataclass(frozen=True)
 class LayerRange:
     """Layers by two numbers, ``FIRST-LAST``; the part that has them says from where they count."""
 
@@ -86,7 +86,7 @@ class PromptSpec(Spec):
         return all(map(mask_in, self.templates))
 
 
-@value
+@dataclass(frozen=True)
 class TemplateSpec(PromptSpec):
     """A template, or its name; also the ``NAME:ARGUMENT`` of a prompt that a package adds."""
 
@@ -134,7 +134,7 @@ class NamedTemplateSpec(NamedPromptSpec):
         return (self.text,)
 
 
-@value
+@dataclass(frozen=True)
 class AddedSpec(NamedTemplateSpec):
     """``NAME:TEXT``: a prompt that a package adds."""
 
@@ -142,7 +142,7 @@ class AddedSpec(NamedTemplateSpec):
     text: str
 
 
-@value
+@dataclass(frozen=True)
 class DeepPrefixSpec(NamedPromptSpec):
     """``deep-prefix:P``: P learned keys and values in front of every layer's own."""
 
@@ -171,7 +171,7 @@ class DeepPrefixSpec(NamedPromptSpec):
         return cls(int(argument))
 
 
-@value
+@dataclass(frozen=True)
 class SoftTemplateSpec(NamedTemplateSpec):
     """``soft-template:TEMPLATE``: a template whose words are learned vectors."""
 
@@ -179,14 +179,14 @@ class SoftTemplateSpec(NamedTemplateSpec):
     text: str
 
 
-@value
+@dataclass(frozen=True)
 class SoftTemplateLookupSpec(SoftTemplateSpec):
     """``soft-template-lookup:TEMPLATE``: the same, where OptiPrompt's published code puts them."""
 
     name = "soft-template-lookup"
 
 
-@value
+@dataclass(frozen=True)
 class Blocks:
     """How ``token-prepending`` cuts a text into blocks: ``sentences``, or K tokens each."""
 
@@ -196,7 +196,7 @@ class Blocks:
         return "sentences" if self.size is None else str(self.size)
 
 
-@value
+@dataclass(frozen=True)
 class TokenPrependingSpec(NamedTemplateSpec):
     """``token-prepending:[START-EXIT][;BLOCKS]:TEMPLATE``, layers START <= l < EXIT, from 0."""
 
@@ -222,7 +222,7 @@ class TokenPrependingSpec(NamedTemplateSpec):
         return cls(layers, None if cut is None else _parse_blocks(cut), template)
 
 
-@value
+@dataclass(frozen=True)
 class Rerouted:
     """Where and how strongly ``kv`` lets tokens attend to the last one: ``START-EXIT;BIAS``."""
 
@@ -233,7 +233,7 @@ class Rerouted:
         return f"{self.layers};{_number(self.bias)}"
 
 
-@value
+@dataclass(frozen=True)
 class KVSpec(NamedTemplateSpec):
     """``kv:[START-EXIT;BIAS:]TEMPLATE``."""
 
@@ -254,7 +254,7 @@ class KVSpec(NamedTemplateSpec):
         return cls(Rerouted(layers, float(rerouted[3])), template)
 
 
-@value
+@dataclass(frozen=True)
 class Subtraction:
     """Where and how ``contrastive`` subtracts: ``LAYER:C`` or ``LAYER:C:norm``."""
 
@@ -267,7 +267,7 @@ class Subtraction:
         return f"{self.layer}:{_number(self.factor)}{norm}"
 
 
-@value
+@dataclass(frozen=True)
 class ContrastiveSpec(NamedPromptSpec):
     """``contrastive:[LAYER:C[:norm]:]PROMPT || AUXILIARY``."""
 
@@ -301,7 +301,7 @@ class ContrastiveSpec(NamedPromptSpec):
         return cls(subtraction, _parse_single(match[4]), _parse_single(match[5]))
 
 
-@value
+@dataclass(frozen=True)
 class ReversedSpec(NamedPromptSpec):
     """``reversed:PROMPT``: the words of the sentence in reverse order."""
 
@@ -321,7 +321,7 @@ class ReversedSpec(NamedPromptSpec):
         return cls(_parse_single(argument))
 
 
-@value
+@dataclass(frozen=True)
 class MeanSpec(NamedPromptSpec):
     """``mean:PROMPT || PROMPT || ...``: prompts whose vectors are averaged."""
 
@@ -407,7 +407,7 @@ class StatesSpec(NamedSpec):
     """Which states of the backbone a pooling reads."""
 
 
-@value
+@dataclass(frozen=True)
 class PlainStatesSpec(StatesSpec):
     """``NAME`` or ``NAME:TEXT``."""
 
@@ -419,7 +419,7 @@ class PlainStatesSpec(StatesSpec):
         return self.text
 
 
-@value
+@dataclass(frozen=True)
 class FirstLastSpec(StatesSpec):
     """``first-last[:K]``: the mean of hidden states K, 0 or 1, and the last."""
 
@@ -440,7 +440,7 @@ class FirstLastSpec(StatesSpec):
         return cls(None if argument is None else int(argument))
 
 
-@value
+@dataclass(frozen=True)
 class LayerSpec(StatesSpec):
     """``layer-K``: 0 the embedding layer, L the last one; from the end ``layer--1``."""
 
@@ -464,7 +464,7 @@ class LayerSpec(StatesSpec):
         return cls(int(argument))
 
 
-@value
+@dataclass(frozen=True)
 class AttentionSpec(StatesSpec):
     """``attention[:A-B]``: the attention's output, summed over the layers A to B, from 1."""
 
@@ -488,7 +488,7 @@ class AttentionSpec(StatesSpec):
         return cls(LayerRange(int(match[1]), int(match[2])))
 
 
-@value
+@dataclass(frozen=True)
 class ValuesSpec(AttentionSpec):
     """``values[:A-B]``: the values of the attention, summed over the layers A to B, from 1."""
 
@@ -507,7 +507,7 @@ class WeightsSpec(NamedSpec):
     """How a pooling weighs the states of the tokens."""
 
 
-@value
+@dataclass(frozen=True)
 class PlainWeightsSpec(WeightsSpec):
     """``NAME`` or ``NAME:TEXT``."""
 
@@ -519,7 +519,7 @@ class PlainWeightsSpec(WeightsSpec):
         return self.text
 
 
-@value
+@dataclass(frozen=True)
 class MaskSpec(WeightsSpec):
     """``mask[:K]``: the K-th mask of the template, from 1."""
 
@@ -541,7 +541,7 @@ class MaskSpec(WeightsSpec):
         return cls(int(slot))
 
 
-@value
+@dataclass(frozen=True)
 class DittoSpec(WeightsSpec):
     """``ditto[:LAYER-HEAD]``."""
 
@@ -564,7 +564,7 @@ class DittoSpec(WeightsSpec):
         return cls(AttentionHead(int(match[1]), int(match[2])))
 
 
-@value
+@dataclass(frozen=True)
 class SlotAttentionSpec(WeightsSpec):
     """``slot-attention[:LAYER-HEAD][;ALPHA]``."""
 
@@ -598,7 +598,7 @@ class SlotAttentionSpec(WeightsSpec):
         return cls(head, alpha)
 
 
-@value
+@dataclass(frozen=True)
 class FromSpec(WeightsSpec):
     """``from:K;WEIGHTS``: other weights on the tokens from the K-th on, from 0."""
 
@@ -626,7 +626,7 @@ _WEIGHTS: dict[str, Callable[[str | None], WeightsSpec]] = {
 }
 
 
-@value
+@dataclass(frozen=True)
 class PoolingSpec:
     """``STATES/WEIGHTS``, or ``STATES/WEIGHTS+WEIGHTS``: several vectors side by side."""
 
@@ -733,7 +733,7 @@ class TransformSpec(NamedSpec):
     """What is done to a vector after pooling."""
 
 
-@value
+@dataclass(frozen=True)
 class PlainTransformSpec(TransformSpec):
     """``NAME`` or ``NAME:TEXT``."""
 
@@ -745,7 +745,7 @@ class PlainTransformSpec(TransformSpec):
         return self.text
 
 
-@value
+@dataclass(frozen=True)
 class CountSpec(TransformSpec):
     """``NAME[:K]``, K a whole number above 0: ``topk-tokens``, ``all-but-the-top``,
     ``truncate``.
@@ -769,7 +769,7 @@ class CountSpec(TransformSpec):
         return cls(name, int(argument))
 
 
-@value
+@dataclass(frozen=True)
 class EndsSpec(TransformSpec):
     """``NAME[:A-B]``, axes to drop at the top and at the bottom: ``spectral``,
     ``embed-filter``.
@@ -795,7 +795,7 @@ class EndsSpec(TransformSpec):
         return cls(name, (int(match[1]), int(match[2])))
 
 
-@value
+@dataclass(frozen=True)
 class WhiteningSpec(TransformSpec):
     """``whitening[:K[:A]]``: the first K columns, or ``all``, and the exponent A, from 0 to 1."""
 
@@ -828,7 +828,7 @@ class WhiteningSpec(TransformSpec):
         return cls(columns, exponent)
 
 
-@value
+@dataclass(frozen=True)
 class DenseSpec(TransformSpec):
     """``dense:NUMBER:ACTIVATION``; the number tells several of them apart."""
 
@@ -875,7 +875,7 @@ def parse_transform(text: str) -> TransformSpec:
 PLACES = ("none", "hidden", "head", "logits")
 
 
-@value
+@dataclass(frozen=True)
 class DenoiseSpec:
     """``PLACE`` or ``PLACE:code``."""
 
@@ -889,7 +889,7 @@ class DenoiseSpec:
 
     def at(self, place: str) -> "DenoiseSpec":
         """Return the same denoising at another place."""
-        return with_fields(self, place=place)
+        return replace(self, place=place)
 
 
 def parse_denoise(text: str) -> DenoiseSpec:
@@ -903,7 +903,7 @@ def parse_denoise(text: str) -> DenoiseSpec:
 # -- all of them
 
 
-@value
+@dataclass(frozen=True)
 class Parts:
     """The parts of a recipe that a text describes."""
 

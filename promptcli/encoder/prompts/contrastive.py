@@ -16,7 +16,6 @@ from promptcli.errors import UsageError
 from promptcli.grammar import ContrastiveSpec, Subtraction, parse_prompt
 from promptcli.notes import keyword
 from promptcli.recipe import SLOT
-from promptcli.values import with_fields
 
 #: Layer and C by the last part of a model's name, as published.
 KNOWN_SETTINGS: dict[str, tuple[int, float]] = {
@@ -102,7 +101,7 @@ class Contrastive(Prompt):
 
     def with_subtraction(self, layer: int, factor: float) -> str:
         """Return the spec with another layer and C."""
-        subtraction = with_fields(self.subtraction, layer=layer, factor=factor)
+        subtraction = replace(self.subtraction, layer=layer, factor=factor)
         main = parse_prompt(self._main.spec)
         return str(ContrastiveSpec(subtraction, main, parse_prompt(self._auxiliary.spec)))
 

@@ -17,7 +17,6 @@ from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
 from promptcli.grammar import SoftTemplateSpec
-from promptcli.values import with_fields
 
 TENSOR = "soft-template.vectors"  #: name of its one tensor
 
@@ -33,7 +32,7 @@ class SoftTemplate(Prompt):
     def __init__(self, context: BuildContext[SoftTemplateSpec]) -> None:
         super().__init__(context)
         self.shared = ()
-        self.spec = str(with_fields(context.spec, text=self.template.text))
+        self.spec = str(replace(context.spec, text=self.template.text))
         self._backbone = context.backbone
         #: Positions of the vectors in an input: from its start, after the sentence from its end (-1
         #: the last).

@@ -4,6 +4,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,6 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, look_up
 from promptcli.grammar import CountSpec, DenseSpec, PlainTransformSpec, TransformSpec
-from promptcli.values import with_fields
 
 
 class ClsPooler(Transform):
@@ -159,7 +159,7 @@ class TopKTokens(Transform):
             raise UsageError(
                 f"transform 'topk-tokens:{k}' is not allowed; the vocabulary has {len(rows)} tokens"
             )
-        self.spec = str(with_fields(context.spec, count=k))
+        self.spec = str(replace(context.spec, count=k))
         self.takes = context.backbone.last_width
         self._k = k
         self._rows = rows

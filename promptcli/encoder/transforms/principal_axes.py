@@ -3,6 +3,7 @@
 """
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,7 +17,6 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
 from promptcli.grammar import CountSpec, EndsSpec, WhiteningSpec
-from promptcli.values import with_fields
 
 NOISE = 1e-10  #: variance, relative to the largest, that float32 rounding alone can make
 #: variance, relative to the mean square, below which vectors are one vector and its rounding
@@ -107,7 +107,7 @@ class AllButTheTop(FittedAxes):
                 f"transform 'all-but-the-top:{k}' is not allowed; the fitted model has 1 to {most}"
             )
         axes = stored[:k]
-        spec = str(with_fields(context.spec, count=k))
+        spec = str(replace(context.spec, count=k))
         return spec, axes, torch.eye(d, device=axes.device) - axes.T @ axes
 
     @staticmethod
@@ -126,7 +126,7 @@ class Spectral(FittedAxes):
     def read(self, context: BuildContext[EndsSpec], stored: Tensor) -> tuple[str, Tensor, Tensor]:
         d, columns = stored.shape
         top, bottom = _ends(context.spec, d)
-        spec = str(with_fields(context.spec, ends=(top, bottom)))
+        spec = str(replace(context.spec, ends=(top, bottom)))
         if columns not in (d, d - top - bottom):
             kept = f"the fitted model keeps {columns} of {d} axes: fit it again"
             raise UsageError(f"transform {spec!r} is not allowed; {kept}")
@@ -206,7 +206,7 @@ class EmbedFilter(Transform):
         axes = _OUTPUT_AXES[backbone]
         self.takes = len(axes)
         top, bottom = _ends(context.spec, self.takes)
-        self.spec = str(with_fields(context.spec, ends=(top, bottom)))
+        self.spec = str(replace(context.spec, ends=(top, bottom)))
         kept = axes[:, top : self.takes - bottom].astype(np.float32)
         columns = torch.from_numpy(kept).to(backbone.device)
         self.stages = [("vector", lambda vectors: vectors @ columns)]
