@@ -41,10 +41,11 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prefetching import prefetch
 from promptcli.recipe import Recipe
 from promptcli.searching import search_heads
+from promptcli.training.learner import Learner
 from promptcli.training.methods import find_method
 from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.processes import Processes
-from promptcli.training.trainer import Learner, Trainer
+from promptcli.training.trainer import Trainer
 
 _WARM = 3
 _RATE_RUNS = 5

@@ -45,9 +45,10 @@ def ours(
     from accelerate import Accelerator
 
     from promptcli.backbones.by_name import load_backbone
+    from promptcli.training.learner import Learner
     from promptcli.training.methods import find_method
     from promptcli.training.processes import Processes
-    from promptcli.training.trainer import Learner, Trainer
+    from promptcli.training.trainer import Trainer
 
     method = find_method(name.removeprefix(_COMPILED), supervised=False)
     prefix = {"prefix_length": _PREFIX} if name == "dcpcse" else {}

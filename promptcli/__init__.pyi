@@ -39,7 +39,7 @@ from .plugins.papers.seeds import compare_over_seeds as compare_over_seeds
 from .plugins.pretrain.job import Pretrained as Pretrained
 from .plugins.pretrain.job import pretrain as pretrain
 from .plugins.serve.job import serve as serve
-from .plugins.tune.job import train_search as train_search
+from .plugins.tune.tuning import tune as tune
 from .recipe import RECIPES as RECIPES
 from .recipe import Recipe as Recipe
 from .searching import check_template as check_template
@@ -49,9 +49,7 @@ from .searching import search_templates as search_templates
 from .searching import templates as templates
 from .training import fit as fit
 from .training import train as train
-from .training import train_sweep as train_sweep
 from .training import training_settings as training_settings
-from .training.ranges import Range as Range
 from .training.trained import Trained as Trained
 
 __version__: str

@@ -163,7 +163,6 @@ from promptcli.evaluation import statistics as statistics
 from promptcli.searching import tfidf_correlation as tfidf_correlation
 from promptcli.training.batches import steps_of as steps_of
 from promptcli.training.fits import fit_recipe as fit_recipe
-from promptcli.training.several_runs import SeveralRuns as SeveralRuns
 from promptcli.training.run import train_encoder as train_encoder
 from promptcli.training.methods import find_method as find_method
 from promptcli.training.objectives import find_objective as find_objective

@@ -9,9 +9,10 @@ import torch
 from accelerate import Accelerator
 
 from promptcli.backbones.by_name import load_backbone
+from promptcli.training.learner import Learner
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import Processes
-from promptcli.training.trainer import Learner, Trainer
+from promptcli.training.trainer import Trainer
 from tests.tiny import SENTENCES
 
 COLUMNS = [SENTENCES[:7]]

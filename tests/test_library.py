@@ -153,7 +153,7 @@ def test_texts_are_kept_and_all_else_refused(given):
         (lambda _: pc.load("mini", dtype=3), "unknown dtype '3'"),
         (lambda _: pc.evaluate(None), "None is not a model"),
         (lambda _: pc.evaluate("mini", tasks=3), "tasks are int"),
-        (lambda _: pc.train("simcse", data=SENTENCES, steps="1"), r"`steps` is str \('1'\)"),
+        (lambda _: pc.train("simcse", data=SENTENCES, steps="1"), r"steps: it is str"),
         (lambda _: pc.train("simcse", data=5), "examples are int"),
         (lambda _: pc.fit("whitening", on=5), "sentences are int"),
         (lambda _: pc.quantize(["a"], "int8"), "vectors are not numbers"),
@@ -274,7 +274,7 @@ def test_train_is_the_command(run, tiny_folder, tmp_path):
         " --batch-size 8".split()
     )
     ran = run(
-        "train",
+        "tune",
         "simcse",
         *typed,
         "--seeds",
@@ -292,7 +292,7 @@ def test_train_is_the_command(run, tiny_folder, tmp_path):
     ):
         trained = pc.train("simcse", str(data), **settings, dropout=dropout, seed=seed)
         assert row.pop("changes") == {"dropout": dropout, "seed": seed}
-        assert row["command"].startswith("promptcli train simcse")
+        assert row["command"].startswith("promptcli tune simcse")
         ours = {"seconds": 0, "command": None}
         assert {**row, **ours} == {**trained.to_dict(), **ours}
     shown = run("train", "simcse", *typed, "--dry-run", "--json").json

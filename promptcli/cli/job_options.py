@@ -18,7 +18,6 @@ from promptcli.cli.options import (
     data_folder,
     default_backbone,
     inclusive_bounds,
-    kinds_of,
     parse_pairs,
     written_name,
 )
@@ -37,9 +36,9 @@ def _file_or_stream(name: str) -> Any:
 def _settings_of_trained_rows(pairs: Sequence[str] | None) -> dict[str, Any]:
     if not pairs:
         return {}
-    from promptcli.training.methods import all_settings
+    from promptcli.training.methods import setting_types
 
-    kinds = kinds_of(all_settings())
+    kinds = setting_types()
     for name in ("seed", "template"):  # `seeds` decides, and the row
         del kinds[name]
     return parse_pairs(kinds, pairs)

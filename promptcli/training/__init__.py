@@ -1,30 +1,78 @@
-"""The public interface of training: train an encoder by a method, or fit a recipe on sentences.
+"""Train a sentence encoder by a method, or fit what a recipe takes from sentences.
 
-It imports nothing heavy, since the command line reads it: its functions import the work.
+The functions import what is heavy when they are called.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.data.given import check_arguments
-from promptcli.data.senteval import tasks_from
-from promptcli.jobs import Job, argument, function_of, function_with, option
-from promptcli.notes import without_network
-from promptcli.recipe import Choice
-from promptcli.training.ranges import Range
-from promptcli.training.train_arguments import Setting, TrainArguments
-
 if TYPE_CHECKING:
+    from promptcli.data.sources import TrainingData
+    from promptcli.data.tasks import DevelopmentTask
     from promptcli.encoder.encoder import TorchEncoder
     from promptcli.models.loading import Model, Sentences
+    from promptcli.training.config import Setting
     from promptcli.training.trained import Trained
 
 
-@dataclass(frozen=True)
-class TrainJob(TrainArguments, Job["Trained"]):
+def train(
+    method: str = "",
+    data: "TrainingData | None" = None,
+    *,
+    backbone: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    start: str | None = None,
+    name: str | None = None,
+    supervised: bool = False,
+    paper: bool = False,
+    on: "DevelopmentTask | str | Path | None" = None,
+    tests: Sequence[str | Path] = (),
+    data_dir: str | Path | None = None,
+    resume: bool = False,
+    force: bool = False,
+    report_to: Sequence[str] = (),
+    bad_lines: str | Path | None = None,
+    offline: bool = False,
+    **settings: "Setting",
+) -> "Trained":
     """Train a sentence encoder; the checkpoint that is best on the development pairs is kept.
+
+    Args:
+        method: A name of ``training.methods.METHODS``: ``promptbert``, ``dcpcse``, ``simcse``, ...;
+            only a run that is resumed needs none.
+        data: What is learned from: texts in a list, pairs or triplets in a list, a file (or several
+            in a list), ``demo``, ``wiki1m_for_simcse``, ``nli_for_simcse``, or a
+            ``datasets.Dataset``. Its columns tell whether the method is supervised. Default:
+            ``demo``.
+        backbone: Pre-trained model: a shipped name, a folder, or a hub id. Default: ``mini-bert``.
+        device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``. Default: the fastest.
+        dtype: Of matrix products; weights stay float32. Default: bfloat16 where the hardware
+            computes in it.
+        start: Model of the registry whose tuned backbone the run starts from.
+        name: Name of the model; such a run can be resumed. Default: it is not saved.
+        supervised: Refuse data other than pairs or triplets.
+        paper: The published settings, backbone and data, with the choices behind the printed
+            figures.
+        on: Graded pairs that choose the best checkpoint: a task, or a file; or queries with their
+            documents, ``retrieval:FILE``, by nDCG@10. Default: ``demo:dev``, or ``STS-B:dev``.
+        tests: Tasks to score at the end. Default: the test split of the development task.
+        data_dir: SentEval folder of the tasks.
+        resume: Go on with the unfinished run of that name, which needs no other argument; it ends
+            with the weights of a run that was never stopped. With a method, a run is begun if none
+            is there, and one that has ended is done.
+        force: Replace a model of that name.
+        report_to: Trackers that receive loss, learning rate, gradient norm, speed, development
+            score and settings: ``tensorboard``, ``wandb``, ``mlflow``, ``trackio``.
+        bad_lines: File that gets the rows of the data that cannot be read. Default: the first one
+            is refused.
+        offline: Never use the network.
+        settings: The method's own settings: ``steps=100``, ``learning_rate=1e-4``, ``seed=1``.
+
+    Returns:
+        The trained encoder, its scores in Spearman x 100, and those it is measured against.
 
     Raises:
         UsageError: An unknown method or setting, data that cannot be learned from, or a name that
@@ -37,232 +85,167 @@ class TrainJob(TrainArguments, Job["Trained"]):
         >>> pc.train("dcpcse", steps=100).encoder.encode(["A cat sleeps."]).shape  # doctest: +SKIP
         (1, 256)
     """
+    from promptcli.notes import without_network
+    from promptcli.training import config, run
 
-    further = "changes"
+    with without_network(offline):
+        asked = config.TrainConfig(
+            method=method,
+            data=data,
+            backbone=backbone,
+            device=device,
+            dtype=dtype,
+            start=start,
+            name=name,
+            supervised=supervised,
+            paper=paper,
+            on=on,
+            tests=tuple(map(str, tests)),
+            data_dir=data_dir,
+            resume=resume,
+            force=force,
+            report_to=tuple(report_to),
+            bad_lines=bad_lines,
+            settings=settings,
+        )
+        return dataclasses.replace(run.train(asked), offline=offline)
 
-    def run(self) -> "Trained":
-        from promptcli.training.carry_out import carry_out
-        from promptcli.training.finished import check_same, find_ended
-        from promptcli.training.resuming import plan_of
 
-        with without_network(self.offline):
-            if not self.method:
-                ended = find_ended(self.name, resume=self.resume)
-                if ended is not None:
-                    check_same(ended.entry, self.changes)
-                    return ended
-            plan = plan_of(self)
-            return carry_out(plan, watchers=plan.job.make_watchers())
+def training_settings(
+    method: str,
+    data: "TrainingData | None" = None,
+    *,
+    backbone: str | None = None,
+    start: str | None = None,
+    supervised: bool = False,
+    paper: bool = False,
+    on: "DevelopmentTask | str | Path | None" = None,
+    dtype: str | None = None,
+    data_dir: str | Path | None = None,
+    bad_lines: str | Path | None = None,
+    **settings: "Setting",
+) -> dict[str, Any]:
+    """Return the settings, the recipe and the data that ``train`` would begin with, JSON-ready,
+    without reading weights or using the network.
 
-
-train = function_of(TrainJob, "train")
-
-
-@check_arguments
-def train_sweep(
-    trials: Sequence[Mapping[str, Setting]], *, name: str, **arguments: Any
-) -> "list[Trained]":
-    """Train with each of several changes of the settings; the best on the development pairs stays.
-
-    It becomes the model ``name``, whose record holds the scores and curves of all runs.
+    Local data are read: their columns decide whether the method is supervised.
 
     Args:
-        trials: Changes of the settings, one for each run: ``[{"seed": 0}, {"seed": 1}]``.
-        name: Name of the model.
-        arguments: The other arguments of ``train``. With ``resume`` they and the trials may be
-            those of the stopped runs.
-
-    Returns:
-        The runs, in the order of the trials; with ``resume`` after their end the best one alone.
+        method: As of ``train``, like all others.
+        data: What is learned from.
+        backbone: Pre-trained model.
+        start: Model that the run starts from.
+        supervised: Refuse data other than pairs or triplets.
+        paper: The published settings.
+        on: What chooses the best checkpoint.
+        dtype: Of matrix products.
+        data_dir: SentEval folder of the tasks.
+        bad_lines: Given if rows that cannot be read are left out; the file is not written.
+        settings: The method's own settings.
 
     Raises:
-        UsageError: As ``train``, or a name of a run that a model has.
-
-    Example:
-        >>> import promptcli as pc
-        >>> trials = [{"seed": 0}, {"seed": 1}]
-        >>> runs = pc.train_sweep(trials, method="simcse", name="mine")  # doctest: +SKIP
-        >>> [run.chosen_by for run in runs]  # doctest: +SKIP
-    """
-    from promptcli.training.finished import check_same_runs
-    from promptcli.training.plan import TrainingPlan
-    from promptcli.training.several_runs import SeveralRuns, records_of, run_trials
-
-    with without_network(bool(arguments.get("offline"))):
-        runs = SeveralRuns.of(name, arguments)
-        if (ended := runs.ended()) is not None:
-            check_same_runs(ended.entry, trials, records_of(TrainingPlan(runs.job), trials))
-            return [ended]
-        return run_trials(runs, trials)
-
-
-def unfinished_search(name: str) -> tuple[dict[str, Any], int] | None:
-    """Return the space and the number of trials of an unfinished search; None without one."""
-    from promptcli.models.loading import open_registry
-    from promptcli.storage.runs import RunFolder
-
-    run = RunFolder(open_registry().run_folder(f"{name}.sweep"))
-    if not run.has_begun or "space" not in run.identity:
-        return None
-    return run.identity["space"], run.settings["count"]
-
-
-def is_unfinished(name: str) -> bool:
-    """Return whether there is an unfinished run, or several, whose record tells all that ``resume``
-    needs.
-    """
-    from promptcli.models.loading import open_registry
-    from promptcli.storage.runs import RunFolder
-
-    registry = open_registry()
-    return any(
-        RunFolder(registry.run_folder(folder)).settings for folder in (name, f"{name}.sweep")
-    )
-
-
-def is_trained(name: str) -> bool:
-    """Return whether a training has made the model of that name."""
-    from promptcli.models.loading import open_registry
-
-    registry = open_registry()
-    return name in registry.names() and "trained" in registry.card(name).provenance
-
-
-def unfinished_trials(name: str) -> list[dict[str, Setting]]:
-    """Return the trials of unfinished runs that ``train_sweep`` began under a name.
-
-    Empty if it has none.
-    """
-    from promptcli.models.loading import open_registry
-    from promptcli.storage.runs import RunFolder
-
-    registry = open_registry()
-    sweep = RunFolder(registry.run_folder(f"{name}.sweep"))
-    if RunFolder(registry.run_folder(name)).has_begun or not sweep.has_begun:
-        return []
-    trials: list[dict[str, Setting]] = sweep.identity.get("trials", [])
-    return trials
-
-
-def describe_job(job: TrainJob) -> dict[str, object]:
-    """Return what ``train`` would do with the same arguments, JSON-ready, without reading weights
-    or using the network.
-
-    Local data are read: their columns decide whether the method is supervised. ``bad_lines`` is not
-    written.
+        UsageError: As of ``train``.
 
     Example:
         >>> import promptcli as pc
         >>> pc.training_settings("dcpcse", batch_size=32)["batch_size"]
         32
     """
-    from promptcli.training.description import describe
-    from promptcli.training.plan import TrainingPlan
+    from promptcli.training import config, run
 
-    return describe(TrainingPlan(job))
-
-
-training_settings = function_with(TrainJob, "training_settings", describe_job)
-
-
-def describe_several(
-    jobs: Sequence[TrainJob], space: Mapping[str, "Range | Sequence[Setting]"] | None
-) -> dict[str, object]:
-    """Return what the first run of several, or a search in a space, would begin with.
-
-    Raises:
-        UsageError: As any of the runs.
-    """
-    from promptcli.training.plan import TrainingPlan
-    from promptcli.training.several_runs import check_space
-
-    described, *_ = [describe_job(job) for job in jobs]
-    if space is not None:
-        check_space(TrainingPlan(jobs[0]), space)
-    return described
+    return run.describe(
+        config.TrainConfig(
+            method=method,
+            data=data,
+            backbone=backbone,
+            start=start,
+            supervised=supervised,
+            paper=paper,
+            on=on,
+            dtype=dtype,
+            data_dir=data_dir,
+            bad_lines=bad_lines,
+            settings=settings,
+        )
+    )
 
 
-@dataclass(frozen=True)
-class FitJob(Job["TorchEncoder"]):
+def fit(
+    recipe: "Model",
+    on: "Sentences" = "demo",
+    *,
+    select: str | Path | None = None,
+    name: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    data_dir: str | Path | None = None,
+    text_field: str | None = None,
+    force: bool = False,
+) -> "TorchEncoder":
     """Fit a recipe's TF-IDF weights or transforms on sentences.
 
-    A task names its test sentences, both sides of every pair; STS-B:all and SICK-R:all those of all
-    splits. With STS12 to STS16 they are the whitening paper's target setting; its other one is a
-    file of NLI pairs. A model fitted on a task has seen the task's text, though never its scores.
+    A task names its test sentences, both sides of every pair; ``STS-B:all`` and ``SICK-R:all``
+    those of all splits. With STS12 to STS16 they are the whitening paper's target setting; its
+    other one is a file of NLI pairs. A model fitted on a task has seen the task's text, though
+    never its scores.
+
+    Args:
+        recipe: A named one (``whitening``, ``flow``, ``first-last-tfidf``), a ``Recipe``, or what
+            else ``load`` takes.
+        on: n sentences in a list, a file (of pairs: both sides), a task, or ``demo``.
+        select: Development pairs that choose the parameters of the last transform, if it is given
+            without (all-but-the-top, whitening, spectral, embed-filter): ``STS-B:dev``,
+            ``demo:dev``, or a file of graded pairs; never a test set.
+        name: Name of the model. Default: it is not saved.
+        device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``. Default: the fastest.
+        dtype: Of the backbone. Default: as stored.
+        data_dir: SentEval folder of the tasks.
+        text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
+        force: Replace a model of that name.
+
+    Returns:
+        The encoder with its fitted tensors.
 
     Raises:
         UsageError: The recipe has nothing to fit, there are too few sentences, or ``select`` is a
             test set.
+        NotFoundError: A file, a task or a model is missing.
 
     Example:
         >>> import promptcli as pc
         >>> pc.fit("first-last-tfidf", on=["A cat sleeps.", "A dog runs."]).recipe.pooling
         'first-last/tfidf'
     """
+    from promptcli.data.given import check_texts
+    from promptcli.data.senteval import tasks_from
+    from promptcli.data.sources import development_task, fitting_sentences
+    from promptcli.models.loading import entry_of, open_registry, register
+    from promptcli.notes import note
+    from promptcli.recipe import Choice
+    from promptcli.training.fits import fit_recipe
 
-    recipe: "Model" = argument(
-        "A named one (`whitening`, `flow`, `first-last-tfidf`), a `Recipe`, or what else `load`"
-        " takes.",
-        kind="model",
-    )
-    on: "Sentences" = option(
-        "demo",
-        "Sentences: a file (of pairs, such as sent0,sent1 or premise,hypothesis: both sides), a"
-        " task (STS12, STS-B, ...), `demo`, or a list.",
-        typed=str,
-        required=True,
-    )
-    _: KW_ONLY
-    select: str | Path | None = option(
-        None,
-        "Development pairs that choose the parameters of the last transform, if it is given without"
-        " (all-but-the-top, whitening, spectral, embed-filter): STS-B:dev, demo:dev, or a FILE of"
-        " graded pairs; never a test set. All candidates are printed, and kept with the model.",
-        metavar="TASK",
-    )
-    name: str | None = option(None, "Name of the model to save.", required=True)
-    data_dir: str | Path | None = option(
-        None, "SentEval folder of the tasks.", typed=Path, kind="data folder"
-    )
-    text_field: str | None = option(
-        None, "Column of the sentence. Default: `text`, else `sentence`, else the only one."
-    )
-    force: bool = option(False, "Replace a model of that name.")
-
-    def run(self) -> "TorchEncoder":
-        from promptcli.data.given import check_texts
-        from promptcli.data.sources import development_task, fitting_sentences
-        from promptcli.models.loading import entry_of, open_registry, register
-        from promptcli.notes import note
-        from promptcli.training.fits import fit_recipe
-
-        with tasks_from(self.data_dir):
-            wanted = entry_of(self.recipe).recipe
-            where = self.recipe if isinstance(self.recipe, Choice) else Choice()
-            pairs = None
-            if self.select is not None:
-                pairs = development_task(str(self.select))
-            if isinstance(self.on, str | Path):
-                source = str(self.on)
-                sentences = fitting_sentences(source, text_field=self.text_field)
-            else:
-                source = "a list"
-                sentences = list(check_texts(self.on))
-            if self.name is not None:  # errors in the others are reported first
-                open_registry().check_free(self.name, force=self.force)
-            fitted = fit_recipe(
-                wanted,
-                sentences,
-                choose_by=pairs,
-                source=source,
-                device=where.device,
-                dtype=where.dtype or "stored",
-            )
-            if self.name is not None:
-                register(fitted.encoder, self.name, force=self.force, **fitted.provenance)
-                count = fitted.provenance["fitted_on"]["sentences"]
-                note(f"fitted on {count:,} sentences of {source}; saved as model {self.name!r}")
-            return fitted.encoder
-
-
-fit = function_of(FitJob, "fit")
+    with tasks_from(data_dir):
+        wanted = entry_of(recipe).recipe
+        where = recipe if isinstance(recipe, Choice) else Choice()
+        pairs = None if select is None else development_task(select)
+        source = "a list"
+        if isinstance(on, str | Path):
+            source = str(on)
+            on = fitting_sentences(source, text_field=text_field)
+        else:
+            on = list(check_texts(on))
+        if name is not None:  # errors in the others are reported first
+            open_registry().check_free(name, force=force)
+        fitted = fit_recipe(
+            wanted,
+            on,
+            choose_by=pairs,
+            source=source,
+            device=device or where.device,
+            dtype=dtype or where.dtype or "stored",
+        )
+        if name is not None:
+            register(fitted.encoder, name, force=force, **fitted.provenance)
+            count = fitted.provenance["fitted_on"]["sentences"]
+            note(f"fitted on {count:,} sentences of {source}; saved as model {name!r}")
+        return fitted.encoder

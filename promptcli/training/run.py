@@ -1,68 +1,490 @@
-"""A training run on an opened backbone: the method begins, learns, and is scored beside the plain
-encoder.
+"""A training from top to bottom: data and backbone are opened, the method learns, the model is
+scored beside what it is measured against, and saved.
 """
 
+import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.sources import TrainingExamples
-from promptcli.data.task_table import TASKS
-from promptcli.data.tasks import AnyTask, DevelopmentTask
+from promptcli.backbones.by_name import load_backbone, shape_of
+from promptcli.backbones.devices import choose_device, choose_dtype
+from promptcli.backbones.lora import is_lora
+from promptcli.data.bad_lines import IGNORED, BadRows, bad_rows, refusal_with_hint
+from promptcli.data.layouts import GRADED_PAIRS, PAIRS
+from promptcli.data.senteval import tasks_from
+from promptcli.data.sources import (
+    TrainingExamples,
+    checkpoint_task,
+    is_fetched,
+    source_name,
+    training_examples,
+)
+from promptcli.data.task_table import TASKS, graded_columns
+from promptcli.data.tasks import AnyTask, DevelopmentTask, OtherTask, STSTask
 from promptcli.encoder.encoder import TorchEncoder, build_encoder, tuned_weights
-from promptcli.errors import counted
-from promptcli.evaluation.scores import Label, Score
-from promptcli.extensions import Extension, used_extensions
+from promptcli.errors import (
+    NoColumnError,
+    NotFoundError,
+    UsageError,
+    counted,
+    if_stopped,
+    shorten,
+)
+from promptcli.evaluation.candidates import load_named_tasks
+from promptcli.evaluation.evaluator import EvalSettings, keep_random_states
+from promptcli.evaluation.scores import Label
+from promptcli.extensions import used_extensions
 from promptcli.models.entries import Entry
+from promptcli.models.loading import open_registry
 from promptcli.models.registry import portable
-from promptcli.notes import note
+from promptcli.notes import note, silent, warn
+from promptcli.settings import BARE
 from promptcli.storage.cache import library_versions
-from promptcli.training.batches import source_shares
+from promptcli.storage.files import temporary_folder
+from promptcli.storage.runs import RunFolder, read_log
+from promptcli.training.batches import check_sizes, source_shares, steps_of
+from promptcli.training.config import TrainConfig
+from promptcli.training.learner import Learner
+from promptcli.training.methods import METHODS, find_method, forms
 from promptcli.training.methods.method import Method
-from promptcli.training.methods.training_settings import MiningSettings, TrainingSettings
+from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
 from promptcli.training.scoring import (
-    RunScores,
     documents_of,
     nearest_words,
     score_by_dim,
     score_default_model,
     score_tasks,
 )
-from promptcli.training.teacher import SentenceVectors, mine_negatives
-from promptcli.training.trainer import Learner, TrainedWeights, Trainer
-from promptcli.training.watching import Watcher
+from promptcli.training.teacher import (
+    SentenceVectors,
+    check_minable,
+    check_negatives,
+    mine_negatives,
+    named_vectors,
+)
+from promptcli.training.tracker_table import make_trackers
+from promptcli.training.trained import Trained
+from promptcli.training.trainer import TrainedWeights, Trainer
+from promptcli.training.watching import DevScore, WatchedRun, Watcher
 
 _SHOWN = 8  # words that a note names of those left out
+_FORCE = "force starts it again, or give another name"
 
 
-@dataclass(frozen=True)
-class TrainingRun:
-    """A method, its settings and its data."""
+@keep_random_states()
+def train(
+    config: TrainConfig, processes: Processes | None = None, watchers: Sequence[Watcher] = ()
+) -> Trained:
+    """Train in these processes, or in those of this launch; save the model if it has a name.
 
-    method: Method
-    settings: TrainingSettings
-    examples: TrainingExamples
-    source: str  #: names the examples
-    development: DevelopmentTask  #: chooses the best checkpoint
-    tests: tuple[AnyTask, ...] = ()  #: scored at the end, untrained and trained
-    start: Entry | None = None  #: None: the backbone as pre-trained
-    #: The vectors of the models that settings name, by setting.
-    models: Mapping[str, SentenceVectors] = dataclasses.field(default_factory=dict)
-    #: What other packages bring of the method and its objective.
-    code: Sequence[Extension] = ()
+    With ``resume`` an unfinished run goes on, and the result of one that has ended is returned.
+    """
+    registry = open_registry()
+    name = config.name
+    finished = None
+    if config.resume:
+        if name is None:
+            raise UsageError("which run should be resumed? give it", parameter="name")
+        stored = RunFolder(registry.run_folder(name)).settings
+        if stored:
+            config = config.resumed(stored)
+        else:
+            finished = find_finished(name)
+        if finished is not None and not config.method:
+            check_same(finished, config.settings)
+            return _done(finished)
+    if not config.method:
+        missing = "give a method, e.g. simcse; only a run that is resumed needs none"
+        if config.resume:
+            missing = f"no unfinished run of {name!r}; leave it out to start one"
+        raise UsageError(missing, parameter="resume" if config.resume else "method")
+    if name is not None:
+        config.check_settings()  # an unknown setting is reported before a name that is taken
+        registry.check_free(name, force=config.force or config.resume)
+    run = Run(config)
+    if finished is not None:
+        check_same(finished, run.facts)
+        return _done(finished)
+    replaces = config.force or name in registry.names()
+    watchers = [*make_trackers(config.report_to), *watchers]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_threads(config.threads))
+        # before the backbone: each process may have its own device
+        processes = processes or join_processes(config)
+        folder = stack.enter_context(_claimed_folder(config, processes))
+        stack.enter_context(silent(not processes.is_main))
+        run.open(processes)
+        if processes.is_main:
+            stack.enter_context(run.watched(watchers, folder))
+        entry = run.in_folder(folder)
+        if processes.is_main and name is not None:
+            if not replaces and name in registry.names():
+                raise UsageError(
+                    f"model {name!r} appeared during the training, whose run is kept: resume"
+                    " replaces that model"
+                )
+            with if_stopped(_how_to_continue(name)):
+                registry.save(entry, force=replaces)
+            RunFolder(folder).discard()
+        processes.wait()
+    trained = Trained(entry, processes.device, processes.is_main)
+    warn_if_worse(trained)
+    return trained
+
+
+def find_finished(name: str) -> Entry | None:
+    """Return the model that a run of that name has become; None if there is none."""
+    registry = open_registry()
+    if name not in registry.names():
+        return None
+    entry = registry.load(name)
+    if "trained" not in entry.provenance:
+        raise UsageError(
+            f"model {name!r} is not of a training; give another, or force trains it again",
+            parameter="name",
+        )
+    return entry
+
+
+def check_same(
+    entry: Entry, wanted: Mapping[str, Any], settings: Mapping[str, Any] | None = None
+) -> None:
+    """Refuse what differs from the training that made a model, by its name; ``settings`` are those
+    of one of several runs.
+    """
+    facts = entry.provenance["trained"]
+    settings = settings or facts.get("settings", {})
+    stored = {**facts, **settings}
+    for field, value in wanted.items():
+        asked = list(value) if isinstance(value, tuple) else value
+        if field in stored and stored[field] != asked:
+            raise UsageError(
+                f"model {entry.name!r} was trained with {field.replace('_', '-')}"
+                f" {shorten(stored[field])}, not {shorten(asked)}; give that, or another name, or"
+                " force trains it again"
+            )
+
+
+def _done(entry: Entry) -> Trained:
+    note(f"done: model {entry.name!r} is trained already; force trains it again")
+    return Trained(entry)
+
+
+def join_processes(config: TrainConfig) -> Processes:
+    """Join the processes of this launch, on the device and in the precision that are asked for."""
+    device = choose_device(config.device or "auto")
+    mixed = choose_dtype(config.dtype or "auto", device) == torch.bfloat16
+    return start_processes(device, mixed=mixed)
+
+
+@contextlib.contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """Compute with this number of threads in the block; 0: unchanged."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def _claimed_folder(config: TrainConfig, processes: Processes) -> Iterator[Path]:
+    """Yield the folder of a run, which no other process works in; without a name it is a temporary
+    one.
+    """
+    if config.name is None:
+        with temporary_folder() as folder:
+            yield folder / config.method
+        return
+    folder = open_registry().run_folder(config.name)
+    if not processes.is_main:
+        yield folder
+        return
+    with RunFolder(folder).claim(f"the training of {config.name!r}", "give another name"):
+        yield folder
+
+
+def _how_to_continue(name: str) -> str:
+    return f"`promptcli train --resume {name}` continues the run, --force starts it again"
+
+
+class Run:
+    """What a training reads: data and tasks at once, the backbone when it is opened."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+        self.source = source_name(config.source)
+        self.start = _read_start(config)  #: None: the backbone as pre-trained
+        with contextlib.ExitStack() as stack:
+            bad: BadRows | None = None
+            if config.bad_lines is not None:
+                bad = stack.enter_context(bad_rows(config.bad_lines))
+            elif config.resume:  # its data are those that it began with
+                bad = IGNORED
+            self.examples = read_examples(config, bad)
+        with used_extensions() as code:
+            self.method = find_method(config.method, supervised=self.examples.supervised)
+            self.objective = find_objective(self.method)
+        self.code = sorted(code)  #: what other packages bring of method and objective
+        with contextlib.suppress(NotFoundError):  # a backbone of the hub that is not here yet
+            check_sizes(config.in_force(self.method).settings, self.examples.sizes)
+        with tasks_from(config.data_dir):
+            self.development: DevelopmentTask = checkpoint_task(config.development)
+            self.tests = _read_tests(config)
+        for task in self.tests:
+            if isinstance(task, OtherTask):
+                task.check(EvalSettings())
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What tells the run apart before the backbone is opened, JSON-ready."""
+        return {
+            "method": self.method.name,
+            "supervised": self.examples.supervised,
+            **dataclasses.asdict(self.config.in_force(self.method).settings),
+            "data": self.examples.sha256,
+            "development": self.development.sha256(),
+        }
+
+    def open(self, processes: Processes) -> None:
+        """Say what the run begins with, open the backbone, and choose the examples for it."""
+        config = self.config
+        self.processes = processes
+        is_told = self._note_settings()
+        _note_defaults(config)
+        self._note_learned_pairs()
+        self.backbone = backbone = load_backbone(
+            config.backbone_name, device=processes.device, dtype=torch.float32
+        )
+        if not is_told:
+            self._note_settings()
+        self.in_force = config.in_force(self.method)
+        self.settings: TrainingSettings = self.in_force.settings
+        family = backbone.provenance.family
+        self.method = config.read_as_start(self.method, self.settings, family)
+        self.examples = self.objective.choose(self.examples, self.settings, backbone)
+        named = self.settings.named_models()
+        if "mine" in named:
+            check_minable(self.examples, self.source)
+        check_negatives(self.settings, self.examples, self.source)
+        columns = self.objective.columns_of_models(self.settings)
+        #: The vectors of the models that settings name, e.g. a teacher, by setting.
+        self.models: dict[str, SentenceVectors] = {}
+        for field, model in named.items():
+            self.models[field] = named_vectors(
+                model, self.examples, self.source, processes.device, columns
+            )
+        self._note_examples()
+        steps_of(self.settings, self.examples.sizes)  # refuses fewer examples than a batch
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must be the same when the run is resumed; JSON-ready."""
+        identity = {**self.facts, "backbone": self.backbone.provenance.weights_sha256}
+        if self.start is not None:
+            identity["from"] = _hash_of(self.start.tensors)
+        for name, model in self.models.items():
+            identity[f"{name}_fingerprint"] = model.fingerprint
+        if self.code:
+            identity["code"] = "; ".join(dict.fromkeys(map(str, self.code)))
+        return identity
+
+    @contextlib.contextmanager
+    def watched(self, watchers: Sequence[Watcher], folder: Path) -> Iterator[None]:
+        """Tell watchers that the run begins, and at the end of the block that it is over."""
+        config = self.config
+        self.watchers = watchers
+        name = config.name or config.method
+        logged = read_log(folder / "log.jsonl", DevScore) if config.resume else []
+        begins_at = logged[-1].step if logged else 0
+        watched = WatchedRun(config.group or name, name, begins_at)
+        facts: dict[str, Any] = {
+            **self.identity,
+            "source": self.source,
+            "backbone": self.backbone.name,
+            "chosen_by": self.development.label,
+        }
+        with contextlib.ExitStack() as stack:
+            for watcher in watchers:
+                stack.callback(watcher.end)
+                watcher.begin(watched, facts)
+            yield
+
     watchers: Sequence[Watcher] = ()
-    #: The settings as the saved model's record has them, and the arguments of the run.
-    request: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def note_examples(self) -> None:
+    def in_folder(self, folder: Path) -> Entry:
+        """Return the entry; the run's folder is kept for ``resume`` if the run is stopped."""
+        config = self.config
+        processes = self.processes
+        run_folder = RunFolder(folder)
+        processes.wait()  # until all have found the name free
+        if processes.is_main:
+            threads = config.threads or torch.get_num_threads()
+            run_folder.open(
+                self.identity,
+                resume=config.resume and run_folder.has_begun,
+                name=folder,
+                elsewhere=_FORCE,
+                force=config.force,
+                settings=dataclasses.replace(config, threads=threads).document(),
+            )
+        processes.wait()
+        kept: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if config.name:
+            kept = if_stopped(_how_to_continue(config.name))
+        try:
+            with kept:
+                return self.train_and_score(folder)
+        except UsageError:  # the run cannot begin: its name is free for the next try
+            if processes.is_main and not config.resume:
+                run_folder.discard()
+            raise
+
+    def train_and_score(self, folder: Path) -> Entry:
+        """Train, and score the result next to the untrained encoder."""
+        config, method, backbone, device = (
+            self.config,
+            self.method,
+            self.backbone,
+            self.processes.device,
+        )
+        name = config.name or config.method
+        family = backbone.provenance.family
+        tasks = [self.development, *self.tests]
+        before = self._tensors_of_start()
+        baseline = method.baseline(backbone.name, family, self.settings)
+        plain = build_encoder(
+            baseline, backbone=backbone, tensors=before, device=device, dtype="float32"
+        )
+        untrained = score_tasks(plain, tasks, Label(name, "untrained"))
+        default = score_default_model(plain, self.development, self.start)
+        for writes in (True, False):  # the others map what the main process has made
+            if writes is self.processes.is_main:
+                for field, model in self.models.items():
+                    model.make(folder / field, writes=writes)
+            self.processes.wait()
+        learner = Learner(method, self.settings, backbone, self.models)
+        if self.start is not None:
+            learner.load(self.start.tensors)
+        first = learner.encoder()
+        drawn = first.tensors().keys() - before.keys()
+        begun = []
+        if drawn or first.recipe.replace(dims=()) != plain.recipe:
+            begun = score_tasks(first, tasks, Label(name, "untrained start"), method)
+        examples = self.examples
+        if "mine" in self.models:
+            vectors = self.models["mine"]
+            guide = self.models.get("mine_guide", vectors)
+            examples = mine_negatives(examples, vectors, guide, self.settings.mine_margin)
+        trainer = Trainer(learner, self.processes, self.watchers)
+        weights = trainer.fit(examples, self.development, folder)
+        encoder = learner.trained(weights.tensors)
+        scores = score_tasks(encoder, tasks, Label(name, method.name), method)
+        record = {
+            **self._record_of_data(),
+            **_record_of_steps(weights, self.processes),
+            "tasks": [score.column for score in scores],
+            "by_dim": score_by_dim(encoder, self.development),
+            "untrained": documents_of(untrained),
+            "begun": documents_of(begun),
+            "default": documents_of(default),
+        }
+        for field in ("by_dim", "begun", "default"):
+            if not record[field]:
+                del record[field]
+        record |= {
+            "nearest_words": nearest_words(encoder),
+            **self.in_force.record(),
+            **self._request(),
+            "versions": library_versions(),
+            "extensions": self._extensions(encoder),
+        }
+        recipe = method.recipe(backbone.name, family, self.settings)
+        provenance = {**vars(backbone.provenance), "width": encoder.width, "trained": record}
+        transfer = method.transfer_recipe(recipe)
+        return Entry(
+            name, portable(recipe), weights.tensors, provenance, documents_of(scores), transfer
+        )
+
+    def _tensors_of_start(self) -> Mapping[str, Tensor]:
+        """Return what the plain encoder has of the model that the run starts from.
+
+        A backbone that is tuned becomes that model's. An adapter continues to learn, so the plain
+        encoder has another copy of it.
+        """
+        if self.start is None:
+            return {}
+        if "backbone" not in self.method.learns:
+            return self.start.tensors
+        self.backbone.tune(tuned_weights(self.start.tensors))
+        return {}
+
+    def _record_of_data(self) -> dict[str, Any]:
+        record = {**self.identity, "source": self.source}
+        if self.start is not None:
+            record["started_from"] = self.start.name
+        return {**record, "examples": len(self.examples), "chosen_by": self.development.label}
+
+    def _request(self) -> dict[str, Any]:
+        """Return the command and the arguments, for the record of the model."""
+        config = self.config
+        arguments = dataclasses.replace(config, threads=0).document()
+        for of_machine in ("folder", "threads", "command", "group"):
+            del arguments[of_machine]
+        request = {"dtype": config.dtype or "auto", "command": config.command or None}
+        if config.group:
+            request["group"] = config.group
+        return {**request, "arguments": arguments}
+
+    def _extensions(self, encoder: TorchEncoder) -> list[dict[str, Any]]:
+        """Return what other packages brought to the run, JSON-ready."""
+        with used_extensions() as of_tasks:
+            for task in (self.development, *self.tests):
+                TASKS.get(task.name)
+        return [vars(each) for each in sorted({*self.code, *encoder.extensions, *of_tasks})]
+
+    def _note_settings(self) -> bool:
+        """Say whose settings are in force.
+
+        Return whether they are known by now: those of a backbone of the hub only once it is here.
+        """
+        try:
+            note(self.config.in_force(self.method).summary())
+        except NotFoundError:
+            return False
+        return True
+
+    def _note_learned_pairs(self) -> None:
+        """Say of which tasks the data hold pairs: a score on them does not measure others."""
+        if not self.examples.supervised:
+            return
+        first, second, *_ = self.examples.columns
+        learned = set(zip(first, second, strict=True))
+        for task in (self.development, *self.tests):
+            if not isinstance(task, STSTask):
+                continue
+            pairs = task.pairs()
+            of_task = list(zip(pairs.first, pairs.second, strict=True))
+            count = sum(pair in learned for pair in of_task)
+            if count:
+                shared = f"{count:,} of {counted(len(of_task), 'pair')}"
+                note(
+                    f"{task.label}: {shared} are in the data, so its score is on pairs that were"
+                    " learned"
+                )
+
+    def _note_examples(self) -> None:
         """Say what was left out of the examples, and how several sources are mixed."""
         examples = self.examples
         for count, noun, what in (
@@ -85,131 +507,120 @@ class TrainingRun:
                 f"{self.source}: {len(words):,} words that are not a single token left out: {shown}"
             )
 
-    def identity(self, backbone: Backbone) -> dict[str, Any]:
-        """Return what must be the same when the run is resumed; JSON-ready."""
-        identity = {
-            "method": self.method.name,
-            "supervised": self.examples.supervised,
-            **dataclasses.asdict(self.settings),
-            "data": self.examples.sha256,
-            "development": self.development.sha256(),
-            "backbone": backbone.provenance.weights_sha256,
-        }
-        if self.start is not None:
-            identity["from"] = _hash_of(self.start.tensors)
-        for name, model in self.models.items():
-            identity[f"{name}_fingerprint"] = model.fingerprint
-        if self.code:
-            identity["code"] = "; ".join(dict.fromkeys(map(str, self.code)))
-        return identity
 
-    def begin(self, backbone: Backbone, folder: Path, processes: Processes) -> Learner:
-        """Return the method at work on a backbone, before its first step."""
-        for writes in (True, False):  # the others map what the main process has made
-            if writes is processes.is_main:
-                for field, model in self.models.items():
-                    model.make(folder / field, writes=writes)
-            processes.wait()
-        learner = Learner(self.method, self.settings, backbone, self.models)
-        if self.start is not None:
-            learner.load(self.start.tensors)
-        return learner
+def read_examples(config: TrainConfig, bad: BadRows | None = None) -> TrainingExamples:
+    """Return the examples; their columns decide whether the method is supervised.
 
-    def train(
-        self, learner: Learner, folder: Path, processes: Processes
-    ) -> "tuple[TorchEncoder, TrainedWeights]":
-        """Return the encoder of the best checkpoint, and how the run went.
-
-        A tuned backbone is changed.
-        """
-        examples = self.examples
-        if isinstance(self.settings, MiningSettings) and "mine" in self.models:
-            vectors = self.models["mine"]
-            guide = self.models.get("mine_guide", self.models["mine"])
-            examples = mine_negatives(examples, vectors, guide, self.settings.mine_margin)
-        trained = Trainer(learner, processes, self.watchers).fit(examples, self.development, folder)
-        learner.load(trained.tensors)
-        learner.eval()
-        return learner.encoder(), trained
-
-    def train_and_score(
-        self, backbone: Backbone, name: str, folder: Path, processes: Processes
-    ) -> Entry:
-        """Train in a run's folder, and score the result next to the untrained encoder."""
-        method = self.method
-        tasks = [self.development, *self.tests]
-        before = self._tensors_of_start(backbone)
-        plain = self._plain_encoder(backbone, before, processes.device)
-        untrained = score_tasks(plain, tasks, Label(name, "untrained"))
-        default = score_default_model(plain, self.development, self.start)
-        learner = self.begin(backbone, folder, processes)
-        first = learner.encoder()
-        start: list[Score] = []
-        drawn = first.tensors().keys() - before.keys()
-        if drawn or first.recipe.replace(dims=()) != plain.recipe:
-            start = score_tasks(first, tasks, Label(name, "untrained start"), method)
-        encoder, weights = self.train(learner, folder, processes)
-        trained = score_tasks(encoder, tasks, Label(name, method.name), method)
-        by_dim = score_by_dim(encoder, self.development)
-        scores = RunScores(trained, untrained, start, default, by_dim)
-        record = {
-            **self._record_of_data(backbone),
-            **_record_of_steps(weights, processes),
-            **scores.record(),
-            "nearest_words": nearest_words(encoder),
-            **self.request,
-            "versions": library_versions(),
-            "extensions": self._extensions(encoder),
-        }
-        recipe = method.recipe(backbone.name, backbone.provenance.family, self.settings)
-        provenance = {**vars(backbone.provenance), "width": encoder.width, "trained": record}
-        return Entry(
-            name,
-            portable(recipe),
-            weights.tensors,
-            provenance,
-            documents_of(trained),
-            method.transfer_recipe(recipe),
+    ``bad`` gets the rows that cannot be read; None: the first is refused.
+    """
+    form = config.form
+    layouts: dict[tuple[str, ...], None] = {}  # in order
+    for each in filter(None, METHODS[form.name]):
+        layouts |= dict.fromkeys(find_objective(each).layouts)
+    try:
+        with tasks_from(config.data_dir):
+            examples = training_examples(
+                config.source, layouts=tuple(layouts), bad=bad or refusal_with_hint()
+            )
+    except NoColumnError as error:
+        raise _not_graded(error, form.name, layouts) from None
+    if config.supervised and not examples.supervised:
+        columns = " or ".join(
+            ", ".join(layout) for layout in find_objective(form).layouts if layout
         )
-
-    def _tensors_of_start(self, backbone: Backbone) -> Mapping[str, Tensor]:
-        """Return what the plain encoder has of the model that the run starts from.
-
-        A backbone that is tuned becomes that model's. An adapter continues to learn, so the plain
-        encoder has another copy of it.
-        """
-        if self.start is None:
-            return {}
-        if "backbone" not in self.method.learns:
-            return self.start.tensors
-        backbone.tune(tuned_weights(self.start.tensors))
-        return {}
-
-    def _plain_encoder(
-        self, backbone: Backbone, tensors: Mapping[str, Tensor], device: str
-    ) -> TorchEncoder:
-        """Return the encoder without anything learned, or as the start has it."""
-        baseline = self.method.baseline(backbone.name, backbone.provenance.family, self.settings)
-        return build_encoder(
-            baseline, backbone=backbone, tensors=tensors, device=device, dtype="float32"
+        raise UsageError(
+            f"needs pairs or triplets ({columns}); {source_name(config.source)} has none",
+            parameter="supervised",
         )
+    return examples
 
-    def _record_of_data(self, backbone: Backbone) -> dict[str, Any]:
-        """Return what was learned from, and by which settings, JSON-ready."""
-        record = {**self.identity(backbone), "source": self.source}
-        if self.start is not None:
-            record["started_from"] = self.start.name
-        record["examples"] = len(self.examples)
-        record["chosen_by"] = self.development.label
-        return record
 
-    def _extensions(self, encoder: TorchEncoder) -> list[dict[str, Any]]:
-        """Return what other packages brought to the run, JSON-ready."""
-        used = {*self.code, *encoder.extensions}
-        with used_extensions() as of_tasks:
-            for task in (self.development, *self.tests):
-                TASKS.get(task.name)
-        return [vars(extension) for extension in sorted(used | of_tasks)]
+def _not_graded(
+    error: NoColumnError, method: str, layouts: Container[tuple[str, ...]]
+) -> UsageError:
+    """Return the error for a file without the method's columns; of graded pairs, who reads them."""
+    columns = graded_columns(error.file)
+    if columns is None:
+        return error
+    readers = [form.name for form in forms() if GRADED_PAIRS in find_objective(form).layouts]
+    remedy = f"use {' or '.join(dict.fromkeys(readers))}"
+    first, second, _ = columns.values()
+    if PAIRS in layouts:
+        remedy = f"{remedy}, or {error.file}:{first},{second}"
+    return UsageError(f"{error.file} has graded pairs, which {method} does not read: {remedy}")
+
+
+def _read_tests(config: TrainConfig) -> list[AnyTask]:
+    """Return the tasks that are scored at the end: by default the test split of the development
+    task.
+    """
+    on = config.development
+    names: Sequence[STSTask | str | Path] = config.tests
+    if not names and isinstance(on, str):
+        names = [on.removesuffix(":dev")]
+    tests: list[AnyTask] = []
+    for name in dict.fromkeys(names):
+        if name != on:
+            tests += [name] if isinstance(name, STSTask) else load_named_tasks(name).tasks
+    return tests
+
+
+def _read_start(config: TrainConfig) -> Entry | None:
+    """Return the model that a run starts from; refuse one whose backbone it cannot train."""
+    if config.start is None:
+        return None
+    tuned_by: dict[str, set[str]] = {}
+    for form in forms():
+        learns = {"backbone", "adapter"}.intersection(form.learns)
+        if learns:
+            tuned_by[form.name] = learns
+    method = config.form.name
+    problem = ""
+    if method not in tuned_by:
+        problem = f"{method} does not train it: {', '.join(tuned_by)}"
+        raise UsageError(f"starts from a trained backbone, and {problem}", parameter="start")
+    entry = open_registry().load(config.start)
+    of_entry = entry.recipe.backbone
+    tuned = tuned_weights(entry.tensors)
+    if not tuned:
+        problem = f"has no trained backbone to start from; give backbone {of_entry}"
+    elif "adapter" in tuned_by[method] and not is_lora(tuned):
+        problem = f"has no adapter, which {method} learns; start from one of prompteol"
+    elif config.backbone_name != of_entry:
+        problem = f"is on backbone {of_entry!r}, not {config.backbone_name!r}; leave out backbone"
+    if problem:
+        raise UsageError(f"model {config.start!r} {problem}", parameter="start")
+    return entry
+
+
+def _note_defaults(config: TrainConfig) -> None:
+    """Say which backbone, data and development pairs the run takes, of those not given."""
+    if config.paper:
+        return
+    parts = []
+    if not (config.backbone or config.start):
+        parts.append(f"backbone {config.backbone_name}")
+    if config.data is None:
+        parts.append("the demo sentences are the data")
+    if not config.on:
+        on = config.development
+        where = "the demo pairs" if on == BARE.development else on
+        parts.append(f"checkpoints are chosen on {where}")
+    if config.data is None:
+        parts.append("--paper takes the papers' backbone and data")
+    if parts:
+        note("; ".join(parts))
+
+
+def warn_if_worse(trained: Trained) -> None:
+    """Warn of a result that is worse than the encoder without anything learned."""
+    plain, *_ = trained.references
+    if plain in trained.below:
+        development, value = next(iter(trained.scores.items()))
+        warn(
+            f"{trained.entry.name} is worse than without training: {value:.2f} on {development},"
+            f" {plain} has {trained.below[plain]:.2f}"
+        )
 
 
 def train_encoder(
@@ -237,10 +648,68 @@ def train_encoder(
         The encoder of the best checkpoint, and its tensors with how the training went.
     """
     chosen = find_objective(method).choose(examples, settings, backbone)
-    run = TrainingRun(method, settings, chosen, "examples", development)
     processes = start_processes(str(backbone.device), mixed=mixed)
-    learner = run.begin(backbone, folder, processes)
-    return run.train(learner, folder, processes)
+    learner = Learner(method, settings, backbone)
+    weights = Trainer(learner, processes).fit(chosen, development, folder)
+    return learner.trained(weights.tensors), weights
+
+
+def describe(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings in force, the recipe and the data, JSON-ready, without reading weights or
+    using the network.
+
+    Local data are read: their columns decide whether the method is supervised.
+    """
+    method = config.form
+    backbone = config.backbone_name
+    data = config.source
+    examples = None
+    if config.data is not None and not is_fetched(data):
+        examples = read_examples(config, IGNORED if config.bad_lines else None)
+        method = find_method(config.method, supervised=examples.supervised)
+        check_sizes(config.in_force(method).settings, examples.sizes)
+    objective = find_objective(method)
+    samples = {}
+    if not is_fetched(data):
+        samples = objective.samples(
+            lambda: examples or training_examples(data, layouts=objective.layouts)
+        )
+    found = config.in_force(method)
+    settings = found.settings
+    family = _family_of(backbone, method)
+    method = config.read_as_start(method, settings, family)
+    head = method.head(family, settings)
+    shown_head = None
+    if head:
+        shown_head = f"{head}, {'kept' if settings.keep_head else 'while training only'}"
+    return {
+        "method": method.name,
+        "source": method.source,
+        "backbone": backbone,
+        "data": source_name(data),
+        "chosen_by": str(config.development),
+        "views": list(method.variant(family).prompts(settings)),
+        "pooling": method.pooling_of(family, settings),
+        "objective": method.objective,
+        "learns": [*method.learns, *(["head"] if head else [])],
+        "head": shown_head,
+        "recipe": method.recipe(backbone, family, settings).to_dict(),
+        "dtype": config.dtype or "auto",
+        "preset": found.whose(),
+        **dataclasses.asdict(settings),
+        **samples,
+    }
+
+
+def _family_of(backbone: str, method: Method) -> str:
+    """Return a backbone's family: that of a published one by its name, so that no network is
+    needed.
+    """
+    if backbone in method.paper and not os.path.isdir(backbone):
+        for family in ("roberta", "bert", "opt", "llama", "mistral"):
+            if family in backbone.lower():
+                return family
+    return shape_of(backbone).family
 
 
 def _record_of_steps(weights: TrainedWeights, processes: Processes) -> dict[str, Any]:

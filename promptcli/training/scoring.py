@@ -1,8 +1,6 @@
 """The scores of a run: those of the trained encoder, and those it is measured against."""
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from promptcli.backbones.locating import SHIPPED
@@ -18,29 +16,6 @@ from promptcli.notes import note
 from promptcli.training.methods.method import Method
 
 _NEAREST = 5  # tokens named for each word of a soft template
-
-
-@dataclass(frozen=True)
-class RunScores:
-    """Scores by task, the development set first."""
-
-    trained: Sequence[Score]
-    untrained: Sequence[Score]  #: of the same recipe without anything learned
-    start: Sequence[Score] = ()  #: of what the method learns, as drawn, if that is another
-    default: Sequence[Score] = ()  #: of the default model, on the development set
-    by_dim: Mapping[str, float] = dataclasses.field(default_factory=dict)
-
-    def record(self) -> dict[str, Any]:
-        """Return all but the trained encoder's as a model's record keeps them, JSON-ready."""
-        record: dict[str, Any] = {"tasks": [score.column for score in self.trained]}
-        if self.by_dim:
-            record["by_dim"] = dict(self.by_dim)
-        record["untrained"] = documents_of(self.untrained)
-        if self.start:
-            record["begun"] = documents_of(self.start)
-        if self.default:
-            record["default"] = documents_of(self.default)
-        return record
 
 
 def documents_of(scores: Sequence[Score]) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from promptcli.errors import UsageError
 from promptcli.models.loading import open_model
 from promptcli.notes import keyword, note, stage
 from promptcli.storage.files import atomic_path, sha256
-from promptcli.training.methods.training_settings import ContrastiveSettings, TeacherSettings
+from promptcli.training.methods.training_settings import TeacherSettings, TrainingSettings
 
 PART = 32_768  # sentences of a part
 
@@ -209,7 +209,7 @@ def check_minable(examples: TrainingExamples, source: str) -> None:
         )
 
 
-def check_negatives(settings: ContrastiveSettings, examples: TrainingExamples, source: str) -> None:
+def check_negatives(settings: TrainingSettings, examples: TrainingExamples, source: str) -> None:
     """Refuse a hinge without hard negatives, and a guide that cannot decide anything."""
     has_negatives = examples.layout == TRIPLETS and any(map(any, examples.columns[2:]))
     if settings.hinge_weight and not (has_negatives or settings.mine):

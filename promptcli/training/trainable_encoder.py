@@ -28,15 +28,10 @@ from promptcli.encoder.template import Template
 from promptcli.encoder.transforms.heads import PROJECTIONS, start_projection
 from promptcli.errors import UsageError
 from promptcli.grammar import PlainTransformSpec, parse_pooling, parse_prompt
-from promptcli.notes import keyword
 from promptcli.recipe import Recipe
 from promptcli.training.kept_rows import KeptRows
 from promptcli.training.methods.method import Method
-from promptcli.training.methods.training_settings import (
-    LoRASettings,
-    MaskedLMSettings,
-    TrainingSettings,
-)
+from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.teacher import SentenceVectors
 
 Reader = Callable[[Batch, HiddenStates], Tensor]  #: reads a pass; row i is of input i
@@ -108,11 +103,11 @@ class TrainableEncoder(nn.Module):
         self.head = _head(method.head(family, settings), backbone, generator)
         #: starts as the pre-trained one, not tied to the word embeddings
         self.mlm_head: MLMHead | None = None
-        if isinstance(settings, MaskedLMSettings) and settings.mlm_weight:
+        if settings.mlm_weight:
             if backbone.tokenizer.mask is None:
                 raise UsageError(
-                    f"{keyword('mlm_weight')}: backbone {backbone.name!r} has no mask token; leave"
-                    " it out"
+                    f"backbone {backbone.name!r} has no mask token; leave it out",
+                    parameter="mlm_weight",
                 )
             self.mlm_head = backbone.new_head().requires_grad_(settings.mlm_head == "trained")
         #: sum of a step's losses, their number
@@ -134,12 +129,14 @@ class TrainableEncoder(nn.Module):
         room = _KEPT_BYTES // len(encoders)
         self._kept = {encoder: KeptRows(encoder, room) for encoder in encoders.values()}
         backbone.set_dropout(settings.dropout)
-        if isinstance(settings, LoRASettings):
-            rank = settings.lora_rank
-            alpha = settings.lora_alpha
-            dropout = settings.lora_dropout
+        if settings.lora_rank:
             add_lora(
-                self.model, family, rank=rank, alpha=alpha, dropout=dropout, seed=settings.seed
+                self.model,
+                family,
+                rank=settings.lora_rank,
+                alpha=settings.lora_alpha,
+                dropout=settings.lora_dropout,
+                seed=settings.seed,
             )
         if settings.compile:
             backbone.compile()

@@ -12,25 +12,20 @@ import json
 import math
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import torch
 from accelerate.utils.memory import should_reduce_batch_size
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.lora import ALPHA
 from promptcli.data.sources import TrainingExamples
 from promptcli.data.tasks import DevelopmentTask
 from promptcli.encoder.batching import LateFigures
-from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.prefetching import prefetch
-from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
 from promptcli.evaluation.evaluator import value_on
 from promptcli.notes import Advance, describe, keyword, note, note_counts, stage
@@ -39,17 +34,11 @@ from promptcli.storage.interrupts import delay_interrupts
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
 from promptcli.storage.tensors import check_seal, load_tensors, save_tensors
 from promptcli.training.batches import batch_lengths, batches, steps_of
-from promptcli.training.methods.method import Method, keeps_head
-from promptcli.training.methods.training_settings import (
-    LoRASettings,
-    MaskedLMSettings,
-    TrainingSettings,
-)
-from promptcli.training.objectives import find_objective
+from promptcli.training.learner import Learner
+from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.optimizers import CLIP, OPTIMIZERS
 from promptcli.training.processes import Processes
-from promptcli.training.teacher import SentenceVectors
-from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
+from promptcli.training.trainable_encoder import TokenizedSide
 from promptcli.training.watching import DevScore, Watcher
 
 _PRIME = 1_000_003  # spreads seeds, so that runs of other seeds do not share a step's dropout
@@ -58,122 +47,6 @@ _LEAST_TOKENS = 64  # of a pass, when memory runs out
 _COUNTED = 8192  # rows that are tokenised at a time to be counted
 _SECONDS_TO_SAVE = 300.0  # without a score, after which the state is written all the same
 _SHOWN = 160  # characters of a compiler's message
-_DECAY_STEPS = 100  # steps after which the weight of the masked-LM loss has decayed by its factor
-
-
-class Learner(TrainableEncoder):
-    """A method at work on a backbone: an encoder in training and the method's objective."""
-
-    def __init__(
-        self,
-        method: Method,
-        settings: TrainingSettings,
-        backbone: Backbone,
-        models: Mapping[str, SentenceVectors] = MappingProxyType({}),
-    ) -> None:
-        objective = find_objective(method)
-        generator = torch.Generator().manual_seed(settings.seed)
-        super().__init__(method, settings, backbone, generator, models)
-        self.objective = objective(settings, self, generator)
-
-    def tokenize(self, columns: Sequence[Sequence[str]]) -> list[TokenizedSide]:
-        return self.tokenize_sides(self.objective.sides(columns))
-
-    def forward(
-        self, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedSide] | None = None
-    ) -> tuple[Tensor, ...]:
-        """Return the objective's views of n examples, given as texts by column.
-
-        ``sides``: already tokenised.
-        """
-        # summed loss and number of predictions; every pass adds to them
-        self.mlm_sums = torch.zeros(2, device=self.backbone.device)
-        if sides is None:
-            sides = self.tokenize(columns)
-        return self.objective.views(self, sides, columns)
-
-    def masked_lm_loss(self, step: int, predictions: Tensor) -> Tensor:
-        """Return the weighted masked-LM loss of the last batch (DCPCSE 3.3).
-
-        It is the sum over this process's passes, divided by the ``predictions`` of all processes.
-        """
-        assert isinstance(self.settings, MaskedLMSettings)
-        weight = self.settings.mlm_weight * self.method.mlm_decay ** (step / _DECAY_STEPS)
-        total, _ = self.mlm_sums
-        loss: Tensor = weight * total / predictions.clamp(min=1)
-        return loss
-
-    def trainable(self) -> dict[str, nn.Parameter]:
-        """Return the tensors that learn, by their names in the state of a run."""
-        trainable = self.learned_tensors()
-        modules = {"projection": self.head, "objective": self.objective}
-        if self.mlm_head is not None:
-            modules["mlm"] = self.mlm_head
-        if "backbone" in self.method.learns or "adapter" in self.method.learns:
-            modules[TUNED.rstrip(".")] = self.model
-        for prefix, module in modules.items():
-            for name, parameter in module.named_parameters():
-                if parameter.requires_grad:
-                    trainable[f"{prefix}.{name}"] = parameter
-        return trainable
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return copies of a saved model's tensors: prompt, kept head, and what was tuned of the
-        backbone, or added to it.
-        """
-        tensors = self._outside_the_backbone()
-        for name, tensor in self._weights_of_the_backbone().items():
-            tensors[f"{TUNED}{name}"] = tensor
-        return {name: tensor.detach().clone() for name, tensor in tensors.items()}
-
-    def _weights_of_the_backbone(self) -> dict[str, Tensor]:
-        """Return the weights of a tuned backbone that are not fixed, or those of an adapter."""
-        parameters = dict(self.model.named_parameters())
-        if isinstance(self.settings, LoRASettings):
-            adapter: dict[str, Tensor] = {
-                name: tensor for name, tensor in parameters.items() if tensor.requires_grad
-            }
-            adapter[ALPHA] = torch.tensor(float(self.settings.lora_alpha))
-            return adapter
-        if "backbone" not in self.method.learns:
-            return {}
-        weights = dict(self.model.state_dict())
-        for name, parameter in parameters.items():
-            if not parameter.requires_grad:
-                weights.pop(name, None)
-        return weights
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy a model's or a checkpoint's tensors into those that learn, where name and shape
-        agree.
-        """
-        with torch.no_grad():
-            for name, parameter in self.trainable().items():
-                if name in tensors and tensors[name].shape == parameter.shape:
-                    parameter.copy_(tensors[name])
-
-    def _outside_the_backbone(self) -> dict[str, Tensor]:
-        """Return the learned tensors of prompt and pooling, and of the head if it is kept."""
-        tensors: dict[str, Tensor] = {
-            name: parameter.detach() for name, parameter in self.learned_tensors().items()
-        }
-        if keeps_head(self.settings):
-            for name, parameter in self.head.named_parameters():
-                tensors[f"projection.{name}"] = parameter.detach()
-        return tensors
-
-    def encoder(self, *, selecting: bool = False) -> TorchEncoder:
-        """Return the encoder of the present weights, which it shares.
-
-        ``selecting``: the encoder that is scored on the development set. With the setting
-        ``selection`` "code" it is read as the published program reads it, see
-        ``Method.selecting``, else as at test.
-        """
-        family = self.backbone.provenance.family
-        recipe = self.method.recipe(self.backbone.name, family, self.settings)
-        if selecting:
-            recipe = self.method.selecting(recipe, self.settings, family)
-        return make_encoder(recipe, self.backbone, self._outside_the_backbone())
 
 
 @dataclass(frozen=True)

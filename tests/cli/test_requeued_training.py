@@ -59,10 +59,11 @@ def test_a_finished_run_is_done_for_the_same_options_only(change, named, line, r
     if change[0] == "--data":
         line[line.index("--data") + 1] = change[1]
         change = []
-    refused(run(*line, *change, "-q"), 2, named, "--force")
+    refused(run(*line, *change, "-q"), 2, named, "force")
 
 
 def test_several_runs_are_requeued_as_one(line, run, monkeypatch, registry):
+    line[0] = "tune"
     line += ["--seeds", 2]
     with stopped_at(monkeypatch, 1, seed=1):
         assert run(*line).code == 130
@@ -72,7 +73,7 @@ def test_several_runs_are_requeued_as_one(line, run, monkeypatch, registry):
     assert again.code == 0, again.err
     assert "done: model 'mine'" in again.err
     assert registry.load("mine").created == made
-    refused(run(*line[:-1], 3, "-q"), 2, "is of 2 runs")
+    refused(run(*line[:-1], 3, "-q"), 2, "is of 2 other runs")
     refused(run(*line, "--temperature", 0.1, "-q"), 2, "temperature 0.05, not 0.1")
 
 

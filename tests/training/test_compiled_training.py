@@ -146,7 +146,7 @@ def test_a_copy_of_a_compiled_backbone_is_plain(copy, tiny_folder, counted):
 
 
 def test_gradient_caching_ends_it(tiny_folder, counted, monkeypatch):
-    with pytest.raises(UsageError, match="`compile` and `gradient_caching`"):
+    with pytest.raises(UsageError, match="compile: excludes gradient_caching"):
         learner_of("simcse", tiny_folder("bert"), compile=True, gradient_caching=True)
     learner = learner_of("simcse", tiny_folder("bert"), compile=True, chunk_tokens=256)
     whole = trainer_module.Trainer._gradients_once

@@ -287,7 +287,7 @@ REFUSED = {
     "weight of nobody": (
         lambda folder: {"second_weight": 0.3},
         UsageError,
-        "`second_weight` needs `second_teacher`",
+        "second_weight: needs second_teacher",
     ),
     "second teacher of others": (
         lambda folder: {"second_teacher": of_other_sentences(folder)},

@@ -211,7 +211,7 @@ def test_first_numbers_have_the_loss_too(name, tiny_folder):
     shorter = make_encoder(encoder.recipe.truncate(8), encoder.backbone, encoder.tensors())
     np.testing.assert_array_equal(shorter.encode(SENTENCES), encoder.encode(SENTENCES)[:, :8])
     with pytest.raises(
-        UsageError, match=r"`dim` 5 is not a width .* trained for: it was for 16, 8, 4"
+        UsageError, match=r"dim: 5 is not a width .* trained for: it was for 16, 8, 4"
     ):
         encoder.recipe.truncate(5)
     with pytest.raises(UsageError, match="has 16 dimensions"):
@@ -361,5 +361,5 @@ def test_an_adapter_goes_on_learning_on_graded_pairs(tiny_folder):
         "lora_B" in name for name in tensors
     )
     assert all(torch.equal(second.entry.tensors[name], tensor) for name, tensor in tensors.items())
-    with pytest.raises(UsageError, match="learns an adapter, and model 'mini' has none"):
+    with pytest.raises(UsageError, match="has no adapter"):
         pc.train("pcc-tuning", GRADED, start="mini", **options | {"backbone": "mini-bert"})

@@ -19,7 +19,6 @@ from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.training.methods import consert, find_method, forms
-from promptcli.training.methods.method import keeps_head
 from promptcli.training.methods.sbert import REGRESSION
 from promptcli.training.objectives.consert import AUGMENTATIONS, nt_xent
 from promptcli.training.objectives.contrastive import negative_view_loss
@@ -278,7 +277,7 @@ def test_each_method_has_settings_of_its_own_and_starts_from_known_ones():
         if method.paper:
             published = method.published(base)
             assert getattr(published, "mask_duplicates", False) is False
-            assert getattr(published, "bias_positions", "code") == "code"
+            assert published.bias_positions == ("code" if published.moved_bias else "paper")
             assert getattr(published, "slots", "lookup") == "lookup"
 
 
@@ -333,7 +332,7 @@ def test_a_run_reads_as_the_model_that_it_starts_from(form):
         assert started is form
         return
     assert plain == read.replace(period=False)
-    if not keeps_head(form.small):
+    if not form.small.keep_head:
         assert started.recipe("x", "bert", form.small) == read.resolve()
     assert started.training_pooling in (None, form.training_pooling)
     first, *others = form.variant("bert").templates

@@ -236,7 +236,7 @@ def test_a_pass_computed_again_has_its_inputs_device_for_the_random_state(tiny_f
 
 
 def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, tiny_folder):
-    from promptcli.training import carry_out as training
+    from promptcli.training import run as training
 
     asked, start = [], training.start_processes
 

@@ -1,20 +1,82 @@
 """``promptcli fit``: fit a recipe's TF-IDF weights or transforms on sentences, into a model."""
 
-import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from promptcli import training
 from promptcli.cli.console import half_interval, result, result_json, result_table
-from promptcli.cli.options import Json, NamedModel, with_argument
-from promptcli.recipe import Choice
-from promptcli.training import FitJob
+from promptcli.cli.options import (
+    Backbone,
+    DataDir,
+    Dim,
+    Json,
+    Model,
+    NamedModel,
+    Pooling,
+    Prompt,
+    RecipeFields,
+    TextField,
+    Transforms,
+    chosen_model,
+    data_folder,
+    with_argument,
+)
 
 
-def fit(job: FitJob, named: NamedModel = None, json: Json = False) -> None:
+def fit(
+    on: Annotated[
+        str,
+        typer.Option(
+            help="Sentences: a file (of pairs, such as sent0,sent1 or premise,hypothesis: both"
+            " sides), a task (STS12, STS-B, ...), or demo."
+        ),
+    ],
+    name: Annotated[str, typer.Option(help="Name of the model to save.")],
+    named: NamedModel = None,
+    model: Model = None,
+    backbone: Backbone = None,
+    prompt: Prompt = None,
+    pooling: Pooling = None,
+    transforms: Transforms = None,
+    set: RecipeFields = None,
+    dim: Dim = None,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TASK",
+            help="Development pairs that choose the parameters of the last transform, if it is"
+            " given without (all-but-the-top, whitening, spectral, embed-filter): STS-B:dev,"
+            " demo:dev, or a FILE of graded pairs; never a test set. All candidates are printed,"
+            " and kept with the model.",
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    text_field: TextField = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a model of that name.")] = False,
+    json: Json = False,
+) -> None:
+    """Fit a recipe's TF-IDF weights or transforms on sentences."""
     from promptcli.models.loading import open_registry
 
-    name = str(job.name)
-    assert isinstance(job.recipe, Choice)
-    encoder = dataclasses.replace(job, recipe=with_argument(job.recipe, named)).run()
+    recipe = chosen_model(
+        model,
+        backbone=backbone,
+        prompt=prompt,
+        pooling=pooling,
+        transforms=transforms,
+        set=set,
+        dim=dim,
+    )
+    encoder = training.fit(
+        with_argument(recipe, named),
+        on,
+        select=select,
+        name=name,
+        data_dir=data_folder(data_dir),
+        text_field=text_field,
+        force=force,
+    )
     provenance = open_registry().card(name).provenance
     facts = {key: provenance[key] for key in ("fitted_on", "selected_on") if key in provenance}
     if json:

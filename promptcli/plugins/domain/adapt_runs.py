@@ -285,14 +285,10 @@ class Trainings:
             "seed": self.seed,
             **settings,
         }
-        begins = {
-            "start": start or self.start.name,
-            "backbone": dataclasses.replace(self.where, model=None),
-        }
+        begins = {"start": start or self.start.name}
         if attempt.is_frozen:
-            backbone = self.start.recipe.backbone
-            begins = {"backbone": dataclasses.replace(self.where, model=backbone)}
-        return {**begins, "changes": changes}
+            begins = {"backbone": self.start.recipe.backbone}
+        return {**begins, "device": self.where.device, "dtype": self.where.dtype, **changes}
 
     def forget(self) -> None:
         """Remove the models and folders of all runs."""

@@ -141,9 +141,9 @@ def reproduce(
 def _settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     if not pairs:
         return {}
-    from promptcli.training.methods import all_settings
+    from promptcli.training.methods import setting_types
 
-    kinds = options.kinds_of(all_settings())
+    kinds = setting_types()
     for name in ("seed", "template"):  # ``seeds`` decides, and the row
         del kinds[name]
     return options.parse_pairs(kinds, pairs)

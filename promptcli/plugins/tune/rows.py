@@ -1,10 +1,12 @@
-"""What this plug-in adds to the table of trackers; accelerate is imported on use."""
+"""The command ``tune``, and trackers, for which accelerate is imported on use."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from promptcli.cli.command_line import Command
+
 if TYPE_CHECKING:
-    from promptcli.extending import Watcher
+    from promptcli.training.watching import Watcher
 
 
 @dataclass(frozen=True)
@@ -24,3 +26,8 @@ TENSORBOARD = TrackerRow("tensorboard")
 WANDB = TrackerRow("wandb")
 MLFLOW = TrackerRow("mlflow")
 TRACKIO = TrackerRow("trackio")
+TUNE = Command(
+    "tune",
+    "promptcli.plugins.tune.command:tune_command",
+    "Train with several settings or seeds, and keep the best.",
+)

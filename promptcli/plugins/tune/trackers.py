@@ -14,8 +14,12 @@ from accelerate.tracking import (
     WandBTracker,
 )
 
-from promptcli import UsageError
-from promptcli.extending import Watcher, errors, home_folder, keyword, note, notes, watching
+from promptcli import errors, notes
+from promptcli.errors import UsageError
+from promptcli.notes import note
+from promptcli.settings import home_folder
+from promptcli.training import watching
+from promptcli.training.watching import Watcher
 
 _PROJECT = "promptcli"  #: of trackers that put runs into projects
 
@@ -69,14 +73,14 @@ def check_tracker(name: str) -> None:
     kind = TRACKERS[name]
     if errors.missing_libraries(kind.package):
         raise UsageError(
-            f"{keyword('report_to')} {name} needs {kind.package}, not installed here: pip"
-            f" install {kind.package}"
+            f"{name} needs {kind.package}, not installed here: pip install {kind.package}",
+            parameter="report_to",
         )
     if notes.is_offline() and not kind.only_files:
         local = [row for row, of_row in TRACKERS.items() if of_row.only_files]
         raise UsageError(
-            f"{keyword('report_to')} {name} uses the network, which {keyword('offline')}"
-            f" forbids; without it: {', '.join(local)}"
+            f"{name} uses the network, which offline forbids; without it: {', '.join(local)}",
+            parameter="report_to",
         )
 
 
@@ -104,8 +108,8 @@ class Tracker(Watcher):
         except Exception as error:  # each tracker raises its own classes
             reason = errors.one_line(f"{type(error).__name__}: {error}", 200)
             raise UsageError(
-                f"{keyword('report_to')} {self._name} did not start: {reason}; log in to"
-                f" {self._name}, or leave it out"
+                f"{self._name} did not start: {reason}; log in to {self._name}, or leave it out",
+                parameter="report_to",
             ) from None
 
     def on_step(self, step: int, figures: Mapping[str, float]) -> None:

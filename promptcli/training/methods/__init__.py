@@ -3,9 +3,8 @@
 Pure data; a new method is a file, its import and a row here.
 """
 
-import dataclasses
 from collections.abc import Iterator
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_origin, get_type_hints
 
 from promptcli.errors import UsageError, look_up
 from promptcli.extensions import Table
@@ -73,28 +72,9 @@ def forms() -> Iterator[Method]:
     yield from (form for pair in METHODS.values() for form in pair if form is not None)
 
 
-def all_settings() -> type:
-    """Return a dataclass of every method's settings, each once.
-
-    The help names the methods that have it.
-    """
-    shared = {item.name for item in dataclasses.fields(ContrastiveSettings)}
-    rows: dict[str, Any] = {}
-    for method in forms():
-        hints = get_type_hints(type(method.small))
-        for item in dataclasses.fields(method.small):
-            metadata = {
-                key: item.metadata[key]
-                for key in ("help", "min", "max", "panel")
-                if key in item.metadata
-            }
-            if item.name not in shared:
-                owners = dict.fromkeys(
-                    form.name for form in forms() if item.name in vars(form.small)
-                )
-                metadata["help"] = f"{', '.join(owners)}: {metadata['help']}"
-                metadata["panel"] = "Settings of single methods"
-            field = dataclasses.field(default=item.default, metadata=metadata)
-            rows.setdefault(item.name, (item.name, hints[item.name], field))
-    ordered = sorted(rows.values(), key=lambda row: row[0] not in shared)
-    return dataclasses.make_dataclass("AllSettings", ordered, frozen=True)
+def setting_types() -> dict[str, Any]:
+    """Return the type of every method's settings, each once."""
+    types = get_type_hints(ContrastiveSettings)
+    for form in forms():
+        types |= get_type_hints(type(form.small))
+    return {name: kind for name, kind in types.items() if get_origin(kind) is not ClassVar}

@@ -5,23 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from promptcli.backbones.families import FAMILIES
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, did_you_mean
 from promptcli.recipe import SLOT, Recipe
-from promptcli.training.methods.training_settings import (
-    ContrastiveSettings,
-    DenoisingSettings,
-    MovedBiasSettings,
-    SelectionSettings,
-    Templates,
-    TrainingSettings,
-)
+from promptcli.training.methods.training_settings import Templates, TrainingSettings
 
 _BASE = "bert-base-uncased"
-
-
-def keeps_head(settings: TrainingSettings) -> bool:
-    """Return whether the head, if any, is part of the trained encoder."""
-    return isinstance(settings, ContrastiveSettings) and settings.keep_head
 
 
 @dataclass(frozen=True)
@@ -111,10 +99,11 @@ class Method:
     def changed(self, settings: TrainingSettings, changes: Mapping[str, Any]) -> TrainingSettings:
         for name in changes:
             if name not in vars(settings):
-                own = ", ".join(settings.own()).replace("_", "-") or "none"
-                option = name.replace("_", "-")
+                own = ", ".join(settings.own()) or "none"
+                near = did_you_mean(name, vars(settings))
                 raise UsageError(
-                    f"method {self.name} has no setting {option}; its own settings: {own}"
+                    f"method {self.name} has no such setting; its own settings: {own}{near}",
+                    parameter=name,
                 )
         return settings.replace(**changes)
 
@@ -126,9 +115,8 @@ class Method:
         whose papers start from another template, or if its objective cannot train the model's
         pooling.
         """
-        templates = getattr(settings, "template", ())
         trainable = self.needs_pooling in (None, read.pooling)
-        if templates or not trainable or "backbone" not in self.learns:
+        if settings.template or not trainable or "backbone" not in self.learns:
             return self
         variant = self.variant(family)
         own = self.pooling_of(family, settings)
@@ -161,16 +149,14 @@ class Method:
         None that would be dropped if the first dimensions of vectors have a loss.
         """
         head = self.variant(family).head
-        return head if keeps_head(settings) or not getattr(settings, "dims", "") else None
+        return head if settings.keep_head or not settings.dims else None
 
     def recipe(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
         variant = self.variant(family)
         denoise = "none"
-        kept = keeps_head(settings) and variant.head is not None
-        if kept and isinstance(settings, DenoisingSettings) and settings.denoising:
-            denoise = variant.denoising_place
-            if denoise != "none" and isinstance(settings, MovedBiasSettings):
-                denoise = settings.denoise(denoise)
+        kept = settings.keep_head and variant.head is not None
+        if kept and settings.denoising:
+            denoise = settings.denoise(variant.denoising_place)
         return Recipe(
             backbone=backbone,
             prompt=variant.prompts(settings)[0],
@@ -179,27 +165,24 @@ class Method:
             period=self.period,
             transforms=(f"projection:{variant.head}",) if kept else (),
             denoise=denoise,
-            dims=getattr(settings, "widths", ()),
+            dims=settings.widths,
         ).resolve()
 
     def transfer_recipe(self, recipe: Recipe) -> Recipe | None:
         """Return the recipe of transfer tasks if it differs from ``recipe``, the trained
         encoder's.
         """
-        if self.plain_transfer:
-            read = recipe.replace(transforms=(), denoise="none")
-        else:
-            read = recipe
+        read = recipe.replace(transforms=(), denoise="none") if self.plain_transfer else recipe
         return None if read == recipe else read
 
     def selecting(self, recipe: Recipe, settings: TrainingSettings, family: str) -> Recipe:
         """Return the recipe of the development score: the test's, or the code's, denoised and
         without period rule.
         """
-        if not isinstance(settings, SelectionSettings) or settings.selection == "test":
+        if settings.selection == "test":
             return recipe
         denoise = recipe.denoise
-        if isinstance(settings, MovedBiasSettings) and settings.denoising and denoise == "none":
+        if settings.moved_bias and settings.denoising and denoise == "none":
             denoise = settings.denoise("hidden")
         return recipe.replace(
             prompt=self.variant(family).training_prompts(settings)[0], denoise=denoise, period=False

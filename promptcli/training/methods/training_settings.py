@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from promptcli.errors import UsageError
-from promptcli.notes import keyword
 from promptcli.settings import check_bounds
 from promptcli.settings import setting as setting  # for the methods
 
@@ -81,13 +80,50 @@ class TrainingSettings:
         False, "Compile the backbone by torch.compile, for long runs on a GPU; slower on a CPU."
     )
 
+    # a setting that a method has not, at the value that leaves it out
+    bias_positions = "paper"
+    denoising = False
+    dims = ""
+    hinge_weight = 0.0
+    keep_head = False
+    lora_rank = 0
+    lora_alpha = 0
+    lora_dropout = 0.0
+    mask_false = "none"
+    mask_guide = ""
+    mine = ""
+    mine_margin = 0.0
+    mlm_head = "trained"
+    mlm_weight = 0.0
+    selection = "test"
+    template = Templates()
+    moved_bias = False  #: whether denoising moves positions as PromptBERT does
+
     def __post_init__(self) -> None:
         check_bounds(self)
         if self.compile and self.gradient_caching:
-            raise UsageError(
-                f"{keyword('compile')} and {keyword('gradient_caching')} exclude each other; give"
-                " one of them"
-            )
+            raise UsageError("excludes gradient_caching; give one of them", parameter="compile")
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The widths of ``dims``, largest first."""
+        return tuple(sorted({int(width) for width in self.dims.split(",") if width}, reverse=True))
+
+    def named_models(self) -> dict[str, str]:
+        """Return the models that settings name, e.g. a teacher, by setting.
+
+        "" if one is needed and not named.
+        """
+        models = {}
+        for item in dataclasses.fields(self):
+            model = getattr(self, item.name)
+            if "model" in item.metadata and (model or "optional" not in item.metadata):
+                models[item.name] = model
+        return models
+
+    def denoise(self, place: str) -> str:
+        """Return how a recipe says that h - h_hat is taken there."""
+        return f"{place}:code" if place != "none" and self.bias_positions == "code" else place
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with ``changes``; a value that is not allowed is a UsageError."""
@@ -100,14 +136,11 @@ class TrainingSettings:
 
     def as_published(self) -> Self:
         """Return the settings with the choices that made the printed figures."""
-        fields = dataclasses.fields(self)
-        return self.replace(
-            **{
-                item.name: item.metadata["published"]
-                for item in fields
-                if "published" in item.metadata
-            }
-        )
+        published = {}
+        for item in dataclasses.fields(self):
+            if "published" in item.metadata:
+                published[item.name] = item.metadata["published"]
+        return self.replace(**published)
 
     def templates(self, own: Templates) -> Templates:
         """Return the templates of the views; ``own`` are the method's.
@@ -208,13 +241,8 @@ class ContrastiveSettings(TemperatureSettings, MiningSettings):
         super().__post_init__()
         if not all(width.isdecimal() and int(width) for width in self.dims.split(",") if self.dims):
             raise UsageError(
-                f"{keyword('dims')} {self.dims!r} is not allowed; give widths, e.g. 256,128,64"
+                f"{self.dims!r} is not allowed; give widths, e.g. 256,128,64", parameter="dims"
             )
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """The widths of ``dims``, largest first."""
-        return tuple(sorted({int(width) for width in self.dims.split(",") if width}, reverse=True))
 
 
 @dataclass(frozen=True)
@@ -231,8 +259,7 @@ class TemplateSettings(TrainingSettings):
         count = len(changes.get("template", ()))
         if count > self.most_templates:
             raise UsageError(
-                f"{keyword('template')} is given {count} times; there are {self.most_templates}"
-                " views"
+                f"given {count} times; there are {self.most_templates} views", parameter="template"
             )
         return super().replace(**changes)
 
@@ -295,14 +322,7 @@ class MovedBiasSettings(DenoisingSettings):
         choices=("paper", "code"),
         published="code",
     )
-
-    def denoise(self, place: str) -> str:
-        """Return how a recipe says that h - h_hat is taken there, positions counted as these
-        settings have it.
-        """
-        if self.bias_positions == "code":
-            return f"{place}:code"
-        return place
+    moved_bias = True
 
 
 _EQUAL = 0.5  # weight of both teachers
@@ -333,8 +353,7 @@ class TeacherSettings(TrainingSettings):
         super().__post_init__()
         if self.second_weight != _EQUAL and not self.second_teacher:
             raise UsageError(
-                f"{keyword('second_weight')} needs {keyword('second_teacher')}, another model; give"
-                " both"
+                "needs second_teacher, another model; give both", parameter="second_weight"
             )
 
 

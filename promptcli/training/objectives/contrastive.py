@@ -25,11 +25,7 @@ from promptcli.recipe import SLOT
 from promptcli.training.methods.cotbert import CoTBERTSettings
 from promptcli.training.methods.csesfp import CSESFPSettings
 from promptcli.training.methods.rankcse import RankCSESettings
-from promptcli.training.methods.training_settings import (
-    ContrastiveSettings,
-    DenoisingSettings,
-    MovedBiasSettings,
-)
+from promptcli.training.methods.training_settings import ContrastiveSettings
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.objectives.similarity import Similarity, cosines
 from promptcli.training.teacher import SentenceVectors, teacher_of
@@ -59,14 +55,12 @@ class InfoNCE(Objective[Settings]):
     ) -> None:
         super().__init__(settings, encoder, generator)
         self.similarity: Similarity = Similarity.of(settings, encoder.backbone.device)
-        self._denoised = isinstance(settings, DenoisingSettings) and settings.denoising
         # after the head: head(h) - head(h_hat); otherwise before it: head(h - h_hat)
         self._after_head = encoder.variant.denoising_place == "head"
         self.guide = encoder.models.get("mask_guide")
-        raw_positions = (
-            isinstance(settings, MovedBiasSettings) and settings.bias_positions == "code"
+        self.bias_inputs: BiasInputs = functools.partial(
+            bias_batch, raw_positions=settings.bias_positions == "code"
         )
-        self.bias_inputs: BiasInputs = functools.partial(bias_batch, raw_positions=raw_positions)
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
@@ -76,10 +70,10 @@ class InfoNCE(Objective[Settings]):
         h_hat is subtracted if the method denoises, before the head or after it.
         """
         hidden = encoder.hidden(sides)
-        if self._denoised and not self._after_head:
+        if self.settings.denoising and not self._after_head:
             hidden = hidden - encoder.bias(sides, self.bias_inputs)
         vectors = encoder.project(hidden)
-        if self._denoised and self._after_head:
+        if self.settings.denoising and self._after_head:
             vectors = vectors - encoder.project(encoder.bias(sides, self.bias_inputs))
         return self.split_by_side(vectors, sides, columns)
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.sources import TrainingExamples
 from promptcli.errors import UsageError
-from promptcli.notes import keyword
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives.learnable import LearnableScalar
 from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
@@ -37,11 +36,11 @@ class Objective(nn.Module, Generic[Settings]):
         super().__init__()
         self.settings = settings
         full = encoder.backbone.last_width
-        widths: tuple[int, ...] = getattr(settings, "widths", ())
+        widths = settings.widths
         if any(width > full for width in widths):
             raise UsageError(
-                f"{keyword('dims')} {widths[0]} is too large: {encoder.backbone.name!r} has {full}"
-                " dimensions"
+                f"{widths[0]} is too large: {encoder.backbone.name!r} has {full} dimensions",
+                parameter="dims",
             )
         self._widths = [width for width in widths if width < full]
 

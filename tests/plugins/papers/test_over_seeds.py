@@ -77,14 +77,8 @@ def trained(tiny_folder, tmp_path, monkeypatch):
 
 def test_an_array_of_jobs_a_sweep_and_single_models_are_compared(trained, run, registry):
     trained("array", (0, 1))
-    pc.train_sweep(
-        [{"seed": 0}, {"seed": 1}],
-        method="simcse",
-        data="text.txt",
-        name="sweep",
-        keep_runs=True,
-        **trained.options | {"learning_rate": 0.02},
-    )
+    options = trained.options | {"learning_rate": 0.02}
+    pc.tune("simcse", "text.txt", name="sweep", seeds=2, keep_runs=True, **options)
     array, sweep, named = read_groups(registry, ["array-*", "sweep", "array-1,array-0"])
     assert array.seeds == sweep.seeds == named.seeds == [0, 1]
     assert array.values("pairs.tsv") == named.values("pairs.tsv")
@@ -168,13 +162,12 @@ def test_tasks_of_one_name_with_other_data_are_not_compared(trained, run, tmp_pa
 
 
 def test_every_run_is_kept_on_request_and_replaced_by_force(trained, run, registry):
-    words = ["train", "simcse", "--data", "text.txt", "--name", "mine", "--keep-runs"]
+    words = ["tune", "simcse", "--data", "text.txt", "--name", "mine", "--keep-runs"]
     for name, value in trained.options.items():
         if name in ("tests", "eval_steps"):
             continue
         words += [f"--{name.replace('_', '-')}", value]
     words += ["--test", "pairs.tsv", "--set", "eval-steps=1"]
-    refused(run(*words, "-q"), 2, "--seeds and --sweep")
     several = [*words, "--seeds", 2]
     first = run(*several, "--json")
     assert first.code == 0, first.err

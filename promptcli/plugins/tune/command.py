@@ -1,0 +1,241 @@
+"""``promptcli tune``: a training with several settings or seeds, and the table of all."""
+
+import itertools
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, get_args
+
+import typer
+
+from promptcli.cli.commands.train import (
+    BackboneName,
+    BadLines,
+    BatchSize,
+    Data,
+    Epochs,
+    Force,
+    LearningRate,
+    MaxLength,
+    Name,
+    On,
+    Paper,
+    ReportTo,
+    Resume,
+    Seed,
+    Set,
+    Start,
+    Steps,
+    Supervised,
+    Temperature,
+    Template,
+    Tests,
+    last_line,
+    library_arguments,
+    settings_by_set,
+    without_defaults,
+)
+from promptcli.cli.console import note, only_results_on_stdout, result_json, result_table
+from promptcli.cli.options import DataDir, Json, parse_pairs, written_name
+from promptcli.errors import UsageError
+from promptcli.plugins.tune.tuning import Tuned, tune
+from promptcli.settings import typed_settings, typed_value
+from promptcli.training.methods import setting_types
+
+
+def tune_command(
+    method: Annotated[
+        str | None, typer.Argument(metavar="METHOD", help="As of `promptcli train`.")
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SETTING=V,V",
+            help="Try each value, e.g. `--sweep batch-size=64,128`; repeatable: every combination"
+            " is run. With --trials also a range, e.g. `--sweep learning-rate=1e-5..1e-4:log`.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, help="Run N seeds, 0, 1, ...: mean and spread."),
+    ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=10_000,
+            help="Draw N combinations of the swept settings instead, by a tree-structured Parzen"
+            " estimator; a run below the median is ended.",
+        ),
+    ] = None,
+    keep_runs: Annotated[
+        bool,
+        typer.Option(
+            "--keep-runs",
+            help="Keep every run as a model of its own, NAME.run-N, not the best alone.",
+        ),
+    ] = False,
+    data: Data = None,
+    backbone: BackboneName = None,
+    start: Start = None,
+    name: Name = None,
+    supervised: Supervised = False,
+    paper: Paper = False,
+    on: On = None,
+    tests: Tests = None,
+    data_dir: DataDir = None,
+    resume: Resume = False,
+    force: Force = False,
+    report_to: ReportTo = None,
+    bad_lines: BadLines = None,
+    batch_size: BatchSize = None,
+    learning_rate: LearningRate = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    max_length: MaxLength = None,
+    temperature: Temperature = None,
+    template: Template = None,
+    seed: Seed = None,
+    set: Set = None,
+    json: Json = False,
+) -> None:
+    """Train with several settings or seeds; the best on the development pairs becomes the model."""
+    typed = {
+        "method": method,
+        "data": data,
+        "backbone": backbone,
+        "start": start,
+        "name": name,
+        "supervised": supervised,
+        "paper": paper,
+        "on": on,
+        "tests": tests,
+        "data_dir": data_dir,
+        "report_to": report_to,
+        "bad_lines": bad_lines,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "epochs": epochs,
+        "steps": steps,
+        "max_length": max_length,
+        "temperature": temperature,
+        "template": template,
+        "seed": seed,
+    }
+    arguments = library_arguments(
+        {**without_defaults(typed), **settings_by_set(set)}, resume=resume
+    )
+    with only_results_on_stdout():
+        tuned = tune(
+            **arguments,
+            sweep=_swept(sweep or ()),
+            seeds=seeds,
+            trials=trials,
+            keep_runs=keep_runs,
+            resume=resume,
+            force=force,
+        )
+    name = arguments["name"]
+    chosen = tuned.trials[tuned.chosen].changes
+    if json:
+        result_json(_document(tuned, name))
+    elif tuned.drawn:
+        _print_trials(tuned)
+    else:
+        _print_spread(tuned)
+    best = tuned.best
+    shown = f"{best.facts['chosen_by']} chose {', '.join(typed_settings(chosen))}"
+    note(f"{shown}; all runs: promptcli models show {name} --runs")
+    note(last_line(best, name))
+
+
+def _swept(pairs: Sequence[str]) -> dict[str, Any]:
+    """Return what ``--sweep SETTING=V,V`` tries; a range stays as it is written."""
+    types = setting_types()
+    swept: dict[str, Any] = {}
+    others = []
+    for pair in pairs:
+        setting, _, written = pair.partition("=")
+        field = setting.replace("-", "_")
+        kind = types.get(field)
+        if field in ("seed", "template"):
+            raise UsageError(f"{setting} is not swept; give --seeds, or a run for each")
+        if ".." in written and {int, float}.intersection(get_args(kind) or (kind,)):
+            swept[field] = written
+        else:
+            others.append(pair)
+    values = parse_pairs(types, others, "--sweep", many=True)
+    for field in swept.keys() & values.keys():
+        raise UsageError(f"{written_name(field)} is given as a range and as values; give one")
+    return swept | values
+
+
+def _document(tuned: Tuned, name: str) -> dict[str, Any]:
+    chosen = tuned.trials[tuned.chosen].changes
+    document = {"model": name, **tuned.best.to_dict(), "chosen": chosen}
+    if tuned.drawn:
+        document["trials"] = [
+            {"changes": trial.changes, "state": trial.state, "value": trial.value}
+            for trial in tuned.trials
+        ]
+    else:
+        document["runs"] = [{**trial.record, "changes": trial.changes} for trial in tuned.trials]
+        document["summary"] = summary(tuned)
+    return document
+
+
+def _print_trials(tuned: Tuned) -> None:
+    """Print what every trial drew, its score, and how far it went."""
+    rows = []
+    for number, trial in enumerate(tuned.trials):
+        cells = [str(number + 1), *map(typed_value, trial.changes.values())]
+        cells.append("-" if trial.value is None else f"{trial.value:.2f}")
+        cells.append("*" if number == tuned.chosen else "")
+        cells.append(str(trial.curve[-1]["step"]) if trial.curve else "-")
+        rows.append([*cells, trial.state])
+    settings = map(written_name, tuned.trials[0].changes)
+    heads = ("trial", *settings, tuned.best.facts["chosen_by"], "best", "steps", "state")
+    result_table(heads, rows)
+
+
+def summary(tuned: Tuned) -> list[dict[str, Any]]:
+    """Return mean, standard deviation (n - 1), min and max of each combination over its seeds, by
+    task.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    of_group = {}
+    for trial in tuned.trials:
+        changes = {field: value for field, value in trial.changes.items() if field != "seed"}
+        groups.setdefault(repr(changes), []).append(trial.record)
+        of_group[repr(changes)] = changes
+    rows = []
+    for group, records in groups.items():
+        by_task = itertools.chain.from_iterable(record.get("scores", ()) for record in records)
+        values: dict[str, list[float]] = {}
+        for score in by_task:
+            values.setdefault(score["task"], []).append(score["trained"])
+        for task, of_task in values.items():
+            rows.append(
+                {
+                    "changes": of_group[group],
+                    "task": task,
+                    "seeds": len(of_task),
+                    "mean": statistics.fmean(of_task),
+                    "std": statistics.stdev(of_task) if len(of_task) > 1 else None,
+                    "min": min(of_task),
+                    "max": max(of_task),
+                }
+            )
+    return rows
+
+
+def _print_spread(tuned: Tuned) -> None:
+    figures = ("mean", "std", "min", "max")
+    rows = summary(tuned)
+    cells = []
+    for row in rows:
+        shown = ["-" if row[figure] is None else f"{row[figure]:.2f}" for figure in figures]
+        before = f"{tuned.best.untrained[row['task']]:.2f}"
+        settings = map(str, row["changes"].values())
+        cells.append([*settings, row["task"], before, *shown, str(row["seeds"])])
+    heads = map(written_name, rows[0]["changes"])
+    result_table((*heads, "task", "untrained", *figures, "seeds"), cells)

@@ -1,0 +1,384 @@
+"""``train`` from files into a model: every method, what is refused, resumed, replaced and said."""
+
+import dataclasses
+import itertools
+import logging
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import promptcli as pc
+from promptcli.encoder.prompts import deep_prefix
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.models.entries import Entry
+from promptcli.recipe import RECIPES
+from promptcli.training import run as running
+from promptcli.training.methods import METHODS
+from promptcli.training.trainer import Trainer
+from tests.learning import family_for, stopped_at
+from tests.tiny import SENTENCES
+
+LABELS = ["entailment", "contradiction", "neutral", "neutral"]
+GRADED = [
+    (one, other, str(at % 6))
+    for at, (one, other) in enumerate(itertools.product(SENTENCES, repeat=2))
+]
+FILES = {
+    "text.txt": [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]],
+    "triplets.tsv": [
+        "sent0\tsent1\thard_neg",
+        *(f"{one}\t{other}\t{one}" for one, other in itertools.pairwise(SENTENCES)),
+    ],
+    "pairs.tsv": ["sent0\tsent1", *(f"{one}\t{one}" for one in SENTENCES[:4])],
+    "nli.tsv": [
+        "label\tpremise\thypothesis",
+        *(f"{LABELS[at % 4]}\t{SENTENCES[at]}\t{SENTENCES[-at]}" for at in range(8)),
+        "-\tNobody\tagreed",
+    ],
+    "graded.tsv": ["sentence1\tsentence2\tscore", *map("\t".join, GRADED)],
+    "odd.tsv": ["zxqv\tThey are plucked.", "vqxz\tThey too."],
+    "words.tsv": [
+        "woman\tAn adult.",
+        "dog\tIt barks.",
+        "door\tIt opens.",
+        "dog\tA pet.",
+        "guitars\tThey are plucked.",
+    ],
+}
+SMALL = {"batch_size": 4, "steps": 2, "eval_steps": 1, "on": "graded.tsv", "offline": True}
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch):
+    """Every kind of data, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for name, lines in FILES.items():
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def small(tiny_folder):
+    return {"data": "text.txt", "backbone": str(tiny_folder("bert")), **SMALL}
+
+
+#: Method -> what it is told beside its data, and how its vectors are pooled if not as usual.
+TOLD = {
+    "dcpcse": {"prefix_length": 3},
+    "rankcse": {"teacher": "mini"},
+    "distill": {"teacher": "mini"},
+    "denosent": {"decoder_layers": 1},
+}
+POOLING = {
+    "cotbert": "last/mask:2",
+    "consert": "last-two/avg",
+    "isbert": "last/cnn:relu",
+    "defsent": "last/avg",
+}
+DATA = {"sbert": "nli.tsv", "sbert-regression": "graded.tsv", "pcc-tuning": "graded.tsv"}
+SUPERVISED = ("triplets.tsv", "nli.tsv")
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        *((name, DATA.get(name, "text.txt")) for name in METHODS if name != "defsent"),
+        ("defsent", "words.tsv"),
+        ("consert", "nli.tsv"),
+        *((name, "triplets.tsv") for name in ("promptbert", "dcpcse", "optiprompt", "denosent")),
+    ],
+)
+def test_each_method_trains_from_a_file_into_a_model(name, data, tiny_folder, registry):
+    backbone = str(tiny_folder(family_for(name)))
+    options = {**SMALL, **TOLD.get(name, {})}
+    trained = pc.train(name, data, backbone=backbone, name="mine", **options)
+    assert (list(trained.scores), trained.facts["steps"]) == (["graded.tsv"], 2)
+    again = pc.evaluate("mine", tasks=["graded.tsv"])[0].value
+    assert again == pytest.approx(trained.chosen_by, abs=0.01)
+    entry = registry.load("mine")
+    assert entry.provenance["trained"]["method"] == name
+    assert entry.recipe.pooling == POOLING.get(name, entry.recipe.pooling)
+    convolutions = [tensor for tensor in entry.tensors if tensor.startswith("cnn.")]
+    assert bool(convolutions) is (name == "isbert")
+    if (name, data) == ("dcpcse", "text.txt"):
+        assert set(entry.tensors) == {deep_prefix.TENSOR}
+    if (name, data) == ("promptbert", "triplets.tsv"):
+        assert entry.transfer == entry.recipe.replace(transforms=(), denoise="none")
+    else:
+        assert entry.transfer is None
+
+
+def test_a_template_that_is_given_is_that_of_the_model(small, registry):
+    pc.train("promptbert", template=("[X] is [MASK] .",), name="mine", **small)
+    assert registry.load("mine").recipe.prompt == "[X] is [MASK] ."
+
+
+def test_a_run_goes_on_from_a_model(small, registry):
+    given = {**small, "data": "nli.tsv"}
+    pc.train("sbert", name="sbert", **given)
+    graded = {**SMALL, "data": "graded.tsv"}
+    both = pc.train("sbert-regression", start="sbert", name="both", **graded)
+    assert (both.facts["started_from"], len(both.facts["from"])) == ("sbert", 64)
+    before = registry.load("sbert").scores[0]["value"]
+    for start in (both.facts["untrained"][0]["value"], both.curve[0].value):
+        assert start == pytest.approx(before, abs=0.01)
+    pc.train("dcpcse", name="prefix", **small)
+    for method, options, said in (
+        ("dcpcse", {"start": "sbert"}, "dcpcse does not train it"),
+        ("simcse", {"start": "sbert", "backbone": "mini-bert"}, "leave out backbone"),
+        ("simcse", {"start": "prefix"}, "no trained backbone"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            pc.train(method, "text.txt", **SMALL, **options)
+    with pytest.raises(NotFoundError, match="nobody"):
+        pc.train("simcse", "text.txt", start="nobody", **SMALL)
+
+
+@pytest.mark.parametrize(("method", "data"), [("simcse", "pairs.tsv"), ("defsent", "words.tsv")])
+def test_a_run_from_mini_starts_as_mini_reads(method, data, registry):
+    more = pc.train(method, data, start="mini", name="more", **SMALL)
+    assert list(more.references) == ["mini"]
+    mini = registry.load("mini").recipe
+    shown = pc.training_settings(method, data, start="mini", batch_size=4)["recipe"]
+    for recipe in (registry.load("more").recipe.to_dict(), shown):
+        assert (recipe["prompt"], recipe["pooling"]) == (mini.prompt, mini.pooling)
+    expected = pc.evaluate("mini", tasks=["graded.tsv"])[0].value
+    for start in (more.untrained["graded.tsv"], more.curve[0].value):
+        assert start == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "parameter", "said"),
+    [
+        ("", {}, "method", "give a method"),
+        ("dcpse", {}, "", "did you mean dcpcse?"),
+        ("simcse", {"prefix_length": 3}, "prefix_length", "no such setting"),
+        ("simcse", {"tempreature": 3}, "tempreature", "did you mean temperature?"),
+        ("consert", {"augment_second": "adversarial"}, "", "augment-second"),
+        ("sbert-regression", {"data": "graded.tsv", "loss": "cosin"}, "", "did you mean cosent"),
+        ("dcpcse", {"prefix_length": 510}, "", "prefix length 510"),
+        ("dcpcse", {"epochs": 0}, "", "epochs"),
+        ("cotbert", {"template": 4 * ("[X] [MASK] [MASK]",)}, "template", "given 4 times"),
+        ("cotbert", {"template": ("[X] [MASK]",)}, "", "reads the mask, but template"),
+        ("dcpcse", {"supervised": True}, "supervised", "needs pairs or triplets"),
+        ("scpcse", {"supervised": True}, "", "has no supervised form"),
+        ("distill", {"paper": True}, "paper", "no settings of distill are published"),
+        ("dcpcse", {"name": "m", "resume": True, "method": ""}, "resume", "no unfinished run"),
+        ("defsent", {"batch_size": 2, "data": "odd.tsv"}, "", "none of the 2 words, 'zxqv' first"),
+        ("simcse", {"dims": "8,x"}, "dims", "'8,x' is not allowed"),
+        ("cse-sfp", {}, "", "are for causal models"),
+        ("simcse", {"data": "pairs.tsv", "batch_size": 128}, "", "4 examples are less than one"),
+        ("simcse", {"data": "graded.tsv"}, "", "use sbert-regression"),
+        ("sbert", {"data": "graded.tsv"}, "", "use sbert-regression"),
+    ],
+)
+def test_what_is_refused(method, options, parameter, said, small, registry):
+    given = {"method": method, **small, "name": "mine", **options}
+    with pytest.raises(UsageError, match=said) as error:
+        pc.train(**given)
+    assert parameter in ("", error.value.parameter)
+    # the name is free for the next try
+    assert not [*registry.run_folder("mine").parent.glob("*")]
+
+
+def test_data_that_are_missing_are_not_found(small):
+    for data in ("none.txt", "wiki1m_for_simcse"):
+        with pytest.raises(NotFoundError, match=data):
+            pc.train("dcpcse", **{**small, "data": data})
+
+
+def test_a_wrong_setting_is_said_before_a_name_that_is_taken(small, registry):
+    registry.save(Entry("mine", RECIPES["cls"]))
+    with pytest.raises(UsageError, match="no such setting"):
+        pc.train("simcse", name="mine", prefix_length=3, **small)
+    with pytest.raises(UsageError, match="'mine' exists"):
+        pc.train("simcse", name="mine", **small)
+    assert pc.train("simcse", name="mine", force=True, seed=3, **small).facts["seed"] == 3
+
+
+def test_a_run_is_resumed_by_its_name_alone_from_any_folder(small, monkeypatch, tmp_path, registry):
+    whole = pc.train("dcpcse", name="whole", **small)
+    with stopped_at(monkeypatch, 1), pytest.raises(KeyboardInterrupt):
+        pc.train("dcpcse", name="soft", **small)
+    with pytest.raises(UsageError, match="unfinished run"):
+        pc.train("dcpcse", name="soft", **small)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for changes, said in (
+        ({"method": "simcse"}, "started with method 'dcpcse', not 'simcse'"),
+        ({"temperature": 0.1}, "started with temperature 0.05, not 0.1"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            pc.train(name="soft", resume=True, **changes)
+    soft = pc.train(name="soft", resume=True)
+    assert soft.entry.recipe == whole.entry.recipe
+    assert [*soft.scores.values()] == [*whole.scores.values()]
+    assert all(
+        torch.equal(soft.entry.tensors[key], one) for key, one in whole.entry.tensors.items()
+    )
+    assert not registry.run_folder("soft").parent.exists()
+    assert pc.train(name="soft", resume=True).scores == soft.scores  # done
+    with pytest.raises(UsageError, match="was trained with temperature"):
+        pc.train(name="soft", resume=True, temperature=0.1)
+
+
+def test_what_was_in_memory_is_given_again(small, monkeypatch):
+    given = {**small, "data": FILES["text.txt"], "name": "mine"}
+    with stopped_at(monkeypatch, 1), pytest.raises(KeyboardInterrupt):
+        pc.train("simcse", **given)
+    with pytest.raises(UsageError, match="in memory") as error:
+        pc.train(name="mine", resume=True)
+    assert error.value.parameter == "data"
+    assert pc.train(name="mine", resume=True, data=FILES["text.txt"]).facts["steps"] == 2
+
+
+@pytest.mark.parametrize("damaged", ["state", "best"])
+def test_a_damaged_file_of_a_run_is_told_before_the_next_step(
+    damaged, small, monkeypatch, registry
+):
+    with stopped_at(monkeypatch, 1), pytest.raises(KeyboardInterrupt):
+        pc.train("dcpcse", name="mine", **small)
+    file = registry.run_folder("mine") / f"{damaged}.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    monkeypatch.setattr(Trainer, "gradients", None)  # no step is done
+    with pytest.raises(UsageError, match=r"safetensors is damaged.*start again"):
+        pc.train(name="mine", resume=True)
+    assert "mine" not in registry.names()
+
+
+@pytest.mark.parametrize("second", [{"force": True}, {"resume": True}, {}])
+def test_a_run_keeps_others_from_its_name_while_it_lasts(second, small, monkeypatch, registry):
+    """The other begins in the middle of a step of the first."""
+    gradients, others = Trainer.gradients, []
+
+    def in_the_meantime(trainer, number, *given):
+        if number == 1 and not others:
+            others.append(None)
+            with pytest.raises(UsageError) as error:
+                pc.train("simcse", name="t", **second, **small)
+            others.append(str(error.value))
+        return gradients(trainer, number, *given)
+
+    monkeypatch.setattr(Trainer, "gradients", in_the_meantime)
+    pc.train("simcse", name="t", **small)
+    assert f"the training of 't' is running: process {os.getpid()} on " in others[1]
+    assert "t" in registry.names() and not [*registry.run_folder("t").parent.glob("*")]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_model_that_appears_while_one_is_trained_is_kept_or_replaced(
+    force, small, monkeypatch, registry
+):
+    entry, gradients = registry.load("mini-static"), Trainer.gradients
+
+    def in_the_meantime(trainer, number, *given):
+        registry.save(dataclasses.replace(entry, name="t"), force=True)
+        return gradients(trainer, number, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "gradients", in_the_meantime)
+        if force:
+            pc.train("simcse", name="t", force=True, **small)
+        else:
+            with pytest.raises(UsageError, match="'t' appeared"):
+                pc.train("simcse", name="t", **small)
+            assert registry.load("t").recipe == entry.recipe
+    if not force:
+        pc.train(name="t", resume=True)
+    assert "trained" in registry.card("t").provenance
+
+
+def stop(*_, **__):
+    raise UsageError("stopped")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"data": "text.txt"}, "backbone mini-bert; checkpoints are chosen on the demo pairs"),
+        ({"data": "text.txt", "on": "graded.tsv"}, "backbone mini-bert"),
+        ({"data": "text.txt", "start": "mini"}, "checkpoints are chosen on the demo pairs"),
+        ({"data": "text.txt", "on": "graded.tsv", "backbone": "mini-bert"}, None),
+    ],
+)
+def test_a_training_begins_with_what_was_not_given(given, said, monkeypatch, caplog):
+    monkeypatch.setattr(running, "load_backbone", stop)
+    with caplog.at_level(logging.INFO, "promptcli"), pytest.raises(UsageError, match="stopped"):
+        pc.train("simcse", batch_size=4, **given)
+    first, *notes = caplog.messages
+    assert first.startswith("settings of simcse: found on mini-bert (")
+    assert notes == [said] * (said is not None)
+
+
+def test_what_the_data_are_like_is_said(small, monkeypatch, caplog):
+    Path("copy.tsv").write_text("\n".join(FILES["graded.tsv"]) + "\n")
+    with caplog.at_level(logging.INFO, "promptcli"):
+        mixed = {**small, "data": [Path("triplets.tsv"), Path("pairs.tsv")]}
+        trained = pc.train("simcse", batches="one-source", **mixed)
+        pc.train("sbert", **{**small, "data": "nli.tsv"})
+        pc.train("defsent", **{**small, "data": "words.tsv"})
+        monkeypatch.setattr(running, "load_backbone", stop)
+        with pytest.raises(UsageError, match="stopped"):
+            pc.train("sbert-regression", **{**small, "data": "graded.tsv", "on": "copy.tsv"})
+    expected = {"source": "triplets.tsv, pairs.tsv", "batches": "one-source", "supervised": True}
+    assert trained.facts.items() >= expected.items()
+    said = "\n".join(caplog.messages)
+    count = len(GRADED)
+    for part in (
+        "4 pairs without a hard negative",
+        "rows an epoch",
+        "1 row without a label left out",
+        "1 words that are not a single token left out: guitars",
+        f"copy.tsv: {count} of {count} pairs are in the data",
+    ):
+        assert part in said
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "expected"),
+    [
+        ("promptbert", {"backbone": "roberta-base", "supervised": True}, {"head": "tanh, kept"}),
+        ("dcpcse", {}, {"prefix_length": METHODS["dcpcse"][0].small.prefix_length}),
+        ("distill", {"teacher": "mini"}, {"teacher": "mini"}),
+        ("simcse", {"data": "triplets.tsv", "batch_size": 4}, {"learning_rate": 6e-4}),
+        ("simcse", {"data": "text.txt", "batch_size": 4}, {"learning_rate": 3e-4}),
+        ("dcpcse", {"paper": True}, {"backbone": "bert-base-uncased", "batch_size": 256}),
+    ],
+)
+def test_settings_in_force(method, given, expected):
+    assert pc.training_settings(method, **given).items() >= expected.items()
+
+
+def figures_of(model, /, **values):
+    """Change the development scores of a model and of its references."""
+    entry = model.entry
+    facts = dict(entry.provenance["trained"])
+    for key, value in values.items():
+        score = {**entry.scores[0], "value": value}
+        if key == "trained":
+            entry = dataclasses.replace(entry, scores=[score])
+        else:
+            facts[key] = [score]
+    provenance = {**entry.provenance, "trained": facts}
+    return dataclasses.replace(model, entry=dataclasses.replace(entry, provenance=provenance))
+
+
+def test_a_result_worse_than_what_was_not_trained_is_a_warning(small, caplog):
+    trained = pc.train("dcpcse", **small)
+    for values, below, warned in (
+        ({"untrained": 50, "begun": 40, "default": 60, "trained": 70}, [], False),
+        ({"untrained": 50, "begun": 40, "default": 91, "trained": 67}, ["mini"], False),
+        (
+            {"untrained": 80, "begun": 60, "default": 75, "trained": 70},
+            ["plain encoder", "mini"],
+            True,
+        ),
+    ):
+        caplog.clear()
+        changed = figures_of(trained, **values)
+        assert list(changed.below) == changed.to_dict()["below"] == below
+        running.warn_if_worse(changed)
+        assert any("plain encoder" in line for line in caplog.messages) is warned
