@@ -6,7 +6,7 @@ from typing import Any
 import ray
 import ray.data
 
-from promptcli.extending import VectorColumn
+from promptcli.embedding.datasets import VectorColumn
 from promptcli.plugins.cluster.ray_engine import worker_environment, worker_module
 
 

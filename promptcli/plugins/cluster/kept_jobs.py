@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from promptcli.extending import PartJob
+from promptcli.embedding.parts import PartJob
 
 #: A job by its folder and its manifest.
 _JOBS: dict[tuple[Path, str], PartJob] = {}

@@ -16,9 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from promptcli import PromptcliError, UsageError
-from promptcli.extending import PartJob, children, errors, files, keyword
+from promptcli import children, errors
+from promptcli.embedding.parts import PartJob
+from promptcli.errors import PromptcliError, UsageError
+from promptcli.notes import keyword
 from promptcli.plugins.cluster import ray_worker
+from promptcli.storage import files
 
 #: Seconds in which a cluster must answer. Ray itself asks an address without one for ever.
 _PATIENCE = 10

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from promptcli.extending import PartJob, VectorColumn, errors
+from promptcli import errors
+from promptcli.embedding.datasets import VectorColumn
+from promptcli.embedding.parts import PartJob
 
 
 class RayEngine:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from promptcli.extending import Choice, argument, option
+from promptcli.jobs import argument, option
+from promptcli.recipe import Choice
 
 
 @dataclass(frozen=True)

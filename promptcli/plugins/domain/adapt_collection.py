@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from promptcli import UsageError
-from promptcli.extending import RetrievalTask, STSTask, sources
+from promptcli.data import sources
+from promptcli.data.tasks import RetrievalTask, STSTask
+from promptcli.errors import UsageError
 from promptcli.plugins.domain.synthetic_queries import SyntheticQueries, SyntheticQuery
 
 #: The parts of a collection.

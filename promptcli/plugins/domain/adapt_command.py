@@ -6,7 +6,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from promptcli.extending import Json, note, result, result_json, result_table
+from promptcli.cli.console import result, result_json, result_table
+from promptcli.cli.options import Json
+from promptcli.notes import note
 from promptcli.plugins.domain.adapt_job import AdaptJob
 from promptcli.plugins.domain.command import half
 

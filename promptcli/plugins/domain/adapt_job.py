@@ -6,7 +6,7 @@ It imports nothing heavy, since the command line reads it: its function imports 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from promptcli.extending import Job, function_of
+from promptcli.jobs import Job, function_of
 from promptcli.plugins.domain.adapt_arguments import AdaptArguments
 
 if TYPE_CHECKING:

@@ -6,14 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import promptcli as pc
-from promptcli.extending import (
-    Label,
-    RetrievalTask,
-    STSTask,
-    TorchEncoder,
-    evaluator,
-    statistics,
-)
+from promptcli.data.tasks import RetrievalTask, STSTask
+from promptcli.encoder.encoder import TorchEncoder
+from promptcli.evaluation import evaluator, statistics
+from promptcli.evaluation.scores import Label
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS
 
 AS_IT_IS = "as it is"  #: the row of the start

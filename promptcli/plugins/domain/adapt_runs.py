@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import promptcli as pc
-from promptcli import PromptcliError, UsageError
-from promptcli.extending import Choice, Entry, errors, loading, notes, runs, tuned_weights
+from promptcli import errors, notes
+from promptcli.encoder.encoder import tuned_weights
+from promptcli.errors import PromptcliError, UsageError
+from promptcli.models import loading
+from promptcli.models.entries import Entry
 from promptcli.plugins.domain.adapt_collection import Collection
 from promptcli.plugins.domain.pretrained_start import BATCH_TOKENS, add_change, pretrain_backbone
+from promptcli.recipe import Choice
+from promptcli.storage import runs
 
 PAIRS, SENTENCES = "pairs", "sentences"
 

@@ -9,22 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import promptcli as pc
-from promptcli.extending import (
-    Entry,
-    RetrievalTask,
-    STSTask,
-    errors,
-    list_of_names,
-    loading,
-    note,
-    notes,
-    runs,
-)
+from promptcli import errors, notes
+from promptcli.data.tasks import RetrievalTask, STSTask
+from promptcli.index.found_files import list_of_names
+from promptcli.models import loading
+from promptcli.models.entries import Entry
+from promptcli.notes import note
 from promptcli.plugins.domain.adapt_arguments import AdaptArguments
 from promptcli.plugins.domain.adapt_collection import FEWEST, Collection, tasks_elsewhere
 from promptcli.plugins.domain.adapt_rows import BETTER, BETTER_HERE, Baseline, Row
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings, in_minutes
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
+from promptcli.storage import runs
 
 #: Most passages that are read: more than can be learned from in an hour.
 _MOST_PASSAGES = 20_000

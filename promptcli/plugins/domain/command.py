@@ -7,7 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from promptcli.extending import Grid, Json, note, options, result_files
+from promptcli.cli import options, result_files
+from promptcli.cli.grids import Grid
+from promptcli.cli.options import Json
+from promptcli.notes import note
 from promptcli.plugins.domain.job import ChooseJob, Chosen
 
 if TYPE_CHECKING:

@@ -11,16 +11,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli import Encoder
-from promptcli.extending import (
-    Label,
-    Model,
-    RetrievalTask,
-    evaluator,
-    loading,
-    notes,
-    statistics,
-)
+from promptcli import notes
+from promptcli.data.tasks import RetrievalTask
+from promptcli.encoder.sentence_encoder import Encoder
+from promptcli.evaluation import evaluator, statistics
+from promptcli.evaluation.scores import Label
+from promptcli.models import loading
+from promptcli.models.loading import Model
 from promptcli.plugins.domain.endpoint import PREFIX, Endpoint
 
 #: As in ``promptcli search --by``; those of a model -> the family of the task that is ranked so.

@@ -8,18 +8,13 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from promptcli.extending import (
-    Choice,
-    Job,
-    argument,
-    errors,
-    function_of,
-    list_of_names,
-    option,
-)
+from promptcli import errors
+from promptcli.index.found_files import list_of_names
+from promptcli.jobs import Job, argument, function_of, option
+from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
-    from promptcli.extending import Model
+    from promptcli.models.loading import Model
     from promptcli.plugins.domain.comparison import Way
     from promptcli.plugins.domain.endpoint import Endpoint
     from promptcli.plugins.domain.synthetic_queries import SyntheticQueries
@@ -94,7 +89,8 @@ class ChooseJob(Job[Chosen]):
     )
 
     def run(self) -> Chosen:
-        from promptcli.extending import language_choice, loading, notes
+        from promptcli import notes
+        from promptcli.models import language_choice, loading
         from promptcli.plugins.domain.comparison import compare_ways
         from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 
@@ -117,7 +113,7 @@ class ChooseJob(Job[Chosen]):
 
     def _further_models(self) -> "dict[str, Model | Endpoint]":
         """Return the models that are asked for, by name; refuse those that do not exist."""
-        from promptcli.extending import loading
+        from promptcli.models import loading
         from promptcli.plugins.domain.endpoint import PREFIX, Endpoint
 
         models: dict[str, Model | Endpoint] = {}

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import promptcli as pc
-from promptcli.extending import Entry, files, loading, tuned_weights
+from promptcli.encoder.encoder import tuned_weights
+from promptcli.models import loading
+from promptcli.models.entries import Entry
+from promptcli.storage import files
 
 #: Tokens of a step: fewer than a new model's, whose runs are longer.
 BATCH_TOKENS = 1024

@@ -1,6 +1,6 @@
 """The commands ``choose`` and ``adapt``."""
 
-from promptcli.extending import Command
+from promptcli.cli.command_line import Command
 
 CHOOSE = Command(
     "choose",

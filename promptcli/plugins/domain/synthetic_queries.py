@@ -21,9 +21,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from promptcli import UsageError
-from promptcli.extending import ColumnChoice, RetrievalTask, errors, file_rows, loading, notes
-from promptcli.extending import find_files as find_named_files
+from promptcli import errors, notes
+from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.tasks import RetrievalTask
+from promptcli.errors import UsageError
+from promptcli.index import file_rows
+from promptcli.index.found_files import find_files as find_named_files
+from promptcli.models import loading
 
 #: What a query was taken from, that which is most like a person's query first.
 KINDS = ("heading", "title", "first sentence", "first words")

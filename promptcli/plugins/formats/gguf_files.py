@@ -13,23 +13,20 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from promptcli import NotFoundError, UsageError
-from promptcli.extending import (
-    PieceTokenizer,
-    checking,
-    errors,
-    files,
-    home_folder,
-    note,
-    tensors,
-    write_folder,
-)
+from promptcli import errors
+from promptcli.backbones import checking
+from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.notes import note
 from promptcli.plugins.formats.gguf_header import (
     Header,
     read_header,
     rotary_factors,
     rotary_scaling,
 )
+from promptcli.settings import home_folder
+from promptcli.storage import files, tensors
+from promptcli.storage.folders import write_folder
 
 SUFFIX = ".gguf"
 _DEFINITION = "tokenizer.json"

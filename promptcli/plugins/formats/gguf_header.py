@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from promptcli import UsageError
-from promptcli.extending import errors
+from promptcli import errors
+from promptcli.errors import UsageError
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)

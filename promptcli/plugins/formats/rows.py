@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from promptcli.extending import WordTable
+    from promptcli.backbones.word_tables import WordTable
 
 
 def open_gguf(name: str) -> Path:

@@ -9,16 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from promptcli import UsageError
-from promptcli.extending import (
-    Provenance,
-    WordTable,
-    WordTokenizer,
-    decoded_lines,
-    files,
-    keyword,
-    note,
-)
+from promptcli.backbones.provenance import Provenance
+from promptcli.backbones.word_tables import WordTable, WordTokenizer
+from promptcli.data.input_files import decoded_lines
+from promptcli.errors import UsageError
+from promptcli.notes import keyword, note
+from promptcli.storage import files
 
 _FAMILY = "glove"
 _BLANKS = " \t\r\n"  # a word may hold other white space, such as U+00A0

@@ -13,23 +13,17 @@ import numpy as np
 import torch
 
 import promptcli
-from promptcli import Recipe, UsageError
-from promptcli.extending import (
-    PromptEncoder,
-    TorchEncoder,
-    build_encoder,
-    checking,
-    devices,
-    errors,
-    keyword,
-    make_encoder,
-    note,
-    parity,
-    streams,
-    write_folder,
-)
+from promptcli import errors
+from promptcli.backbones import checking, devices
+from promptcli.encoder import streams
+from promptcli.encoder.encoder import PromptEncoder, TorchEncoder, build_encoder, make_encoder
+from promptcli.errors import UsageError
+from promptcli.models import parity
+from promptcli.notes import keyword, note
 from promptcli.plugins.graphs.graph_files import DEMO_SENTENCES, batch_of
 from promptcli.plugins.graphs.graph_library import GraphLibrary
+from promptcli.recipe import Recipe
+from promptcli.storage.folders import write_folder
 
 #: Rows from which making a graph pays: measured on a model of 6 layers, 384 wide.
 WORTHWHILE = 50_000

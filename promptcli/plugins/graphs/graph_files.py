@@ -21,20 +21,14 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from promptcli.extending import (
-    Exported,
-    InexactError,
-    TorchEncoder,
-    batching,
-    checking,
-    errors,
-    note,
-    parity,
-    sources,
-    states,
-    streams,
-    write_tokenizer,
-)
+from promptcli import errors
+from promptcli.backbones import checking, states
+from promptcli.data import sources
+from promptcli.encoder import batching, streams
+from promptcli.encoder.encoder import TorchEncoder
+from promptcli.models import parity
+from promptcli.models.sentence_transformers_format import Exported, InexactError, write_tokenizer
+from promptcli.notes import note
 
 ONNX_FILE = "model.onnx"
 SMALL = "model_int8.onnx"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from promptcli.extending import TorchEncoder
+    from promptcli.encoder.encoder import TorchEncoder
     from promptcli.plugins.graphs.graph_files import RunGraph
 
 

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.extending import errors, note
+from promptcli import errors
+from promptcli.notes import note
 from promptcli.plugins.graphs.graph_library import GraphLibrary
 
 if TYPE_CHECKING:
-    from promptcli import Recipe
-    from promptcli.extending import TorchEncoder
+    from promptcli.encoder.encoder import TorchEncoder
     from promptcli.plugins.graphs.graph_files import RunGraph
+    from promptcli.recipe import Recipe
 
 
 class GraphBackend(GraphLibrary):
@@ -106,7 +107,7 @@ class AutoBackend:
         **options: Any,
     ) -> "TorchEncoder":
         """Return the encoder of a recipe; a note says what was chosen, and why."""
-        from promptcli.extending import build_encoder
+        from promptcli.encoder.encoder import build_encoder
         from promptcli.plugins.graphs.backends import why_auto
 
         graphs = (OPENVINO, OPENVINO_INT8, ONNX, ONNX_INT8)

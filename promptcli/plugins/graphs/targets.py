@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from promptcli.extending import Entry, Exported, ExportTarget, TorchEncoder
+from promptcli.encoder.encoder import TorchEncoder
+from promptcli.models.entries import Entry
+from promptcli.models.exporting import ExportTarget
+from promptcli.models.sentence_transformers_format import Exported
 from promptcli.plugins.graphs.graph_files import export_onnx, export_openvino
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from promptcli import UsageError
-from promptcli.extending import batching
+from promptcli.encoder import batching
+from promptcli.errors import UsageError
 from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, Template
 from promptcli.plugins.pretrain.plan import BAGS, Plan
 from promptcli.plugins.pretrain.vocabulary import MASK, OWN_IDS, SPECIALS, SpecialIds, Vocabulary

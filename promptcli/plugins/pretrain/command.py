@@ -6,7 +6,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from promptcli.extending import Json, note, options, result, result_json
+from promptcli.cli import options
+from promptcli.cli.console import result, result_json
+from promptcli.cli.options import Json
+from promptcli.notes import note
 from promptcli.plugins.pretrain.job import PLAIN, PretrainJob
 from promptcli.plugins.pretrain.plan import Plan
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from promptcli import UsageError
-from promptcli.extending import errors, files, notes, sources
+from promptcli import errors, notes
+from promptcli.data import sources
+from promptcli.errors import UsageError
 from promptcli.plugins.pretrain.vocabulary import (
     OWN_IDS,
     SPECIALS,
@@ -24,6 +25,7 @@ from promptcli.plugins.pretrain.vocabulary import (
     token_dtype,
     train_vocabulary,
 )
+from promptcli.storage import files
 
 _LINES = 20_000  # tokenised at a time
 _FUNCTION_PIECES = 150  # the pieces that most lines hold

@@ -8,16 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from promptcli import UsageError
-from promptcli.extending import (
-    Job,
-    argument,
-    errors,
-    function_of,
-    keyword,
-    notes,
-    option,
-)
+from promptcli import errors, notes
+from promptcli.errors import UsageError
+from promptcli.jobs import Job, argument, function_of, option
+from promptcli.notes import keyword
 from promptcli.plugins.pretrain.plan import BAGS, Plan
 
 Setting = str | int | float | bool  #: a value of a setting
@@ -104,11 +98,13 @@ class PretrainJob(Job[Pretrained]):
     )
 
     def run(self) -> Pretrained:
-        from promptcli.extending import evaluator, files, list_of_names
+        from promptcli.evaluation import evaluator
+        from promptcli.index.found_files import list_of_names
         from promptcli.plugins.pretrain.batches import DEFAULT_TEMPLATES
         from promptcli.plugins.pretrain.corpus import CorpusFile
         from promptcli.plugins.pretrain.run import PretrainingRun
         from promptcli.plugins.pretrain.start import ContinuedStart, Start
+        from promptcli.storage import files
 
         with notes.without_network(self.offline):
             known = [item.name for item in dataclasses.fields(Plan) if "help" in item.metadata]

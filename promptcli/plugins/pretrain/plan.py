@@ -6,8 +6,9 @@ Equal plans give equal runs.
 import itertools
 from dataclasses import dataclass
 
-from promptcli import UsageError
-from promptcli.extending import check_bounds, keyword, setting
+from promptcli.errors import UsageError
+from promptcli.notes import keyword
+from promptcli.settings import check_bounds, setting
 
 #: aims of chunk lengths, [CLS] and [SEP] not counted; one is drawn for each
 SHORT = (20, 40, 62, 62)

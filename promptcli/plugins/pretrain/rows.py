@@ -1,6 +1,6 @@
 """The command ``pretrain``."""
 
-from promptcli.extending import Command
+from promptcli.cli.command_line import Command
 
 PRETRAIN = Command(
     "pretrain",

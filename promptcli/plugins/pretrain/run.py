@@ -13,17 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from promptcli import UsageError, __version__
-from promptcli.extending import (
-    MaskedCheckpoint,
-    devices,
-    errors,
-    files,
-    keyword,
-    note,
-    notes,
-    runs,
-)
+from promptcli import __version__, errors, notes
+from promptcli.backbones import devices
+from promptcli.backbones.language_models import MaskedCheckpoint
+from promptcli.errors import UsageError
+from promptcli.notes import keyword, note
 from promptcli.plugins.pretrain.batches import LONGEST_LINE, read_templates
 from promptcli.plugins.pretrain.corpus import (
     Corpus,
@@ -40,6 +34,7 @@ from promptcli.plugins.pretrain.vocabulary import (
     Vocabulary,
     save_own_tokenizer,
 )
+from promptcli.storage import files, runs
 
 _CARD = "README.md"  # written last
 _MUCH_UNKNOWN = 0.05  # of the tokens; a vocabulary of the same text leaves less

@@ -19,19 +19,15 @@ import torch
 from scipy.sparse.linalg import svds
 from torch import Tensor, nn
 
-from promptcli import UsageError
-from promptcli.extending import (
-    MaskedCheckpoint,
-    checking,
-    files,
-    keyword,
-    locating,
-    tensors,
-    words_only,
-)
+from promptcli.backbones import checking, locating
+from promptcli.backbones.language_models import MaskedCheckpoint
+from promptcli.backbones.names import words_only
+from promptcli.errors import UsageError
+from promptcli.notes import keyword
 from promptcli.plugins.pretrain.corpus import Corpus, damage_named
 from promptcli.plugins.pretrain.plan import CONTINUED, LONG, Plan
 from promptcli.plugins.pretrain.vocabulary import SPECIALS
+from promptcli.storage import files, tensors
 
 _ENCODER = "mini"  # the shipped encoder, which is no language model
 _WINDOW = 5  # tokens to each side; a pair d apart counts 1/d

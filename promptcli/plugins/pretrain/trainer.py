@@ -10,23 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from promptcli import PromptcliError
-from promptcli.extending import (
-    ContinuedMaskedLM,
-    MaskedCheckpoint,
-    MaskedLM,
-    batching,
-    devices,
-    errors,
-    keyword,
-    notes,
-    prefetch,
-    runs,
-)
+from promptcli import errors, notes
+from promptcli.backbones import devices
+from promptcli.backbones.language_models import ContinuedMaskedLM, MaskedCheckpoint, MaskedLM
+from promptcli.encoder import batching
+from promptcli.encoder.prefetching import prefetch
+from promptcli.errors import PromptcliError
+from promptcli.notes import keyword
 from promptcli.plugins.pretrain.batches import MaskedBatch, Step, predict_words, steps
 from promptcli.plugins.pretrain.corpus import Corpus
 from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.pretrain.start import sinusoids
+from promptcli.storage import runs
 
 _SHAPE = ("layers", "width", "heads", "positions", "vocab_size", "tied")
 _CLIP = 1.0  #: norm to which gradients are clipped

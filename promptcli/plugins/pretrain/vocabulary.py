@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 from tokenizers import BertWordPieceTokenizer
 
-from promptcli import UsageError
-from promptcli.extending import MaskedCheckpoint, errors, keyword
+from promptcli import errors
+from promptcli.backbones.language_models import MaskedCheckpoint
+from promptcli.errors import UsageError
+from promptcli.notes import keyword
 
 #: the special tokens, in the order of their ids
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

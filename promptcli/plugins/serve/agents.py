@@ -18,9 +18,13 @@ from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field, ValidationError
 
 import promptcli
-from promptcli import Encoder, PromptcliError, SentenceIndex, rarity
+from promptcli import errors, notes
 from promptcli.data.given import check_texts
-from promptcli.extending import errors, notes, unit
+from promptcli.data.vectors.precision import unit
+from promptcli.encoder.sentence_encoder import Encoder
+from promptcli.errors import PromptcliError
+from promptcli.evaluation.demo_rarity import rarity
+from promptcli.index.sentence_index import SentenceIndex
 from promptcli.threads import Worker
 
 Result = TypeVar("Result")

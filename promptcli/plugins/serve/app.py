@@ -28,14 +28,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from promptcli import Encoder, NotFoundError, UsageError
-from promptcli.extending import (
-    Encoded,
-    VectorIndex,
-    errors,
-    notes,
-    unit,
-)
+from promptcli import errors, notes
+from promptcli.data.vectors.precision import unit
+from promptcli.encoder.encoded import Encoded
+from promptcli.encoder.sentence_encoder import Encoder
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.index.vector_index import VectorIndex
 from promptcli.plugins.serve.service import HELD, RequestError, Service
 
 Handler = Callable[[Service, Request], Awaitable[Response]]

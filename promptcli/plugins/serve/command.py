@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from promptcli.extending import options
+from promptcli.cli import options
 from promptcli.plugins.serve.job import ServeAgentsJob, ServeJob
 
 #: Holds the key that requests must send.

@@ -17,7 +17,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from promptcli.extending import keyword, notes
+from promptcli import notes
+from promptcli.notes import keyword
 from promptcli.plugins.serve.service import Service
 
 #: Seconds in which the head of a request must arrive, after the connection or the answer before.

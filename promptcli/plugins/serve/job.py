@@ -11,25 +11,19 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from promptcli import PromptcliError, UsageError
-from promptcli.extending import (
-    Choice,
-    Job,
-    argument,
-    errors,
-    files,
-    function_of,
-    is_named,
-    keyword,
-    note,
-    option,
-)
+from promptcli import errors
+from promptcli.errors import PromptcliError, UsageError
+from promptcli.jobs import Job, argument, function_of, option
+from promptcli.notes import keyword, note
 from promptcli.plugins.serve.settings import ServeSettings
+from promptcli.recipe import Choice, is_named
+from promptcli.storage import files
 from promptcli.threads import Worker
 
 if TYPE_CHECKING:
-    from promptcli import Encoder, SentenceIndex
-    from promptcli.extending import Model
+    from promptcli.encoder.sentence_encoder import Encoder
+    from promptcli.index.sentence_index import SentenceIndex
+    from promptcli.models.loading import Model
 
 
 #: Seconds in which a server of agents ends after its client's end.
@@ -210,7 +204,7 @@ def _listen(settings: ServeSettings) -> socket.socket:
 
 
 def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
-    from promptcli.extending import loading
+    from promptcli.models import loading
 
     def name(model: "Model") -> str:
         if isinstance(model, Choice) and model.model:
@@ -234,7 +228,7 @@ def _indexes(
 
     An encoder that no model shares is opened ``where``.
     """
-    from promptcli.extending import open_index
+    from promptcli.index.sentence_index import open_index
 
     known = list(models.values())
     served: dict[str, SentenceIndex] = {}

@@ -1,6 +1,6 @@
 """The commands ``serve`` and ``mcp``."""
 
-from promptcli.extending import Command
+from promptcli.cli.command_line import Command
 
 SERVE = Command(
     "serve",

@@ -17,14 +17,14 @@ import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from promptcli import Encoder, PromptcliError, SentenceIndex, rarity
-from promptcli.extending import (
-    Encoded,
-    errors,
-    keyword,
-    notes,
-    set_search_threads,
-)
+from promptcli import errors, notes
+from promptcli.encoder.encoded import Encoded
+from promptcli.encoder.sentence_encoder import Encoder
+from promptcli.errors import PromptcliError
+from promptcli.evaluation.demo_rarity import rarity
+from promptcli.index.factory import set_search_threads
+from promptcli.index.sentence_index import SentenceIndex
+from promptcli.notes import keyword
 from promptcli.plugins.serve.metrics import Metrics
 from promptcli.plugins.serve.settings import ServeSettings
 from promptcli.threads import Worker

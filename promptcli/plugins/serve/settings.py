@@ -8,7 +8,7 @@ import ipaddress
 import socket
 from dataclasses import dataclass
 
-from promptcli.extending import check_bounds, setting
+from promptcli.settings import check_bounds, setting
 
 #: Names by which a browser reaches a server that only this machine reaches.
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
