@@ -23,7 +23,7 @@ from promptcli.evaluation.evaluator import TaskVectors, row_of_sentences, score_
 from promptcli.evaluation.scores import Label
 from promptcli.models.loading import open_encoder
 from promptcli.plugins.domain import synthetic_queries as queries_of_texts
-from promptcli.plugins.domain.job import MOST_PASSAGES
+from promptcli.plugins.domain.choosing import MOST_PASSAGES
 
 SHIPPED = ("mini", "mini-static", "mini-multi")
 SAMPLES = 1_000

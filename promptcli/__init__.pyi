@@ -32,8 +32,8 @@ from .models.loading import load as load
 from .models.loading import register as register
 from .models.saving import save as save
 from .plugins.analyze import analyze as analyze
-from .plugins.domain.adapt_job import adapt as adapt
-from .plugins.domain.job import choose as choose
+from .plugins.domain.adapting import adapt as adapt
+from .plugins.domain.choosing import choose as choose
 from .plugins.papers import reproduce as reproduce
 from .plugins.papers.seeds import compare_over_seeds as compare_over_seeds
 from .plugins.pretrain.job import Pretrained as Pretrained

@@ -10,7 +10,6 @@ from typing import Any
 
 import promptcli as pc
 from promptcli import errors, notes
-from promptcli.encoder.encoder import tuned_weights
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.models import loading
 from promptcli.models.entries import Entry
@@ -124,13 +123,7 @@ class Trainings:
     where: Choice  #: the device
     collection: Collection
     seed: int
-
-    def __post_init__(self) -> None:
-        if not tuned_weights(self.start.tensors):
-            raise UsageError(
-                f"model {self.start.name!r} has no trained backbone to go on from; give"
-                f" {notes.keyword('start')} mini, or a model that `promptcli train` made"
-            )
+    attempts: Mapping[str, Attempt] = field(default_factory=lambda: ATTEMPTS)  #: those to try
 
     def run_name(self, attempt: str) -> str:
         return f"{self.name}.{attempt}"
@@ -154,10 +147,15 @@ class Trainings:
         step_seconds = {}
         token_seconds = 0.0
         left_out = {}
-        with notes.stage("time the first steps", len(ATTEMPTS)) as advance:
-            for name, attempt in ATTEMPTS.items():
+        with notes.stage("time the first steps", len(self.attempts)) as advance:
+            for name, attempt in self.attempts.items():
                 try:
-                    self._check(attempt)
+                    if attempt.puts_in_prompt and self.start.recipe.prompt == pc.Recipe().prompt:
+                        raise UsageError(
+                            "it learns from sentences inside a prompt, such as mini's, and model"
+                            f" {self.start.name!r} reads them without one; the other rows do not"
+                            " need it"
+                        )
                     if attempt.is_pretrained:
                         token_seconds = self._seconds_of_a_token()
                     step_seconds[name] = self._seconds_of_a_step(attempt)
@@ -175,14 +173,6 @@ class Trainings:
             3600 * hours,
         )
         return dataclasses.replace(schedule, left_out=left_out)
-
-    def _check(self, attempt: Attempt) -> None:
-        """Refuse an attempt that cannot begin at this start."""
-        if attempt.puts_in_prompt and self.start.recipe.prompt == pc.Recipe().prompt:
-            raise UsageError(
-                "it learns from sentences inside a prompt, such as mini's, and model"
-                f" {self.start.name!r} reads them without one; the other rows do not need it"
-            )
 
     def _seconds_of_a_token(self) -> float:
         with tempfile.TemporaryDirectory() as folder, notes.silent():
@@ -229,8 +219,9 @@ class Trainings:
             place = f"{number} of {len(schedule.steps)}"
             if name in remaining:
                 seconds = schedule.seconds[name]
+                about = self.attempts[name].about
                 notes.note(
-                    f"{place}: {name}, from {ATTEMPTS[name].about}; about {in_minutes(seconds)},"
+                    f"{place}: {name}, from {about}; about {in_minutes(seconds)},"
                     f" {in_minutes(left)} left in all"
                 )
                 trained = self.run(name, schedule)
@@ -244,7 +235,7 @@ class Trainings:
 
     def run(self, attempt: str, schedule: Schedule) -> pc.Trained | None:
         """Return a trained attempt, resumed if it was stopped; None if it failed."""
-        described = ATTEMPTS[attempt]
+        described = self.attempts[attempt]
         steps = schedule.steps[attempt]
         settings = {
             "steps": steps,

@@ -1,81 +1,115 @@
-"""``promptcli choose``: a table of models and rankings, and the advice that follows from it."""
+"""``promptcli choose`` and ``adapt``: their tables, and what to type next."""
 
 import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from promptcli.cli import options, result_files
-from promptcli.cli.grids import Grid
+import typer
+
+from promptcli.cli import options
+from promptcli.cli.console import note, result, result_json, result_table
 from promptcli.cli.options import Json
-from promptcli.notes import note
-from promptcli.plugins.domain.job import ChooseJob, Chosen
 
 if TYPE_CHECKING:
-    from promptcli.plugins.domain.comparison import Way
+    from promptcli.plugins.domain.choosing import Chosen, Way
 
 #: The environment variable of an endpoint's key.
 KEY = "OPENAI_API_KEY"
-_HEADS = ("model", "by", "nDCG@10", "", "to the best", "", "verdict", "sentences/s", "MB")
-_HEADS_WITHOUT_INTERVALS = ("model", "by", "nDCG@10", "to the best", "verdict", *_HEADS[-2:])
 #: Times as fast from which speed is worth a word.
 _FASTER = 2
+_HEADS = ("model", "by", "nDCG@10", "", "to the best", "", "verdict", "sentences/s", "MB")
 _CAPTION = (
     "nDCG@10: 100 if the right passage always comes first, 0 if it is never among the first ten."
     " Low figures are usual, since one passage counts where others would do: only the order of the"
     " rows tells. ±: how far other such queries would move a figure (half of the 95% interval)"
 )
+_ADAPT_HEADS = (
+    *("row", "your texts", "change", "verdict"),
+    *("demo pairs", "change", "guides", "change"),
+)
+
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...",
+        help="Texts, tables (FILE:COLUMN names that of the text), globs, and folders.",
+    ),
+]
+Title = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of a table that holds the title of a text. Default: one that is called title,"
+        " subject or the like."
+    ),
+]
 
 
 def choose(
-    job: ChooseJob,
-    formats: result_files.FormatOptions,
+    files: Files,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="A further model, or openai:URL#NAME, one of an endpoint of OpenAI's form;"
+            " repeatable. `mini` and `mini-static` are compared anyway. The endpoint's key is read"
+            f" from {KEY}.",
+        ),
+    ] = None,
+    title: Title = None,
+    queries: Annotated[
+        int, typer.Option(min=50, help="Most queries to make, drawn at random.")
+    ] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the draws.")] = 0,
     json: Json = False,
 ) -> None:
-    format = formats.name(json=json)
-    key = os.environ.get(KEY) or None
-    chosen = replace(job, key=key, computed=options.choice_of(None)).run()
-    files = [str(name) for name in job.files]
-    advice = list(_advice(chosen, files))
-    report = result_files.Report(
-        _document(chosen, advice), [_grid(chosen, formats), _CAPTION], [*_records(chosen)]
+    """Compare models and rankings on your own texts, without labels.
+
+    Queries are made from the texts: a heading asks for the text below it, a title for its body, a
+    first sentence for the rest. Each way of ranking is scored by how far up it puts the passage
+    that a query was taken from (nDCG@10).
+    """
+    from promptcli.plugins.domain import choosing
+
+    chosen = choosing.choose(
+        files,
+        models=models or (),
+        title=title,
+        queries=queries,
+        seed=seed,
+        key=os.environ.get(KEY) or None,
+        computed=options.choice_of(None),
     )
-    result_files.print_report(report, format)
+    advice = list(_advice(chosen, files))
+    if json:
+        result_json(_document(chosen, advice))
+    else:
+        result_table(_HEADS, [_cells(way, _names(chosen)) for way in chosen.ways])
+        result(_CAPTION)
     for line in advice:
         note(line)
 
 
-def _grid(chosen: Chosen, formats: result_files.FormatOptions) -> Grid:
-    names = _names(chosen)
-    rows = []
-    for way in chosen.ways:
-        cells = [names[way.model], way.by, f"{way.ndcg:.1f}", half(way.ci95)]
-        if way.to_best is None:
-            cells += ["", "", "best"]
-        else:
-            verdict = "within chance" if way.to_best.is_chance else "worse"
-            cells += [f"{way.to_best.value:+.1f}", half(way.to_best.ci95), verdict]
-        cells += [_number(way.sentences_per_second), _number(way.megabytes)]
-        if not formats.intervals:
-            del cells[5], cells[3]
-        rows.append(cells)
-    heads = _HEADS if formats.intervals else _HEADS_WITHOUT_INTERVALS
-    return Grid.with_best(heads, rows, [2], range(len(rows)))
+def _cells(way: "Way", names: Mapping[str | None, str]) -> list[str]:
+    cells = [names[way.model], way.by, f"{way.ndcg:.1f}", _half(way.ci95)]
+    if way.to_best is None:
+        cells += ["", "", "best"]
+    else:
+        verdict = "within chance" if way.to_best.is_chance else "worse"
+        cells += [f"{way.to_best.value:+.1f}", _half(way.to_best.ci95), verdict]
+    for figure in (way.sentences_per_second, way.megabytes):
+        cells.append("-" if figure is None else f"{figure:,.0f}")
+    return cells
 
 
-def half(interval: Sequence[float]) -> str:
-    """Return half the width of an interval of nDCG@10 x 100, as tables show it."""
+def _half(interval: Sequence[float]) -> str:
     low, high = interval
     return f"±{(high - low) / 2:.1f}"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
-
-
-def _names(chosen: Chosen) -> dict[str | None, str]:
+def _names(chosen: "Chosen") -> dict[str | None, str]:
     """Return short names of models: of a folder, a hub id or an endpoint the end, if no other model
     has it.
     """
@@ -88,52 +122,47 @@ def _names(chosen: Chosen) -> dict[str | None, str]:
     return {None: "-", **names}
 
 
-def _records(chosen: Chosen) -> Iterator[dict[str, Any]]:
+def _document(chosen: "Chosen", advice: Sequence[str]) -> dict[str, Any]:
+    ways = []
     for way in chosen.ways:
-        difference = way.to_best
-        yield {
-            "model": way.model,
-            "by": way.by,
-            "ndcg_at_10": round(way.ndcg, 4),
-            "ci95_low": round(way.ci95[0], 4),
-            "ci95_high": round(way.ci95[1], 4),
-            "to_best": None if difference is None else round(difference.value, 4),
-            "to_best_low": None if difference is None else round(difference.ci95[0], 4),
-            "to_best_high": None if difference is None else round(difference.ci95[1], 4),
-            "within_chance": way.is_as_good,
-            "sentences_per_second": _rounded(way.sentences_per_second),
-            "megabytes": _rounded(way.megabytes),
+        to_best = low = high = None
+        if way.to_best is not None:
+            to_best = way.to_best.value
+            low, high = way.to_best.ci95
+        figures = {
+            "ndcg_at_10": way.ndcg,
+            "ci95_low": way.ci95[0],
+            "ci95_high": way.ci95[1],
+            "to_best": to_best,
+            "to_best_low": low,
+            "to_best_high": high,
+            "sentences_per_second": way.sentences_per_second,
+            "megabytes": way.megabytes,
         }
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 1)
-
-
-def _document(chosen: Chosen, advice: Sequence[str]) -> dict[str, Any]:
+        rounded = {
+            name: None if figure is None else round(figure, 4) for name, figure in figures.items()
+        }
+        ways.append({"model": way.model, "by": way.by, **rounded, "within_chance": way.is_as_good})
     made = chosen.queries
-    return {
-        "ways": [*_records(chosen)],
-        "queries": {
-            "made": len(made.queries),
-            "kinds": made.kinds,
-            "possible": made.all_queries,
-            "passages": len(made.passages),
-            "all_passages": made.all_passages,
-            "files": made.files,
-        },
-        "advice": advice,
+    queries = {
+        "made": len(made.queries),
+        "kinds": made.kinds,
+        "possible": made.all_queries,
+        "passages": len(made.passages),
+        "all_passages": made.all_passages,
+        "files": made.files,
     }
+    return {"ways": ways, "queries": queries, "advice": advice}
 
 
-def _advice(chosen: Chosen, files: Sequence[str]) -> Iterator[str]:
+def _advice(chosen: "Chosen", files: Sequence[str]) -> Iterator[str]:
     """Yield what a reader should do, in plain sentences."""
     names = _names(chosen)
     best = _words(chosen.best, names)
     usable = chosen.best_here
     if usable is not chosen.best:
         yield f"best is {best}, an endpoint, with which promptcli does not search"
-    yield f"take {_words(usable, names)}: {_command(usable, files)}"
+    yield f"take {_words(usable, names)}: {_search(usable.model, files, by=usable.by)}"
     as_good = [way for way in chosen.ways[1:] if way.is_as_good]
     if as_good:
         others = ", ".join(_words(way, names) for way in as_good)
@@ -143,7 +172,8 @@ def _advice(chosen: Chosen, files: Sequence[str]) -> Iterator[str]:
     faster = [way for way in as_good if way.speed > _FASTER * usable.speed]
     if faster:
         fastest = max(faster, key=lambda way: way.speed)
-        yield f"if it is too slow, take {_words(fastest, names)}: {_command(fastest, files)}"
+        command = _search(fastest.model, files, by=fastest.by)
+        yield f"if it is too slow, take {_words(fastest, names)}: {command}"
     yield (
         "the queries were made from the texts, and people ask in other words: try some questions of"
         " your own before you decide"
@@ -158,8 +188,141 @@ def _words(way: "Way", names: Mapping[str | None, str]) -> str:
     return f"{names[way.model]} by {ranked}"
 
 
-def _command(way: "Way", files: Sequence[str]) -> str:
-    """Return the command of a search that ranks in this way."""
-    model = [] if way.model is None else ["-m", way.model]
-    words = [*map(shlex.quote, files), *map(shlex.quote, model), "--by", way.by]
-    return f"promptcli search QUERY {' '.join(words)}"
+def _search(model: str | None, files: Sequence[str], *, by: str | None = None) -> str:
+    """Return the command of a search by a model."""
+    words = ["promptcli", "search", "your question", *files]
+    if model is not None:
+        words += ["-m", model]
+    if by is not None:
+        words += ["--by", by]
+    return shlex.join(words)
+
+
+def adapt(
+    files: Files,
+    name: Annotated[str, typer.Option(help="Name of the model to save.")],
+    start: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help="Model to start from: `mini`, or one that `promptcli train` made.",
+        ),
+    ] = "mini",
+    title: Title = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--row",
+            help="Try this way of learning alone: pairs, pretrain, promptbert, simcse or dcpcse;"
+            " repeatable. Default: all.",
+        ),
+    ] = None,
+    hours: Annotated[
+        float,
+        typer.Option(
+            max=1000, help="Most time that it may take; the number of steps follows from it."
+        ),
+    ] = 1.0,
+    margin: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=100,
+            help="Most points that a model may lose on other texts, to be saved: of Spearman x 100"
+            " on the demo's pairs, and of nDCG@10 x 100 on questions about promptcli's own guides.",
+        ),
+    ] = 2.0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed of the split and of the trainings.")
+    ] = 0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what was stopped under that name.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a model of that name, and begin again.")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Tell what would be done and how long it would take, from a few timed steps.",
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Train a model on your own texts, without labels, and keep it if it finds more in them.
+
+    Queries are made from the texts: a heading, a title or a first sentence, each with the passage
+    that it was taken from. A part of the documents is held out. Several ways of learning are tried
+    on the rest: on the queries with their passages, and the methods of the papers on the sentences
+    alone. The model is saved if it finds more of the held-out passages than before, beyond chance,
+    and knows other texts as well as before.
+    """
+    from promptcli.plugins.domain import adapting
+
+    adapted = adapting.adapt(
+        files,
+        name=name,
+        start=options.choice_of(start),
+        title=title,
+        rows=rows or (),
+        hours=hours,
+        margin=margin,
+        seed=seed,
+        resume=resume,
+        force=force,
+        dry_run=dry_run,
+    )
+    document = adapted.document
+    if json:
+        result_json(document)
+    elif dry_run:
+        planned = [
+            [row["row"], row["learns_from"], f"{row['steps']:,}", f"{row['minutes']:.1f}"]
+            for row in document["rows"]
+        ]
+        result_table(["row", "learned from", "steps at most", "minutes"], planned)
+        result(f"at most about {document['hours']:.2f} hours; nothing was trained or saved")
+    else:
+        _show_adapted(document)
+
+
+def _show_adapted(document: Mapping[str, Any]) -> None:
+    rows = []
+    for row in document["rows"]:
+        cells = list[str]()
+        changes = row.get("changes") or [None] * len(row["scores"])
+        for score, change in zip(row["scores"], changes, strict=True):
+            cells.append(f"{score['value']:.1f}")
+            cells.append((change and f"{change['value']:+.1f} {_half(change['ci95'])}") or "")
+        rows.append([row["row"], *cells[:2], row["verdict"], *cells[2:]])
+    rows += [[name, "-", "", "left out", *[""] * 4] for name in document["left_out"]]
+    result_table(_ADAPT_HEADS, rows)
+    for name, reason in document["left_out"].items():
+        note(f"{name} was left out: {reason}")
+    note(
+        "your texts: how far up the right passage comes for"
+        f" {document['queries']['test']:,} queries made from documents that were not learned from;"
+        " 100: always first (nDCG@10)"
+    )
+    note(
+        "demo pairs and guides: the same model on texts of others, graded pairs (Spearman x 100)"
+        " and questions (nDCG@10); a large loss there means that it forgot"
+    )
+    note(
+        "change: against the model as it is; one smaller than its ± may be chance. So may one"
+        " slightly larger, since several were tried, and the verdict counts that. dcpcse begins at"
+        " the pre-trained backbone, as in its paper, and so lacks what the model had learned"
+    )
+    result(document["reason"])
+    files = document["files"]
+    model = document["saved"]
+    if model is None:
+        start = document["start"]
+        result(f"nothing saved; go on with {start}: {_search(start, files)}")
+    else:
+        result(f"saved as model {model!r}; use it: {_search(model, files)}")
+        sync = shlex.join(["promptcli", "index", "sync", f"{model}.index", *files, "-m", model])
+        result(f"or keep an index of these files: {sync}")

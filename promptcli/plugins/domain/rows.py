@@ -9,6 +9,6 @@ CHOOSE = Command(
 )
 ADAPT = Command(
     "adapt",
-    "promptcli.plugins.domain.adapt_command:adapt",
+    "promptcli.plugins.domain.command:adapt",
     "Train a model on your own texts, without labels, and keep it if it finds more in them.",
 )

@@ -40,8 +40,12 @@ _PLURALS = {
 }
 #: Fewest queries that can separate models.
 FEWEST = 50
-#: Columns of a table that hold what a row is about, best first.
-TITLES = ("question", "query", "title", "subject", "headline")
+#: Columns of a table that hold what a row is about, best first, in the languages of ``mini-multi``.
+TITLES = (
+    *("question", "query", "title", "subject", "headline"),
+    *("betreff", "titel", "objet", "titre", "asunto", "título", "oggetto", "titolo", "onderwerp"),
+    *("assunto", "temat", "tytuł", "тема", "заголовок", "标题", "件名"),
+)
 #: Most passages below a heading that is a query: nDCG@10 looks at ten.
 _MOST_ANSWERS = 10
 #: Words of a query, and its most characters.
@@ -126,11 +130,13 @@ class _PossibleQuery:
     document: str
     rows: tuple[int, ...]
     titles: tuple[int, ...] = ()  # places in the path of the answers of the headings that it is
+    skipped: str = ""  # what stands before it: a first sentence that several texts have
 
 
 def synthetic_queries(
     files: Sequence[str | Path],
     *,
+    title: str | None = None,
     most: int | None = None,
     most_passages: int | None = None,
     fewest: int = FEWEST,
@@ -143,6 +149,7 @@ def synthetic_queries(
 
     Args:
         files: Texts, tables (``FILE:COLUMN`` names that of the text), globs and folders.
+        title: Column of a table that holds the title of a text; None: one of ``TITLES``.
         most: Most queries; they are drawn at random, each document has one before any has two.
             None: all.
         most_passages: Most passages: the answers, and others drawn at random. None: all.
@@ -154,7 +161,9 @@ def synthetic_queries(
         NotFoundError: No such file.
     """
     draw = random.Random(seed)
-    rows, count = _read(files)
+    rows, count = _read(files, TITLES if title is None else (title.casefold(),))
+    if title is not None and not any(row.title for row in rows):
+        raise UsageError(f"no table has a column {title!r} with text", parameter="title")
     possible = _ordered_queries(rows, draw)
     if len(possible) < fewest:
         raise UsageError(_too_few(len(possible), fewest, rows, count))
@@ -162,7 +171,7 @@ def synthetic_queries(
     return _collect(rows, possible[:most], most_passages, draw, counts)
 
 
-def _read(files: Sequence[str | Path]) -> tuple[list[_Row], int]:
+def _read(files: Sequence[str | Path], titles: Sequence[str]) -> tuple[list[_Row], int]:
     """Return the rows of files, and the number of files that were read."""
     found = find_named_files([str(name) for name in files])
     encoder = loading.open_encoder(_WINDOW_MODEL)
@@ -173,7 +182,7 @@ def _read(files: Sequence[str | Path]) -> tuple[list[_Row], int]:
         for file, in_folder in found.files.items():
             read = reader.read(file, found if in_folder else None)
             if read is not None:
-                rows += _rows_of(file, read)
+                rows += _rows_of(file, read, titles)
                 count += 1
             advance(1)
     if left_out := found.note(verbose=False):
@@ -181,7 +190,7 @@ def _read(files: Sequence[str | Path]) -> tuple[list[_Row], int]:
     return rows, count
 
 
-def _rows_of(file: str, read: file_rows.FileRows) -> Iterator[_Row]:
+def _rows_of(file: str, read: file_rows.FileRows, titles: Sequence[str]) -> Iterator[_Row]:
     """Yield the rows of a file: a text of passages is one document, a line or a row is its own."""
     cells = [dict(row or ()) for row in read.cells.to_pylist()]
     for passage, columns in zip(read.rows, cells, strict=True):
@@ -191,13 +200,13 @@ def _rows_of(file: str, read: file_rows.FileRows) -> Iterator[_Row]:
             continue
         title = ""
         if columns.get("file") is None:
-            title = _title_of(columns)
+            title = _title_of(columns, titles)
         yield _Row(f"{file}:{passage.line}", (), title, _after(title, passage.body))
 
 
-def _title_of(columns: dict[str, str]) -> str:
+def _title_of(columns: dict[str, str], titles: Sequence[str]) -> str:
     by_name = {name.casefold(): cell for name, cell in columns.items()}
-    cell = next((by_name[name] for name in TITLES if by_name.get(name)), "")
+    cell = next((by_name[name] for name in titles if by_name.get(name)), "")
     return cell[: _LONGEST + 1].strip()  # of one that is too long for a query, enough to tell
 
 
@@ -255,11 +264,16 @@ def _by_titles(rows: Sequence[_Row]) -> Iterator[_PossibleQuery]:
 
 
 def _by_beginnings(rows: Sequence[_Row]) -> Iterator[_PossibleQuery]:
-    beginnings = [_beginning(row.body) for row in rows]
-    used = Counter(_key([text]) for text, _ in beginnings)
-    for number, (row, (text, kind)) in enumerate(zip(rows, beginnings, strict=True)):
+    """Yield the beginnings that are queries; of a text that begins as others do, what is next."""
+    beginnings = [("", *_beginning(row.body)) for row in rows]
+    used = Counter(_key([text]) for _, text, _ in beginnings)
+    for number, (_, text, kind) in enumerate(beginnings):
+        if text and kind == FIRST_SENTENCE and used[_key([text])] > 1:
+            beginnings[number] = (text, *_beginning(_after(text, rows[number].body)))
+            used[_key([beginnings[number][1]])] += 1
+    for number, (skipped, text, kind) in enumerate(beginnings):
         if text and used[_key([text])] == 1:
-            yield _PossibleQuery(text, kind, row.document, (number,))
+            yield _PossibleQuery(text, kind, rows[number].document, (number,), skipped=skipped)
 
 
 def _beginning(body: str) -> tuple[str, str]:
@@ -363,7 +377,7 @@ def _text_without(row: _Row, queries: Sequence[_PossibleQuery]) -> str:
         body = _after(row.path[place], body)
     for query in queries:
         if query.kind in (FIRST_SENTENCE, FIRST_WORDS):
-            body = _after(query.text, body)
+            body = _after(query.text, _after(query.skipped, body))
     if row.title and TITLE not in kinds:
         titles = [row.title]
     heading = " > ".join(titles)[:_LONGEST_HEADING]

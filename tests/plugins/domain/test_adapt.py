@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli import UsageError, extending
-from promptcli.extending import loading
-from promptcli.plugins.domain import adapt_rows, adapt_runs, adaptation, pretrained_start
+from promptcli import UsageError
+from promptcli.encoder.encoder import tuned_weights
+from promptcli.models import loading
+from promptcli.plugins.domain import adapt_rows, adapt_runs, adapting, pretrained_start
 from promptcli.plugins.domain.adapt_collection import Collection, tasks_elsewhere
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, plan_steps
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
@@ -74,7 +75,7 @@ def quick(monkeypatch):
 
     def change(*names, **settings):
         attempts = quick_trials(*names, **settings)
-        for module in (adapt_rows, adapt_runs, adaptation):
+        for module in (adapt_rows, adapt_runs, adapting):
             monkeypatch.setattr(module, "ATTEMPTS", attempts)
 
     return change
@@ -196,7 +197,7 @@ def test_a_backbone_is_pretrained_and_its_change_is_added_to_the_start(start, ho
         pc.load(pc.Recipe(backbone=each), dtype="float32").backbone.model.state_dict()
         for each in (backbone, str(tmp_path / "run" / "backbone"))
     )
-    tuned, now = (extending.tuned_weights(each.tensors) for each in (entry, moved))
+    tuned, now = (tuned_weights(each.tensors) for each in (entry, moved))
     assert tuned.keys() == now.keys()
     changes = {name: (now[name] - tuned[name].float()).numpy() for name in tuned}
     for name, change in changes.items():
@@ -242,7 +243,7 @@ def test_a_model_that_forgets_other_texts_is_not_saved(texts, start, quick, foun
     quick("pairs", epochs=5)
     found_more(lost=2.5)
     ran = run("adapt", texts, "--name", "mine", "-m", "start")
-    assert "worse elsewhere" in ran.out and "--margin" in ran.out and "nothing saved" in ran.out
+    assert "worse elsewhere" in ran.out and "margin" in ran.out and "nothing saved" in ran.out
 
 
 @pytest.mark.parametrize(
@@ -268,9 +269,7 @@ def test_a_verdict_follows_from_chance_and_from_what_is_lost(
 
 
 def dies_in_the_second_run():
-    adapt_rows.ATTEMPTS = adapt_runs.ATTEMPTS = adaptation.ATTEMPTS = quick_trials(
-        "pairs", "simcse"
-    )
+    adapt_rows.ATTEMPTS = adapt_runs.ATTEMPTS = adapting.ATTEMPTS = quick_trials("pairs", "simcse")
     plain = Trainer.gradients
 
     def dying(trainer, step, *given):
@@ -293,7 +292,7 @@ def test_an_adaptation_that_was_killed_goes_on(texts, start, quick, run, home, m
     assert refused.code == 2 and "--resume" in refused.err
     with stopped_at(monkeypatch, 2):
         interrupted = run(*arguments, "--resume")
-    assert interrupted.code == 130 and "the same command with --resume" in interrupted.err
+    assert interrupted.code == 130 and "the same command with resume" in interrupted.err
     resumed = run(*arguments, "--resume")
     assert resumed.code == 0
     assert "resumed after step" in resumed.err
@@ -316,14 +315,19 @@ def test_a_dry_run_tells_the_time_and_leaves_nothing(texts, start, quick, run, h
     assert "exceeded" not in ran.err
     quick("pairs")
     hasty = run("adapt", texts, "--name", "m", "-m", "start", "--dry-run", "--hours", "1e-5")
-    assert "--hours 1e-05 is exceeded by" in hasty.err
+    assert "1e-05 hours are exceeded by" in hasty.err
+    one = run("adapt", texts, "--name", "m", "-m", "start", "--dry-run", "--row", "pairs", "--json")
+    assert [row["row"] for row in one.json["rows"]] == ["pairs"]
     assert own_models() == {"start"} and not [*(home / "runs").glob("*")]
 
 
 def test_what_cannot_begin_is_refused_with_what_to_do(texts, start, run, quick, tmp_path):
     quick("pairs")
     refused = run("adapt", texts, "--name", "mine", "-m", "last-avg")
-    assert refused.code == 2 and "--model mini" in refused.err
+    assert refused.code == 2 and "--model: " in refused.err and "give mini" in refused.err
+    at_once = run("adapt", tmp_path / "no-such-file", "--name", "mine", "-m", "mini-static")
+    assert at_once.code == 2 and "static" in at_once.err
+    assert run("adapt", texts, "--name", "mine", "--row", "pears").code == 2
     pc.register(pc.load("start"), "mine.pairs")
     taken = run("adapt", texts, "--name", "mine", "-m", "start")
     assert taken.code == 2 and "mine.pairs" in taken.err

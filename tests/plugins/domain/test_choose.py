@@ -1,15 +1,13 @@
 """``promptcli choose``: the table, what follows from it, and what is kept of it."""
 
-import csv
-import io
 import json
 
 import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.extending import loading
-from promptcli.plugins.domain.comparison import Way, with_differences
+from promptcli.models import loading
+from promptcli.plugins.domain.choosing import Way, with_differences
 from tests.embed_running import refused
 from tests.plugins.domain.texts import write_letters
 
@@ -23,25 +21,25 @@ def letters(tmp_path):
 def static_models_alone(request, monkeypatch):
     """Compare one shipped model, unless a test is about those."""
     if "shipped" not in request.keywords:
-        monkeypatch.setattr("promptcli.plugins.domain.job.SHIPPED", ("mini-static",))
+        monkeypatch.setattr("promptcli.plugins.domain.choosing.SHIPPED", ("mini-static",))
 
 
 def test_the_table_has_words_and_two_ways_of_each_model(run, letters):
-    ran = run("choose", letters, "--format", "csv")
+    ran = run("choose", letters, "--json")
     assert ran.code == 0, ran.err
-    rows = list(csv.DictReader(io.StringIO(ran.out)))
+    rows = ran.json["ways"]
     assert {(row["model"], row["by"]) for row in rows} == {
-        ("", "words"),
+        (None, "words"),
         ("mini-static", "meaning"),
         ("mini-static", "both"),
     }
-    figures = [float(row["ndcg_at_10"]) for row in rows]
+    figures = [row["ndcg_at_10"] for row in rows]
     assert figures == sorted(figures, reverse=True)
-    assert float(rows[0]["ci95_low"]) < figures[0] < float(rows[0]["ci95_high"])
-    assert rows[0]["to_best"] == "" and float(rows[-1]["to_best"]) <= 0
+    assert rows[0]["ci95_low"] < figures[0] < rows[0]["ci95_high"]
+    assert rows[0]["to_best"] is None and rows[-1]["to_best"] <= 0
     [speed] = {row["sentences_per_second"] for row in rows if row["model"]}
-    assert float(speed) > 0
-    assert {row["megabytes"] for row in rows} == {"", "16.8"}
+    assert speed > 0
+    assert {row["megabytes"] and round(row["megabytes"], 1) for row in rows} == {None, 16.8}
 
 
 def test_the_figures_are_those_of_eval_on_the_same_queries(letters, tmp_path):
@@ -63,7 +61,7 @@ def test_a_reader_is_told_what_to_type(run, letters):
     ran = run("choose", letters)
     best = ran.out.splitlines()[1].split()
     [line] = [line for line in ran.err.splitlines() if line.startswith("take ")]
-    assert line.endswith(f"--by {best[1]}") and f"search QUERY {letters}" in line
+    assert line.endswith(f"--by {best[1]}") and f"search 'your question' {letters}" in line
     assert "72 queries made from 72 titles" in ran.err
     document = run("choose", letters, "--json", "--queries", "60").json
     assert document["queries"] | {"kinds": 0} == {

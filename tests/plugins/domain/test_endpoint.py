@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli import PromptcliError, UsageError
-from promptcli.extending import notes
+from promptcli import PromptcliError, UsageError, notes
 from promptcli.plugins.domain import endpoint
 from promptcli.plugins.domain.endpoint import Endpoint
 from tests.embed_running import refused
@@ -79,7 +78,7 @@ def server():
 
 @pytest.fixture
 def letters(tmp_path, monkeypatch):
-    monkeypatch.setattr("promptcli.plugins.domain.job.SHIPPED", ("mini-static",))
+    monkeypatch.setattr("promptcli.plugins.domain.choosing.SHIPPED", ("mini-static",))
     return write_letters(tmp_path / "letters.csv")
 
 

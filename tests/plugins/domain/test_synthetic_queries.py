@@ -169,6 +169,34 @@ def test_too_few_queries_count_the_titles_that_several_rows_share(tmp_path):
         synthetic_queries([table])
 
 
+def tickets(path):
+    """Write a table whose texts all begin with one greeting."""
+    hello = "Guten Tag, vielen Dank für Ihre Nachricht."
+    rows = [["Nr", "Thema", "Betreff", "Text"]]
+    for thing in THINGS:
+        text = (
+            f"{hello} Seit Montag fehlt {thing} im Keller. Wann kommt bitte jemand vorbei, der es"
+        )
+        rows.append([thing, f"Um {thing} geht es", f"Ein {thing} fehlt", f"{text} bringt?"])
+    write_table(path, rows)
+    return f"{path}:Text"
+
+
+def test_a_title_is_told_by_its_name_or_named(tmp_path):
+    table = tickets(tmp_path / "tickets.csv")
+    assert answers(made(table), "Ein drum fehlt")
+    assert answers(made(table, title="thema"), "Um drum geht es")
+    with pytest.raises(UsageError, match="title: no table has a column 'topic'"):
+        made(table, title="topic")
+
+
+def test_where_texts_begin_alike_the_next_sentence_asks(tmp_path):
+    queries = made(tickets(tmp_path / "tickets.csv"), title="Nr")  # one word is no query
+    assert queries.kinds == {"first sentence": len(THINGS)}
+    [answer] = answers(queries, "Seit Montag fehlt drum im Keller.")
+    assert answer == "drum\nWann kommt bitte jemand vorbei, der es bringt?"
+
+
 def test_the_time_and_memory_of_a_row_grow_with_its_length_alone(tmp_path):
     """Only the first words of a row can be a query."""
     rows = [

@@ -1,0 +1,238 @@
+"""``adapt``: the texts are split, ways of learning are tried, and the best model is saved if it is
+better than the start.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from promptcli import errors
+from promptcli.data.tasks import RetrievalTask, STSTask
+from promptcli.encoder.encoder import tuned_weights
+from promptcli.errors import UsageError, counted
+from promptcli.index.found_files import list_of_names
+from promptcli.models import loading
+from promptcli.notes import note
+from promptcli.plugins.domain.adapt_collection import FEWEST, Collection, tasks_elsewhere
+from promptcli.plugins.domain.adapt_rows import BETTER, BETTER_HERE, Baseline, Row
+from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings, in_minutes
+from promptcli.plugins.domain.synthetic_queries import synthetic_queries
+from promptcli.recipe import Choice
+from promptcli.storage import runs
+
+#: Most passages that are read: more than can be learned from in an hour.
+_MOST_PASSAGES = 20_000
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What came of an adaptation."""
+
+    document: dict[str, Any]  #: all figures, JSON-ready
+
+    @property
+    def saved(self) -> str | None:
+        """The name of the model; None if nothing is better."""
+        saved: str | None = self.document["saved"]
+        return saved
+
+    @property
+    def reason(self) -> str:
+        """Why a model was saved, or none."""
+        return str(self.document["reason"])
+
+
+def adapt(
+    files: str | Path | Sequence[str | Path],
+    *,
+    name: str,
+    start: str | Choice = "mini",
+    title: str | None = None,
+    rows: Sequence[str] = (),
+    hours: float = 1.0,
+    margin: float = 2.0,
+    seed: int = 0,
+    resume: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+) -> Adapted:
+    """Train a model on your own texts, without labels, and keep it if it finds more in them.
+
+    Queries are made from the texts: a heading, a title or a first sentence, each with the passage
+    that it was taken from. A part of the documents is held out. Several ways of learning are tried
+    on the rest: on the queries with their passages, and the methods of the papers on the sentences
+    alone. The model is saved if it finds more of the held-out passages than before, beyond chance,
+    and knows other texts as well as before.
+
+    Args:
+        files: Texts, tables (``FILE:COLUMN`` names that of the text), globs, and folders.
+        name: Name of the model to save.
+        start: Model to start from: ``mini``, or one that ``train`` made.
+        title: Column of a table that holds the title of a text.
+        rows: Ways of learning, see ``ATTEMPTS``; none: all.
+        hours: Most time that it may take; the number of steps follows from it.
+        margin: Most points that a model may lose on other texts, to be saved: of Spearman x 100 on
+            the demo's pairs, and of nDCG@10 x 100 on questions about promptcli's own guides.
+        seed: Random seed of the split and of the trainings.
+        resume: Go on with what was stopped under that name.
+        force: Replace a model of that name, and begin again.
+        dry_run: Tell what would be done and how long it would take, from a few timed steps.
+
+    Returns:
+        The table of all ways, and whether a model was saved.
+
+    Raises:
+        UsageError: Too few texts, a name that is taken, or a model that cannot be trained further.
+        NotFoundError: No such file or model.
+
+    Example:
+        >>> import promptcli as pc
+        >>> adapted = pc.adapt(["docs"], name="mine")  # doctest: +SKIP
+        >>> adapted.saved, adapted.reason  # doctest: +SKIP
+    """
+    if not 0 < hours <= 1000:
+        raise UsageError(f"must be above 0 and at most 1000, got {hours}", parameter="hours")
+    attempts = {row: errors.look_up("row", row, ATTEMPTS) for row in rows} or ATTEMPTS
+    names = list_of_names(files)
+    registry = loading.open_registry()
+    folder = runs.RunFolder(registry.run_folder(f"{name}.adapt"))
+    if resume and not folder.has_begun and name in registry.names():
+        ended = registry.card(name).provenance.get("adapted")
+        if ended is not None:
+            note(f"done: model {name!r} is adapted already; force begins again")
+            return Adapted(ended)
+    registry.check_free(name, force=force or (resume and folder.has_begun))
+    where = start if isinstance(start, Choice) else Choice(start)
+    entry = loading.entry_of(where)
+    if where.model:
+        entry = dataclasses.replace(entry, name=where.model)
+    if not tuned_weights(entry.tensors):
+        raise UsageError(
+            f"model {entry.name!r} has no trained backbone to go on from (a static model has none);"
+            " give mini, or a model that `promptcli train` made",
+            parameter="start",
+        )
+    made = synthetic_queries(
+        names, title=title, fewest=FEWEST, most_passages=_MOST_PASSAGES, seed=seed
+    )
+    collection = Collection.of(made, seed)
+    note(_what_is_learned_from(collection))
+    trainings = Trainings(name, entry, where, collection, seed, attempts)
+    if dry_run:
+        return Adapted(_plan(_schedule(trainings, hours), trainings))
+    claim = folder.claim(f"the adaptation of {name!r}", "give another name")
+    stopped = "the same command with resume goes on from here"
+    with claim, errors.if_stopped(stopped, instead=True):
+        begins = force or not folder.has_begun
+        if begins:
+            trainings.check_free(force=force)
+            schedule = _schedule(trainings, hours)
+        identity = {
+            "texts": collection.test_task.sha256(),
+            "start": entry.name,
+            "rows": list(attempts),
+            "seed": seed,
+        }
+        folder.open(
+            identity,
+            resume=resume and not begins,
+            name=Path(name),
+            elsewhere="force begins again, or give another name",
+            force=force,
+            settings=dataclasses.asdict(schedule) if begins else None,
+        )
+        schedule = Schedule(**folder.settings)
+        trained = dict(trainings.run_all(schedule))
+        tasks: list[RetrievalTask | STSTask] = [collection.test_task, *tasks_elsewhere()]
+        opened = loading.open_model(entry, device=where.device, dtype="float32")
+        baseline = Baseline.of(opened, entry.name, tasks)
+        compared = baseline.compare(trained)
+        better = [row for row in compared if row.verdict(margin) == BETTER]
+        # by the development queries: the test's figures would flatter the highest of several
+        chosen = max(better, key=lambda row: row.trained.chosen_by, default=None)
+        document = {
+            "saved": name if chosen else None,
+            "chosen": chosen.name if chosen else None,
+            "reason": _reason(compared, chosen, baseline.scores[0].value, margin),
+            "start": entry.name,
+            "files": names,
+            "margin": margin,
+            "queries": collection.sizes,
+            "tasks": [task.label for task in tasks],
+            "rows": [baseline.to_dict(), *(row.to_dict(margin) for row in compared)],
+            "left_out": schedule.left_out,
+        }
+        if chosen is not None:
+            best = chosen.trained.entry
+            provenance = {**best.provenance, "adapted": document}
+            saved = dataclasses.replace(best, name=name, provenance=provenance)
+            registry.save(saved, force=force or resume)
+        trainings.forget()
+        folder.discard()
+    return Adapted(document)
+
+
+def _schedule(trainings: Trainings, hours: float) -> Schedule:
+    """Return the schedule, and say by how much it is longer than the time that was asked for."""
+    schedule = trainings.schedule(hours)
+    beyond = schedule.total - 3600 * hours
+    if beyond > 0:
+        note(
+            f"{hours:g} hours are exceeded by about {in_minutes(beyond)}: the fewest steps of each"
+            f" row, and the scores, take about {in_minutes(schedule.total)}"
+        )
+    return schedule
+
+
+def _reason(rows: Sequence[Row], chosen: Row | None, before: float, margin: float) -> str:
+    """Return one sentence on why a model is saved, or none."""
+    if chosen is not None:
+        low, high = chosen.changes[0].ci95
+        return (
+            f"{chosen.name} finds more: {chosen.scores[0].value:.1f} instead of {before:.1f} on"
+            f" documents that it has not seen, a gain of {low:.1f} to {high:.1f} points, beyond"
+            f" chance; on other texts it loses no more than {margin:g} points"
+        )
+    here = [row.name for row in rows if row.verdict(margin) == BETTER_HERE]
+    if here:
+        return (
+            f"not better: {' and '.join(here)} found more in your texts but lost more than the"
+            f" margin of {margin:g} points on others"
+        )
+    return "not better: nothing that was tried finds more in documents that it has not seen"
+
+
+def _what_is_learned_from(collection: Collection) -> str:
+    made = collection.made
+    held_out = (
+        f"{len(collection.development):,} to choose by, {len(collection.test):,} to measure by"
+    )
+    return (
+        f"{counted(made.files, 'file')}, {counted(len(made.passages), 'passage')};"
+        f" queries made from {made.kinds_in_words}: {len(collection.training):,} to learn from,"
+        f" {held_out}, all on other documents"
+    )
+
+
+def _plan(schedule: Schedule, trainings: Trainings) -> dict[str, Any]:
+    """Return what a dry run tells."""
+    rows = []
+    for name, steps in schedule.steps.items():
+        rows.append(
+            {
+                "row": name,
+                "method": trainings.attempts[name].method,
+                "learns_from": trainings.attempts[name].about,
+                "steps": steps,
+                "minutes": round(schedule.seconds[name] / 60, 1),
+            }
+        )
+    return {
+        "saved": None,
+        "reason": "a dry run",
+        "hours": round(schedule.total / 3600, 2),
+        "rows": rows,
+        "left_out": schedule.left_out,
+    }
