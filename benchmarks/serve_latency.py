@@ -33,7 +33,7 @@ def serve(program: str, model: Path) -> None:
     """Serve a model at a free port until SIGTERM."""
     import promptcli as pc
     from promptcli.encoder.encoded import Encoded
-    from promptcli.plugins.serve.job import serve as run
+    from promptcli.plugins.serve.serving import serve as run
     from promptcli.plugins.serve.settings import ServeSettings
 
     encoder = pc.load(model, device="cpu", **PROGRAMS[program])

@@ -36,9 +36,9 @@ from .plugins.domain.adapting import adapt as adapt
 from .plugins.domain.choosing import choose as choose
 from .plugins.papers import reproduce as reproduce
 from .plugins.papers.seeds import compare_over_seeds as compare_over_seeds
-from .plugins.pretrain.job import Pretrained as Pretrained
-from .plugins.pretrain.job import pretrain as pretrain
-from .plugins.serve.job import serve as serve
+from .plugins.pretrain.pretraining import Pretrained as Pretrained
+from .plugins.pretrain.pretraining import pretrain as pretrain
+from .plugins.serve.serving import serve as serve
 from .plugins.tune.tuning import tune as tune
 from .recipe import RECIPES as RECIPES
 from .recipe import Recipe as Recipe

@@ -108,10 +108,11 @@ def adapt(
     entry = loading.entry_of(where)
     if where.model:
         entry = dataclasses.replace(entry, name=where.model)
-    if not tuned_weights(entry.tensors):
+    is_static = entry.recipe.pooling.startswith("static")
+    if is_static or not tuned_weights(entry.tensors):
+        why = "is static" if is_static else "has no trained backbone to go on from"
         raise UsageError(
-            f"model {entry.name!r} has no trained backbone to go on from (a static model has none);"
-            " give mini, or a model that `promptcli train` made",
+            f"model {entry.name!r} {why}; give mini, or a model that `promptcli train` made",
             parameter="start",
         )
     made = synthetic_queries(

@@ -190,12 +190,12 @@ def _words(way: "Way", names: Mapping[str | None, str]) -> str:
 
 def _search(model: str | None, files: Sequence[str], *, by: str | None = None) -> str:
     """Return the command of a search by a model."""
-    words = ["promptcli", "search", "your question", *files]
+    words = [*files]
     if model is not None:
         words += ["-m", model]
     if by is not None:
         words += ["--by", by]
-    return shlex.join(words)
+    return f'promptcli search "your question" {shlex.join(words)}'
 
 
 def adapt(

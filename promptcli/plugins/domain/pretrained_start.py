@@ -15,6 +15,7 @@ from typing import Any
 
 import promptcli as pc
 from promptcli.encoder.encoder import tuned_weights
+from promptcli.errors import UsageError
 from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.storage import files
@@ -42,7 +43,11 @@ def pretrain_backbone(
         folder.mkdir(parents=True, exist_ok=True)
         files.write_text(corpus, "".join(f"{' '.join(text.split())}\n" for text in texts))
     output = _model_in(folder)
-    made = pc.pretrain(
+    try:
+        pretrain = pc.pretrain
+    except ModuleNotFoundError:
+        raise UsageError("the plug-in pretrain is not installed") from None
+    made = pretrain(
         corpus,
         output,
         start=backbone,

@@ -202,8 +202,7 @@ class Tools:
             if left.is_set():
                 raise _Cancelled
 
-        with notes.keywords_typed({}):  # an agent reads the messages
-            context = contextvars.copy_context()
+        context = contextvars.copy_context()
         try:
             return await asyncio.wrap_future(self._thread.submit(context.run, work, go_on))
         except (PromptcliError, OSError) as error:

@@ -450,8 +450,7 @@ class _Guard:
         try:
             refusal = self._refusal(scope)
             if refusal is None:
-                with notes.keywords_typed({}):  # a client reads the messages
-                    await self._app(scope, receive, sending)
+                await self._app(scope, receive, sending)
             else:
                 await (await _error(Request(scope), refusal))(scope, receive, sending)
         except asyncio.CancelledError:

@@ -1,32 +1,112 @@
 """``promptcli serve`` and ``mcp``: models and indexes over HTTP with a page, and to agents."""
 
-import dataclasses
 import os
 from typing import Annotated
 
 import typer
 
 from promptcli.cli import options
-from promptcli.plugins.serve.job import ServeAgentsJob, ServeJob
+from promptcli.cli.options import field_option
+from promptcli.plugins.serve import serving
+from promptcli.plugins.serve.settings import ServeSettings
 
 #: Holds the key that requests must send.
 KEY = "PROMPTCLI_API_KEY"
+Indexes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--index", metavar="DIR", help="Index to search; repeatable. Its name is its folder's."
+    ),
+]
+_USUAL = ServeSettings()
 
 
 def serve(
-    job: ServeJob,
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL]...",
+            help="Names of models and recipes, recipe files, folders or hub ids; requests name them"
+            " as they are written here. Default: mini.",
+        ),
+    ] = None,
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="The same as an argument; repeatable.")
     ] = None,
+    indexes: Indexes = None,
+    host: Annotated[str, field_option(ServeSettings, "host")] = _USUAL.host,
+    port: Annotated[int, field_option(ServeSettings, "port")] = _USUAL.port,
+    gather_ms: Annotated[float, field_option(ServeSettings, "gather_ms")] = _USUAL.gather_ms,
+    normalize: Annotated[
+        bool,
+        typer.Option(
+            help="Scale every embedding to length 1, as OpenAI's, so that a dot product is the"
+            " cosine."
+        ),
+    ] = True,
+    max_waiting: Annotated[int, field_option(ServeSettings, "max_waiting")] = _USUAL.max_waiting,
+    max_requests: Annotated[int, field_option(ServeSettings, "max_requests")] = _USUAL.max_requests,
+    max_texts: Annotated[int, field_option(ServeSettings, "max_texts")] = _USUAL.max_texts,
+    max_characters: Annotated[
+        int, field_option(ServeSettings, "max_characters")
+    ] = _USUAL.max_characters,
+    max_body_mib: Annotated[int, field_option(ServeSettings, "max_body_mib")] = _USUAL.max_body_mib,
+    max_answer_mib: Annotated[
+        int, field_option(ServeSettings, "max_answer_mib")
+    ] = _USUAL.max_answer_mib,
+    max_connections: Annotated[
+        int, field_option(ServeSettings, "max_connections")
+    ] = _USUAL.max_connections,
 ) -> None:
-    names = [*options.words_of(job.models), *(model or ())] or ["mini"]
-    dataclasses.replace(
-        job,
-        models=list(map(options.choice_of, names)),
+    """Serve embeddings through an API compatible with OpenAI's, search and similarity, and a page
+    at /.
+
+    If the environment variable PROMPTCLI_API_KEY is set, requests must send it as a bearer token.
+    After SIGTERM or Ctrl-C accepted requests are answered, for at most 50 seconds; a second signal
+    ends at once.
+    """
+    names = [*(models or ()), *(model or ())] or ["mini"]
+    runtime = options.RUNTIME.get()
+    serving.serve(
+        list(map(options.choice_of, names)),
+        indexes or (),
+        settings=ServeSettings(
+            host=host,
+            port=port,
+            gather_ms=gather_ms,
+            max_waiting=max_waiting,
+            max_requests=max_requests,
+            max_texts=max_texts,
+            max_characters=max_characters,
+            max_body_mib=max_body_mib,
+            max_answer_mib=max_answer_mib,
+            max_connections=max_connections,
+        ),
+        normalize=normalize,
         key=os.environ.get(KEY) or None,
-        threads=options.RUNTIME.get().threads,
-    ).run()
+        device=runtime.device,
+        threads=runtime.threads,
+    )
 
 
-def mcp(job: ServeAgentsJob) -> None:
-    job.run()
+def mcp(
+    indexes: Indexes = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="The encoder of `similar`. Default: that of the first index, else mini.",
+        ),
+    ] = None,
+) -> None:
+    """Serve indexes to agents over stdin and stdout, by the Model Context Protocol.
+
+    The tools are `search` (an index), `similar` (two sentences) and `indexes`. They only read. The
+    server ends with its stdin.
+    """
+    serving.serve_agents(
+        indexes or (),
+        model=None if model is None else options.choice_of(model),
+        device=options.RUNTIME.get().device,
+    )

@@ -18,7 +18,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from promptcli import notes
-from promptcli.notes import keyword
 from promptcli.plugins.serve.service import Service
 
 #: Seconds in which the head of a request must arrive, after the connection or the answer before.
@@ -64,10 +63,9 @@ class Connections(ServerState):
         """Log once that connections are closed."""
         if not self._warned:
             self._warned = True
-            cure = f"raise {keyword('max_connections')}, or the limit of descriptors (`ulimit -n`)"
             notes.warn(
                 f"{why}; those that have waited longest for a request are closed, without further"
-                f" lines; {cure}"
+                " lines; raise the most connections, or the limit of descriptors (`ulimit -n`)"
             )
 
     async def tidy(self) -> None:

@@ -24,7 +24,6 @@ from promptcli.errors import PromptcliError
 from promptcli.evaluation.demo_rarity import rarity
 from promptcli.index.factory import set_search_threads
 from promptcli.index.sentence_index import SentenceIndex
-from promptcli.notes import keyword
 from promptcli.plugins.serve.metrics import Metrics
 from promptcli.plugins.serve.settings import ServeSettings
 from promptcli.threads import Worker
@@ -193,7 +192,7 @@ def _hand_out(encoded: Encoded, jobs: Sequence[_Job]) -> None:
                 job.result.set_result(joined)
             else:
                 job.result.set_exception(
-                    PromptcliError(f"a vector is not finite; try {keyword('dtype')} float32")
+                    PromptcliError("a vector is not finite; try dtype float32")
                 )
 
 

@@ -61,7 +61,7 @@ def test_a_reader_is_told_what_to_type(run, letters):
     ran = run("choose", letters)
     best = ran.out.splitlines()[1].split()
     [line] = [line for line in ran.err.splitlines() if line.startswith("take ")]
-    assert line.endswith(f"--by {best[1]}") and f"search 'your question' {letters}" in line
+    assert line.endswith(f"--by {best[1]}") and f'search "your question" {letters}' in line
     assert "72 queries made from 72 titles" in ran.err
     document = run("choose", letters, "--json", "--queries", "60").json
     assert document["queries"] | {"kinds": 0} == {

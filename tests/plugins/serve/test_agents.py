@@ -19,8 +19,7 @@ import promptcli as pc
 from promptcli.encoder.encoder import make_encoder
 from promptcli.index.basics import INDEX_MANIFEST
 from promptcli.index.sentence_index import SentenceIndex, open_index
-from promptcli.notes import keywords_typed
-from promptcli.plugins.serve import agents, job
+from promptcli.plugins.serve import agents, serving
 from promptcli.plugins.serve.agents import make_server
 from promptcli.recipe import Recipe
 from tests.embed_running import refused
@@ -304,13 +303,13 @@ def test_what_is_computed_ends_with_the_client(held, encoder):
 
 
 def test_it_ends_though_its_client_reads_nothing(monkeypatch):
-    monkeypatch.setattr(job, "_PATIENCE", 0.01)
+    monkeypatch.setattr(serving, "_PATIENCE", 0.01)
     reading, writing = os.pipe()
     os.write(writing, b"unread")
     waiting = Future()  # of a server that waits to write
     leaving = threading.Timer(0.01, os.close, [writing])
     leaving.start()
-    job._until_client_leaves(waiting, reading)
+    serving._until_client_leaves(waiting, reading)
     leaving.join()
     assert not waiting.done()
     os.close(reading)
@@ -320,17 +319,10 @@ def test_a_client_that_broke_off_is_no_error():
     reading, writing = os.pipe()
     server = Future()
     server.set_exception(ExceptionGroup("of tasks", [BrokenPipeError()]))
-    job._until_client_leaves(server, reading)
+    serving._until_client_leaves(server, reading)
     failed = Future()
     failed.set_exception(ExceptionGroup("of tasks", [BrokenPipeError(), ValueError()]))
     with pytest.raises(ExceptionGroup, match="of tasks"):
-        job._until_client_leaves(failed, reading)
+        serving._until_client_leaves(failed, reading)
     os.close(writing)
     os.close(reading)
-
-
-def test_an_agent_reads_the_names_of_fields_whatever_the_command_types(index, encoder):
-    server = make_server({"notes": index}, encoder)
-    with keywords_typed({"where": "--where "}):
-        [result] = call(server, ("search", {"query": "x", "where": "id > 1; id > 2"}))
-    assert result.is_error and "`where`" in result.content[0].text

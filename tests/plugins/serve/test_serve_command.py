@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
 
 from promptcli.errors import UsageError
-from promptcli.plugins.serve.job import _listen
+from promptcli.plugins.serve.serving import _listen
 from promptcli.plugins.serve.settings import ServeSettings
 from tests.embed_running import refused
 from tests.processes import Program
@@ -32,11 +32,11 @@ def test_without_the_extra_one_line_names_it(run, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        (("--host", "203.0.113.7"), 1, ["203.0.113.7", "--host"]),
+        (("--host", "203.0.113.7"), 1, ["203.0.113.7", "host"]),
         (("--host", "nowhere.example"), 1, ["nowhere.example", "not known"]),
-        (("--host", "a" * 300), 1, ["cannot listen on", "--host"]),
+        (("--host", "a" * 300), 1, ["cannot listen on", "host"]),
         (("--port", 70000), 2, ["--port"]),
-        (("--port", "taken"), 1, ["127.0.0.1 port", "in use", "--port"]),
+        (("--port", "taken"), 1, ["127.0.0.1 port", "in use"]),
         (("minni", "--offline"), 3, ["minni", "did you mean mini?"]),
         (("mini", "-m", "mini"), 2, ["mini", "two models"]),
         (("--index", "none"), 3, ["no index"]),

@@ -25,20 +25,19 @@ from starlette.testclient import TestClient
 from promptcli import rarity
 from promptcli.data.cells import cells_array
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import PromptcliError
 from promptcli.index.array_rows import ArrayRows
 from promptcli.index.inputs import origin_of
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.stored import StoredIndex
 from promptcli.index.vector_index import VectorIndex
 from promptcli.models import loading
-from promptcli.notes import keyword, keywords_typed
 from promptcli.plugins.serve import service as serving
 from promptcli.plugins.serve.app import PAGE, ROUTES, make_app
-from promptcli.plugins.serve.job import _indexes
 from promptcli.plugins.serve.service import Service
+from promptcli.plugins.serve.serving import _indexes
 from promptcli.plugins.serve.settings import ServeSettings
-from promptcli.recipe import Choice, Recipe
+from promptcli.recipe import Recipe
 from promptcli.training.fits import fit_recipe
 from tests.tiny import SENTENCES
 
@@ -259,8 +258,8 @@ def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(
     monkeypatch.setattr(
         loading, "open_encoder", lambda model, **where: opened.append(where["device"]) or encoder
     )
-    _indexes([tmp_path / "lines"], {}, Choice("mini", device="cpu"))
-    _indexes([tmp_path / "lines"], {"tiny": encoder}, Choice("mini", device="cpu"))
+    _indexes([tmp_path / "lines"], {}, "cpu")
+    _indexes([tmp_path / "lines"], {"tiny": encoder}, "cpu")
     assert opened == ["cpu"], "a model that is served is shared"
 
 
@@ -884,18 +883,3 @@ def test_a_search_whose_client_has_left_ends_at_its_next_comparison(served):
 
     asyncio.run(ask())
     assert ended.wait(60)
-
-
-def test_a_client_reads_the_names_of_fields_whatever_the_command_types(served, monkeypatch):
-    def refuse(*_):
-        raise UsageError(f"give {keyword('model')}")
-
-    async def ask():
-        async with asking(Service(*served)) as client:
-            return await client.post("/similarity", json={"a": "x", "b": "y"})
-
-    monkeypatch.setattr(Service, "texts", refuse)
-    with keywords_typed({"model": "--model "}):
-        response = asyncio.run(ask())
-    error(response, 400)
-    assert response.json()["error"]["message"] == "give `model`"

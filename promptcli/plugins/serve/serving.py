@@ -1,0 +1,208 @@
+"""Serving models and indexes: over HTTP until a signal, and to agents over stdin and stdout."""
+
+import contextvars
+import os
+import select
+import socket
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from promptcli import errors
+from promptcli.errors import PromptcliError, UsageError
+from promptcli.notes import note
+from promptcli.plugins.serve.settings import ServeSettings
+from promptcli.recipe import Choice
+from promptcli.storage import files
+from promptcli.threads import Worker
+
+if TYPE_CHECKING:
+    from promptcli.encoder.sentence_encoder import Encoder
+    from promptcli.index.sentence_index import SentenceIndex
+    from promptcli.models.loading import Model
+
+#: Seconds in which a server of agents ends after its client's end.
+_PATIENCE = 3.0
+
+
+def serve(
+    models: "Sequence[Model]" = (),
+    indexes: Sequence[str | Path] = (),
+    *,
+    settings: ServeSettings | None = None,
+    normalize: bool = True,
+    key: str | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+) -> None:
+    """Serve embeddings through an API compatible with OpenAI's, search and similarity, and a page
+    at /.
+
+    After SIGTERM or Ctrl-C accepted requests are answered, for at most 50 seconds; a second signal
+    ends at once.
+
+    Args:
+        models: Names of models and recipes, recipe files, folders or hub ids; requests name them as
+            they are written here. Default: mini.
+        indexes: Folders of indexes to search; the name of each is its folder's.
+        settings: Where to listen, and limits.
+        normalize: Scale every embedding to length 1, as OpenAI's, so that a dot product is the
+            cosine.
+        key: Required of every request except the page and ``/health``, as a bearer token.
+        device: Of the encoders of indexes that none of the models is.
+        threads: Processor threads of searches.
+
+    Raises:
+        UsageError: The extra ``serve`` is not installed, a name is given twice, or the key cannot
+            be sent.
+        NotFoundError: A model or an index does not exist.
+        PromptcliError: The address cannot be listened on, or a second signal ended it.
+    """
+    errors.require("starlette", "uvicorn", "prometheus_client", extra="serve")
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise UsageError("the API key must be ASCII characters without spaces")
+    _check_index_names(indexes)
+    from promptcli.plugins.serve.app import make_app
+    from promptcli.plugins.serve.connections import DRAIN_SECONDS, make_server
+    from promptcli.plugins.serve.service import Service
+
+    settings = settings or ServeSettings()
+    with _listen(settings) as listening:  # before the models are loaded
+        opened = _models(models or [Choice("mini", device=device)])
+        searched = _indexes(indexes, opened, device)
+        if key is None and not settings.loopback_names():
+            note(
+                f"no API key: anyone who can reach {settings.host} can use it (set"
+                " PROMPTCLI_API_KEY)"
+            )
+        service = Service(opened, searched, settings, normalize=normalize, key=key, threads=threads)
+        server = make_server(make_app(service), service)
+        shown = ", ".join([*opened, *(f"index {name}" for name in searched)])
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        note(f"serving {shown} at http://{host}:{listening.getsockname()[1]}")
+        server.run([listening])
+    if server.force_exit:
+        raise PromptcliError("ended at once; requests in work were dropped")
+    if service.dropped:
+        note(f"stopped; requests not answered within {DRAIN_SECONDS} seconds: {service.dropped:,}")
+    else:
+        note("stopped")
+
+
+def serve_agents(
+    indexes: Sequence[str | Path] = (), *, model: "Model | None" = None, device: str = "auto"
+) -> None:
+    """Serve indexes to agents over stdin and stdout, by the Model Context Protocol.
+
+    The tools are ``search`` (an index), ``similar`` (two sentences) and ``indexes``. They only
+    read. The server ends with its stdin.
+
+    Args:
+        indexes: Folders of indexes to search; the name of each is its folder's.
+        model: The encoder of ``similar``. Default: that of the first index, else mini.
+        device: Of the encoders of indexes.
+
+    Raises:
+        UsageError: The extra ``mcp`` is not installed, or two indexes have one name.
+        NotFoundError: A model or an index does not exist.
+        CheckFailedError: An index is damaged, or its model has changed.
+    """
+    errors.require("mcp", extra="mcp")
+    _check_index_names(indexes)
+    from promptcli.plugins.serve.agents import make_server
+
+    models = {}
+    if model is not None or not indexes:
+        models = _models([model or Choice("mini", device=device)])
+    searched = _indexes(indexes, models, device)
+    encoders = [*models.values(), *(index.encoder for index in searched.values())]
+    server = make_server(searched, encoders[0])
+    note(f"ready for an agent; indexes: {', '.join(searched) or 'none'}")
+    stdin = os.dup(0)  # the protocol's library puts another in its place
+    # The thread that reads stdin waits for a line, whatever happens; a signal leaves it behind.
+    context = contextvars.copy_context()
+    _until_client_leaves(Worker().submit(context.run, server.run, "stdio"), stdin)
+
+
+def _until_client_leaves(running: Future[None], stdin: int) -> None:
+    """Wait for the end of a server, though it may wait itself to write to a client that has closed
+    its stdin, or has gone.
+    """
+    ended = threading.Event()
+    running.add_done_callback(lambda server: ended.set())
+
+    def watch() -> None:
+        hangup = select.poll()
+        hangup.register(stdin, 0)
+        hangup.poll()
+        ended.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    ended.wait()
+    try:
+        running.result(_PATIENCE)
+    except* (BrokenPipeError, TimeoutError):
+        pass
+
+
+def _check_index_names(folders: Sequence[str | Path]) -> None:
+    names = [files.real_path(Path(folder)).name for folder in folders]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two indexes are called {name!r}; rename the folder of one")
+
+
+def _listen(settings: ServeSettings) -> socket.socket:
+    try:
+        addresses = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        listening = socket.create_server(addresses[0][-1], family=addresses[0][0])
+        # accepted sockets inherit it; without it the body of an answer waits 40 ms for the client's
+        # acknowledgement
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
+    except (OSError, ValueError) as error:  # ValueError: not a host name
+        reason = getattr(error, "strerror", None) or "not a host name"
+        raise PromptcliError(
+            f"cannot listen on {settings.host[:80]} port {settings.port}: {reason}; give another"
+            " port (0: a free one) or host"
+        ) from None
+
+
+def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
+    from promptcli.models import loading
+
+    def name(model: "Model") -> str:
+        if isinstance(model, Choice) and model.model:
+            return model.model
+        if isinstance(model, str | Path):
+            return str(model)
+        return loading.entry_of(model).name
+
+    named = {name(model): model for model in models}
+    if len(named) < len(models):
+        raise UsageError(
+            f"two models have one name: {', '.join(map(name, models))}; name each once"
+        )
+    return dict(zip(named, loading.open_encoders(list(named.values()), dtype="auto"), strict=True))
+
+
+def _indexes(
+    folders: Sequence[str | Path], models: "dict[str, Encoder]", device: str
+) -> "dict[str, SentenceIndex]":
+    """Return the indexes by their folders' names; an encoder that no model shares is opened on the
+    device.
+    """
+    from promptcli.index.sentence_index import open_index
+
+    known = list(models.values())
+    served: dict[str, SentenceIndex] = {}
+    for folder in map(Path, folders):
+        index = open_index(folder, known, Choice(device=device))
+        index.encoder.in_role("query", report=True)
+        known.append(index.encoder)
+        served[files.real_path(folder).name] = index
+    return served
