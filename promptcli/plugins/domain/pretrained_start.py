@@ -53,12 +53,10 @@ def pretrain_backbone(
         start=backbone,
         device=device,
         resume=any(output.rglob("*.json")),  # one that was killed before it began has none
-        settings={
-            **_SETTINGS.get(backbone, {}),
-            "tokens": tokens,
-            "batch_tokens": BATCH_TOKENS,
-            "seed": seed,
-        },
+        tokens=tokens,
+        batch_tokens=BATCH_TOKENS,
+        seed=seed,
+        **_SETTINGS.get(backbone, {}),
     )
     speed = made.figures["tokens_per_second"]
     assert isinstance(speed, int)

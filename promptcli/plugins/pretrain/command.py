@@ -4,29 +4,122 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from promptcli.cli import options
-from promptcli.cli.console import result, result_json
-from promptcli.cli.options import Json
-from promptcli.notes import note
-from promptcli.plugins.pretrain.job import PLAIN, PretrainJob
+from promptcli.cli.console import note, result, result_json
+from promptcli.cli.options import Json, field_option
 from promptcli.plugins.pretrain.plan import Plan
 
+#: Settings that have an option each; ``--set`` takes the others.
+_PLAIN = (
+    *("layers", "width", "heads", "positions", "vocab_size", "objective"),
+    *("tokens", "batch_tokens", "learning_rate", "seed"),
+)
+_KINDS = {name: kind for name, kind in options.kinds_of(Plan).items() if name not in _PLAIN}
+_OTHERS = [
+    f"{item.name.replace('_', '-')}={item.default}: {item.metadata['help']}"
+    for item in dataclasses.fields(Plan)
+    if item.name in _KINDS
+]
 
-def help_text(_: Sequence[str]) -> options.Section:
-    """Return the settings, for the end of the help page."""
-    return options.set_help(Plan(), "Settings by --set", leave_out=PLAIN)
 
+def pretrain(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="Plain text, one sentence or paragraph a line."),
+    ],
+    output: Annotated[str, typer.Option("--output", "-o", help="Folder of the model.")],
+    unrelated: Annotated[
+        list[str] | None,
+        typer.Option(help="Further file, whose lines are in no order; repeatable."),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="MODEL",
+            help="Go on from a masked language model with its head (`mini-bert`, a folder, a hub"
+            " id): its vocabulary, shape and weights.",
+        ),
+    ] = None,
+    templates: Annotated[
+        Path | None,
+        typer.Option(
+            help="For bag-of-words: templates, one a line, with [X] and [MASK]. Default: 49 that"
+            " come with promptcli."
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Resume the unfinished run in the folder; it ends with the weights of a run that"
+            " was never killed.",
+        ),
+    ] = False,
+    layers: Annotated[int, field_option(Plan, "layers")] = Plan.layers,
+    width: Annotated[int, field_option(Plan, "width")] = Plan.width,
+    heads: Annotated[int, field_option(Plan, "heads")] = Plan.heads,
+    positions: Annotated[int, field_option(Plan, "positions")] = Plan.positions,
+    vocab_size: Annotated[int, field_option(Plan, "vocab_size")] = Plan.vocab_size,
+    objective: Annotated[str, field_option(Plan, "objective", panel="Run")] = Plan.objective,
+    tokens: Annotated[int, field_option(Plan, "tokens", panel="Run")] = Plan.tokens,
+    batch_tokens: Annotated[
+        int, field_option(Plan, "batch_tokens", panel="Run")
+    ] = Plan.batch_tokens,
+    learning_rate: Annotated[float | None, field_option(Plan, "learning_rate", panel="Run")] = None,
+    seed: Annotated[int, field_option(Plan, "seed", panel="Run")] = Plan.seed,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=VALUE",
+            help=f"Another setting of the run; repeatable. {' '.join(_OTHERS)}",
+            rich_help_panel="Run",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Pre-train a small BERT on plain text, or go on with a masked language model.
 
-def pretrain(job: PretrainJob, as_json: Json = False) -> None:
+    The lower-casing WordPiece vocabulary of a new BERT is trained on the same text. A model that
+    others made keeps its tokenizer, shape and head. The folder is a backbone afterwards:
+    `promptcli embed file.txt --backbone FOLDER`.
+    """
     # nearly every step has its own shape, and the matrix library would keep memory for a thousand
     # of them
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
+    from promptcli.plugins.pretrain import pretraining
+
+    settings: dict[str, Any] = {
+        "layers": layers,
+        "width": width,
+        "heads": heads,
+        "positions": positions,
+        "vocab_size": vocab_size,
+        "objective": objective,
+        "tokens": tokens,
+        "batch_tokens": batch_tokens,
+        "seed": seed,
+        **options.parse_pairs(_KINDS, set or ()),
+    }
+    if learning_rate is not None:
+        settings["learning_rate"] = learning_rate
     words = ["promptcli", *(word for word in sys.argv[1:] if word != "--resume")]
-    made = dataclasses.replace(
-        job, command=" ".join(words), device=options.RUNTIME.get().device
-    ).run()
+    made = pretraining.pretrain(
+        files,
+        output,
+        unrelated=unrelated or (),
+        start=start,
+        templates=templates,
+        resume=resume,
+        device=options.RUNTIME.get().device,
+        command=" ".join(words),
+        **settings,
+    )
     note(f"model saved in {made.folder}; try: promptcli eval --backbone {made.folder}")
     if as_json:
         result_json(made.figures)

@@ -7,7 +7,6 @@ import itertools
 from dataclasses import dataclass
 
 from promptcli.errors import UsageError
-from promptcli.notes import keyword
 from promptcli.settings import check_bounds, setting
 
 #: aims of chunk lengths, [CLS] and [SEP] not counted; one is drawn for each
@@ -99,15 +98,14 @@ class Plan:
             object.__setattr__(self, "heads", max(1, self.width // _HEAD_WIDTH))
         if self.width % self.heads:
             raise UsageError(
-                f"{keyword('width')} {self.width} is not a multiple of {keyword('heads')}"
-                f" {self.heads}"
+                f"{self.width} is not a multiple of the {self.heads} heads", parameter="width"
             )
         if self.objective != BAGS and self.templated != Plan.templated:
-            raise UsageError(f"{keyword('templated')} needs {keyword('objective')} {BAGS}")
+            raise UsageError(f"needs the objective {BAGS}", parameter="templated")
         if self.batch_tokens < self.positions:
             raise UsageError(
-                f"{keyword('batch_tokens')} {self.batch_tokens} is less than {keyword('positions')}"
-                f" {self.positions}; give more"
+                f"{self.batch_tokens} is less than the {self.positions} positions; give more",
+                parameter="batch_tokens",
             )
 
     @property

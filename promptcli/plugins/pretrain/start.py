@@ -23,7 +23,6 @@ from promptcli.backbones import checking, locating
 from promptcli.backbones.language_models import MaskedCheckpoint
 from promptcli.backbones.names import words_only
 from promptcli.errors import UsageError
-from promptcli.notes import keyword
 from promptcli.plugins.pretrain.corpus import Corpus, damage_named
 from promptcli.plugins.pretrain.plan import CONTINUED, LONG, Plan
 from promptcli.plugins.pretrain.vocabulary import SPECIALS
@@ -85,7 +84,7 @@ class Start:
 
     def _other(self) -> UsageError:
         made = "not a BERT made by `promptcli pretrain`; give `mini-bert` or a folder of one"
-        return UsageError(f"{keyword('start')} {self.name}: {made}")
+        return UsageError(f"{self.name} is {made}", parameter="start")
 
     def _weights(self) -> list[Path]:
         return locating.weight_files(f"backbone {self.name!r}", self.folder)
@@ -100,8 +99,8 @@ class Start:
                 default = getattr(Plan, field)
             if asked not in (value, default):
                 raise UsageError(
-                    f"{keyword(field, asked)} does not go with {keyword('start')} {self.name}"
-                    f" ({value}); leave it out"
+                    f"{asked} does not go with {self.name}, which has {value}; leave it out",
+                    parameter=field,
                 )
         return dataclasses.replace(
             wanted, **self.shape, begun_from=" ".join(map(files.sha256, self._weights()))
@@ -116,9 +115,7 @@ class Start:
         """Set the parameters to its weights."""
         stored: dict[str, Tensor] = {}
         for path in self._weights():
-            stored |= tensors.load_tensors(
-                path, hint=f"take another {keyword('start')}", error=UsageError
-            )
+            stored |= tensors.load_tensors(path, hint="start from another", error=UsageError)
         with torch.no_grad():
             for field, parameter in parameters.items():
                 if field not in stored or stored[field].shape != parameter.shape:
@@ -156,8 +153,9 @@ class ContinuedStart:
             value = settings.get(field, getattr(Plan, field))
             if value != getattr(Plan, field):
                 raise UsageError(
-                    f"{keyword(field, value)} is for models that `promptcli pretrain` made;"
-                    f" {self.name} has its own; leave it out"
+                    f"{value} is for models that `promptcli pretrain` made; {self.name} has its"
+                    " own; leave it out",
+                    parameter=field,
                 )
         backbone = self.checkpoint.backbone
         positions = min(backbone.max_tokens, LONG[-1] + 2)

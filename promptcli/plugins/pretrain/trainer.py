@@ -16,7 +16,6 @@ from promptcli.backbones.language_models import ContinuedMaskedLM, MaskedCheckpo
 from promptcli.encoder import batching
 from promptcli.encoder.prefetching import prefetch
 from promptcli.errors import PromptcliError
-from promptcli.notes import keyword
 from promptcli.plugins.pretrain.batches import MaskedBatch, Step, predict_words, steps
 from promptcli.plugins.pretrain.corpus import Corpus
 from promptcli.plugins.pretrain.plan import Plan
@@ -143,7 +142,8 @@ class Pretrainer:
             if not errors.is_out_of_memory(error):
                 raise
             raise errors.OutOfMemoryError(
-                f"out of memory on {self.device}; give a lower {keyword('batch_tokens')}"
+                f"out of memory on {self.device}; give fewer tokens a step",
+                parameter="batch_tokens",
             ) from None
         predictions = torch.full_like(loss, len(batch.gold), requires_grad=False)
         return torch.stack([loss.detach(), right.float(), predictions])
@@ -161,8 +161,8 @@ class Pretrainer:
         loss, right, predictions = figures.tolist()
         if not math.isfinite(loss):
             raise PromptcliError(
-                f"the loss at step {step.number + 1} is not a number; try a lower"
-                f" {keyword('learning_rate')}"
+                f"the loss at step {step.number + 1} is not a number; try a lower one",
+                parameter="learning_rate",
             )
         self._sums += (loss * predictions, right, predictions)
 

@@ -14,7 +14,6 @@ from tokenizers import BertWordPieceTokenizer
 from promptcli import errors
 from promptcli.backbones.language_models import MaskedCheckpoint
 from promptcli.errors import UsageError
-from promptcli.notes import keyword
 
 #: the special tokens, in the order of their ids
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -129,8 +128,8 @@ def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabular
     if tokenizer.get_vocab_size() != size:
         pieces = f"it has {tokenizer.get_vocab_size()} pieces that occur twice"
         raise UsageError(
-            f"the corpus is too small for {keyword('vocab_size')} {size}: {pieces}; give less, or"
-            " more text"
+            f"the corpus is too small for {size}: {pieces}; give less, or more text",
+            parameter="vocab_size",
         )
     return Vocabulary(BertWordPieceTokenizer(tokenizer.get_vocab(), lowercase=True))
 

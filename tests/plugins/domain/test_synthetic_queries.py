@@ -200,7 +200,7 @@ def test_where_texts_begin_alike_the_next_sentence_asks(tmp_path):
 def test_the_time_and_memory_of_a_row_grow_with_its_length_alone(tmp_path):
     """Only the first words of a row can be a query."""
     rows = [
-        {"title": f"The {thing} here", "text": f"A {thing} is a thing. {thing} " * 5}
+        {"title": f"The {thing} here", "text": f"A {thing} is some thing of ours. " * 5}
         for thing in THINGS
     ]
     rows[0]["title"] = "word " * 200_000

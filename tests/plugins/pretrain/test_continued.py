@@ -153,10 +153,10 @@ def test_at_a_learning_rate_of_0_the_model_is_the_one_begun_from(tiny_folder, te
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--layers", "3"], "--layers 3 is for models that"),
-        (["--objective", "bag-of-words"], "--objective bag-of-words is for models that"),
-        (["--set", "dropout=0.2"], "--set dropout=0.2 is for models that"),
-        (["--batch-tokens", "30"], "--batch-tokens 30"),
+        (["--layers", "3"], "--layers: 3 is for models that"),
+        (["--objective", "bag-of-words"], "--objective: bag-of-words is for models that"),
+        (["--set", "dropout=0.2"], "--set dropout: 0.2 is for models that"),
+        (["--batch-tokens", "30"], "--batch-tokens: 30"),
     ],
 )
 def test_settings_of_new_models_are_refused(options, message, tiny_folder, text, tmp_path, run):

@@ -172,7 +172,7 @@ def test_a_batch_that_memory_does_not_hold_is_one_line(monkeypatch):
     monkeypatch.setattr(
         trainer.model, "loss", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
     )
-    with pytest.raises(OutOfMemoryError, match="lower `batch_tokens`"):
+    with pytest.raises(OutOfMemoryError, match="fewer tokens a step"):
         trainer.gradients(step, mask(step, plan, corpus))
 
 

@@ -17,8 +17,10 @@ from promptcli import __version__, errors, notes
 from promptcli.backbones import devices
 from promptcli.backbones.language_models import MaskedCheckpoint
 from promptcli.errors import UsageError
-from promptcli.notes import keyword, note
-from promptcli.plugins.pretrain.batches import LONGEST_LINE, read_templates
+from promptcli.evaluation import evaluator
+from promptcli.index.found_files import list_of_names
+from promptcli.notes import note
+from promptcli.plugins.pretrain.batches import DEFAULT_TEMPLATES, LONGEST_LINE, read_templates
 from promptcli.plugins.pretrain.corpus import (
     Corpus,
     CorpusFile,
@@ -34,10 +36,98 @@ from promptcli.plugins.pretrain.vocabulary import (
     Vocabulary,
     save_own_tokenizer,
 )
-from promptcli.storage import files, runs
+from promptcli.storage import files as storage
+from promptcli.storage import runs
 
 _CARD = "README.md"  # written last
 _MUCH_UNKNOWN = 0.05  # of the tokens; a vocabulary of the same text leaves less
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A pre-trained model."""
+
+    folder: Path  #: a backbone, with its card and log
+    figures: dict[str, object]  #: parameters, steps, tokens, speed; JSON-ready
+
+
+def pretrain(
+    files: str | Path | Sequence[str | Path],
+    output: str | Path,
+    *,
+    unrelated: Sequence[str | Path] = (),
+    start: str | None = None,
+    templates: str | Path | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    offline: bool = False,
+    command: str = "pc.pretrain(...)",
+    **settings: Any,
+) -> Pretrained:
+    """Pre-train a small BERT on plain text, or go on with a masked language model.
+
+    The lower-casing WordPiece vocabulary of a new BERT is trained on the same text. A model that
+    others made keeps its tokenizer, shape and head. The folder is a backbone afterwards:
+    ``promptcli embed file.txt --backbone FOLDER``.
+
+    Args:
+        files: Plain text, one sentence or paragraph a line.
+        output: Folder of the model.
+        unrelated: Further files, whose lines are in no order.
+        start: Go on from a masked language model with its head (``mini-bert``, a folder, a hub id):
+            its vocabulary, shape and weights.
+        templates: For bag-of-words: templates, one a line, with [X] and [MASK]. Default: 49 that
+            come with promptcli.
+        resume: Resume the unfinished run in the folder; it ends with the weights of a run that was
+            never killed.
+        device: ``auto``, ``cpu``, ``cuda``, ...
+        offline: Never use the network.
+        command: What was typed, for the card.
+        settings: Fields of ``Plan``: ``tokens`` (the budget, which is needed), ``layers``,
+            ``width``, ``learning_rate``, ...
+
+    Raises:
+        UsageError: Settings that do not go together, a file that is not text, or a folder that
+            holds something else.
+        NotFoundError: A file or a model is missing.
+        PromptcliError: The loss is not a number.
+
+    Example:
+        >>> import promptcli as pc
+        >>> made = pc.pretrain("sentences.txt", "my-bert", tokens=10**7)  # doctest: +SKIP
+        >>> made.figures["parameters"]  # doctest: +SKIP
+    """
+    known = [item.name for item in dataclasses.fields(Plan) if "help" in item.metadata]
+    for name in settings:
+        if name not in known:
+            raise errors.unknown("setting", name, known)
+    if not settings.get("tokens"):
+        raise UsageError("must be given: the budget of the run", parameter="tokens")
+    with notes.without_network(offline), evaluator.keep_random_states():
+        begun = Start.open(start) if start else None
+        if isinstance(begun, ContinuedStart):
+            plan = begun.plan(settings)
+        else:
+            plan = Plan(**settings)
+        if templates and plan.objective != BAGS:
+            raise UsageError(f"needs the objective {BAGS}", parameter="templates")
+        corpus = [CorpusFile(Path(file)) for file in list_of_names(files)]
+        corpus += [CorpusFile(Path(file), True) for file in unrelated]
+        hashes = []
+        for file in corpus:
+            next(file.lines(), None)  # wrong files are refused before the work
+            kind = " unrelated" if file.unrelated else ""
+            hashes.append(storage.sha256(file.path) + kind)
+        plan = dataclasses.replace(plan, files=tuple(hashes))
+        taught = None
+        if plan.objective == BAGS:
+            taught = Path(templates or DEFAULT_TEMPLATES)
+            next(CorpusFile(taught).lines(), None)
+            plan = dataclasses.replace(plan, templates=storage.sha256(taught))
+        if isinstance(begun, Start):
+            plan = begun.plan(plan)
+        run = PretrainingRun(corpus, Path(output), plan, begun, taught)
+        return Pretrained(run.output, run.run(device, command=command, resume=resume))
 
 
 @dataclass(frozen=True)
@@ -55,13 +145,13 @@ class PretrainingRun:
         device = devices.choose_device(device)
         work = runs.RunFolder(self.output / "work", "plan.json")
         self._check_output(work, resume)
-        with work.claim(f"the pre-training of {self.output}", f"give another {keyword('output')}"):
+        with work.claim(f"the pre-training of {self.output}", "give another output"):
             return self._run(work, device, command=command, resume=resume)
 
     def _run(
         self, folder: runs.RunFolder, device: str, *, command: str, resume: bool
     ) -> dict[str, object]:
-        elsewhere = f"delete it, or give another {keyword('output')}"
+        elsewhere = "delete it, or give another output"
         folder.open(
             dataclasses.asdict(self.plan), resume=resume, name=self.output, elsewhere=elsewhere
         )
@@ -72,7 +162,7 @@ class PretrainingRun:
         if isinstance(self.start, Start):
             self.start.load(trainer.parameters)
         with (
-            errors.if_stopped(f"{keyword('resume')} continues the run from its last checkpoint"),
+            errors.if_stopped("resume continues the run from its last checkpoint"),
             notes.stage("pretrain", self.plan.tokens) as advance,
         ):
             position = trainer.train(corpus, work / "state.safetensors", log, advance)
@@ -86,16 +176,14 @@ class PretrainingRun:
     def _check_output(self, work: runs.RunFolder, resume: bool) -> None:
         output = self.output
         if resume and not work.has_begun:
-            raise UsageError(
-                f"no unfinished run in {output}; leave out {keyword('resume')} to start one"
-            )
+            raise UsageError(f"no unfinished run in {output}", parameter="resume")
         if not resume and (output / _CARD).is_file():
-            raise UsageError(f"{output} holds a model; give another {keyword('output')}")
+            raise UsageError(f"{output} holds a model; give another folder", parameter="output")
         if not resume and not work.has_begun and output.exists():
             if not output.is_dir() or any(
                 path not in (work.folder, work.lock) for path in output.iterdir()
             ):
-                raise UsageError(f"{output} is not empty; give another {keyword('output')}")
+                raise UsageError(f"{output} is not empty; give another folder", parameter="output")
 
     def _prepare(self, work: Path) -> tuple[Corpus, Tensor | None]:
         """Return the tokenised corpus, and the start vectors of a run that starts from no model."""
@@ -111,9 +199,10 @@ class PretrainingRun:
                 templates = read_templates(self.templates, vocabulary)
         corpus = make_corpus(work, self.files, vocabulary, templates, vocabulary.special)
         if len(corpus.tokens) < self.plan.batch_tokens:
-            batch = f"fewer than one batch ({keyword('batch_tokens')} {self.plan.batch_tokens})"
             raise UsageError(
-                f"the corpus has {len(corpus.tokens):,} tokens, {batch}; give more text"
+                f"{self.plan.batch_tokens:,} are more than the {len(corpus.tokens):,} tokens of the"
+                " corpus; give more text",
+                parameter="batch_tokens",
             )
         note(f"corpus: {len(corpus.tokens):,} tokens in {len(corpus.ends):,} lines")
         if corpus.unknown > _MUCH_UNKNOWN:
@@ -145,7 +234,7 @@ class PretrainingRun:
                 round(position.seen / position.seconds) if position.seconds else None
             ),
         }
-        files.write_text(output / _CARD, self._card(figures, command))
+        storage.write_text(output / _CARD, self._card(figures, command))
         return figures
 
     def _shape(self, parameters: int) -> str:
