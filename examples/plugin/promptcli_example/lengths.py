@@ -1,21 +1,14 @@
 """The command lengths: the tokens of each line of a file."""
 
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import typer
 
 import promptcli as pc
 from promptcli import UsageError
-from promptcli.extending import (
-    Job,
-    Json,
-    Model,
-    argument,
-    function_of,
-    option,
-    result_json,
-    result_table,
-)
+from promptcli.cli.console import result_json, result_table
+from promptcli.cli.options import Json, Model, chosen_model
 
 
 class Length(NamedTuple):
@@ -26,31 +19,26 @@ class Length(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True)
-class LengthsJob(Job[list[Length]]):
-    """Count the tokens of each line of a file, without special tokens and template."""
+def lengths(file, model="mini", *, longest=None) -> list[Length]:
+    """Count the tokens of each line of a file, without special tokens and template.
 
-    file: Path = argument("Text, one sentence a line.", metavar="FILE")
-    _: KW_ONLY
-    model: Model = option("mini", "The model whose tokens are counted.", kind="model")
-    longest: int | None = option(None, "Only the N longest lines, longest first.", min=1)
-
-    def run(self) -> list[Length]:
-        encoder = pc.load(self.model)
-        lines = _lines(self.file)
-        ids = encoder.tokenizer(encoder.prepare(lines), add_special_tokens=False)["input_ids"]
-        counted = []
-        for number, (text, tokens) in enumerate(zip(lines, ids, strict=True), start=1):
-            counted.append(Length(number, len(tokens), text))
-        if self.longest is None:
-            return counted
-        return sorted(counted, key=lambda row: -row.tokens)[: self.longest]
+    Args:
+        file: Text, one sentence a line.
+        model: What ``pc.load`` takes.
+        longest: Only so many lines, longest first. Default: all, in order.
+    """
+    encoder = pc.load(model)
+    lines = _lines(file)
+    ids = encoder.tokenizer(encoder.prepare(lines), add_special_tokens=False)["input_ids"]
+    counted = []
+    for number, (text, tokens) in enumerate(zip(lines, ids, strict=True), start=1):
+        counted.append(Length(number, len(tokens), text))
+    if longest is None:
+        return counted
+    return sorted(counted, key=lambda row: -row.tokens)[:longest]
 
 
-lengths = function_of(LengthsJob, "lengths")
-
-
-def _lines(file: Path) -> list[str]:
+def _lines(file) -> list[str]:
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -60,9 +48,16 @@ def _lines(file: Path) -> list[str]:
     return lines
 
 
-def show(job: LengthsJob, json: Json = False) -> None:
-    """Print the result of a job."""
-    rows = job.run()
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Text, one sentence a line.")],
+    model: Model = "mini",
+    longest: Annotated[
+        int | None, typer.Option(min=1, help="Only the N longest lines, longest first.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Count the tokens of each line of a file."""
+    rows = lengths(file, chosen_model(model), longest=longest)
     if json:
         result_json([row._asdict() for row in rows])
     else:

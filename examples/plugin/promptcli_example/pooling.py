@@ -2,7 +2,8 @@
 
 import torch
 
-from promptcli.extending import ContentTokens, Weights
+from promptcli.encoder.pooling.content import ContentTokens
+from promptcli.encoder.pooling.weights import Weights
 
 
 class Middle(Weights):

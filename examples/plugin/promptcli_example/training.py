@@ -5,7 +5,10 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from promptcli.extending import ContrastiveSettings, InfoNCE, Method, Variant, setting
+from promptcli.settings import setting
+from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.training_settings import ContrastiveSettings
+from promptcli.training.objectives.contrastive import InfoNCE
 
 
 @dataclass(frozen=True)
