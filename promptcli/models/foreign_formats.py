@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from promptcli.backbones.adapter_files import (
     ADAPTER_CONFIG,
@@ -41,7 +43,7 @@ from promptcli.models.entries import (
     read_entry,
     with_backbone,
 )
-from promptcli.notes import keyword, note
+from promptcli.notes import note
 from promptcli.recipe import MASK, RECIPES, SLOT, LeadingTexts, Recipe
 from promptcli.storage.tensors import load_tensors
 from promptcli.storage.typed_documents import read_document
@@ -101,34 +103,60 @@ class _Folder:
 
     def document(self, file: str, kind: Any = dict[str, Any]) -> Any:
         if not (self.path / file).is_file():
-            raise UsageError(f"{self.name} has no {file}; {_HINT}")
+            raise self.error(f"has no {file}; {_HINT}")
         return read_document(self.inside(file), kind, hint=_HINT, error=UsageError)
 
     def inside(self, name: str, file: str = "files") -> Path:
-        """Return the path of a name that a file of the folder gives.
-
-        Refuse one that leads out of the folder.
-        """
+        """Return the path of a name that a file of the folder gives, unless it leads out of it."""
         return path_inside(self.name, self.path, name, file)
 
-    def optional(self, file: str) -> dict[str, Any]:
+    def optional(self, file: str, kind: Any = dict[str, Any]) -> Any:
         """Return the content of a JSON file; empty if it is missing."""
-        content: dict[str, Any]
-        if (self.path / file).is_file():
-            content = self.document(file)
-        else:
-            content = {}
-        return content
+        return self.document(file, kind) if (self.path / file).is_file() else kind()
 
     def tensors(self, file: str) -> "dict[str, Tensor]":
-        path = self.path / file
-        if not path.is_file():
+        if not (self.path / file).is_file():
             convert = f"`promptcli models import {self.name} --name NAME --convert`"
-            raise UsageError(
-                f"{self.name} has no {file}: pickles are not read; convert them, {convert}, or"
-                f" {_HINT}"
-            )
+            raise self.error(f"has no {file}: pickles are not read; convert them, {convert}")
         return load_tensors(self.inside(file), hint=_HINT, error=UsageError)
+
+    def error(self, reason: str) -> UsageError:
+        return UsageError(f"{self.name} {reason}")
+
+    def entry(
+        self,
+        kind: str,
+        recipe: Recipe,
+        tensors: "Mapping[str, Tensor]",
+        *notes: str,
+        prompts: LeadingTexts | None = None,
+    ) -> Entry:
+        for text in notes:
+            note(f"{self.name} {text}")
+        name = self.name if kind == "language model" else self.path.resolve().name
+        loaded = {"loaded": {"kind": kind}}
+        return Entry(name, recipe, dict(tensors), loaded, prompts=prompts or LeadingTexts())
+
+
+@dataclass(frozen=True)
+class _About:
+    """``config_sentence_transformers.json``."""
+
+    prompts: dict[str, str | None] | None = None
+    default_prompt_name: str | None = None
+    similarity_fn_name: str | None = None
+    truncate_dim: Annotated[int, msgspec.Meta(gt=0)] | None = None
+
+
+@dataclass(frozen=True)
+class _DenseConfig:
+    """``config.json`` of a Dense layer."""
+
+    activation_function: str
+    in_features: int | None = None
+    out_features: int | None = None
+    use_residual: bool = False
+    module_input_name: str | None = None
 
 
 def read_model(name: str) -> Entry:
@@ -148,47 +176,27 @@ def read_model_folder(name: str, path: Path) -> Entry:
     raise UsageError(f"{name} is not a model folder: it has none of {', '.join(_READERS)}")
 
 
-def _entry(
-    folder: _Folder,
-    kind: str,
-    recipe: Recipe,
-    tensors: "Mapping[str, Tensor]",
-    *notes: str,
-    **more: Any,
-) -> Entry:
-    for text in notes:
-        note(f"{folder.name} {text}")
-    name = folder.name if kind == "language model" else folder.path.resolve().name
-    return Entry(name, recipe, dict(tensors), {"loaded": {"kind": kind}}, **more)
-
-
 def _promptcli(folder: _Folder) -> Entry:
     entry = read_entry(folder.path, checked=True)
     if entry.target in _GRAPHS:
-        raise UsageError(
-            f"{folder.name} is an export for {entry.target}: a graph; load the model that it was"
-            " made from"
+        raise folder.error(
+            f"is an export for {entry.target}: a graph; load the model that it was made from"
         )
     if entry.target is not None and is_table(folder.path):
         return _table(folder)
+    own = (str(folder.path), str(folder.path / BACKBONE), *BACKBONES, *SHIPPED_TABLES)
     for recipe in (entry.recipe, entry.transfer or entry.recipe):
-        _check_backbone(folder, recipe.backbone)
+        name = recipe.backbone
+        # a backbone elsewhere on this machine would be passed on with the model
+        if name not in own and (words_only(name) or os.path.exists(name)):
+            raise folder.error(
+                f"has the backbone {shorten(name)}, outside of the folder; load it by its name in"
+                " the registry, or fetch a folder that holds its backbone"
+            )
     entry = replace(entry, provenance={**entry.provenance, "loaded": {"kind": "promptcli folder"}})
     if entry.recipe.backbone == str(folder.path):
         return with_backbone(entry, folder.name)
     return entry
-
-
-def _check_backbone(folder: _Folder, backbone: str) -> None:
-    """Refuse a backbone elsewhere on this machine, which would be passed on with the model."""
-    shipped = *BACKBONES, *SHIPPED_TABLES
-    if backbone in (str(folder.path), str(folder.path / BACKBONE), *shipped):
-        return
-    if words_only(backbone) or os.path.exists(backbone):
-        remedy = "load it by its name in the registry, or fetch a folder that holds its backbone"
-        raise UsageError(
-            f"{folder.name} has the backbone {shorten(backbone)}, outside of the folder; {remedy}"
-        )
 
 
 def _adapter(folder: _Folder) -> Entry:
@@ -197,12 +205,9 @@ def _adapter(folder: _Folder) -> Entry:
     if config.peft_type != PREFIX_TUNING:
         # before a note; other kinds than LoRA are refused when it is loaded
         check_kind(folder.name, config)
-        if config.task_type == "CAUSAL_LM":
-            recipe = RECIPES["prompteol"]
-        else:
-            recipe = Recipe(pooling="last/cls")
-        return _entry(
-            folder,
+        is_causal = config.task_type == "CAUSAL_LM"
+        recipe = RECIPES["prompteol"] if is_causal else Recipe(pooling="last/cls")
+        return folder.entry(
             "peft LoRA adapter",
             recipe.replace(backbone=folder.name),
             {},
@@ -217,7 +222,7 @@ def _adapter(folder: _Folder) -> Entry:
         f"deep-prefix:{numbers.size(3)}",
         pooling="last/cls",
     )
-    return _entry(folder, "peft prefix tuning", recipe, {DEEP_PREFIX: numbers}, _assumption(recipe))
+    return folder.entry("peft prefix tuning", recipe, {DEEP_PREFIX: numbers}, _assumption(recipe))
 
 
 def _size(config: Mapping[str, Any], name: str) -> int:
@@ -233,14 +238,13 @@ def _assumption(recipe: Recipe) -> str:
 
 
 def _kinds(folder: _Folder) -> list[tuple[str, str]]:
+    """Return the class and the folder of each module."""
     kinds = []
     for module in folder.document(MODULES, list[dict[str, Any]]):
-        kind = str(module.get("type"))
-        path = str(module.get("path") or "")
+        kind, path = str(module.get("type")), str(module.get("path") or "")
         if not kind.startswith("sentence_transformers."):
-            raise UsageError(
-                f"{folder.name} has a module {kind} ({path or '.'}): it is remote code and is"
-                " never run"
+            raise folder.error(
+                f"has a module {kind} ({path or '.'}): it is remote code and is never run"
             )
         folder.inside(path, MODULES)
         kinds.append((kind.rpartition(".")[2], "" if path == "." else path))
@@ -254,38 +258,27 @@ def _sentence_transformers(folder: _Folder) -> Entry:
     kinds = [kind for kind, _ in modules]
     task = folder.optional("sentence_bert_config.json").get("transformer_task")
     if kinds == ["Transformer"] and task == "sequence-classification":
-        raise UsageError(f"{folder.name} {_RERANKER}")
+        raise folder.error(_RERANKER)
     if kinds[:2] != ["Transformer", "Pooling"]:
-        begun = (
+        raise folder.error(
             f"begins with {', '.join(kinds[:2])}, not with Transformer and Pooling, or"
             " StaticEmbedding"
         )
-        raise UsageError(f"{folder.name} {begun}")
-    if modules[0][1]:
-        inside = f"{modules[0][1]}/"
-    else:
-        inside = ""
+    inside = f"{modules[0][1]}/" if modules[0][1] else ""
     config = _config_of(folder, inside)
     family = _check_family(folder, config)
     weights, counted = _weights(folder, modules[1][1])
     width = _size(config, "hidden_size") or _size(config, "dim")
     transforms, tensors = _after_pooling(folder, modules[2:], width * (weights.count("+") + 1))
     longest, rule = _reading(folder, inside, config)
-    about = folder.optional("config_sentence_transformers.json")
+    about = folder.optional("config_sentence_transformers.json", _About)
     prompts = _prompts(folder, about, counted)
-    if rule == "lower":
-        text = lower(prompts.default_text)
-    else:
-        text = prompts.default_text
+    text = lower(prompts.default_text) if rule == "lower" else prompts.default_text
     if text and not counted:
-        raise UsageError(
-            f"{folder.name} has a default prompt that its pooling leaves out, which is not"
-            " supported"
+        raise folder.error(
+            "has a default prompt that its pooling leaves out, which is not supported"
         )
-    if FAMILIES[family].causal:
-        after = tokens_added_after(folder.path / inside)
-    else:
-        after = ""
+    after = tokens_added_after(folder.path / inside) if FAMILIES[family].causal else ""
     recipe = Recipe(
         backbone=str(folder.path / inside) if inside else folder.name,
         prompt=f"{text}{SLOT}{after}",
@@ -295,44 +288,34 @@ def _sentence_transformers(folder: _Folder) -> Entry:
         text_rule=rule,
         max_length=longest,
     )
-    return _entry(folder, "sentence-transformers", recipe, tensors, prompts=prompts)
+    return folder.entry("sentence-transformers", recipe, tensors, prompts=prompts)
 
 
 def _config_of(folder: _Folder, inside: str) -> dict[str, Any]:
-    """Return the configuration of a language model in a folder.
-
-    An adapter has that of its base.
-    """
+    """Return the configuration of a language model; an adapter has that of its base."""
     base = base_of(folder.name, folder.path / inside)
     if base is not None:
-        folder = _Folder(base, locate(base)[0])
-        inside = ""
+        folder, inside = _Folder(base, locate(base)[0]), ""
     config: dict[str, Any] = folder.document(f"{inside}{_CONFIG}")
     return config
 
 
 def _check_family(folder: _Folder, config: Mapping[str, Any]) -> str:
-    """Return the family of a language model.
-
-    Refuse one that is not supported or needs remote code.
-    """
+    """Return the family of a language model that is supported, and needs no remote code."""
     family = str(family_of(config))
     if family in FAMILIES and "auto_map" not in config:
         return family
-    reason = (
-        "it comes with remote code, which is never run"
-        if "auto_map" in config
-        else "its family is not supported"
-    )
-    raise UsageError(f"{folder.name} is a {family}: {reason}; supported: {', '.join(FAMILIES)}")
+    reason = "its family is not supported"
+    if "auto_map" in config:
+        reason = "it comes with remote code, which is never run"
+    raise folder.error(f"is a {family}: {reason}; supported: {', '.join(FAMILIES)}")
 
 
 def _after_pooling(
     folder: _Folder, modules: list[tuple[str, str]], width: int = 0
 ) -> "tuple[list[str], dict[str, Tensor]]":
-    """Return modules (kind, path) as transforms, and their tensors.
-
-    ``width`` is the pooled vectors', 0 if unknown.
+    """Return modules (kind, path) as transforms, and their tensors; ``width`` of the pooled vectors
+    is 0 if unknown.
     """
     tensors: dict[str, Tensor] = {}
     transforms: list[str] = []
@@ -344,13 +327,13 @@ def _after_pooling(
             out, takes = layer[f"dense.{number}.weight"].shape
             if width not in (0, takes):
                 widths = f"vectors of {takes} dimensions ({path}), and those before it have {width}"
-                raise UsageError(f"{folder.name} has a Dense layer for {widths}; {_HINT}")
+                raise folder.error(f"has a Dense layer for {widths}; {_HINT}")
             width = out
         elif kind == "Normalize":
             transforms.append("normalize")
         elif kind != "Dropout":  # has no effect at inference
-            raise UsageError(
-                f"{folder.name} has a module {kind} ({path}); supported: Dense, Normalize, Dropout"
+            raise folder.error(
+                f"has a module {kind} ({path}); supported: Dense, Normalize, Dropout"
             )
     return transforms, tensors
 
@@ -358,55 +341,38 @@ def _after_pooling(
 def _dense(folder: _Folder, path: str, number: int) -> "tuple[str, dict[str, Tensor]]":
     from promptcli.encoder.transforms.heads import ACTIVATIONS
 
-    config = folder.document(f"{path}/{_CONFIG}")
-    _check_usual(folder, f"{path}/{_CONFIG}", config)
-    activation = str(config.get("activation_function")).rpartition(".")[2].lower()
+    config: _DenseConfig = folder.document(f"{path}/{_CONFIG}", _DenseConfig)
+    _check_usual(folder, f"{path}/{_CONFIG}", vars(config))
+    activation = config.activation_function.rpartition(".")[2].lower()
     if activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
-        raise UsageError(
-            f"{folder.name} has a Dense layer with {activation} ({path}); supported: {known}"
-        )
+        raise folder.error(f"has a Dense layer with {activation} ({path}); supported: {known}")
     stored = folder.tensors(f"{path}/model.safetensors")
-    weight = stored.get("linear.weight")
-    if weight is None:
-        raise UsageError(f"{folder.name} has no linear.weight in {path}/model.safetensors; {_HINT}")
+    if "linear.weight" not in stored:
+        raise folder.error(f"has no linear.weight in {path}/model.safetensors; {_HINT}")
+    weight = stored["linear.weight"]
     shape = tuple(weight.shape)
-    sides = ("out_features", "in_features")
-    if shape != (
-        wanted := tuple(config.get(name, side) for name, side in zip(sides, shape, strict=False))
-    ):
-        raise UsageError(
-            f"{folder.name} has a weight of {shape} in {path}, and its config.json says {wanted};"
-            f" {_HINT}"
+    wanted = (config.out_features or shape[0], config.in_features or shape[-1])
+    if shape != wanted:
+        raise folder.error(
+            f"has a weight of {shape} in {path}, and its config.json says {wanted}; {_HINT}"
         )
-    bias = stored.get("linear.bias")
-    if bias is None:
-        bias = weight.new_zeros(len(weight))
-    return f"dense:{number}:{activation}", {
-        f"dense.{number}.weight": weight,
-        f"dense.{number}.bias": bias,
-    }
+    bias = stored.get("linear.bias", weight.new_zeros(len(weight)))
+    tensors = {f"dense.{number}.weight": weight, f"dense.{number}.bias": bias}
+    return f"dense:{number}:{activation}", tensors
 
 
-def _prompts(folder: _Folder, about: Mapping[str, Any], counted: bool) -> LeadingTexts:
+def _prompts(folder: _Folder, about: _About, counted: bool) -> LeadingTexts:
     texts = {"query": "", "document": ""}  # sentence-transformers always has these
-    prompts = about.get("prompts") or {}
-    default = about.get("default_prompt_name")
-    if not isinstance(prompts, dict) or not all(
-        isinstance(text, str | None) for text in prompts.values()
-    ):
-        raise UsageError(
-            f"{folder.name} has prompts that are not texts by name: {shorten(prompts)}; {_HINT}"
-        )
-    texts |= {name: text or "" for name, text in prompts.items()}
-    if default is not None and (not isinstance(default, str) or default not in texts):
-        raise UsageError(
-            f"{folder.name} takes the prompt {default!r} by default and has none of that name;"
-            f" {_HINT}"
+    texts |= {name: text or "" for name, text in (about.prompts or {}).items()}
+    default = about.default_prompt_name
+    if default is not None and default not in texts:
+        raise folder.error(
+            f"takes the prompt {default!r} by default and has none of that name; {_HINT}"
         )
     for text in texts.values():
         if SLOT in text or MASK in text:
-            raise UsageError(f"{folder.name} has a prompt with {SLOT} or {MASK} ({text!r})")
+            raise folder.error(f"has a prompt with {SLOT} or {MASK} ({text!r})")
     return LeadingTexts(texts, default, counted)
 
 
@@ -425,9 +391,8 @@ def _weights(folder: _Folder, path: str) -> tuple[str, bool]:
     ]
     unknown = [mode for mode in modes if mode not in MODES] + others
     if unknown or not modes:
-        raise UsageError(
-            f"{folder.name} pools by {', '.join(unknown) or 'nothing'}; supported:"
-            f" {', '.join(MODES)}"
+        raise folder.error(
+            f"pools by {', '.join(unknown) or 'nothing'}; supported: {', '.join(MODES)}"
         )
     return "+".join(MODES[mode] for mode in modes), bool(config.get("include_prompt", True))
 
@@ -449,58 +414,41 @@ def _reading(
     _check_usual(folder, f"{inside}tokenizer_config.json", {"split_special_tokens": split})
     longest = module.get("max_seq_length") or limit
     positions = config.get("max_position_embeddings")
-    if isinstance(positions, int) and FAMILIES[str(family_of(config))].pads_before_positions:
-        positions -= 2
+    most = _NO_LIMIT
     if isinstance(positions, int):
-        most = min(positions, _NO_LIMIT)
-    else:
-        most = _NO_LIMIT
+        pads = FAMILIES[str(family_of(config))].pads_before_positions
+        most = min(positions - 2 * pads, _NO_LIMIT)
     tokenizer = folder.path / f"{inside}tokenizer.json"
     strips = not tokenizer.is_file() or "BertPreTokenizer" in tokenizer.read_text(
         encoding="utf-8", errors="replace"
     )
-    rule = None
+    rule = None if strips else "as-typed"
     if module.get("do_lower_case"):
         rule = "lower"
-    elif not strips:
-        rule = "as-typed"
     return longest if isinstance(longest, int) and longest < most else None, rule
 
 
 def _check_usual(folder: _Folder, file: str, config: Mapping[str, Any]) -> None:
-    """Refuse a setting of sentence-transformers' modules that changes vectors and is not supported
-    here.
-    """
+    """Refuse a setting of sentence-transformers that changes vectors and is not supported here."""
     for name, usual in _USUAL.items():
         value = config.get(name)
         if value not in (None, False, {}, usual):
-            raise UsageError(
-                f"{folder.name} sets {name} to {shorten(value)} in {file}, which is not supported"
-            )
+            raise folder.error(f"sets {name} to {shorten(value)} in {file}, which is not supported")
 
 
-def _truncation(folder: _Folder, about: Mapping[str, Any]) -> list[str]:
-    """Return the transform that keeps the folder's ``truncate_dim`` columns.
-
-    Note a similarity that is not used.
+def _truncation(folder: _Folder, about: _About) -> list[str]:
+    """Return the transform that keeps ``truncate_dim`` columns; note a similarity that is not
+    used.
     """
-    if about.get("similarity_fn_name") not in (None, "cosine"):
+    if about.similarity_fn_name not in (None, "cosine"):
         note(
-            f"{folder.name} is compared by {about['similarity_fn_name']}; promptcli compares by"
-            " cosine"
+            f"{folder.name} is compared by {about.similarity_fn_name}; promptcli compares by cosine"
         )
-    width = about.get("truncate_dim")
-    if width is not None and _size(about, "truncate_dim") == 0:
-        raise UsageError(
-            f"{folder.name} sets truncate_dim to {shorten(width)}, which is not a width; {_HINT}"
-        )
-    if width is None:
-        return []
-    return [f"truncate:{width}"]
+    return [] if about.truncate_dim is None else [f"truncate:{about.truncate_dim}"]
 
 
 def _is_model2vec(folder: _Folder) -> bool:
-    return folder.optional(_CONFIG).get("model_type") == "model2vec"
+    return bool(folder.optional(_CONFIG).get("model_type") == "model2vec")
 
 
 def _table(folder: _Folder) -> Entry:
@@ -511,24 +459,16 @@ def _table(folder: _Folder) -> Entry:
         (_, inside), *after = _kinds(folder)
     transforms, tensors = _after_pooling(folder, after)
     if _is_model2vec(folder):
-        if folder.optional(_CONFIG).get("normalize"):
-            transforms = ["normalize"]
-        else:
-            transforms = []
-    if inside:
-        where = str(folder.path / inside)
-    else:
-        where = folder.name
-    about = folder.optional("config_sentence_transformers.json")
-    transforms += _truncation(folder, about)
-    recipe = Recipe(where, period=False, pooling="static/avg", transforms=tuple(transforms))
-    return _entry(
-        folder,
-        "table of words",
-        recipe,
-        tensors,
-        prompts=_prompts(folder, about, True) if about else LeadingTexts(),
+        transforms = ["normalize"] if folder.optional(_CONFIG).get("normalize") else []
+    about = folder.optional("config_sentence_transformers.json", _About)
+    recipe = Recipe(
+        str(folder.path / inside) if inside else folder.name,
+        period=False,
+        pooling="static/avg",
+        transforms=(*transforms, *_truncation(folder, about)),
     )
+    prompts = LeadingTexts() if about == _About() else _prompts(folder, about, True)
+    return folder.entry("table of words", recipe, tensors, prompts=prompts)
 
 
 def _plain(folder: _Folder) -> Entry:
@@ -555,26 +495,20 @@ def _plain(folder: _Folder) -> Entry:
     else:
         _check_plain(folder, config)
         recipe = Recipe(folder.name, pooling="last/last-token" if FAMILIES[family].causal else "")
-        return _entry(folder, "language model", recipe, {}, _assumption(recipe))
+        return folder.entry("language model", recipe, {}, _assumption(recipe))
     supervised = bool(re.search(r"(?<!un)sup", folder.name.lower()))
-    if supervised:
-        how = "supervised by its name"
-    elif "unsup" in folder.name.lower():
-        how = "unsupervised by its name"
-    else:
-        how = "and read as an unsupervised one, without a head: its name has neither sup nor unsup"
+    how = "and read as an unsupervised one, without a head: its name has neither sup nor unsup"
+    if "sup" in folder.name.lower():
+        how = f"{'supervised' if supervised else 'unsupervised'} by its name"
     taken = f"is taken for a {kind}, {how}"
-    if names:
-        stored = folder.tensors(weights.name)
-    else:
-        stored = {}
+    stored = folder.tensors(weights.name) if names else {}
     recipe, tensors = _head(recipe.replace(backbone=folder.name), stored, supervised)
     if kind == "PromCSE checkpoint":
         sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
         numbers = _prefix(folder, config, sizes, stored["prefix_encoder.embedding.weight"])
         recipe = recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}")
         tensors = {**tensors, DEEP_PREFIX: numbers}
-    return _entry(folder, kind, recipe, tensors, taken)
+    return folder.entry(kind, recipe, tensors, taken)
 
 
 def _is_contrastive(config: Mapping[str, Any], names: Collection[str]) -> bool:
@@ -603,16 +537,15 @@ def _is_released_simcse(folder: _Folder, config: Mapping[str, Any], names: Colle
 
 def _check_plain(folder: _Folder, config: Mapping[str, Any]) -> None:
     """Refuse a folder that looks like a language model alone and is more."""
-    remedy = f"; for its language model alone give it as {keyword('backbone')}"
+    remedy = "; for its language model alone give it as the backbone"
     if any(
         str(name).endswith("ForSequenceClassification")
         for name in config.get("architectures") or ()
     ):
-        raise UsageError(f"{folder.name} {_RERANKER}{remedy}")
+        raise folder.error(f"{_RERANKER}{remedy}")
     for path in sorted(folder.path.glob("1_*")):
-        raise UsageError(
-            f"{folder.name} has {path.name} and no {MODULES}, which says how it is used;"
-            f" {_HINT}{remedy}"
+        raise folder.error(
+            f"has {path.name} and no {MODULES}, which says how it is used; {_HINT}{remedy}"
         )
 
 
@@ -627,7 +560,7 @@ def _prefix(
     shape = (0,) if stored is None else tuple(stored.shape)
     if stored is None or 0 in (layers, heads, width) or shape != (*shape[:1], 2 * layers * width):
         shapes = f"{shape}, and its configuration says (length, {2 * layers * width})"
-        raise UsageError(f"{folder.name} has a prefix of shape {shapes}; {_HINT}")
+        raise folder.error(f"has a prefix of shape {shapes}; {_HINT}")
     return (
         stored.float()
         .view(len(stored), layers, 2, heads, width // heads)
@@ -643,28 +576,19 @@ def _head(
     if not supervised:
         return recipe, {}
     if "mlp.dense.weight" not in stored:
-        return (
-            recipe.replace(
-                transforms=("cls-pooler",) if any("pooler." in name for name in stored) else ()
-            ),
-            {},
-        )
+        pooled = any("pooler." in name for name in stored)
+        return recipe.replace(transforms=("cls-pooler",) if pooled else ()), {}
     dense = {name: stored[f"mlp.dense.{name}"].float() for name in ("weight", "bias")}
     transform = "projection:tanh"
     tensors = {f"projection.0.{name}": tensor for name, tensor in dense.items()}
     if "mlp.LayerNorm.weight" in stored:
-        norm = {name: stored[f"mlp.LayerNorm.{name}"].float() for name in ("weight", "bias")}
         transform = "projection:mlm"
-        parts = {"dense": dense, "LayerNorm": norm}
         tensors = {
-            f"projection.0.{part}.{name}": one
-            for part, layer in parts.items()
-            for name, one in layer.items()
+            f"projection.0.{part}.{name}": stored[f"mlp.{part}.{name}"].float()
+            for part in ("dense", "LayerNorm")
+            for name in ("weight", "bias")
         }
-    if MASK in recipe.prompt:
-        denoise = _DENOISE[transform]
-    else:
-        denoise = "none"
+    denoise = _DENOISE[transform] if MASK in recipe.prompt else "none"
     return recipe.replace(transforms=(transform,), denoise=denoise), tensors
 
 

@@ -214,7 +214,7 @@ def add_module(kind):
             lambda folder: write(
                 folder, "config_sentence_transformers.json", {"default_prompt_name": ["q"]}
             ),
-            "'q'",
+            "default_prompt_name",
         ),
         (change("config.json", use_bidirectional_attention=True), "is a bert-bidirectional"),
         (add_module(f"{MODULES}LSTM"), "has a module LSTM (9_X); supported"),

@@ -172,7 +172,7 @@ def test_what_a_folder_declares_and_is_not_supported_is_refused(
     folder, tmp_path, name, file, changes
 ):
     (field,) = changes
-    with pytest.raises(UsageError, match=f"sets {field} to .*"):
+    with pytest.raises(UsageError, match=rf"{field}\b"):
         pc.load(edited(folder(name), tmp_path / "model", file, changes))
 
 
@@ -297,9 +297,9 @@ def prompt_tuning(path):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (without_modules, "has 1_Pooling and no modules.json, .* give it as `backbone`"),
+        (without_modules, "has 1_Pooling and no modules.json, .* give it as the backbone"),
         (reranker, "is a reranker or a classifier"),
-        (older_reranker, "is a reranker or a classifier.* give it as `backbone`"),
+        (older_reranker, "is a reranker or a classifier.* give it as the backbone"),
         (of_tensorflow, "in tf_model.h5 only, which is of another program; take"),
         (of_flax, "in flax_model.msgpack only"),
         (prompt_tuning, "is a PROMPT_TUNING adapter of peft, which is not supported"),
