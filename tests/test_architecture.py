@@ -76,15 +76,7 @@ HOMES = {
 }
 #: File -> what it imports from above, inside a function: ``encoder.save(...)`` and its like are
 #: conveniences for users.
-UPWARD = {
-    Path("encoder/sentence_encoder.py"): {
-        "promptcli.models",
-        "promptcli.models.push",
-        "promptcli.models.save",
-        "promptcli.models.loading",
-        "promptcli.models.loading.register",
-    },
-}
+UPWARD = {Path("encoder/compat.py"): "promptcli.models"}
 #: Packages whose ``__init__.py`` holds their public functions.
 PUBLIC = """embedding evaluation index models searching
     training""".split()
@@ -115,7 +107,8 @@ def imported(path):
                 names.add(f"{node.module}.{alias.name}")
                 if not is_module(f"{node.module}.{alias.name}"):  # else it is not its package's
                     names.add(node.module)
-    return names - UPWARD.get(path.relative_to(PACKAGE), set())
+    above = UPWARD.get(path.relative_to(PACKAGE), "nothing")
+    return {name for name in names if not f"{name}.".startswith(f"{above}.")}
 
 
 @functools.cache
