@@ -313,7 +313,7 @@ class Runs:
         config = dataclasses.replace(
             self._with(changes), name=name, group=self.name, resume=begun, force=False
         )
-        left = f"`promptcli tune --resume {self.name}` continues, --force starts again"
+        left = f"`promptcli tune --resume {self.name}` continues, force starts again"
         with if_stopped(left, instead=True):
             return train(config, self.processes, watchers)
 
