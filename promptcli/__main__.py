@@ -5,6 +5,13 @@ import gc
 import os
 import sys
 
+#: Turns that a thread of OpenMP spins while it waits for the others, some ten microseconds; then it
+#: sleeps. OpenMP's own 300,000 keep a core that another program could use, and a thread that this
+#: program waits for does not get it.
+SPINS = "1000"
+#: Variables by which a user says how threads wait, or the kinds of OpenMP that have them.
+_WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
+
 
 def _open_closed_streams() -> None:
     """Open a closed stdout or stderr, else the next file opened would be taken for it: writing to
@@ -30,6 +37,8 @@ def main() -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
     _open_closed_streams()
     _forget_current_folder()
+    if not any(name in os.environ for name in _WAITING):  # before torch loads
+        os.environ["GOMP_SPINCOUNT"] = SPINS
     # tokens are millions of lists: Python's thresholds cost a fifth of the time
     gc.set_threshold(50_000, 20, 20)
     try:
