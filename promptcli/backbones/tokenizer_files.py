@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,79 +31,41 @@ _HANDED_ON = ("tokenizer_padding", "tokenizer_truncation", "_json_padding", "_js
 _SUFFIXES = (".json", ".txt", ".model")
 
 
-class _ModelTexts(msgspec.Struct):
-    """The texts of a model that it may repeat."""
+class _Model(msgspec.Struct):
+    """What is read of a model: its vocabulary, which is long, is passed over."""
 
+    type: Any = None
+    unk_id: Any = None
     unk_token: Any = None
     continuing_subword_prefix: Any = None
     end_of_word_suffix: Any = None
 
 
-class _WithoutVocabulary(msgspec.Struct):
-    """What is read of a definition: its vocabulary, which is long, is passed over."""
-
+class _Definition(msgspec.Struct):
     added_tokens: Any = None
     normalizer: Any = None
     pre_tokenizer: Any = None
     post_processor: Any = None
     decoder: Any = None
-    model: _ModelTexts | None = None
-
-
-class _Model(msgspec.Struct):
-    unk_id: int | None = None
-
-
-class _Unigram(msgspec.Struct):
-    model: _Model
-
-
-def unigram_unknown(definition: bytes) -> int | None:
-    """Return the id of the unknown token of a Unigram model; None if it has none."""
-    return msgspec.json.decode(definition, type=_Unigram).model.unk_id
-
-
-class _Part(msgspec.Struct):
-    """A normalizer or a pre-tokenizer."""
-
-    type: str = ""
-    normalizers: "list[_Part]" = []
-    pattern: Any = None
-
-
-class _Typed(msgspec.Struct):
-    type: str = ""
-
-
-class _Steps(msgspec.Struct):
-    """What a tokenizer does to a text, without its vocabulary."""
-
-    model: _Typed
-    normalizer: _Part | None = None
-    pre_tokenizer: _Part | None = None
-    added_tokens: list[Any] = []
     truncation: Any = None
+    model: _Model | None = None
 
 
-def encodes_by_words(definition: bytes) -> bool:
+def encodes_by_words(definition: Mapping[str, Any]) -> bool:
     """Return whether a text's tokens are those of its words, if the text is in form NFKC.
 
     Words end at spaces and at ASCII punctuation, as BERT's do: no step looks further, and no token
     is added to the vocabulary.
     """
-    steps = msgspec.json.decode(definition, type=_Steps)
-    parts = []
-    if steps.normalizer is not None:
-        parts = steps.normalizer.normalizers or [steps.normalizer]
-    starts_composed = bool(parts) and parts[0].type == "NFKC"
+    types = [(definition[part] or {}).get("type") for part in ("pre_tokenizer", "model")]
+    normalizer = definition["normalizer"] or {}
+    first, *others = normalizer.get("normalizers") or [normalizer]
     return (
-        starts_composed
-        and all(map(_is_of_characters, parts[1:]))
-        and steps.pre_tokenizer is not None
-        and steps.pre_tokenizer.type == "BertPreTokenizer"
-        and steps.model.type in ("WordPiece", "Unigram")
-        and not steps.added_tokens
-        and steps.truncation is None
+        first.get("type") == "NFKC"
+        and all(map(_is_of_characters, others))
+        and types in (["BertPreTokenizer", "WordPiece"], ["BertPreTokenizer", "Unigram"])
+        and not definition["added_tokens"]
+        and definition["truncation"] is None
     )
 
 
@@ -111,14 +73,12 @@ def encodes_by_words(definition: bytes) -> bool:
 _CLASS_OF_CHARACTERS = re.compile(r"\[\^?(?:[^\[\]\\&]|\\.)+\]", re.DOTALL)
 
 
-def _is_of_characters(part: _Part) -> bool:
+def _is_of_characters(part: Mapping[str, Any]) -> bool:
     """Return whether a normalizer changes characters one by one."""
-    if part.type == "Replace":
-        old = part.pattern or {}
-        return len(old.get("String", "")) == 1 or bool(
-            _CLASS_OF_CHARACTERS.fullmatch(old.get("Regex", ""))
-        )
-    return part.type == "Lowercase"
+    old = part.get("pattern") or {}
+    single = len(old.get("String", "")) == 1
+    of_class = _CLASS_OF_CHARACTERS.fullmatch(old.get("Regex", "")) is not None
+    return part["type"] == "Lowercase" or (part["type"] == "Replace" and (single or of_class))
 
 
 @contextlib.contextmanager
@@ -194,7 +154,7 @@ def checked_definition(what: str, path: Path) -> dict[str, Any]:
     Refuse one that makes megabytes of a letter.
     """
     try:
-        content = msgspec.json.decode(path.read_bytes(), type=_WithoutVocabulary)
+        content = msgspec.json.decode(path.read_bytes(), type=_Definition)
         definition: Any = msgspec.to_builtins(content)
     except OSError:
         definition = None

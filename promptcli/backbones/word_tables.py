@@ -41,7 +41,6 @@ from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece, tokeni
 from promptcli.backbones.tokenizer_files import (
     checked_definition,
     encodes_by_words,
-    unigram_unknown,
 )
 from promptcli.errors import UsageError
 from promptcli.storage.files import sha256
@@ -90,33 +89,30 @@ class TableTokenizer(WordTokenizer):
 
     def __init__(self, path: Path, rows: int, *, unknown: bool, longest: int | None) -> None:
         super().__init__({})
-        definition = path.read_bytes()
-        self.sha256 = hashlib.sha256(definition).hexdigest()
+        content = path.read_bytes()
+        self.sha256 = hashlib.sha256(content).hexdigest()
         self.pad = rows
-        checked_definition(path.parent.name, path)
-        self._tokenizer = Tokenizer.from_str(definition.decode())
+        definition = checked_definition(path.parent.name, path)
+        self._tokenizer = Tokenizer.from_str(content.decode())
         self._tokenizer.no_padding()
-        self.highest = max(self._tokenizer.get_vocab().values(), default=-1)
+        vocabulary = self._tokenizer.get_vocab()
+        self.highest = max(vocabulary.values(), default=-1)
         self._characters: int | None = None
         if longest is not None:
             self._tokenizer.enable_truncation(longest)
             # as model2vec does, before it tokenises
-            lengths = list(map(len, self._tokenizer.get_vocab()))
-            self._characters = longest * int(np.median(lengths))
+            self._characters = longest * int(np.median(list(map(len, vocabulary))))
         self.unk = None
         if not unknown:
-            self.unk = self._unknown_id(definition)
+            # a Unigram model has the number of its unknown token, others have its text
+            model = definition["model"]
+            self.unk = model["unk_id"]
+            if model["unk_token"] is not None:
+                self.unk = self.id(model["unk_token"])
         self._of_words = longest is None and encodes_by_words(definition)
         self._words: dict[str, bytes] = {}
         self._held = 0
         self._added: set[str] = set()
-
-    def _unknown_id(self, definition: bytes) -> int | None:
-        """Return the id of the unknown token: a Unigram model has its number, others its text."""
-        model = self._tokenizer.model
-        if hasattr(model, "unk_token"):
-            return None if model.unk_token is None else self.id(model.unk_token)
-        return unigram_unknown(definition)
 
     def encode_rows(self, pieces: Sequence[str]) -> TokenRows:
         """Return the ids of every sentence's tokens without those that have no row in the table."""

@@ -1,5 +1,6 @@
 """A table of words in 4 bits gives the vectors of its dequantized rows, with torch and without."""
 
+import json
 import subprocess
 import sys
 
@@ -79,8 +80,7 @@ def test_tokens_are_those_of_the_definition_though_words_are_read_once(tmp_path,
         ]
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    definition = tokenizer.to_str().encode()
-    assert encodes_by_words(definition)
+    assert encodes_by_words(json.loads(tokenizer.to_str()))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     rows = tokenizer.get_vocab_size()
     read = TableTokenizer(tmp_path / "tokenizer.json", rows, unknown=True, longest=None)
@@ -109,7 +109,7 @@ def test_a_tokenizer_that_may_look_further_than_a_word_reads_whole_texts(normali
     tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = splitting
-    assert not encodes_by_words(tokenizer.to_str().encode())
+    assert not encodes_by_words(json.loads(tokenizer.to_str()))
 
 
 def load(folder):
