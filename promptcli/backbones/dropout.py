@@ -137,11 +137,8 @@ def _zero(numbers: Tensor, bits: Tensor) -> Tensor:
 
 
 def _scale_kept(numbers: Tensor, kept: Tensor, scale: float) -> Tensor:
-    """Return numbers x kept x scale; a scale of 1 costs no pass over them."""
-    bits = _bits(kept, numbers)
-    if scale == 1:
-        return _zero_dropped(numbers, bits)
-    return _zero(numbers.mul(scale), bits)
+    """Return numbers x kept x scale."""
+    return _zero(numbers.mul(scale), _bits(kept, numbers))
 
 
 def _keep(shape: torch.Size, probability: float) -> Tensor:

@@ -3,7 +3,6 @@ checkpoints of every masked family that go on.
 """
 
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,30 +20,34 @@ from promptcli.backbones.bert import BertModel, read_bert_config
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.checking import opening
 from promptcli.backbones.families import FAMILIES
-from promptcli.backbones.head import MLMHead, load_masked_lm
+from promptcli.backbones.head import load_masked_lm
 from promptcli.errors import UsageError
 from promptcli.storage.tensors import disk_errors
 
 
-class _MaskedLM(ABC):
-    """A masked language model with its head, which transformers names and stores.
+class ContinuedMaskedLM:
+    """A checkpoint of a masked family with its own head, as transformers computes it; dropout is
+    that of its configuration, and every row begins at position 0.
 
     Products are computed in ``dtype``, all else in float32.
     """
 
-    def __init__(self, stored: Any, dtype: torch.dtype) -> None:
-        self._stored = stored
+    def __init__(self, stored: Any, head: nn.Module, dtype: torch.dtype) -> None:
+        self._stored = stored.train()
+        self._head = head
         self._dtype = dtype
         #: Trainable tensors by name; tied ones once.
         self.parameters: dict[str, nn.Parameter] = dict(stored.named_parameters())
 
-    @abstractmethod
     def _logits(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor) -> Tensor:
         """Return the logits (k, v) of the places, see ``loss``."""
+        mask = None if real is None else real.long()
+        output = self._stored.base_model(input_ids=ids, attention_mask=mask)
+        logits: Tensor = self._head(output.last_hidden_state.flatten(0, 1)[places])
+        return logits
 
-    @abstractmethod
     def _drop(self, dropout: float) -> None:
-        """Set the probability of dropout."""
+        """Set the probability of dropout, unless the configuration has it."""
 
     def loss(
         self,
@@ -89,7 +92,7 @@ class _MaskedLM(ABC):
             self._stored.eval().save_pretrained(folder)
 
 
-class MaskedLM(_MaskedLM):
+class MaskedLM(ContinuedMaskedLM):
     """A BERT and its head from random weights.
 
     transformers draws, names and stores them; our own model computes on the same tensors.
@@ -123,11 +126,13 @@ class MaskedLM(_MaskedLM):
         if not tied:
             decoder.weight.data.copy_(stored.get_input_embeddings().weight.data)
         stored.to(device)
-        bert = _our_bert(stored)
-        super().__init__(stored, dtype)
+        super().__init__(stored, stored.cls, dtype)
         self._decoder = decoder
-        self._head = stored.cls
-        self._bert = bert
+        our_config = read_bert_config("bert", config.to_dict())
+        assert our_config is not None
+        with torch.device("meta"):
+            self._bert = BertModel(our_config, FAMILIES["bert"], pooler=False)
+        self._bert.load_state_dict(stored.bert.state_dict(keep_vars=True), assign=True)
         if not tied:
             del self.parameters["cls.predictions.bias"]  # the untied decoder has its own bias
 
@@ -167,26 +172,6 @@ class MaskedLM(_MaskedLM):
         config.hidden_dropout_prob = dropout
         config.attention_probs_dropout_prob = dropout
         super().save(folder, dropout=dropout)
-
-
-class ContinuedMaskedLM(_MaskedLM):
-    """A checkpoint of a masked family with its own head, as transformers computes it; dropout is
-    that of its configuration, and every row begins at position 0.
-    """
-
-    def __init__(self, model: Any, head: MLMHead, dtype: torch.dtype) -> None:
-        super().__init__(model.train(), dtype)
-        self._head = head
-
-    def _logits(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor) -> Tensor:
-        mask = None if real is None else real.long()
-        output = self._stored.base_model(input_ids=ids, attention_mask=mask)
-        states = output.last_hidden_state.flatten(0, 1)[places]
-        logits: Tensor = self._head.decoder(self._head.transform(states))
-        return logits
-
-    def _drop(self, dropout: float) -> None:
-        """Leave dropout as the configuration has it."""
 
 
 @dataclass(frozen=True)
@@ -229,20 +214,11 @@ class MaskedCheckpoint:
         model, head = load_masked_lm(
             self.backbone.folder, self.name, family, names, dtype=torch.float32
         )
-        return ContinuedMaskedLM(model.to(device), head, dtype)
+        whole = nn.Sequential(head.transform, head.decoder)
+        return ContinuedMaskedLM(model.to(device), whole, dtype)
 
     def copy_tokenizer(self, folder: Path) -> None:
         """Copy the files of its tokenizer into a folder."""
         for path in sorted(self.backbone.tokenizer_folder.iterdir()):
             if is_tokenizer_file(path):
                 shutil.copyfile(path, folder / path.name)
-
-
-def _our_bert(stored: Any) -> BertModel:
-    """Return our own model, in train mode, on the tensors of transformers' model."""
-    config = read_bert_config("bert", stored.config.to_dict())
-    assert config is not None
-    with torch.device("meta"):
-        model = BertModel(config, FAMILIES["bert"], pooler=False)
-    model.load_state_dict(stored.bert.state_dict(keep_vars=True), assign=True)
-    return model.train()
