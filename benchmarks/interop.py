@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python benchmarks/interop.py [TOOL ...]
 
-Prints the rows of the table in docs/interop.md: recipe, tool and version, lowest cosine, command.
+Prints the rows of the table in benchmarks/agreement.md: recipe, tool and version, lowest cosine, command.
 Needs the tools. Learned and fitted numbers are random here: what is compared is whether they
 arrive.
 """
