@@ -21,7 +21,6 @@ LOOSE = {
     "__main__",
     "children",
     "errors",
-    "extending",
     "extensions",
     "grammar",
     "jobs",
@@ -30,21 +29,18 @@ LOOSE = {
     "recipe",
     "settings",
     "threads",
-    "values",
 }
 #: Loose modules that every package may use -> what they may use themselves.
 LOWEST = {
     "children": (),
     "errors": ("errors",),
     "notes": ("errors",),
-    "extending": (),
     "extensions": ("errors", "notes"),
     "settings": ("errors", "notes", "storage"),
     "threads": (),
     "jobs": ("errors", "settings"),
     "named_templates": ("errors", "storage"),
-    "values": (),
-    "grammar": ("errors", "named_templates", "values"),
+    "grammar": ("errors", "named_templates"),
     "recipe": ("errors", "grammar", "named_templates", "notes", "settings", "storage"),
 }
 

@@ -26,7 +26,7 @@ from promptcli.settings import setting
 from promptcli.training.methods import METHODS
 
 if TYPE_CHECKING:
-    from promptcli.extending import loading
+    from promptcli.models import loading
     from promptcli.models.loading import Model
 
 

@@ -16,7 +16,7 @@ STRANGERS = """
 import typer
 
 from promptcli.encoder.pooling.weights import Weights
-from promptcli.extending import Command
+from promptcli.cli.command_line import Command
 
 
 class Fails(Weights):
