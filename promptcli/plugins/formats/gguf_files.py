@@ -13,17 +13,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from promptcli import errors
 from promptcli.backbones import checking
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.notes import note
-from promptcli.plugins.formats.gguf_header import (
-    Header,
-    read_header,
-    rotary_factors,
-    rotary_scaling,
-)
+from promptcli.plugins.formats.gguf_header import MOST_LAYERS, ROTARY_FACTORS, Header
 from promptcli.settings import home_folder
 from promptcli.storage import files, tensors
 from promptcli.storage.folders import write_folder
@@ -67,15 +64,16 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
     if not (folder / _MARK).is_file():
         what = f"the GGUF file {file.name}"
         with checking.opening(what):
-            header = read_header(file)
-            [(weights, _)] = header.types.most_common(1)
+            header = Header(file)
+            weights = header.main_type
             dtype = _PLAIN.get(weights, "float16")
             model, definition = _read(file, header, dtype)
-            config = _configuration(file, header, model)
+            config = _configuration(header, model)
         # outside, because a full disk is not the file's fault
         kept.mkdir(parents=True, exist_ok=True)
         with write_folder(folder) as temporary:
-            _write(temporary, model, definition, _specials(header))
+            specials = {name: header.special_token(number) for name, number in _SPECIALS.items()}
+            _write(temporary, model, definition, specials)
             with checking.opening(what):
                 tokenizer = PieceTokenizer(checking.load_tokenizer(temporary), what, causal=True)
                 checking.check_vocabulary(what, temporary, tokenizer, len(header.tokens))
@@ -100,6 +98,7 @@ def _read(file: Path, header: Header, dtype: str) -> tuple[Any, dict[str, Any]]:
             os.link(file, link)
         options = {"gguf_file": link.name, "local_files_only": True, "trust_remote_code": False}
         with contextlib.redirect_stderr(io.StringIO()):  # a progress bar
+            _check_weights(header, library.AutoConfig.from_pretrained(alone, **options))
             model, report = library.AutoModelForCausalLM.from_pretrained(
                 alone, dtype=dtype, output_loading_info=True, **options
             )
@@ -113,6 +112,29 @@ def _read(file: Path, header: Header, dtype: str) -> tuple[Any, dict[str, Any]]:
     model.config.quantization_config = None
     definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
     return model, _cut_to_size(what, definition, len(header.tokens))
+
+
+def _check_weights(header: Header, config: Any) -> None:
+    """Refuse a file that holds more or fewer weights than the model that its header describes: the
+    library would draw what is missing at random.
+    """
+    if config.num_hidden_layers > MOST_LAYERS:
+        raise header.refusal(f"has {config.num_hidden_layers:,} layers")
+    with torch.device("meta"):  # nothing is allocated
+        described = checking.transformers().AutoModelForCausalLM.from_config(config)
+    wanted = sum(weights.numel() for weights in described.parameters())
+    if header.weights != wanted:
+        raise header.refusal(
+            f"holds {header.weights:,} weights, and the {header.architecture} that its header"
+            f" describes has {wanted:,}"
+        )
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    turned = header.value("rope.dimension_count")
+    if turned not in (None, head):
+        raise header.refusal(f"turns {turned} of the {head} dimensions of a head")
+    factors = header.tensors.get(ROTARY_FACTORS)
+    if factors is not None and factors.n_elements != head // 2:
+        raise header.refusal(f"has {factors.n_elements} rotary factors for {head // 2} pairs")
 
 
 def _cut_to_size(what: str, definition: dict[str, Any], size: int) -> dict[str, Any]:
@@ -140,40 +162,28 @@ def _cut_to_size(what: str, definition: dict[str, Any], size: int) -> dict[str, 
     }
 
 
-def _specials(header: Header) -> dict[str, str]:
-    """Return the special tokens that a file names."""
-    texts = {name: header.special_token(number) for name, number in _SPECIALS.items()}
-    return {name: text for name, text in texts.items() if text is not None}
-
-
-def _configuration(file: Path, header: Header, model: Any) -> dict[str, Any]:
+def _configuration(header: Header, model: Any) -> dict[str, Any]:
     """Return the content of config.json, with the rotary frequencies of the file."""
     config: dict[str, Any] = json.loads(model.config.to_json_string(use_diff=False))
     for field in ("quantization_config", "transformers_version", "_name_or_path"):
         config.pop(field, None)  # not of the model
-    scaling = rotary_scaling(header)
-    factors = rotary_factors(file, header)
-    if factors is not None:
-        # the same factors for texts of every length, and no other scale
-        scaling = {
-            "rope_type": "longrope",
-            "factor": 1.0,
-            "attention_factor": 1.0,
-            "short_factor": factors,
-            "long_factor": factors,
-            "original_max_position_embeddings": header.value("context_length"),
-        }
+    scaling = header.rotary_scaling()
     if scaling:
         rotary = config["rope_parameters"]
         rotary.get("full_attention", rotary).update(scaling)
     return config
 
 
-def _write(folder: Path, model: Any, definition: dict[str, Any], specials: dict[str, str]) -> None:
+def _write(
+    folder: Path, model: Any, definition: dict[str, Any], specials: dict[str, str | None]
+) -> None:
     """Fill a folder with a model and its tokenizer, all but its configuration."""
     with tensors.disk_errors(folder):
         model.save_pretrained(folder)
     (folder / _MARK).unlink()
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **specials}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **{name: text for name, text in specials.items() if text},
+    }
     (folder / _DEFINITION).write_text(json.dumps(definition), encoding="utf-8")
     (folder / _SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
