@@ -19,7 +19,6 @@ from typing import Any
 from promptcli import children, errors
 from promptcli.embedding.parts import PartJob
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.notes import keyword
 from promptcli.plugins.cluster import ray_worker
 from promptcli.storage import files
 
@@ -166,7 +165,7 @@ def connected(address: str | None) -> Iterator[None]:
         except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             reason = errors.one_line(error, 160)
             raise PromptcliError(
-                f"Ray ({address}) does not start ({reason}); try {keyword('engine')} local"
+                f"Ray ({address}) does not start ({reason}); try the engine local"
             ) from None
         yield
 
@@ -241,27 +240,25 @@ def check_address(address: str | None) -> None:
     if address is None:
         return
     if load_ray(address).is_initialized():
-        raise UsageError(f"this program is connected to Ray; leave out {keyword('address')}")
+        raise UsageError("this program is connected to Ray; leave it out", parameter="address")
     hint = "give the HOST:PORT that `ray start` printed, or auto on a node of the cluster"
+
+    def refusal(why: str) -> UsageError:
+        return UsageError(f"{address!r}: {why}; {hint}", parameter="address")
+
     if "://" in address:
-        raise UsageError(f"{keyword('address')} {address!r} is of another kind; {hint}")
+        raise refusal("another kind of address")
     check = children.python_command("ray.scripts.scripts", "health-check")
     try:
         with children.environment(RAY_ADDRESS=address):
             asked = subprocess.run(check, capture_output=True, timeout=_PATIENCE, text=True)
     except subprocess.TimeoutExpired:
-        raise UsageError(
-            f"{keyword('address')} {address!r}: no Ray answered in {_PATIENCE} s; {hint}"
-        ) from None
+        raise refusal(f"no Ray answered in {_PATIENCE} s") from None
     if "AuthenticationError" in asked.stderr:
         if address == "auto":  # `ray.init` finds the token of its own machine
             return
-        raise UsageError(
-            f"{keyword('address')} {address!r}: this Ray asks for a token; set RAY_AUTH_MODE=token,"
-            " with the cluster's token in ~/.ray/auth_token"
-        )
+        hint = "set RAY_AUTH_MODE=token, with the cluster's token in ~/.ray/auth_token"
+        raise refusal("this Ray asks for a token")
     if asked.returncode:
         lines = asked.stderr.strip().splitlines() or ["it ended without a word"]
-        raise UsageError(
-            f"{keyword('address')} {address!r}: no Ray answers ({lines[-1][:160]}); {hint}"
-        )
+        raise refusal(f"no Ray answers ({lines[-1][:160]})")

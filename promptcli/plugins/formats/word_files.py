@@ -13,7 +13,7 @@ from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.word_tables import WordTable, WordTokenizer
 from promptcli.data.input_files import decoded_lines
 from promptcli.errors import UsageError
-from promptcli.notes import keyword, note
+from promptcli.notes import note
 from promptcli.storage import files
 
 _FAMILY = "glove"
@@ -26,8 +26,7 @@ def read_words(name: str) -> WordTable:
     file = name.partition(":")[2]
     if not file:
         raise UsageError(
-            f"backbone {name!r} names no file; give {keyword('backbone')} {name}FILE, word vectors"
-            " as text"
+            f"{name!r} names no file; give {name}FILE, word vectors as text", parameter="backbone"
         )
     path = Path(file)
     row_of, vectors = read_word_vectors(path)

@@ -19,7 +19,7 @@ from promptcli.encoder import streams
 from promptcli.encoder.encoder import PromptEncoder, TorchEncoder, build_encoder, make_encoder
 from promptcli.errors import UsageError
 from promptcli.models import parity
-from promptcli.notes import keyword, note
+from promptcli.notes import note
 from promptcli.plugins.graphs.graph_files import DEMO_SENTENCES, batch_of
 from promptcli.plugins.graphs.graph_library import GraphLibrary
 from promptcli.recipe import Recipe
@@ -79,8 +79,7 @@ def build_as_graph(
     """
     if device not in ("auto", "cpu"):
         raise UsageError(
-            f"backend {backend.name} runs on the CPU, not on {device!r}; leave out"
-            f" {keyword('device')}, or {keyword('backend')}"
+            f"backend {backend.name} runs on the CPU, not on {device!r}", parameter="device"
         )
     encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
     precisions = _dtypes(backend, dtype)
@@ -108,8 +107,8 @@ def _dtypes(backend: GraphLibrary, wanted: str) -> tuple[str, ...]:
         return has[:1]
     if wanted != "stored" and wanted not in has:
         raise UsageError(
-            f"backend {backend.name} computes in {' or '.join(has)}, not {wanted}; leave out"
-            f" {keyword('dtype')}"
+            f"backend {backend.name} computes in {' or '.join(has)}, not {wanted}",
+            parameter="dtype",
         )
     if wanted == "stored":
         return has[:1]
@@ -130,7 +129,8 @@ def _graph_of(
     if encoder.averaged_rows() is not None:
         raise UsageError(
             f"recipe {encoder.recipe.prompt} {encoder.recipe.pooling} averages rows of a table,"
-            f" which no backend does faster; leave out {keyword('backend')}"
+            " which none does faster; leave it out",
+            parameter="backend",
         )
     graph = folder / f"{encoder.fingerprint[:32]}-{backend.name}-{promptcli.__version__}"
     if not graph.is_dir():
@@ -150,8 +150,7 @@ def _graph_of(
             note(f"backend {backend.name}: {fault}; taking {dtypes[-1]}")
     remedy = "int8 to use them all the same" if dtype == "int8" else "float32"
     raise errors.CheckFailedError(
-        f"backend {backend.name}: {fault}; leave out {keyword('backend')}, or give"
-        f" {keyword('dtype')} {remedy}"
+        f"{backend.name}: {fault}; leave it out, or give dtype {remedy}", parameter="backend"
     )
 
 

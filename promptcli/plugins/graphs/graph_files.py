@@ -162,7 +162,7 @@ def export_openvino(encoder: TorchEncoder, folder: Path) -> Exported:
     )
 
 
-def write_graph(encoder: TorchEncoder, folder: Path) -> list[str]:
+def write_graph(encoder: TorchEncoder, folder: Path, calibration: Sequence[str] = ()) -> list[str]:
     """Write graph and tokenizer; return the differences from the encoder."""
     graph = EncoderGraph(encoder)
     differences = write_tokenizer(encoder, folder)
@@ -264,15 +264,17 @@ def load_openvino(folder: Path, dtype: str = "float32") -> RunGraph:
     return run
 
 
-def load_onnx(folder: Path, file: str = ONNX_FILE) -> RunGraph:
-    """Return a function that runs a file of onnxruntime; its precision is the file's."""
+def load_onnx(folder: Path, dtype: str = "float32") -> RunGraph:
+    """Return a function that runs the file of a precision by onnxruntime."""
     import onnxruntime
 
     threads = torch.get_num_threads()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads // streams.stream_count(threads)
     session = onnxruntime.InferenceSession(
-        str(folder / file), options, providers=["CPUExecutionProvider"]
+        str(folder / {"float32": ONNX_FILE, "int8": SMALL}[dtype]),
+        options,
+        providers=["CPUExecutionProvider"],
     )
     names = [node.name for node in session.get_inputs()]
 
@@ -341,7 +343,7 @@ def quantise(encoder: TorchEncoder, folder: Path) -> str:
     with _quiet():
         quantize_dynamic(folder / ONNX_FILE, folder / SMALL, weight_type=QuantType.QInt8)
     size = (folder / SMALL).stat().st_size / 1e6
-    return f"{SMALL}: {size:,.1f} MB; {loss_of(load_onnx(folder, SMALL), folder, encoder)}"
+    return f"{SMALL}: {size:,.1f} MB; {loss_of(load_onnx(folder, 'int8'), folder, encoder)}"
 
 
 def loss_of(run: RunGraph, folder: Path, encoder: TorchEncoder) -> str:
@@ -352,7 +354,7 @@ def loss_of(run: RunGraph, folder: Path, encoder: TorchEncoder) -> str:
     return f"cosines to float32 at least {cosines.min():.4f}, {cosines.mean():.4f} on average"
 
 
-def write_onnx_int8(encoder: TorchEncoder, folder: Path) -> None:
+def write_onnx_int8(encoder: TorchEncoder, folder: Path, calibration: Sequence[str] = ()) -> None:
     """Write onnxruntime's graph with weights of 8 bits, and note the loss."""
     write_graph(encoder, folder)
     note(f"onnx-int8: {quantise(encoder, folder)}")

@@ -10,7 +10,6 @@ from promptcli.plugins.graphs.graph_library import GraphLibrary
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import TorchEncoder
-    from promptcli.plugins.graphs.graph_files import RunGraph
     from promptcli.recipe import Recipe
 
 
@@ -36,62 +35,33 @@ class GraphBackend(GraphLibrary):
 _EXPORT = ("onnx", "onnxscript")
 
 
-def _write_onnx(encoder: "TorchEncoder", folder: Path, calibration: Sequence[str]) -> None:
-    from promptcli.plugins.graphs.graph_files import write_graph
+def _lazily(name: str) -> Any:
+    """Return a function of ``graph_files``, which is imported when the function is called."""
 
-    write_graph(encoder, folder)
+    def call(*given: Any) -> Any:
+        from promptcli.plugins.graphs import graph_files
 
+        return getattr(graph_files, name)(*given)
 
-def _load_onnx(folder: Path, dtype: str) -> "RunGraph":
-    from promptcli.plugins.graphs.graph_files import load_onnx
-
-    return load_onnx(folder)
-
-
-def _write_onnx_int8(encoder: "TorchEncoder", folder: Path, calibration: Sequence[str]) -> None:
-    from promptcli.plugins.graphs.graph_files import write_onnx_int8
-
-    write_onnx_int8(encoder, folder)
+    return call
 
 
-def _load_onnx_int8(folder: Path, dtype: str) -> "RunGraph":
-    from promptcli.plugins.graphs.graph_files import SMALL, load_onnx
-
-    return load_onnx(folder, SMALL)
-
-
-def _write_openvino(encoder: "TorchEncoder", folder: Path, calibration: Sequence[str]) -> None:
-    from promptcli.plugins.graphs.graph_files import write_openvino
-
-    write_openvino(encoder, folder)
-
-
-def _write_openvino_int8(encoder: "TorchEncoder", folder: Path, calibration: Sequence[str]) -> None:
-    from promptcli.plugins.graphs.graph_files import write_openvino_int8
-
-    write_openvino_int8(encoder, folder, calibration)
+def _backend(
+    name: str, library: Sequence[str], dtypes: tuple[str, ...], write: str
+) -> GraphBackend:
+    return GraphBackend(
+        name,
+        (*_EXPORT, *library),
+        dtypes,
+        _lazily(write),
+        _lazily(f"load_{name.partition('-')[0]}"),
+    )
 
 
-def _load_openvino(folder: Path, dtype: str) -> "RunGraph":
-    from promptcli.plugins.graphs.graph_files import load_openvino
-
-    return load_openvino(folder, dtype)
-
-
-ONNX = GraphBackend("onnx", (*_EXPORT, "onnxruntime"), ("float32",), _write_onnx, _load_onnx)
-ONNX_INT8 = GraphBackend(
-    "onnx-int8", (*_EXPORT, "onnxruntime"), ("int8",), _write_onnx_int8, _load_onnx_int8
-)
-OPENVINO = GraphBackend(
-    "openvino", (*_EXPORT, "openvino"), ("float32", "bfloat16"), _write_openvino, _load_openvino
-)
-OPENVINO_INT8 = GraphBackend(
-    "openvino-int8",
-    (*_EXPORT, "openvino", "nncf"),
-    ("int8",),
-    _write_openvino_int8,
-    _load_openvino,
-)
+ONNX = _backend("onnx", ["onnxruntime"], ("float32",), "write_graph")
+ONNX_INT8 = _backend("onnx-int8", ["onnxruntime"], ("int8",), "write_onnx_int8")
+OPENVINO = _backend("openvino", ["openvino"], ("float32", "bfloat16"), "write_openvino")
+OPENVINO_INT8 = _backend("openvino-int8", ["openvino", "nncf"], ("int8",), "write_openvino_int8")
 
 
 class AutoBackend:

@@ -118,7 +118,7 @@ def test_what_is_not_a_file(name, message):
 
 
 def test_word_vectors_are_not_a_language_model(glove):
-    with pytest.raises(UsageError, match="no language model; they are for `model`"):
+    with pytest.raises(UsageError, match="no language model"):
         load_backbone(glove)
 
 
@@ -158,7 +158,7 @@ def test_vectors_are_the_average_of_the_known_words(glove, caplog):
 )
 def test_only_the_static_average_is_allowed(changes, shown):
     with pytest.raises(
-        UsageError, match=f"only `model` static-avg averages, not {shown}"
+        UsageError, match=f"only .*static-avg averages, not {shown}"
     ) as caught:
         # known before any file is read
         build_encoder(static("glove:nowhere.txt").replace(**changes))

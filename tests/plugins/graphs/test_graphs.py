@@ -254,7 +254,7 @@ def test_what_cannot_be_is_one_line(
 def test_8_bits_that_lose_too_much_are_refused_unless_asked_for(stand_in, tiny_folder, tmp_path):
     stand_in(off=0.5, dtypes=("int8",))
     with pytest.raises(
-        CheckFailedError, match=r"mean cosine of only .* give `dtype` int8 to use them all the same"
+        CheckFailedError, match=r"mean cosine of only .* give dtype int8 to use them all the same"
     ):
         build(RECIPES["prompt"], tiny_folder, tmp_path)
     assert (
