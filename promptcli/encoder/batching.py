@@ -13,7 +13,7 @@ import torch
 from promptcli.backbones.states import Batch
 from promptcli.backbones.token_rows import TokenRows
 from promptcli.errors import OutOfMemoryError, is_out_of_memory
-from promptcli.notes import keyword, note
+from promptcli.notes import note
 
 TOKEN_BUDGET = 4096  #: padded tokens a batch may hold on a CPU: more do not fit its caches
 #: the same on a GPU with memory to spare: less leaves it waiting for the next batch
@@ -86,10 +86,7 @@ class BatchSplitter:
                 if not is_out_of_memory(error):
                     raise
                 if len(rows) == 1:
-                    remedy = (
-                        f"a smaller {keyword('max_length')}, {keyword('dtype')} bfloat16 or another"
-                        f" {keyword('device')}"
-                    )
+                    remedy = "a smaller max_length, the dtype bfloat16 or another device"
                     raise OutOfMemoryError(
                         f"out of memory even with one sentence, of {tokens} tokens; give {remedy}"
                     ) from None

@@ -12,7 +12,6 @@ from promptcli.encoder.template import Template
 from promptcli.errors import UsageError, WrongKindError
 from promptcli.grammar import CountSpec, PromptSpec, Spec
 from promptcli.named_templates import SLOT
-from promptcli.notes import keyword
 
 PartSpec = TypeVar("PartSpec", bound=Spec, covariant=True)
 
@@ -42,8 +41,7 @@ class BuildContext(Generic[PartSpec]):
         if not self.backbone.causal:
             name = self.backbone.name
             raise WrongKindError(
-                f"{owner} is for causal models, and {name!r} is a masked one: take"
-                f" {keyword('model')} prompt"
+                f"{owner} is for causal models, and {name!r} is a masked one: take the model prompt"
             )
 
     def refuse_argument(self, owner: str) -> None:
@@ -68,7 +66,7 @@ class BuildContext(Generic[PartSpec]):
         ``owner`` needs them, e.g. ``transform 'flow' is fitted on sentences``; ``choice`` is the
         option of ``fit`` that fits them, without its dashes.
         """
-        hint = f"`promptcli fit --{choice} --on FILE --name NAME`, then {keyword('model')} NAME"
+        hint = f"`promptcli fit --{choice} --on FILE --name NAME`, then the model NAME"
         if name not in self.tensors:
             raise UsageError(f"{owner}: {hint}")
         tensor = self.tensors[name]

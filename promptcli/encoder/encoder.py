@@ -43,7 +43,6 @@ from promptcli.encoder.transforms.transform import Stage, Transform
 from promptcli.errors import UsageError, WrongKindError
 from promptcli.extensions import Extension, used_extensions
 from promptcli.grammar import MeanSpec, parse_prompt
-from promptcli.notes import keyword
 from promptcli.recipe import MASK, SLOT, LeadingTexts, Recipe
 
 
@@ -147,7 +146,7 @@ class TorchEncoder(Encoder):
         place = self.denoising.place
         if place not in ("none", *(name for name, _ in self.stages)):
             raise UsageError(
-                f"denoise {place!r} needs a transform with that stage, e.g. {keyword('transforms')}"
+                f"denoise {place!r} needs a transform with that stage, e.g. the transform"
                 " topk-tokens:200"
             )
         if place != "none" and self.pooling.weights.of_content:
@@ -562,5 +561,5 @@ def _check_last_token(pooling: Pooling, template: Template, backbone: Backbone) 
         causal = ", ".join(name for name, family in FAMILIES.items() if family.causal)
         raise WrongKindError(
             f"weights 'last-token' are for causal models ({causal}), not {backbone.name!r}: take"
-            f" {keyword('model')} prompt"
+            f" the model prompt"
         )

@@ -20,7 +20,6 @@ from promptcli.encoder.template import Inputs, Template, text_rule
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError
 from promptcli.grammar import CountSpec, TransformSpec
-from promptcli.notes import keyword
 from promptcli.recipe import SLOT, LeadingTexts, Recipe
 from promptcli.storage.tensors import StoredTensors
 
@@ -116,7 +115,7 @@ def check_words_only(recipe: Recipe, *, table: bool = False) -> None:
             f"{key} {value!r}" for key, value in fields.items() if value != possible.get(key)
         )
         raise UsageError(
-            f"{recipe.backbone!r} holds word vectors, which only {keyword('model')} static-avg"
+            f"{recipe.backbone!r} holds word vectors, which only the model static-avg"
             f" averages, not {shown}"
         )
 

@@ -14,7 +14,6 @@ import numpy as np
 from promptcli.backbones.token_rows import TokenRows
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError, WrongKindError, look_up
-from promptcli.notes import keyword
 from promptcli.recipe import MASK, SLOT
 
 
@@ -46,7 +45,7 @@ class Template:
             has = f"template {text!r} has a {MASK}, but the backbone"
             if tokenizer.causal:
                 raise WrongKindError(
-                    f"{has} is causal and read at its last token: take {keyword('model')} prompteol"
+                    f"{has} is causal and read at its last token: take the model prompteol"
                 )
             raise UsageError(f"{has}'s tokenizer has no mask token")
         own = tokenizer.mask_text
@@ -184,7 +183,7 @@ class Template:
         if self.length >= max_length:
             room = (
                 f"leaves no room for a sentence in {max_length}; give a shorter one or a larger"
-                f" {keyword('max_length')}"
+                " max_length"
             )
             raise UsageError(f"template {self.text!r} takes {self.length} tokens, which {room}")
 

@@ -37,7 +37,7 @@ from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import Model, entry_of, open_model
 from promptcli.models.saving import check_shareable, save_encoder, tensors_outside_backbone
 from promptcli.models.sentence_transformers_format import Exported, InexactError
-from promptcli.notes import keyword, without_network
+from promptcli.notes import without_network
 from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
 from promptcli.storage.typed_documents import to_json
@@ -169,10 +169,7 @@ def export_merged(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported
     """Fill a folder that ``AutoModel.from_pretrained(folder)`` loads, and ``--backbone folder``."""
     if not tuned_weights(encoder.tensors()):
         unchanged = f"the backbone of {entry.name!r} is {encoder.recipe.backbone!r}, unchanged"
-        raise UsageError(
-            f"{unchanged}: there is nothing to merge; {keyword('to')} onnx holds the complete"
-            " encoder"
-        )
+        raise UsageError(f"{unchanged}: there is nothing to merge; onnx holds the complete encoder")
     save_weights(encoder.backbone, folder)
     definition = tokenizer_definition(encoder.backbone)
     save_tokenizer(encoder.backbone, folder, definition, encoder.backbone.max_tokens)
@@ -201,7 +198,7 @@ def export_peft(
     lora = tuned_weights(encoder.tensors())
     if base is None and not is_hub_id(backbone.name):
         raise UsageError(
-            f"the base {backbone.name!r} is not a model of the hub; name it: {keyword('base')}"
+            f"the base {backbone.name!r} is not a model of the hub; name it as the base:"
             " OWNER/NAME[@REVISION]"
         )
     name, _, revision = (base or f"{backbone.name}@{backbone.provenance.revision or ''}").partition(
@@ -250,14 +247,13 @@ def _prefix(encoder: TorchEncoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
             " LoRA"
         )
         raise InexactError(
-            f"{lacks}; {keyword('to')} sentence-transformers and onnx hold the encoder, merged a"
-            " tuned backbone"
+            f"{lacks}; sentence-transformers and onnx hold the encoder, merged a tuned backbone"
         )
     if not backbone.family.takes_keys:
         family = backbone.provenance.family
         raise InexactError(
             f"peft's prefix tuning does not reach family {family!r}, whose model in transformers"
-            f" takes no keys and values; {keyword('to')} onnx holds the encoder"
+            f" takes no keys and values; onnx holds the encoder"
         )
     config = {
         "peft_type": PREFIX_TUNING,

@@ -39,7 +39,7 @@ from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import Model, entry_of, open_model, open_registry
 from promptcli.models.parity import PROBES
 from promptcli.models.saving import save_encoder
-from promptcli.notes import bars_shown, is_offline, keyword, note, without_network
+from promptcli.notes import bars_shown, is_offline, note, without_network
 from promptcli.storage.files import temporary_folder
 
 #: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or
@@ -240,10 +240,10 @@ def _check_repo(repo: str, action: str) -> None:
     if not _REPO.fullmatch(repo):
         raise UsageError(
             f"{repo!r} is not a repository of the hub; give OWNER/NAME, a branch or commit by"
-            f" {keyword('revision')}"
+            " the revision"
         )
     if is_offline():
-        raise NotFoundError(f"{action} needs the hub, which {keyword('offline')} forbids")
+        raise NotFoundError(f"{action} needs the hub, which offline forbids")
 
 
 @contextlib.contextmanager

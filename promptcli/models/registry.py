@@ -12,7 +12,6 @@ from promptcli.backbones.names import portable_name
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.models import entries
 from promptcli.models.entries import BACKBONE, MODEL_MANIFEST, TENSORS, Entry
-from promptcli.notes import keyword
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.settings import ANOTHER_HOME, BARE
 from promptcli.storage.files import is_writable, remove_folder, temporary_folder
@@ -82,7 +81,7 @@ class Registry:
             )
         if (self._models / name / MODEL_MANIFEST).is_file() and not force:
             raise UsageError(
-                f"model {name!r} exists; give another {keyword('name')}, or {keyword('force')}"
+                f"model {name!r} exists; give another name, or force", parameter="name"
             )
 
     def run_folder(self, name: str) -> Path:

@@ -44,7 +44,6 @@ from promptcli.models.entries import (
 from promptcli.models.foreign_formats import FLAGS, MODES
 from promptcli.models.loading import entry_from, open_model
 from promptcli.models.sentence_transformers_format import InexactError, Module
-from promptcli.notes import keyword
 from promptcli.storage.files import delete
 from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
@@ -303,9 +302,7 @@ def copy_backbone(name: str, source: Path, target: Path, *, weights: bool = True
     weights.
     """
     if name.startswith("glove:"):
-        raise UsageError(
-            f"word vectors are a file: share it, and use it with {keyword('model')} static-avg"
-        )
+        raise UsageError("word vectors are a file: share it, and use it with the model static-avg")
     tokenizer = source / OWN_TOKENIZER
     files = [
         path

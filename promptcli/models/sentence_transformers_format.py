@@ -22,7 +22,6 @@ from promptcli.encoder.template import text_rule
 from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Dense, Normalize, Projection
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
-from promptcli.notes import keyword
 from promptcli.recipe import Recipe
 from promptcli.storage.tensors import save_tensors
 from promptcli.storage.typed_documents import to_json
@@ -346,7 +345,7 @@ def static_table(encoder: TorchEncoder, program: str, *, same_length: bool = Fal
     if encoder.pooling.spec not in ("static/avg", "mlm-head/avg"):
         raise InexactError(
             f"{program} holds a table of words, which pooling {encoder.pooling.spec!r} does not"
-            f" come from; give a static model such as mini-static, or {keyword('pooling')}"
+            f" come from; give a static model such as mini-static, or the pooling"
             " static/avg"
         )
     if encoder.backbone.words_only:

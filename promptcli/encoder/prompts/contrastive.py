@@ -14,7 +14,6 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.errors import UsageError
 from promptcli.grammar import ContrastiveSpec, Subtraction, parse_prompt
-from promptcli.notes import keyword
 from promptcli.recipe import SLOT
 
 #: Layer and C by the last part of a model's name, as published.
@@ -111,8 +110,7 @@ class Contrastive(Prompt):
         """
         if batch.positions is not None:
             raise UsageError(
-                f"template denoising is not for prompt 'contrastive'; leave {keyword('denoise')}"
-                " out"
+                "template denoising is not for prompt 'contrastive'; leave denoise out"
             )
         mixtures = self._backbone.mixture(self._auxiliary_batch(batch), self.layer)
         return replace(

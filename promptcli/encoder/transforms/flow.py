@@ -15,7 +15,6 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
 from promptcli.grammar import TransformSpec
-from promptcli.notes import keyword
 
 LEVELS = 3
 STEPS = 3
@@ -100,10 +99,7 @@ class Glow(nn.Module):
     def __init__(self, d: int) -> None:
         super().__init__()
         if d % DIVISOR:
-            before = (
-                f"put e.g. {keyword('transforms')} whitening:{max(d - d % DIVISOR, DIVISOR)} before"
-                " it"
-            )
+            before = f"put e.g. the transform whitening:{max(d - d % DIVISOR, DIVISOR)} before it"
             raise UsageError(
                 f"transform 'flow' takes a width divisible by {DIVISOR}, and {d} is not; {before}"
             )
