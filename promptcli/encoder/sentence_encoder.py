@@ -6,12 +6,14 @@ import functools
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 
+from promptcli.backbones.locating import SHIPPED_TABLES
 from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.given import check_texts
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
 
 LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
+#: Soft hyphens, joiners, marks of direction and of byte order.
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 
 
 class Encoder(SentenceTransformerMethods, ScikitLearnMethods, ModelMethods):
@@ -346,10 +350,14 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods, ModelMethods):
         """Return n sentences as they go to the tokenizer, see ``Template.prepare``.
 
         They are cut to ``LONGEST_TEXT`` first, since a tokenizer takes many times the memory of a
-        text.
+        text. A shipped table would read a soft hyphen as the end of a word, where BERT's tokenizer
+        leaves it out.
         """
         cut = []
+        reads_invisible = self.origin.backbone in SHIPPED_TABLES
         for text in sentences:
+            if reads_invisible and not text.isascii():
+                text = _INVISIBLE.sub("", text)
             if len(text) > LONGEST_TEXT:
                 text = text.strip()[:LONGEST_TEXT]
             cut.append(text)

@@ -167,3 +167,9 @@ def test_parts_are_of_the_language_too(run, tmp_path):
 def test_similarity_in_python_chooses_by_the_texts():
     assert pc.similarity(*GERMAN) == pc.similarity(*GERMAN, "mini-multi")
     assert pc.similarity(*ENGLISH) == pc.similarity(*ENGLISH, "mini")
+
+
+@pytest.mark.parametrize("model", ["mini", "mini-static", "mini-multi"])
+@pytest.mark.parametrize("letter", "\u00ad\u200b\u200d\u2060\ufeff")
+def test_invisible_letters_are_left_out(model, letter):
+    assert pc.similarity(f"Boden{letter}see Dampfer", "Bodensee Dampfer", model) > 0.99999

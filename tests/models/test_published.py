@@ -333,3 +333,17 @@ def test_what_was_read_is_saved_and_pickled(folder, tmp_path, name):
     np.testing.assert_array_equal(
         pickle.loads(pickle.dumps(encoder)).encode_query(SENTENCES), vectors[1]
     )
+
+
+def test_the_owner_sentence_transformers_may_be_left_out(tiny_folder, tmp_path, monkeypatch):
+    repository = tmp_path / "models--sentence-transformers--tiny-L2"
+    encoder = pc.load("last-avg", backbone=str(tiny_folder("bert")))
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("abc")
+    (repository / "snapshots").mkdir()
+    encoder.save(repository / "snapshots" / "abc")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    opened = pc.load("tiny-L2")
+    np.testing.assert_array_equal(opened.encode(SENTENCES), encoder.encode(SENTENCES))
+    with pytest.raises(pc.NotFoundError, match="no model 'tiny-L3'"):
+        pc.load("tiny-L3")

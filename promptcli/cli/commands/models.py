@@ -153,8 +153,7 @@ def show(
         _print_fields(shown | {"prompts": prompts, "scores": scores})
 
 
-#: Ends of the names of hashes, which are not for readers.
-_HASHES = ("sha256", "fingerprint")
+_DIGITS = 12  # of a hash
 
 
 def _in_short(shown: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,9 +169,14 @@ def _in_short(shown: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in shown["provenance"].items()
         if value is not None and key not in row and not isinstance(value, dict | list)
     }
-    told = {key: value for key, value in came.items() if not key.endswith(_HASHES)}
-    if trained := shown["provenance"].get("trained"):
+    told = {
+        key: value[:_DIGITS] if key.endswith("sha256") else value for key, value in came.items()
+    }
+    trained = shown["provenance"].get("trained", {})
+    if trained:
         told["trained"] = _training_line(trained)
+    versions = {"promptcli": shown["promptcli"], **trained.get("versions", {})}
+    told["versions"] = ", ".join(f"{name} {number}" for name, number in versions.items())
     short = {**row, "recipe": recipe, "tensors": shown["tensors"]}
     if shown["prompts"]:
         short["prompts"] = ", ".join(shown["prompts"])
