@@ -98,7 +98,7 @@ ours = ("--data", "text.txt", "--backbone", "ernie", "--set", "share=0.3", "--na
 run("train", "meancse", *ours, *small, "--report-to", "scores")
 assert Path("scores.tsv").read_text().splitlines()[-1].startswith("mine\\t4\\t")
 assert pc.list_models()[-1].provenance["trained"]["share"] == 0.3
-run("train", "meancse", "--help")
+run("train", "meancse", "--dry-run")
 run("count", "text.txt", "--least", "4", "--json")
 run("embed", "text.txt", "-o", "parts", "--shards", "3", "--engine", "in-turn", *median)
 assert len(list(Path("parts").glob("*.parquet"))) == 3

@@ -216,7 +216,7 @@ def _claimed_folder(config: TrainConfig, processes: Processes) -> Iterator[Path]
 
 
 def _how_to_continue(name: str) -> str:
-    return f"`promptcli train --resume {name}` continues the run, --force starts it again"
+    return f"`promptcli train --resume {name}` continues the run, force starts it again"
 
 
 class Run:
