@@ -166,7 +166,12 @@ def synthetic_queries(
         raise UsageError(f"no table has a column {title!r} with text", parameter="title")
     possible = _ordered_queries(rows, draw)
     if len(possible) < fewest:
-        raise UsageError(_too_few(len(possible), fewest, rows, count))
+        read = f"{errors.counted(len(rows), 'passage')} of {errors.counted(count, 'file')}"
+        raise UsageError(
+            f"{len(possible):,} queries can be made from {read}, and telling models apart takes"
+            f" {fewest}; give more texts, or texts with headings, titles or several"
+            " sentences; what occurs in several places is no query"
+        )
     counts = (count, len(rows), len(possible))
     return _collect(rows, possible[:most], most_passages, draw, counts)
 
@@ -382,28 +387,3 @@ def _text_without(row: _Row, queries: Sequence[_PossibleQuery]) -> str:
         titles = [row.title]
     heading = " > ".join(titles)[:_LONGEST_HEADING]
     return f"{heading}\n{body}".strip()
-
-
-def _too_few(possible: int, fewest: int, rows: Sequence[_Row], count: int) -> str:
-    """Return why there are too few queries."""
-    headings = [" ".join(path) for _, path in {(row.document, row.path) for row in rows} if path]
-    titles = [row.title for row in rows if row.title]
-    beginnings = [_beginning(row.body)[0] for row in rows]
-    sentences = [text for text in beginnings if text]
-    read = f"{errors.counted(len(rows), 'passage')} of {errors.counted(count, 'file')}"
-    have = (
-        f"{len(headings):,} headings, {len(titles):,} titles,"
-        f" {len(sentences):,} first sentences with a rest"
-    )
-    if shared := sum(map(_count_shared, [headings, titles, sentences])):
-        have += f"; {shared:,} of them occur in several places, so no single one answers them"
-    return (
-        f"{possible:,} queries can be made from {read} ({have}), and telling models apart takes"
-        f" {fewest}; give more texts, or texts with headings, titles or several sentences"
-    )
-
-
-def _count_shared(texts: Sequence[str]) -> int:
-    """Return how many of the texts occur more than once; spaces and case do not count."""
-    counts = Counter(_key([text]) for text in texts)
-    return sum(count for count in counts.values() if count > 1)

@@ -63,18 +63,6 @@ Hybrid = Annotated[
     bool | None, Field(description="true: the same as by both; false: as by meaning.")
 ]
 Text = Annotated[str, Field(min_length=1, max_length=_MOST_CHARACTERS, description="A sentence.")]
-_SENTENCE = f"a text of 1 to {_MOST_CHARACTERS:,} characters"
-#: What the parameters of the tools take, for messages.
-_ALLOWED = {
-    "query": _SENTENCE,
-    "a": _SENTENCE,
-    "b": _SENTENCE,
-    "index": "a name that the tool indexes lists",
-    "k": f"a whole number from 1 to {_MOST_HITS}",
-    "where": "a text such as year > 2020",
-    "by": "both, meaning or words",
-    "hybrid": "true or false",
-}
 
 
 @dataclass(frozen=True)
@@ -255,7 +243,7 @@ class _Server(MCPServer):
         taken = self._taken.get(name, arguments)
         for argument in arguments:
             if argument not in taken:
-                raise ToolError(f"Error executing tool {name}: {_unknown(argument, list(taken))}")
+                raise ToolError(str(errors.unknown("argument", argument[:80], taken)))
         # clients with strict schemas send null for what is not chosen
         given = {argument: value for argument, value in arguments.items() if value is not None}
         try:
@@ -264,24 +252,8 @@ class _Server(MCPServer):
             wrong = error.__cause__
             if not isinstance(wrong, ValidationError):
                 raise
-            raise ToolError(f"Error executing tool {name}: {_refusal(wrong)}") from wrong
-
-
-def _unknown(argument: str, taken: list[str]) -> str:
-    """Return that a tool has no such argument, and those that it has."""
-    valid = f"valid: {', '.join(taken)}" if taken else "it takes none"
-    nearest = errors.did_you_mean(argument, taken)
-    return f"unknown argument {errors.shorten(argument)}; {valid}{nearest}"
-
-
-def _refusal(wrong: ValidationError) -> str:
-    """Return what is wrong with the first parameter that is refused."""
-    [first, *_] = wrong.errors()
-    name = str(first["loc"][0])
-    allowed = _ALLOWED[name]
-    if first["type"] == "missing":
-        return f"{name} is missing; give {allowed}"
-    return f"{name} takes {allowed}, not {errors.shorten(first['input'])}"
+            [first, *_] = wrong.errors()
+            raise ToolError(f"{first['loc'][0]}: {first['msg']}") from wrong
 
 
 def make_server(indexes: Mapping[str, SentenceIndex], encoder: Encoder) -> MCPServer:

@@ -157,9 +157,7 @@ def test_vectors_are_the_average_of_the_known_words(glove, caplog):
     ],
 )
 def test_only_the_static_average_is_allowed(changes, shown):
-    with pytest.raises(
-        UsageError, match=f"only .*static-avg averages, not {shown}"
-    ) as caught:
+    with pytest.raises(UsageError, match=f"only .*static-avg averages, not {shown}") as caught:
         # known before any file is read
         build_encoder(static("glove:nowhere.txt").replace(**changes))
     assert "\n" not in str(caught.value)
