@@ -40,7 +40,7 @@ from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prefetching import prefetch
 from promptcli.recipe import Recipe
-from promptcli.searching import search_heads
+from promptcli.select import search_heads
 from promptcli.training.learner import Learner
 from promptcli.training.methods import find_method
 from promptcli.training.optimizers import OPTIMIZERS

@@ -25,9 +25,9 @@ from promptcli.backbones.by_name import load_backbone
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import development_task
 from promptcli.evaluation import statistics
-from promptcli.searching.racing import race
-from promptcli.searching.template_scorer import TemplateScorer
-from promptcli.searching.template_search import draw, grammar_templates, published_templates
+from promptcli.select.racing import race
+from promptcli.select.template_scorer import TemplateScorer
+from promptcli.select.template_search import draw, grammar_templates, published_templates
 
 
 def main() -> None:

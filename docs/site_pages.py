@@ -42,7 +42,7 @@ LIBRARY = {
     "models": ("Models", ("models",)),
     "search": ("Search and serve", ("index", "serve")),
     "evaluate": ("Evaluate and analyse", ("evaluation", "analyze", "papers")),
-    "train": ("Train", ("training", "searching", "tune", "pretrain", "domain")),
+    "train": ("Train", ("training", "select", "tune", "pretrain", "domain")),
     "errors": ("Errors", ("errors",)),
 }
 #: What a package of your own builds on (docs/extending.md).

@@ -42,11 +42,11 @@ from .plugins.serve.serving import serve as serve
 from .plugins.tune.tuning import tune as tune
 from .recipe import RECIPES as RECIPES
 from .recipe import Recipe as Recipe
-from .searching import check_template as check_template
-from .searching import search_heads as search_heads
-from .searching import search_layers as search_layers
-from .searching import search_templates as search_templates
-from .searching import templates as templates
+from .select import check_template as check_template
+from .select import search_heads as search_heads
+from .select import search_layers as search_layers
+from .select import search_templates as search_templates
+from .select import templates as templates
 from .training import fit as fit
 from .training import train as train
 from .training import training_settings as training_settings

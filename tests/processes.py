@@ -42,7 +42,7 @@ _LOADED = [
     *("scipy.stats", "pyarrow.parquet", "accelerate", "typer._adapters", "rich.progress"),
     # no console: it looks at its terminal when it is made
     *("promptcli.models.loading", "promptcli.embedding.writing", "promptcli.training.methods"),
-    *("promptcli.searching.search_settings", "promptcli.evaluation.evaluator"),
+    *("promptcli.select.template_search", "promptcli.evaluation.evaluator"),
     *("promptcli.backbones.by_name", "promptcli.encoder.encoder", "promptcli.index.stored"),
     *("hypothesis", "tests.processes", "tests.unsynced", "tests.frozen"),
 ]

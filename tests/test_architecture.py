@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "promptcli"
 
 #: The packages from the entrance down: a file imports from its own package and from those below it,
 #: type-checking imports included.
-PACKAGES = """cli searching training index embedding
+PACKAGES = """cli select training index embedding
     evaluation models encoder backbones data storage""".split()
 #: What stands at the top of the package; all but the first two serve every package.
 LOOSE = {
@@ -74,7 +74,7 @@ HOMES = {
 #: conveniences for users.
 UPWARD = {Path("encoder/compat.py"): "promptcli.models"}
 #: Packages whose ``__init__.py`` holds their public functions.
-PUBLIC = """embedding evaluation index models searching
+PUBLIC = """embedding evaluation index models select
     training""".split()
 HEAVY = ["torch", "transformers", "datasets", "faiss", "pyarrow", "scipy", "numpy", "safetensors"]
 

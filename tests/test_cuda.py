@@ -25,7 +25,7 @@ from promptcli.training.trainer import Trainer
 from tests import learning
 from tests.learning import gradients
 from tests.pretend_cuda import RealCuda
-from tests.searching.pairs import EVERY_PAIR
+from tests.select.pairs import EVERY_PAIR
 from tests.tiny import FAMILIES, SENTENCES
 
 pytestmark = pytest.mark.cuda

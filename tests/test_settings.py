@@ -12,7 +12,6 @@ from promptcli.errors import UsageError
 from promptcli.models.loading import resolve
 from promptcli.models.registry import Registry
 from promptcli.recipe import Choice
-from promptcli.searching.search_settings import SearchSettings
 from promptcli.settings import BARE, PAPER, config_file, read_settings, typed_settings, typed_value
 from promptcli.training.methods import METHODS
 from tests.embed_running import refused
@@ -160,13 +159,7 @@ def test_a_user_without_a_home_is_told_to_name_one(run, monkeypatch):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1, True, "1"])
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda value: METHODS["simcse"][0].small.replace(epochs=value),
-        lambda value: SearchSettings(beam=value),
-    ],
-)
+@pytest.mark.parametrize("make", [lambda value: METHODS["simcse"][0].small.replace(epochs=value)])
 def test_settings_keep_to_their_types_and_bounds(make, value):
     with pytest.raises(UsageError, match=r"is not allowed|; give "):
         make(value)

@@ -312,17 +312,15 @@ _MODELS = (
 _RESEARCH = (
     Command(
         "search-templates",
-        ".searching:search_templates",
+        ".select:search_templates",
         "Find the template that suits a backbone best.",
     ),
     Command(
         "ditto-search",
-        ".searching:ditto_search",
+        ".select:ditto_search",
         "Find the attention head that weighs tokens best.",
     ),
-    Command(
-        "search-layers", ".searching:search_layers", "Find the layer that a recipe reads best."
-    ),
+    Command("search-layers", ".select:search_layers", "Find the layer that a recipe reads best."),
     Command(
         "optiprompt",
         ".train:train",

@@ -24,7 +24,7 @@ from promptcli.settings import setting
 from promptcli.storage.files import atomic_path, check_output
 
 if TYPE_CHECKING:
-    from promptcli.searching.search import Ranked, Search
+    from promptcli.select.search import Ranked, Search
 
 #: Shade, background and letters of each fifth of the range, from low to high.
 STEPS = (

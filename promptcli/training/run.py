@@ -607,20 +607,24 @@ def _note_defaults(config: TrainConfig) -> None:
         where = "the demo pairs" if on == BARE.development else on
         parts.append(f"checkpoints are chosen on {where}")
     if config.data is None:
-        parts.append("--paper takes the papers' backbone and data")
+        parts.append("paper takes the papers' backbone and data")
     if parts:
         note("; ".join(parts))
 
 
 def warn_if_worse(trained: Trained) -> None:
-    """Warn of a result that is worse than the encoder without anything learned."""
+    """Warn of a result that is not better than the encoder without anything learned."""
     plain, *_ = trained.references
-    if plain in trained.below:
-        development, value = next(iter(trained.scores.items()))
-        warn(
-            f"{trained.entry.name} is worse than without training: {value:.2f} on {development},"
-            f" {plain} has {trained.below[plain]:.2f}"
-        )
+    development, value = next(iter(trained.scores.items()))
+    before = trained.untrained[development]
+    if value > before and trained.facts["best_step"]:
+        return
+    begun = trained.untrained_start.get(development)
+    start = "" if begun is None else f" (the method's own start, as drawn, had {begun:.2f})"
+    warn(
+        f"{trained.entry.name} is not better than without training: {value:.2f} on {development},"
+        f" {plain} has {before:.2f}{start}; more data or epochs, or another learning rate may help"
+    )
 
 
 def train_encoder(

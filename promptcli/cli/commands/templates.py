@@ -1,29 +1,43 @@
 """``promptcli templates``: the named templates, and one token by token on a backbone."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
-from promptcli import searching as library
+import typer
+
+from promptcli import select as library
+from promptcli.cli.commands.select import BackboneModel
 from promptcli.cli.console import result, result_json, result_table
-from promptcli.cli.options import Json
-from promptcli.searching import CheckedTemplate, TemplateCheckJob
+from promptcli.cli.options import Json, choice_of, default_backbone
+from promptcli.select import CheckedTemplate
 
+_SENTENCE = "A cat sleeps on the mat."
 _SCORE = "STS-B dev, BERT-base"
 
 
-def templates(job: TemplateCheckJob, json: Json = False) -> None:
+def templates(
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TEMPLATE", help="Name, or text with [X] and [MASK]. Default: list all."
+        ),
+    ] = None,
+    model: BackboneModel = None,
+    sentence: Annotated[str, typer.Option(help="Sentence to fill in.")] = _SENTENCE,
+    json: Json = False,
+) -> None:
     """List the named templates, or show one token by token on a backbone.
 
     With source and published figure of a named one, token ids, and the mask's position.
     """
-    if not job.text:
+    if not text:
         _list_templates(as_json=json)
         return
-    checked = job.run()
+    checked = library.check_template(text, choice_of(model or default_backbone()), sentence)
     if json:
-        result_json(_document(job.text, checked))
+        result_json(_document(text, checked))
     else:
-        _print_template(job.text, checked)
+        _print_template(text, checked)
 
 
 def _list_templates(*, as_json: bool) -> None:

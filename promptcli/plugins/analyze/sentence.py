@@ -26,7 +26,7 @@ from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.plugins.analyze.plots import colour_bar, draw_token_map
 from promptcli.recipe import Recipe
-from promptcli.searching import tfidf_correlation
+from promptcli.select import tfidf_correlation
 
 
 def plain_encoder(backbone: Backbone) -> TorchEncoder:

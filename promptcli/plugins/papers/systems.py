@@ -18,7 +18,7 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.plugins.papers.contexts import EXAMPLES, MeasurementContext
 from promptcli.plugins.papers.published import PublishedRow, short_name
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.searching import search_heads
+from promptcli.select import search_heads
 from promptcli.training import presets
 from promptcli.training.batches import steps_of
 from promptcli.training.fits import fit_recipe

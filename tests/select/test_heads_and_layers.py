@@ -11,20 +11,18 @@ from scipy import stats
 
 import promptcli as pc
 from promptcli.backbones.backbone import Backbone
-from promptcli.cli import pictures
 from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import build_encoder, make_encoder
 from promptcli.errors import UsageError
-from promptcli.evaluation.evaluator import distinct_sentences, evaluate
+from promptcli.evaluation.evaluator import distinct_sentences, score_encoders
 from promptcli.recipe import RECIPES, Choice, Recipe
-from promptcli.searching import head_pass, search_layers
-from promptcli.searching.head_pass import head_cosines
-from promptcli.searching.search import cross_validate
-from promptcli.searching.search_settings import SEARCHED
-from promptcli.searching.tfidf_correlation import correlate, tfidf_weights
+from promptcli.select import head_pass, search_layers
+from promptcli.select.head_pass import head_cosines
+from promptcli.select.search import SEARCHED, cross_validate
+from promptcli.select.tfidf_correlation import correlate, tfidf_weights
 from tests.embed_running import refused
 from tests.reference.plain import tfidf_weights as plain_weights
-from tests.searching.pairs import EVERY_PAIR, make_task, write_pairs
+from tests.select.pairs import EVERY_PAIR, make_task, write_pairs
 from tests.tiny import SENTENCES
 
 #: Every pair of sentences, a sentence with itself, and one pair twice.
@@ -60,7 +58,9 @@ def test_every_head_equals_its_recipe(family, tiny_backbone):
         for weights in ("avg", *(f"ditto:{name}" for name in names))
     ]
     scores = iter(
-        evaluate([build_encoder(Recipe(pooling=spec), backbone=backbone) for spec in specs], [TASK])
+        score_encoders(
+            [build_encoder(Recipe(pooling=spec), backbone=backbone) for spec in specs], [TASK]
+        )
     )
     by_value = {}
     for number, states in enumerate(SEARCHED):
@@ -214,10 +214,10 @@ def test_tfidf_correlation_of_a_head_is_over_the_words_alone(tiny_backbone):
     assert head.tfidf.pearson == pytest.approx(stats.pearsonr(words, weights).statistic, abs=1e-5)
 
 
-def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder, tmp_path):
+def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder):
     options = ("--backbone", tiny_folder("bert"), "--top", 2, "--offline", "--name", "best")
     ran = run("ditto-search", *options, "--json")
-    assert "using --on demo:dev; the papers used" in ran.err
+    assert "choosing on demo:dev; the papers used" in ran.err
     document = ran.json
     assert set(document["ranked"][0]) == {"choice", "value", "ci95", "gain", "tfidf"}
     assert len(document["ranked"]) == 2 and document["task"] == "demo:dev"
@@ -230,15 +230,12 @@ def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder, tmp
     ][0]
     assert scored["value"] == pytest.approx(best["value"], abs=0.01)
     refused(run("ditto-search", *options, "-q"), 2, "'best'")
-    pytest.importorskip("matplotlib")
-    drawn = ("--plot", tmp_path / "map.svg", "--states", "last", "--on", "demo:dev")
-    shown = run("ditto-search", *options, "--force", "-q", *drawn)
-    assert (shown.code, shown.err) == (0, "") and (tmp_path / "map.svg").read_bytes().startswith(
-        b"<?xml"
-    )
+    words = ("--states", "last", "--on", "demo:dev")
+    shown = run("ditto-search", *options, "--force", "-q", *words)
+    assert (shown.code, shown.err) == (0, "")
     assert (
         "best 2 of 8" in shown.out
-        and "last Ditto, every head" in shown.out
+        and "last ditto, every head" in shown.out
         and "selection bias (" in shown.out
     )
 
@@ -258,14 +255,6 @@ def test_a_better_average_is_told(command, run, tiny_folder, tmp_path):
     ran = run(*words)
     assert ran.code == 0
     assert ("is better: " in ran.out) is behind
-
-
-def test_the_heat_map_reads_without_colour():
-    lines = [line.plain for line in pictures.head_map([[10.0, 20.0, 31.4], [0.0, -12.3, 47.8]])]
-    assert lines[0].split() == ["layer", "1", "2", "3"]
-    assert lines[2].endswith("█ 48*") and "▓ 31" in lines[1] and "-12" in lines[2]
-    assert sum(line.count("*") for line in lines[:-1]) == 1
-    assert "1*" in pictures.head_map([[1.0, 1.0]])[1].plain  # all equal: no division by zero
 
 
 @pytest.mark.parametrize(
@@ -290,7 +279,7 @@ def test_every_layer_equals_its_recipe_and_costs_one_pass(
     found = search_layers(build_encoder(recipe, backbone=backbone), EVERY_PAIR, weights=weights)
     once = len(passes)
     passes.clear()
-    evaluate([build_encoder(recipe, backbone=backbone)], [EVERY_PAIR])
+    score_encoders([build_encoder(recipe, backbone=backbone)], [EVERY_PAIR])
     assert once == len(passes)
     kinds = weights or (recipe.pooling.partition("/")[2],)
     layers = [f"layer-{layer}" for layer in range(backbone.n_layers)]
@@ -305,13 +294,13 @@ def test_every_layer_equals_its_recipe_and_costs_one_pass(
         for states in (*layers, "last", "first-last", "first-last:1")
     }
     assert {row.choice for row in found.ranked} == wanted | {recipe.pooling}
-    own = evaluate([build_encoder(recipe, backbone=backbone)], [EVERY_PAIR])[0].value
+    own = score_encoders([build_encoder(recipe, backbone=backbone)], [EVERY_PAIR])[0].value
     assert found.baseline["own"].value == pytest.approx(own, abs=1e-4)
     assert [row.value for row in found.ranked] == sorted(
         (row.value for row in found.ranked), reverse=True
     )
     for row in found.ranked:
-        score = evaluate(
+        score = score_encoders(
             [build_encoder(recipe.replace(pooling=row.choice), backbone=backbone)], [EVERY_PAIR]
         )[0]
         assert row.value == pytest.approx(score.value, abs=1e-3), row.choice
@@ -332,7 +321,7 @@ def test_the_layer_and_the_factor_of_a_contrastive_prompt_are_chosen(tiny_backbo
     factors = ("0.25", "0.5", "0.75", "1", "2", "3")
     assert {f"contrastive:{best.layer}:{factor}" for factor in factors} <= set(settings)
     assert found.best.choice == f"{best.settings} {found.recipe.pooling}"
-    assert evaluate([found.encoder], [EVERY_PAIR])[0].value == pytest.approx(
+    assert score_encoders([found.encoder], [EVERY_PAIR])[0].value == pytest.approx(
         found.best.value, abs=1e-3
     )
     assert found.baseline["own"].choice == "contrastive:0:0.5 layer--2/last-token"
@@ -370,7 +359,9 @@ def test_every_slot_row_equals_its_recipe(family, tiny_backbone):
     for states in SEARCHED:
         for head in heads:
             recipes.append(Recipe(prompt=prompt, pooling=f"{states}/slot-attention:{head};1"))
-    scores = evaluate([build_encoder(recipe, backbone=backbone) for recipe in recipes], [TASK])
+    scores = score_encoders(
+        [build_encoder(recipe, backbone=backbone) for recipe in recipes], [TASK]
+    )
     maps = np.concatenate([found.maps[states].ravel() for states in SEARCHED])
     assert [score.value for score in scores] == pytest.approx(maps.tolist(), abs=1e-4)
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from promptcli.evaluation import statistics
 from promptcli.notes import stage
-from promptcli.searching.search import Ranked
-from promptcli.searching.template_scorer import TemplateScorer
+from promptcli.select.search import Ranked
+from promptcli.select.template_scorer import TemplateScorer
 
 #: How fast a race narrows; about 12% of what scoring every candidate on every pair costs.
 _FIRST = 1 / 20  # share of the pairs in the first rung

@@ -8,7 +8,7 @@ import random
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +22,43 @@ from promptcli.encoder.template import check_template, text_rule, with_period
 from promptcli.errors import UsageError, counted, unknown
 from promptcli.evaluation.evaluator import score_encoders
 from promptcli.named_templates import templates_folder
-from promptcli.notes import keyword, note, stage
+from promptcli.notes import note, stage
 from promptcli.recipe import MASK, RECIPES, SLOT, Recipe, last_part
-from promptcli.searching.generate_t5 import (
+from promptcli.select.generate_t5 import (
     Definition,
     choose_definitions,
     generate_templates,
     read_definitions,
 )
-from promptcli.searching.racing import race
-from promptcli.searching.search import Ranked, Search
-from promptcli.searching.search_settings import DRAWN, FINALISTS, SearchSettings
-from promptcli.searching.template_scorer import DEMONSTRATIONS, PROTOCOL, TemplateScorer
+from promptcli.select.racing import race
+from promptcli.select.search import Ranked, Search
+from promptcli.select.template_scorer import DEMONSTRATIONS, PROTOCOL, TemplateScorer
 from promptcli.settings import home_folder
 from promptcli.storage.cache import Cache
 
 #: By mode: how its templates are read.
 PROTOCOLS = {"greedy": PROTOCOL, "free": PROTOCOL, "demonstrations": DEMONSTRATIONS}
+DRAWN = 600  #: templates drawn from the packaged grammar by default
+FINALISTS = 10  #: templates that are scored on all pairs in the end, at least
+#: Setting -> the only modes that read it.
+_MODES = {"candidates": ("free",), "t5": ("free",), "limit": ("free", "demonstrations")}
 _SLOT_NAME = re.compile(r"<([a-z]+)>")
 #: heading of a stage -> its templates; and the comparisons, in words
 Outcome = tuple[dict[str, list[Ranked]], str]
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """The candidates and how they are scored, see ``search_templates``."""
+
+    mode: str | None = None
+    candidates: str | Path | None = None
+    t5: str | None = None
+    pairs: str | Path | None = None
+    beam: int = 100
+    limit: int | None = None
+    top: int = FINALISTS
+    seed: int = 42
 
 
 @dataclass(frozen=True)
@@ -210,19 +227,14 @@ def choose_mode(settings: SearchSettings) -> str:
     mode = settings.mode or ("free" if settings.candidates or settings.t5 else "greedy")
     if mode not in PROTOCOLS:
         raise unknown("mode", mode, PROTOCOLS)
-    for item in fields(settings):
-        modes = item.metadata.get("modes", (mode,))
-        if mode not in modes and getattr(settings, item.name):
-            others = " or ".join(modes)
-            of = keyword("mode")
+    for field, modes in _MODES.items():
+        if mode not in modes and getattr(settings, field):
             raise UsageError(
-                f"{keyword(item.name)} belongs to {of} {others}, not to {of} {mode}; leave one of"
-                " them out"
+                f"is for mode {' or '.join(modes)}, not for {mode}; leave one of them out",
+                parameter=field,
             )
     if settings.candidates and settings.t5:
-        raise UsageError(
-            f"{keyword('candidates')} and {keyword('t5')} exclude each other; leave one of them out"
-        )
+        raise UsageError("excludes t5; leave one of them out", parameter="candidates")
     return mode
 
 
@@ -271,8 +283,8 @@ def _candidates(
     )
     if len(drawn) < len(templates):
         note(
-            f"{len(drawn):,} of the {len(templates):,} templates {source} are tried; try more with"
-            f" {keyword('limit')}"
+            f"{len(drawn):,} of the {len(templates):,} templates {source} are tried; a higher limit"
+            " tries more"
         )
     return drawn
 
@@ -292,12 +304,9 @@ def _race(
 
 
 def _definitions(settings: SearchSettings) -> list[Definition]:
-    definitions = read_definitions(settings.pairs or demo.DEFINITIONS_FILE)
+    definitions = read_definitions(Path(settings.pairs or demo.DEFINITIONS_FILE))
     if settings.pairs is None:
-        note(
-            f"using the {len(definitions)} shipped words and definitions; give others with"
-            f" {keyword('pairs')} FILE"
-        )
+        note(f"using the {len(definitions)} shipped words and definitions")
     return definitions
 
 

@@ -20,15 +20,15 @@ from promptcli.evaluation.evaluator import check_rankable, score_encoders
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.models.entries import Entry
 from promptcli.recipe import RECIPES, SLOT, Recipe
-from promptcli.searching.head_pass import HEAD_WEIGHTS, HeadCosines, head_cosines
-from promptcli.searching.search_settings import SEARCHED
-from promptcli.searching.tfidf_correlation import (
+from promptcli.select.head_pass import HEAD_WEIGHTS, HeadCosines, head_cosines
+from promptcli.select.tfidf_correlation import (
     Correlation,
     corpus_idf,
     correlate,
     tfidf_weights,
 )
 
+SEARCHED = ("static", "last", "first-last")  #: the states that a head is tried on (Ditto, table 2)
 #: spread over the first half of the model; and C
 _LAYERS_TRIED = 8
 _FACTORS_TRIED = (0.25, 0.5, 0.75, 1.0, 2.0, 3.0)

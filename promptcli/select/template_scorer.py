@@ -21,7 +21,7 @@ from promptcli.evaluation.evaluator import check_rankable, row_of_sentences, spe
 from promptcli.evaluation.scores import Label, SpearmanScore, recipe_name
 from promptcli.notes import Advance
 from promptcli.recipe import MASK, RECIPES, SLOT, Recipe
-from promptcli.searching.search import Ranked
+from promptcli.select.search import Ranked
 from promptcli.storage.cache import Cache
 
 #: Sentences of a subset in one pass. Sorted by length and in small batches they are hardly padded;

@@ -10,7 +10,6 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling.tfidf import fit_idf
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
-from promptcli.notes import keyword
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def corpus_idf(encoder: TorchEncoder, corpus: Sequence[str]) -> NDArray[np.float
     texts = [sentence for sentence in corpus if sentence.strip()]
     if not texts:
         raise UsageError(
-            f"{keyword('corpus')} has no sentence to count idf on; give a file, or demo"
+            "has no sentence to count idf on; give a file, or demo", parameter="corpus"
         )
     idf: NDArray[np.float32] = fit_idf(
         encoder.inputs(texts).rows, len(encoder.backbone.token_rows)

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.cli.console import show
-from promptcli.cli.search_tables import templates_parts
+from promptcli.cli.commands.select import print_templates
 from promptcli.data.demo import SENTENCES_FILE
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder, make_encoder
@@ -23,12 +22,12 @@ from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import score_encoders
 from promptcli.notes import stages_shown
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.searching import racing, template_scorer, template_search
-from promptcli.searching.search import Ranked
-from promptcli.searching.template_scorer import PROTOCOL, TemplateScorer
-from promptcli.searching.template_search import demonstrations, search_greedily
+from promptcli.select import racing, template_scorer, template_search
+from promptcli.select.search import Ranked
+from promptcli.select.template_scorer import PROTOCOL, TemplateScorer
+from promptcli.select.template_search import demonstrations, search_greedily
 from promptcli.storage.cache import Cache
-from tests.searching.pairs import EVERY_PAIR
+from tests.select.pairs import EVERY_PAIR
 from tests.tiny import SENTENCES
 
 TEXTS = [
@@ -317,7 +316,7 @@ def search_command(monkeypatch, tiny_folder, run):
 def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home):
     ran = search("--json", "--name", "template")
     assert ran.code == 0, ran.err
-    assert "using --on demo:dev; the papers used" in ran.err
+    assert "choosing on demo:dev; the papers used" in ran.err
     found = ran.json
     rows = found["ranked"]
     assert {row["stage"] for row in rows} == {"relation", "prefix"} and len(rows) == 8
@@ -370,7 +369,7 @@ def test_published_figures_stand_next_to_measured_ones_of_the_same_protocol(caps
         baseline={},
         better_baseline=None,
     )
-    show(*templates_parts(search, intervals=True))
+    print_templates(search)
     lines = [line.split()[-3:] for line in capsys.readouterr().out.splitlines() if "[MASK]" in line]
     assert lines == [["39.00", "±3.00", "39.34"], ["40.00", "±3.00", "-"]]
 
@@ -383,8 +382,8 @@ def test_published_figures_stand_next_to_measured_ones_of_the_same_protocol(caps
             2,
             "unknown mode 'gredy'; valid: greedy, free, demonstrations; did you mean greedy",
         ),
-        (["--mode", "greedy", "--limit", "5"], 2, "--limit belongs to --mode free"),
-        (["--t5", "nowhere", "--candidates", __file__], 2, "exclude each other"),
+        (["--mode", "greedy", "--limit", "5"], 2, "--limit: is for mode free"),
+        (["--t5", "nowhere", "--candidates", __file__], 2, "--candidates: excludes t5"),
     ],
 )
 def test_refusals(arguments, code, message, search):
@@ -405,10 +404,9 @@ def test_the_search_is_a_function(tiny_backbone, task, caplog):
         f"20 of the {len(template_search.grammar_templates()):,} templates of the grammar"
         in caplog.text
     )
-    with pytest.raises(
-        UsageError, match=r"unknown setting of a template search 'modes'; .*; did you mean mode"
-    ):
-        pc.search_templates(encoder, task, modes="free")
+    with pytest.raises(UsageError, match="at least 2") as error:
+        pc.search_templates(encoder, task, beam=1)
+    assert error.value.parameter == "beam"
 
 
 # --- demonstrations, as PromptEOL writes them, raced against none ---
@@ -452,7 +450,4 @@ def test_every_example_and_none_have_their_own_figures(tiny_backbone, tmp_path, 
     assert found.recipe.pooling == "last/last-token" and found.recipe.text_rule == "prompteol"
     one = search(limit=1)
     assert len(one.ranked) == 2 and PLAIN in {row.choice for row in one.ranked}
-    assert (
-        "using the 235 shipped words and definitions; give others with `pairs` FILE"
-        in caplog.messages
-    )
+    assert "using the 235 shipped words and definitions" in caplog.messages

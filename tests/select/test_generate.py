@@ -13,8 +13,8 @@ from promptcli.data.demo import DEFINITIONS_FILE
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.notes import stages_shown, without_network
 from promptcli.recipe import MASK, SLOT
-from promptcli.searching import generate_t5
-from promptcli.searching.generate_t5 import FORMS, Definition, choose_definitions, read_definitions
+from promptcli.select import generate_t5
+from promptcli.select.generate_t5 import FORMS, Definition, choose_definitions, read_definitions
 
 MEANINGS = {
     "river": "a stream of water",
@@ -204,7 +204,7 @@ def test_a_t5_that_cannot_be_had(t5_folder, tiny_folder, tmp_path):
         ("nobody/no-such-t5", NotFoundError, "offline"),
         (tiny_folder("bert"), UsageError, "is of family 'bert', not a T5"),
         (save_t5(tmp_path / "few", sentinels=2), UsageError, "no token <extra_id_2>"),
-        (tmp_path / "pickled", UsageError, "a pickle can run code"),
+        (tmp_path / "pickled", UsageError, "a pickle and can run code"),
         (tmp_path / "broken", UsageError, "not a T5"),
     ):
         with without_network(), pytest.raises(error, match=message):

@@ -1,0 +1,328 @@
+"""``promptcli ditto-search``, ``search-layers`` and ``search-templates``."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from promptcli import select
+from promptcli.cli.console import half_interval, note, result, result_json, result_table
+from promptcli.cli.options import (
+    Backbone,
+    DataDir,
+    Json,
+    Model,
+    Pooling,
+    Prompt,
+    RecipeFields,
+    Transforms,
+    choice_of,
+    chosen_model,
+    data_folder,
+    default_backbone,
+)
+from promptcli.grammar import parse_pooling
+from promptcli.settings import PAPER
+
+if TYPE_CHECKING:
+    from promptcli.select.search import Ranked, Search
+
+BackboneModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        "--backbone",
+        help="Backbone: mini-bert (default), a folder, a hub id, or a model's.",
+    ),
+]
+On = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TASK",
+        help="Development set: a task, or a file of graded pairs. Default: STS-B:dev with"
+        " --data-dir, else demo:dev.",
+    ),
+]
+Name = Annotated[str | None, typer.Option(help="Save the best as a model under this name.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a model of that name.")]
+
+
+def ditto_search(
+    model: BackboneModel = None,
+    on: On = None,
+    corpus: Annotated[
+        str,
+        typer.Option(
+            help="Sentences to count idf on, for the correlation with TF-IDF: a file, a task or"
+            " demo."
+        ),
+    ] = "demo",
+    weights: Annotated[
+        str,
+        typer.Option(
+            help="What a head weighs tokens by: its diagonal (ditto), or its row at the template's"
+            " mask, of causal models at the last token (slot-attention)."
+        ),
+    ] = "ditto",
+    states: Annotated[
+        list[str] | None, typer.Option(help="States to try: static, last, first-last.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Number of heads to describe.")] = 10,
+    name: Name = None,
+    force: Force = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Rank all attention heads of a backbone by Ditto pooling, in one pass (Ditto, section 2)."""
+    from promptcli.select.search import SEARCHED
+
+    heads = select.search_heads(
+        choice_of(model or default_backbone()),
+        on,
+        corpus,
+        weights=weights,
+        states=states or SEARCHED,
+        top=top,
+        name=name,
+        force=force,
+        data_dir=data_folder(data_dir),
+    )
+    if _is_shown(heads, as_json=json):
+        _print_heads(heads, corpus)
+
+
+def search_layers(
+    model: Model = None,
+    backbone: Backbone = None,
+    prompt: Prompt = None,
+    pooling: Pooling = None,
+    transforms: Transforms = None,
+    set: RecipeFields = None,
+    on: On = None,
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Weights to try on every layer, e.g. avg, last-token. Default: the recipe's."
+        ),
+    ] = None,
+    name: Name = None,
+    force: Force = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Rank the layers of a backbone as a recipe reads them, in one pass."""
+    fields = (backbone, prompt, pooling, transforms, set)
+    if model is None and not any(fields):
+        model = default_backbone()
+    encoder = chosen_model(
+        model, backbone=backbone, prompt=prompt, pooling=pooling, transforms=transforms, set=set
+    )
+    layers = select.search_layers(
+        encoder,
+        on,
+        weights=weights or (),
+        name=name,
+        force=force,
+        data_dir=data_folder(data_dir),
+    )
+    if _is_shown(layers, as_json=json):
+        _print_layers(layers)
+
+
+def search_templates(
+    model: BackboneModel = None,
+    on: On = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            help="greedy: PromptBERT 4.2, relation tokens, then prefix tokens around the best of"
+            " them; free: a race among the templates of a grammar or a file, or those that a T5"
+            " writes; demonstrations: a race among examples in front of PromptEOL's template, on a"
+            " causal model. Default: greedy, with --candidates or --t5 free."
+        ),
+    ] = None,
+    candidates: Annotated[
+        str | None,
+        typer.Option(
+            help="Free: file of templates, one a line. Default: the packaged grammar's,"
+            " templates/search.toml."
+        ),
+    ] = None,
+    t5: Annotated[
+        str | None,
+        typer.Option(
+            help="Free: let a T5, local folder or hub id, write the candidates as in LM-BFF."
+        ),
+    ] = None,
+    pairs: Annotated[
+        str | None,
+        typer.Option(
+            help="Demonstrations, --t5: word<TAB>definition lines, or word<TAB>sentence that it"
+            " sums up. Default: 235 shipped ones."
+        ),
+    ] = None,
+    beam: Annotated[
+        int, typer.Option(min=2, help="--t5: templates to keep (the paper: 500).")
+    ] = 100,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of candidates to draw. Default: 600 of the packaged grammar; all of"
+            " --candidates, --pairs.",
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Races: number of templates to list.")] = 10,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Races: of the draw and of the order of the pairs.")
+    ] = 42,
+    name: Name = None,
+    force: Force = False,
+    data_dir: DataDir = None,
+    paper: Annotated[
+        bool,
+        typer.Option(
+            "--paper", help="Default to the papers' settings: bert-base-uncased, STS-B:dev."
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Find the template that suits a backbone best (PromptBERT, section 4.2).
+
+    A search that was stopped resumes from its cached scores.
+    """
+    found = select.search_templates(
+        choice_of(model or default_backbone(paper=paper)),
+        on or (PAPER.development if paper else None),
+        mode=mode,
+        candidates=candidates,
+        t5=t5,
+        pairs=pairs,
+        beam=beam,
+        limit=limit,
+        top=top,
+        seed=seed,
+        name=name,
+        force=force,
+        data_dir=data_folder(data_dir),
+    )
+    if _is_shown(found, as_json=json):
+        print_templates(found)
+    note(
+        "the score on the pairs that chose a template is too high; score it on other pairs with"
+        " `promptcli eval`"
+    )
+
+
+def _is_shown(search: "Search", *, as_json: bool) -> bool:
+    """Say whether the best is saved; print the document if it is asked for."""
+    if search.saved_as:
+        note(f"{search.best.choice} saved as model {search.saved_as!r}")
+    else:
+        note(f"{search.best.choice} is not saved; keep it with --name NAME")
+    if as_json:
+        result_json(search.to_dict())
+    return not as_json
+
+
+def _caption(search: "Search") -> None:
+    task = search.task
+    result(f"{task.label}, {len(task.pairs()):,} pairs, {task.text}")
+    result("Spearman x 100, ± half of the 95% interval")
+
+
+def _score(item: "Ranked") -> list[str]:
+    return [f"{item.value:.2f}", half_interval(item.ci95)]
+
+
+def _print_heads(search: "Search", corpus: str) -> None:
+    """Print the best heads, the map of all, and the selection bias."""
+    from promptcli.select.head_pass import HEAD_WEIGHTS
+
+    _caption(search)
+    part = HEAD_WEIGHTS[search.about["weights"]].part
+    result(
+        f"best {len(search.ranked)} of {search.about['compared']}; gain over the plain average of"
+        f" the same states; correlation of the head's {part} with TF-IDF over tokens (idf counted"
+        f" on {corpus})"
+    )
+    rows: list[list[Any]] = []
+    for rank, head in enumerate(search.ranked, 1):
+        pooling = parse_pooling(head.choice)
+        name = pooling.weights[0].argument or ""
+        row = [rank, name, pooling.states, *_score(head), f"{head.gain:+.2f}"]
+        if head.tfidf is not None:
+            row += [f"{head.tfidf.pearson:.2f}", f"{head.tfidf.spearman:.2f}"]
+        rows.append(row)
+    for states, plain in search.baseline.items():
+        rows.append(["", "plain", states, *_score(plain), "", "", ""])
+    result_table(["", "head", "states", "value", "", "gain", "Pearson", "Spearman"], rows)
+    best = str(parse_pooling(search.best.choice).states)
+    values = search.maps[best].tolist()
+    result("")
+    result(f"{best} {search.about['weights']}, every head")
+    numbered = [[layer, *(f"{one:.1f}" for one in row)] for layer, row in enumerate(values, 1)]
+    result_table(["layer", *map(str, range(1, len(values[0]) + 1))], numbered)
+    _print_selection_bias(search, "head", "the plain average of its states")
+
+
+def _print_layers(search: "Search") -> None:
+    """Print the layers, best first, and the selection bias."""
+    recipe = search.recipe
+    _caption(search)
+    own = search.baseline["own"].choice
+    result(f"{recipe.backbone}, {recipe.prompt}; gain over {own}, the recipe's own")
+    rows = [[row.choice, *_score(row), f"{row.gain:+.2f}"] for row in search.ranked]
+    result_table(["pooling", "value", "", "gain"], rows)
+    _print_selection_bias(search, "layer", "the recipe's own layer")
+
+
+def print_templates(search: "Search") -> None:
+    """Print the templates as PromptBERT's table 4, with the published scores, if any."""
+    from promptcli.select.template_search import published_scores
+
+    backbone = search.recipe.backbone
+    published = published_scores(backbone, search.task.label)
+    result(f"{backbone}; {search.recipe.pooling}, period rule; * the best")
+    _caption(search)
+    result(search.about["compared"])
+    rows: list[Sequence[str]] = []
+    for heading, templates in search.stages.items():
+        rows.append([heading])
+        for item in templates:
+            if item in search.ranked:  # a single stage is cut to its ``top``
+                star = "*" if item is search.best else ""
+                printed = f"{published[item.choice]:.2f}" if item.choice in published else "-"
+                rows.append([item.choice, star, *_score(item), printed])
+    rows.append(["Without a template"])
+    rows += [[item.choice, "", *_score(item), "-"] for item in search.baseline.values()]
+    width = 5 if published else 4
+    heads = ["template", "", search.task.label, "", "published"][:width]
+    result_table(heads, [[*row, *[""] * (5 - len(row))][:width] for row in rows])
+    _print_verdict(search)
+
+
+def _print_selection_bias(search: "Search", chosen: str, baseline: str) -> None:
+    halves = search.cross_validation
+    assert halves is not None
+    result("")
+    result(
+        f"selection bias ({halves.choices} random splits): {halves.chosen:.2f} on the half that"
+        f" chose the {chosen}, {halves.held_out:.2f} on the held-out half ({halves.gap:+.2f})"
+    )
+    result(f"gain over {baseline} on the held-out half: {halves.gain:+.2f}")
+    result(f"the best {chosen} above was chosen in {halves.agreement:.0%} of the splits")
+    _print_verdict(search)
+
+
+def _print_verdict(search: "Search") -> None:
+    """Say that a plain average is better than the best choice, if so."""
+    plain = search.better_baseline
+    if plain is not None:
+        ahead = plain.value - search.best.value
+        result("")
+        result(
+            f"the plain average {plain.choice} is better: {plain.value:.2f}, {ahead:.2f} above the"
+            " best choice"
+        )
