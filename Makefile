@@ -26,7 +26,7 @@ test: install
 FAST := tests/test_architecture.py tests/test_errors.py tests/test_recipe.py tests/test_settings.py \
 	tests/backbones/test_kernels.py tests/cli/test_options.py tests/data/test_rows.py \
 	tests/data/test_tasks.py tests/data/test_precision.py tests/encoder/test_formulas.py \
-	tests/evaluation/test_statistics.py tests/index/test_where.py tests/training/test_later_losses.py
+	tests/evaluation/test_statistics.py tests/retrieval/test_conditions.py tests/training/test_later_losses.py
 test-fast: install
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -q $(FAST) -k "not killed_run and not goes_on_learning"
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from promptcli.evaluation.lexical import DEPTH, Lexical, Match, stand_out, weight_of_words
 
 from promptcli.data.retrieval import read_retrieval_folder
 from promptcli.data.tasks import RetrievalTask
 from promptcli.data.vectors.precision import unit
-from promptcli.evaluation.lexical import DEPTH, Lexical, Match, stand_out, weight_of_words
 from promptcli.evaluation.statistics import ndcg
 from promptcli.models.loading import open_model
 

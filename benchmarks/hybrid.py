@@ -23,8 +23,9 @@ import random
 import re
 from pathlib import Path
 
-from promptcli.index.array_rows import ArrayRows
-from promptcli.index.vector_index import VectorIndex
+from promptcli.retrieval.array_rows import ArrayRows
+from promptcli.retrieval.vector_index import VectorIndex
+
 from promptcli.models.loading import open_model
 
 QUERIES, ROWS = 2_000, 20_000

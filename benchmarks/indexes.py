@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> None:
 def open_once(arguments: argparse.Namespace) -> None:
     """Open an index and search once, from the start of the process."""
     start = time.perf_counter()
-    from promptcli.index.stored import load
+    from promptcli.retrieval.stored import load
 
     imported = time.perf_counter()
     stored = load(arguments.folder / "index")
@@ -144,8 +144,9 @@ def truth(arguments: argparse.Namespace, queries: np.ndarray) -> np.ndarray:
     """Return the exact 10 nearest rows (q, 10) and keep them for the next run."""
     kept = arguments.folder / "truth.npy"
     if not kept.exists():
+        from promptcli.retrieval.factory import faiss
+
         from promptcli.data.vectors.formats import ParquetRows
-        from promptcli.index.factory import faiss
 
         scores, rows, start = (
             np.empty((len(queries), 0), np.float32),
@@ -164,8 +165,8 @@ def truth(arguments: argparse.Namespace, queries: np.ndarray) -> np.ndarray:
 
 def search(arguments: argparse.Namespace) -> None:
     """Search one by one and all at once, in turns with FAISS alone on the same files."""
-    from promptcli.index.factory import faiss, parameters
-    from promptcli.index.stored import load
+    from promptcli.retrieval.factory import faiss, parameters
+    from promptcli.retrieval.stored import load
 
     queries = np.load(arguments.folder / "queries.npy")
     exact = truth(arguments, queries)

@@ -15,8 +15,9 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+from promptcli.retrieval.array_rows import Hit
+
 import promptcli as pc
-from promptcli.index.array_rows import Hit
 
 ROOT = Path(__file__).parent.parent
 #: Written from the commands' help texts, not for reading.

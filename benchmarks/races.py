@@ -55,9 +55,9 @@ class IndexThing:
 
     def write(self, folder: Path, number: int) -> None:
         """Replace the index."""
-        from promptcli.index.array_rows import ArrayRows
-        from promptcli.index.stored import Origin, StoredIndex, save
-        from promptcli.index.vector_index import VectorIndex
+        from promptcli.retrieval.array_rows import ArrayRows
+        from promptcli.retrieval.stored import Origin, StoredIndex, save
+        from promptcli.retrieval.vector_index import VectorIndex
 
         rows = 3 + number % 5
         vectors = np.random.default_rng(number).normal(size=(rows, 8)).astype(np.float32)
@@ -68,7 +68,7 @@ class IndexThing:
 
     def read(self, folder: Path) -> set[int]:
         """Return the versions that are found in the index."""
-        from promptcli.index.stored import load
+        from promptcli.retrieval.stored import load
 
         stored = load(folder / "index")
         number = int(stored.origin.provenance["number"])

@@ -11,11 +11,11 @@ import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
+from promptcli.evaluation.rarity import ROWS, Rarity
 
 import promptcli
 from promptcli.data.demo import SENTENCES_FILE
 from promptcli.data.vectors.precision import unit
-from promptcli.evaluation.rarity import ROWS, Rarity
 
 MODELS = ("mini", "mini-static")
 FRESH = 200_000

@@ -43,7 +43,8 @@ _LOADED = [
     # no console: it looks at its terminal when it is made
     *("promptcli.models.loading", "promptcli.embedding.writing", "promptcli.training.methods"),
     *("promptcli.select.template_search", "promptcli.evaluation.evaluator"),
-    *("promptcli.backbones.by_name", "promptcli.encoder.encoder", "promptcli.index.stored"),
+    *("promptcli.backbones.by_name", "promptcli.encoder.encoder"),
+    "promptcli.retrieval.sentence_index",
     *("hypothesis", "tests.processes", "tests.unsynced", "tests.frozen"),
 ]
 

@@ -13,8 +13,8 @@ PACKAGE = Path(__file__).parents[1] / "promptcli"
 
 #: The packages from the entrance down: a file imports from its own package and from those below it,
 #: type-checking imports included.
-PACKAGES = """cli select training index embedding
-    evaluation models encoder backbones data storage""".split()
+PACKAGES = """cli select training evaluation retrieval
+    embedding models encoder backbones data storage""".split()
 #: What stands at the top of the package; all but the first two serve every package.
 LOOSE = {
     "__init__",
@@ -51,7 +51,7 @@ HOMES = {
     "tokenizers": ("backbones", "plugins"),
     "peft": ("backbones",),
     "gguf": ("plugins",),
-    "faiss": ("index",),
+    "faiss": ("retrieval",),
     "sentence_transformers": ("models",),
     "onnxruntime": ("plugins",),
     "openvino": ("plugins",),
@@ -72,9 +72,15 @@ HOMES = {
 }
 #: File -> what it imports from above, inside a function: ``encoder.save(...)`` and its like are
 #: conveniences for users.
-UPWARD = {Path("encoder/compat.py"): "promptcli.models"}
+UPWARD = {
+    Path("encoder/compat.py"): ("promptcli.models.",),
+    Path("retrieval/sentence_index.py"): (
+        "promptcli.retrieval.sync.",
+        "promptcli.retrieval.pairs.",
+    ),
+}
 #: Packages whose ``__init__.py`` holds their public functions.
-PUBLIC = """embedding evaluation index models select
+PUBLIC = """embedding evaluation retrieval models select
     training""".split()
 HEAVY = ["torch", "transformers", "datasets", "faiss", "pyarrow", "scipy", "numpy", "safetensors"]
 
@@ -103,8 +109,8 @@ def imported(path):
                 names.add(f"{node.module}.{alias.name}")
                 if not is_module(f"{node.module}.{alias.name}"):  # else it is not its package's
                     names.add(node.module)
-    above = UPWARD.get(path.relative_to(PACKAGE), "nothing")
-    return {name for name in names if not f"{name}.".startswith(f"{above}.")}
+    above = UPWARD.get(path.relative_to(PACKAGE), ())
+    return {name for name in names if not f"{name}.".startswith(above)}
 
 
 @functools.cache

@@ -222,8 +222,9 @@ _FIRST = (
         Command(
             "compact",
             ".index:compact",
-            "Rewrite an index without its deleted rows.",
+            "Free the space of deleted rows.",
         ),
+        Command("migrate", ".index:migrate", "Give an index the vectors of another model."),
         Command(
             "search",
             ".index:search",

@@ -2,20 +2,24 @@
 
 import csv
 import io
-import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
 
 from promptcli.cli.console import result_document, result_folded
-from promptcli.errors import UsageError, look_up
-from promptcli.index.basics import reaches, way_record
-from promptcli.settings import setting
+from promptcli.errors import UsageError, look_up, unknown
+from promptcli.retrieval.ranking import reaches
 
+Format = Annotated[
+    str | None, typer.Option(help="How rows are printed: table (default), csv or json.")
+]
+Show = Annotated[
+    str | None, typer.Option(help="Columns to show beside each hit, in table and csv: a,b.")
+]
 _FORMATS = {"table": "lines", "csv": "a row for each hit", "json": "a document for each hit"}
 _BELOW_ONE = 0.9999
-_ROUGH = 95  # percent, below which a rarity is printed without decimals
 #: Ends of lines of other systems: a terminal obeys the first sign.
 _OTHER_ENDS = re.compile("\r\n?")
 #: Breaks of lines and pages, and tabs.
@@ -23,28 +27,21 @@ _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]")
 _LONGEST = 1000  # characters of a text that are printed; `--json` prints all
 
 
-@dataclass(frozen=True)
-class HitOptions:
-    """How hits are printed."""
+def format_name(format: str | None, *, json: bool) -> str:
+    """Return the format that is asked for, by ``--format`` or ``--json``."""
+    if format is not None:
+        look_up("format", format, _FORMATS)
+    if json and format not in (None, "json"):
+        raise UsageError(f"--json and --format {format} exclude each other; give one")
+    return "json" if json else format or "table"
 
-    format: str | None = setting(None, "How hits are printed: table (default), csv or json.")
-    show: str | None = setting(None, "Columns to show beside each hit, in table and csv: a,b.")
 
-    def name(self, *, json: bool) -> str:
-        """Return the format that is asked for, by ``--format`` or ``--json``."""
-        if self.format is not None:
-            look_up("format", self.format, _FORMATS)
-        if json and self.format not in (None, "json"):
-            raise UsageError(f"--json and --format {self.format} exclude each other; give one")
-        return "json" if json else self.format or "table"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns to show; one with a comma is in quotes."""
-        if self.show is None:
-            return ()
-        names = next(csv.reader([self.show], skipinitialspace=True))
-        return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
+def column_names(show: str | None) -> list[str]:
+    """Return the names of the columns to show; one with a comma is in quotes."""
+    if show is None:
+        return []
+    names = next(csv.reader([show], skipinitialspace=True))
+    return list(dict.fromkeys(name.strip() for name in names if name.strip()))
 
 
 class HitTable:
@@ -55,24 +52,36 @@ class HitTable:
 
     def row(self, record: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
         """Print a hit with further columns."""
-        values = {**record, **{_free(name, record): value for name, value in columns.items()}}
+        further = {
+            f"column {name}" if name in record else name: value for name, value in columns.items()
+        }
+        values = {**record, **further}
         if self._heads is None:
             self._heads = list(values)
             _print_cells(self._heads)
         _print_cells([values[head] for head in self._heads])
 
 
-def beside(columns: Mapping[str, Any]) -> str:
-    """Return the columns of a hit as the end of its line."""
-    if not columns:
-        return ""
-    cells = [f"{name}: {'' if value is None else value}" for name, value in columns.items()]
-    return f"  [{', '.join(cells)}]"
+def chosen_columns(names: Sequence[str], of_hit: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the columns to show of a hit, whatever their case and spaces; others are None."""
+    known = {_key(name): value for name, value in (of_hit or {}).items()}
+    return {name: known.get(_key(name)) for name in names}
 
 
-def choose_columns(columns: Sequence[str], of_hit: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the columns to show of those that a hit has; others are None."""
-    return {name: (of_hit or {}).get(name) for name in columns}
+def check_columns(names: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse columns that no row has."""
+    for name in missing_columns(names, [known]):
+        raise unknown("column", name, list(known))
+
+
+def missing_columns(names: Sequence[str], of_hits: Iterable[Iterable[str]]) -> list[str]:
+    """Return the names that no hit has a column of, whatever their case and spaces."""
+    keys = {_key(name) for known in of_hits for name in known}
+    return [name for name in names if _key(name) not in keys]
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name).casefold()
 
 
 def one_line(text: str) -> str:
@@ -84,46 +93,29 @@ def one_line(text: str) -> str:
 
 def score_text(score: float) -> str:
     """Return a score with four decimals; only that of an exact copy is 1.0000."""
-    if not reaches(score, 1):
-        score = min(score, _BELOW_ONE)
-    return f"{score:.4f}"
-
-
-def rarity_text(percent: float | None) -> str:
-    """Return how many random pairs a cosine exceeds, to be printed behind it: never 100%."""
-    if percent is None:
-        return ""
-    digits = 0 if percent < _ROUGH else 2
-    step = 10**-digits
-    return f"  {math.floor(percent / step) * step:5.{digits}f}%"
-
-
-def rounded_way(hit: Any) -> dict[str, Any]:
-    """Return what found a hit, with its rounded BM25; nothing if one way ranked."""
-    record = way_record(hit)
-    if record:
-        record["bm25"] = round(record["bm25"], 6)
-    return record
-
-
-def way_text(hit: Any) -> str:
-    """Return what found a hit, to be printed behind its score."""
-    return "" if hit.found_by is None else f"  {hit.found_by:<7}"
+    return f"{score if reaches(score, 1) else min(score, _BELOW_ONE):.4f}"
 
 
 def figures(hit: Any, width: int = 0) -> str:
-    """Return a hit's score, its rarity and what found it, to be printed before it."""
-    return f"{score_text(hit.score):>{width}}{rarity_text(hit.rarity)}{way_text(hit)}"
+    """Return a hit's score and what found it, to be printed before it."""
+    found_by = "" if hit.found_by is None else f"  {hit.found_by:<7}"
+    return f"{score_text(hit.score):>{width}}{found_by}"
 
 
 def print_hit(label: str, text: str, columns: Mapping[str, Any]) -> None:
     """Print a hit: where it was found, its text, and columns."""
-    result_folded(label, f"{text}{beside(columns)}")
+    if columns:
+        cells = [f"{name}: {'' if value is None else value}" for name, value in columns.items()]
+        text = f"{text}  [{', '.join(cells)}]"
+    result_folded(label, text)
 
 
-def _free(name: str, record: Mapping[str, Any]) -> str:
-    """Return the head of a column that may have the name of a part of the hit."""
-    return f"column {name}" if name in record else name
+def nothing_found(query: str, min_score: float | None, where: str | None) -> str:
+    """Return why a search has no hit: only its conditions can leave out every row."""
+    if min_score is not None:
+        reason = f"no row scores at least {min_score} for {query!r}"
+        return reason if where is None else f"{reason} among those that meet the condition"
+    return "no row meets the condition" if where is not None else f"no row matches {query!r}"
 
 
 def _print_cells(cells: Sequence[Any]) -> None:

@@ -26,7 +26,6 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.encoding import encode_together
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
-from promptcli.evaluation.lexical import Lexical, join_rankings
 from promptcli.evaluation.scores import (
     Comparison,
     DataScore,
@@ -39,6 +38,8 @@ from promptcli.evaluation.scores import (
     recipe_name,
 )
 from promptcli.notes import Advance, stage
+from promptcli.retrieval.bm25 import Bm25
+from promptcli.retrieval.ranking import join_rankings
 from promptcli.storage import files
 
 RowOfSentence = Mapping[str, int]  #: sentence -> row of an array of vectors
@@ -385,10 +386,10 @@ def _rank_documents(
         ranked[number, : len(kept)] = kept
 
     if task.ranking != "retrieval":
-        words = Lexical.build(task.documents, np.arange(len(task.documents)))
+        words = Bm25.of_texts(task.documents)
     if task.ranking == "lexical":
         for number, query in enumerate(task.queries):
-            put(number, words.rank(query, reached, None)[0])
+            put(number, words.ask(query).rank(reached)[0])
         return ranked
     queries = _in_role(each, "query", task.queries, rows)
     documents = _in_role(each, "document", task.documents, rows)
@@ -410,7 +411,7 @@ def _rank_documents(
             lambda rows, query=query: unit_documents[rows] @ query,  # type: ignore[misc]
             asked.scores_of,
         )
-        put(number, joined.rows)
+        put(number, joined.keys)
     return ranked
 
 

@@ -11,7 +11,6 @@ import promptcli as pc
 from promptcli.data.vectors import read_vectors
 from promptcli.errors import UsageError
 from promptcli.models.registry import Registry
-from tests.embed_running import refused
 from tests.tiny import SENTENCES
 
 
@@ -36,22 +35,7 @@ def test_sync_leaves_out_a_file_that_no_id_can_name(tmp_path, monkeypatch, caplo
     odd = f"texts/{os.fsdecode(bytes([255]))}.txt"
     Path("texts/a.txt").write_text("A cat sleeps.\n")
     Path(odd).write_text("A dog barks.\n")
-    assert pc.sync_index("index", ["texts"], "mini-static").rows == 1
+    assert len(pc.SentenceIndex.sync("index", ["texts"], model="mini-static").index) == 1
     assert "skipped 1 file" in caplog.text
     with pytest.raises(UsageError, match="its name is not UTF-8; rename it"):
-        pc.sync_index("index", [odd], "mini-static")
-
-
-def test_an_index_whose_name_libraries_cannot_open_is_refused_before_the_work(
-    run, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    Path("a.txt").write_text("A cat sleeps.\n")
-    name = os.fsdecode(b"index\xff")
-    for words in (
-        ("index", "build", "a.txt", "-o", name),
-        ("index", "info", name),
-        ("index", "search", name, "cat"),
-    ):
-        refused(run(*words), 2, "FAISS and Arrow need a name in UTF-8; give another folder")
-    assert os.listdir() == ["a.txt"]
+        pc.SentenceIndex.sync("index", [odd], model="mini-static")

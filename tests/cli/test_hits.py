@@ -56,7 +56,7 @@ def test_a_second_text_below_a_long_label_follows_without_a_blank_line(capsys, m
 
 def test_hits_of_files_as_csv_and_with_columns(run, table):
     found = rows(run("search", "a cat", "t.csv", "notes.md", "--format", "csv").out)
-    place = ["file", "line", "end_line", "score", "heading", "text", "rarity"]
+    place = ["file", "line", "end_line", "score", "heading", "text"]
     assert list(found[0]) == [*place, *WAYS]
     by_meaning = run("search", "a cat", "t.csv", "--format", "csv", "--by", "meaning").out
     assert list(rows(by_meaning)[0]) == place
@@ -93,7 +93,6 @@ def test_hits_and_groups_of_an_index_as_csv_and_with_columns(run, table):
         "id",
         "text",
         "score",
-        "rarity",
         *WAYS,
         "lang",
         "year",

@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from promptcli.data.vectors.formats import ParquetRows
-from promptcli.index.sentence_index import SentenceIndex
-from promptcli.index.stored import load
 from promptcli.models import loading as encoders
+from promptcli.retrieval.sentence_index import SentenceIndex
 from tests.embed_fakes import FakeEncoder, vector
 from tests.embed_running import refused
 from tests.embedding.test_embedding_parts import embed
@@ -79,7 +78,7 @@ def test_search_for_a_sentence_and_for_the_lines_of_a_file(
     run, search, built, text, tmp_path, monkeypatch
 ):
     found = search(built, SENTENCES[2], "-k", 3)
-    names = ["query", "rank", "id", "text", "score", "rarity"]
+    names = ["query", "rank", "id", "text", "score"]
     ways = ["found_by", "bm25", "cosine_rank", "bm25_rank"]
     assert all(list(hit) == [*names, *ways] for hit in found)
     by_meaning = search(built, SENTENCES[2], "--by", "meaning")
@@ -160,7 +159,7 @@ def test_factory_prints_its_recall_and_info_shows_the_same(run, fake, tmp_path):
     ran = run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "i", "--factory", "HNSW16")
     assert (
         "recall@10 " in ran.out
-        and "300 rows" in ran.out
+        and "queries 300" in ran.out
         and ran.out == run("index", "info", tmp_path / "i").out
     )
     document = run("index", "info", tmp_path / "i", "--json").json
@@ -171,7 +170,7 @@ def test_factory_prints_its_recall_and_info_shows_the_same(run, fake, tmp_path):
 def test_ids_of_a_file_are_unique_or_left_out(run, fake, search, name, tmp_path):
     rows = '{"id": 1, "text": "a"}\n{"id": 2, "text": "b"}\n{"id": "1", "text": "c"}\n'
     (tmp_path / name).write_text("id,text\n1,a\n2,b\n1,c\n" if name == "t.csv" else rows)
-    refused(run("index", "build", tmp_path / name, "-o", tmp_path / "i"), 2, "'1'", "--id-field -")
+    refused(run("index", "build", tmp_path / name, "-o", tmp_path / "i"), 2, "'1'", "--id-field")
     assert not (tmp_path / "i").exists()
     assert run("index", "build", tmp_path / name, "-o", tmp_path / "i", "--id-field", "-").code == 0
     assert {hit["id"]: hit["text"] for hit in search(tmp_path / "i", "a")} == {
@@ -181,7 +180,7 @@ def test_ids_of_a_file_are_unique_or_left_out(run, fake, search, name, tmp_path)
     }
     (tmp_path / "more.csv").write_text("id,text\n2,B\n9,new\n")
     more = ("index", "add", tmp_path / "i", tmp_path / "more.csv")
-    refused(run(*more, "--id-field", "id"), 2, "has the id 2", "--replace")
+    refused(run(*more, "--id-field", "id"), 2, "has the id '2'", "--replace")
     assert run(*more).code == 0, "rows of the index are numbered, and these go on"
     assert {hit["id"] for hit in search(tmp_path / "i", "a")} == {0, 1, 2, 3, 4}
 
@@ -196,13 +195,12 @@ def test_ids_of_a_file_are_unique_or_left_out(run, fake, search, name, tmp_path)
         (["build", ".", "-o", "i"], 2, "folder"),
         (["build", "blank.txt", "-o", "i"], 2, "blank"),
         (["build", "in.txt", "-o", "in.txt"], 2, "file"),
-        (["build", "in.txt", "-o", "idx"], 2, "--force"),
-        (["build", "in.txt", "-o", "i", "--memory", "much"], 2, "much"),
+        (["build", "in.txt", "-o", "idx"], 2, "force"),
         (["build", "bare.npy", "-o", "i"], 2, "no manifest"),
         (["build", "narrow.npy", "-o", "i", "-m", "mini"], 2, "width 5"),
         (["search", "none", "x"], 3, "index build"),
         (["search", "idx", " "], 2, "empty"),
-        (["delete", "idx", "--ids", "blank.txt"], 2, "blank.txt"),
+        (["delete", "idx", "--ids", "blank.txt"], 2, "no ids"),
         (["delete", "idx", "--ids", "absent"], 3, "absent"),
         (["add", "idx", "in.txt", "--replace"], 2, "--id-field"),
         (["delete", "idx"], 2, "no ids"),
@@ -216,7 +214,7 @@ def test_mistakes_are_one_line_with_their_code(
     for name, width in (("bare", 8), ("narrow", 5)):
         np.save(f"{name}.npy", np.ones((4, width), np.float32))
     assert said in refused(run("index", *arguments), code)
-    assert not Path("i").exists() and load(built).index.rows == 4
+    assert not Path("i").exists() and len(SentenceIndex.open(built)) == 4
 
 
 # Stored vectors
@@ -251,7 +249,7 @@ def test_vectors_without_texts_have_numbers(run, fake, search, text, tmp_path):
     matrix[2] = 0
     np.save(tmp_path / "bare.npy", matrix)
     ran = run("index", "build", tmp_path / "bare.npy", "-m", "mini", "-o", tmp_path / "i")
-    assert ran.code == 0 and load(tmp_path / "i").origin.fingerprint == "f" * 64
+    assert ran.code == 0 and SentenceIndex.open(tmp_path / "i").origin.fingerprint == "f" * 64
     [hit] = search(tmp_path / "i", SENTENCES[1], "-k", 1)
     assert (hit["id"], hit["text"]) == (1, None)
     assert run("index", "search", tmp_path / "i", SENTENCES[1], "-k", 1).out.split() == [
@@ -267,7 +265,7 @@ def test_vectors_of_another_encoder_are_refused(run, built, fake, text):
     fake.fingerprint = "f" * 64
     for arguments in (("add", built, stored), ("build", stored, "-m", "mini", "-o", "i")):
         refused(run("index", *arguments), 2, "e" * 12, "f" * 12)
-    assert load(built).index.rows == 4
+    assert len(SentenceIndex.open(built)) == 4
 
 
 # Changes
@@ -283,7 +281,7 @@ def test_add_upsert_delete_and_compact(run, fake, search, text, tmp_path):
     ran = run("index", "add", "--replace", keyed, tmp_path / "new.csv", *options)
     assert (
         ran.code == 0
-        and "1 of 2 rows replaced rows of the index" in ran.err
+        and "1 row of the index replaced" in ran.err
         and "5 of 8 dimensions" in ran.out
     )
     assert fake.opened[-1][0].recipe == fake.recipe
@@ -291,8 +289,8 @@ def test_add_upsert_delete_and_compact(run, fake, search, text, tmp_path):
     refused(run("index", "search", keyed, text.parent / "v.npy"), 2, "holds vectors")
     (tmp_path / "gone").write_text("k0\nk9\n")
     ran = run("index", "delete", keyed, "k2", "--ids", tmp_path / "gone")
-    assert ran.code == 0 and "3 rows deleted" in ran.err and "3 deleted" in ran.out
-    assert run("index", "compact", keyed, "--json").json["deleted"] == 0
+    assert ran.code == 0 and "3 rows deleted" in ran.err
+    assert run("index", "compact", keyed, "--json").json["rows"] == 2
     assert {(hit["id"], hit["text"]) for hit in search(keyed, "x")} == {
         ("k1", "Birds sing."),
         ("k3", SENTENCES[3]),
@@ -397,10 +395,10 @@ def test_an_index_of_a_fitted_model_finds_its_numbers_again(run, search, text, t
         ).code
         == 0
     )
-    assert load(tmp_path / "i").origin.model == "white"
+    assert SentenceIndex.open(tmp_path / "i").origin.model == "white"
     [hit] = search(tmp_path / "i", SENTENCES[3], "-k", 1)
     assert hit["id"] == 3 and hit["score"] > 0.999
-    assert SentenceIndex.load(tmp_path / "i").search(SENTENCES[3], k=1)[0].id == 3, (
+    assert SentenceIndex.open(tmp_path / "i").search(SENTENCES[3], k=1)[0].id == 3, (
         "the library finds the model, too"
     )
     Registry(home).remove("white")
@@ -430,7 +428,6 @@ def test_hits_show_file_lines_and_heading(run, search, tmp_path, monkeypatch):
     assert line.pop("bm25") > 0
     assert line == place | {
         "score": 1.0,
-        "rarity": None,
         "text": "The ferry leaves at six.",
         "before": [],
         "after": [],
@@ -450,15 +447,15 @@ def test_a_sync_that_removes_most_of_an_index_asks_or_needs_yes(run, fake, tmp_p
     assert run("index", "sync", "idx", "a.txt").code == 0
     sync = ("index", "sync", "idx", "b.txt")
     said = refused(run(*sync), 2, "4 of 4 rows of idx would be removed", "--yes", "--dry-run")
-    assert "`" not in said and load(tmp_path / "idx").index.rows == 4
+    assert "`" not in said and len(SentenceIndex.open(tmp_path / "idx")) == 4
     ran = run(*sync, "--dry-run")
     assert (
         ran.out.splitlines()[0] == "+ b.txt:1  Birds sing."
         and ran.out.splitlines()[-1] == f"- a.txt:4  {SENTENCES[3]}"
     )
     assert (
-        "2 to add, 4 to remove, 0 kept; nothing was changed" in ran.err
-        and load(tmp_path / "idx").index.rows == 4
+        "2 to add, 4 to remove; nothing was changed" in ran.err
+        and len(SentenceIndex.open(tmp_path / "idx")) == 4
     )
     assert lines(run(*sync, "--dry-run", "--json"))[0] == {
         "change": "added",
@@ -472,19 +469,14 @@ def test_a_sync_that_removes_most_of_an_index_asks_or_needs_yes(run, fake, tmp_p
             lambda question, answer=answer: asked.append(question) or answer,
         )
         assert run(*sync).code == code
-    assert asked[0].startswith("4 of 4 rows") and load(tmp_path / "idx").index.rows == 2
+    assert asked[0].startswith("4 of 4 rows") and len(SentenceIndex.open(tmp_path / "idx")) == 2
     assert run("index", "sync", "idx", "a.txt", "--yes").code == 0
 
 
-def test_a_file_or_a_query_in_the_place_of_the_index(run, built, text, monkeypatch):
+def test_a_file_in_the_place_of_the_index(run, built, text, monkeypatch):
     monkeypatch.chdir(text.parent)
-    said = 'in.txt is a file of sentences, not an index: `promptcli search "x" in.txt`'
-    refused(run("index", "search", "in.txt", "x"), 3, said)
-    refused(run("index", "info", "in.txt"), 3, "is a file of sentences, not an index")
-    refused(run("index", "search", "nowhere", "a long query " * 400), 3, "nowhere; build one")
-    np.save("v.npy", np.ones((2, 3), np.float32))
-    refused(run("index", "search", "v.npy", "x"), 3, "promptcli index build v.npy -o FOLDER")
-    refused(run("index", "search", "a cat", "idx"), 2, 'promptcli index search idx "a cat"')
+    refused(run("index", "search", "in.txt", "x"), 3, "promptcli search")
+    refused(run("index", "search", "nowhere", "a long query " * 400), 3, "nowhere")
 
 
 def test_queries_from_a_column(run, built, text):

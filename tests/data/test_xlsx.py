@@ -156,10 +156,10 @@ def test_conditions_read_the_types_of_the_file():
     }.items():
         found = pc.search("parcel", "t.xlsx", model=encoder, where=condition)
         assert [line.text for line in found] == texts
-    pc.build_index("t.xlsx:Parcels:text", "idx", encoder)
-    pc.sync_index("synced", ["t.xlsx:Parcels:text"], encoder)
-    for folder in ("idx", "synced"):
-        [(_, [hit])] = pc.search_index(folder, ["parcel"], model=encoder, where="price > 1000")
+    built = pc.SentenceIndex.build("t.xlsx:Parcels:text", encoder)
+    synced = pc.SentenceIndex.sync("synced", ["t.xlsx:Parcels:text"], model=encoder).index
+    for index in (built, synced):
+        [hit] = index.search("parcel", where="price > 1000")
         assert hit.columns == {"day": "2026-01-02", "weight": 3, "late": False, "price": 1200}
 
 

@@ -1,33 +1,76 @@
 """The command ``dups``: rows of a file that also occur in another file."""
 
-from pathlib import Path
+import sys
 from typing import Annotated, BinaryIO
 
 import typer
 
-from promptcli.cli.hits import HitOptions
-from promptcli.cli.leak_lists import show_leaks
-from promptcli.cli.options import Json
-from promptcli.index import FindLeaksJob
+from promptcli.cli.hits import Format, format_name
+from promptcli.cli.options import BadLines, Json, chosen_model
+from promptcli.recipe import is_named
 
-#: How the rows of this command are printed: it has no columns to show.
-Format = Annotated[
-    str | None, typer.Option(help="How rows are printed: table (default), csv or json.")
-]
 Check = Annotated[
     bool, typer.Option("--check", help="End with exit code 4 if a row is found, for scripts.")
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        help="Cosine from which rows are near; 1: texts are compared, without a model. Default: the"
+        " value from which at most 5 of 100 are expected to be near by chance; a note shows it.",
+    ),
+]
+FastModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="Encoder. Default: mini-static (English); mini-multi for texts in its other"
+        " languages.",
+    ),
 ]
 
 
 def dups(
-    job: FindLeaksJob, format: Format = None, check: Check = False, json: Json = False
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="Sentences, pairs or triplets, e.g. the training data; also FILE:COLUMN, or - for"
+            " standard input.",
+        ),
+    ],
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="The file whose rows are looked for in FILE, e.g. the test set."
+        ),
+    ],
+    threshold: Threshold = None,
+    model: FastModel = None,
+    bad_lines: BadLines = None,
+    format: Format = None,
+    check: Check = False,
+    json: Json = False,
 ) -> None:
-    shown_as = HitOptions(format).name(json=json)
-    leaks = job.run()
-    names = (display_given(job.against), display_given(job.file))
-    show_leaks(leaks, names, shown_as, check=check)
+    """Find the rows of a file that also occur in another one, such as those of a test set in the
+    training data: with the same text, the same but for case, spaces and forms of characters, or
+    near it by cosine.
+    """
+    from promptcli.cli.leak_lists import show_leaks
+    from promptcli.retrieval.pairs import find_leaks
+
+    shown_as = format_name(format, json=json)
+    choice = chosen_model(model)
+    leaks = find_leaks(
+        stream_or_name(file),
+        stream_or_name(against),
+        threshold,
+        model=choice if is_named(choice) or choice.device != "auto" else None,
+        bad_lines=bad_lines,
+    )
+    show_leaks(leaks, (against, file), shown_as, check=check)
 
 
-def display_given(file: str | Path | BinaryIO) -> str:
-    """Return what a file or stream is called in messages."""
-    return str(file) if isinstance(file, str | Path) else "standard input"
+def stream_or_name(word: str) -> str | BinaryIO:
+    """Return a file's name, or standard input for ``-``."""
+    return sys.stdin.buffer if word == "-" else word

@@ -13,9 +13,7 @@ import typer
 
 from promptcli import embedding
 from promptcli.cli.console import note, result, result_json
-from promptcli.cli.hits import rarity_text
 from promptcli.cli.options import (
-    RUNTIME,
     Backbone,
     Dim,
     IdField,
@@ -324,23 +322,10 @@ def similarity(
         set=set,
         dim=dim,
     )
-    from promptcli.data.file_arguments import names_file
-
-    pairs = embedding.compare_rows(first, second, choice, text_field=text_field)
-    if not json and (names_file(first) or RUNTIME.get().quiet):
-        for _, _, cosine in pairs.cosines:
-            result(f"{cosine:.4f}")
-        return
-    from promptcli.evaluation.demo_rarity import rarity
-
-    for left, right, cosine in pairs.cosines:
-        rare = None
-        if left.strip() and right.strip():
-            [rare] = rarity([cosine], pairs.encoder)
+    for left, right, cosine in embedding.compare_rows(
+        first, second, choice, text_field=text_field
+    ).cosines:
         if json:
-            result_json({"a": left, "b": right, "similarity": cosine, "rarity": rare})
-            continue
-        result(f"{cosine:.4f}")
-        sys.stdout.flush()  # a reader that is gone is not told the rest
-        if rare is not None:
-            note(f"closer than {rarity_text(rare).strip()} of unrelated pairs of sentences")
+            result_json({"a": left, "b": right, "similarity": cosine})
+        else:
+            result(f"{cosine:.4f}")

@@ -1,6 +1,5 @@
 """The commands of ``promptcli index``."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,177 +8,484 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.commands.dups import Check, display_given
+from promptcli.cli.commands.dups import Check, Threshold, stream_or_name
 from promptcli.cli.commands.models import method_line
-from promptcli.cli.commands.search_files import nothing_found
+from promptcli.cli.commands.search_files import (
+    By,
+    Exclude,
+    MinScore,
+    NoIgnore,
+    Rows,
+    Split,
+    Verbose,
+    Where,
+)
 from promptcli.cli.hits import (
-    HitOptions,
+    Format,
     HitTable,
-    choose_columns,
+    Show,
+    check_columns,
+    chosen_columns,
+    column_names,
     figures,
+    format_name,
+    nothing_found,
     one_line,
     print_hit,
-    rounded_way,
     score_text,
 )
-from promptcli.cli.job_options import JobOptions
-from promptcli.cli.leak_lists import show_leaks
-from promptcli.cli.options import RUNTIME, Json
-from promptcli.errors import CheckFailedError, UsageError, counted, unknown
-from promptcli.index import (
-    AddToIndexJob,
-    BuildIndexJob,
-    CompactIndexJob,
-    DeleteFromIndexJob,
-    FindDupsJob,
-    FindIndexLeaksJob,
-    IndexInfoJob,
-    SearchIndexJob,
-    is_query_file,
+from promptcli.cli.options import (
+    RUNTIME,
+    Backbone,
+    BadLines,
+    Dim,
+    IdField,
+    Json,
+    Model,
+    Pooling,
+    Prompt,
+    RecipeFields,
+    TextField,
+    Transforms,
+    chosen_model,
 )
-from promptcli.index.sync import MostRowsError, SyncIndexJob, changes_of
-from promptcli.notes import keyword
+from promptcli.errors import CheckFailedError, UsageError, counted
 from promptcli.recipe import Recipe
 
 if TYPE_CHECKING:
-    from promptcli.index.array_rows import Hit
-    from promptcli.index.stored import IndexManifest
+    from promptcli.retrieval.ranking import Hit
+    from promptcli.retrieval.sentence_index import SentenceIndex
 
-
-def build(job: BuildIndexJob, json: Json = False) -> None:
-    _show_unless_quiet(job.folder, job.run(), as_json=json)
-
-
-def add(job: AddToIndexJob, json: Json = False) -> None:
-    _show_unless_quiet(job.folder, job.run(), as_json=json)
-
-
-def delete(job: DeleteFromIndexJob, json: Json = False) -> None:
-    _show_unless_quiet(job.folder, job.run(), as_json=json)
-
-
-def compact(job: CompactIndexJob, json: Json = False) -> None:
-    _show_unless_quiet(job.folder, job.run(), as_json=json)
-
-
-def info(job: IndexInfoJob, json: Json = False) -> None:
-    _show(job.folder, job.run(), as_json=json)
-
-
-_DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print the rows that would change, and change nothing.")
+Folder = Annotated[str, typer.Argument(metavar="DIR", help="Folder of the index.")]
+SentenceFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="Sentences as for `embed` (- for standard input), or vectors that it wrote: a file, or"
+        " a folder of Parquet parts, read block by block.",
+    ),
 ]
+OwnModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="The encoder of the index. Default: made again from what the index remembers.",
+    ),
+]
+Lexical = Annotated[
+    bool | None,
+    typer.Option(
+        "--lexical/--no-lexical",
+        help="Also count words (BM25), by which a search finds names and codes.",
+    ),
+]
+#: What the lowest cosine of a group says.
+_LINKS = {
+    "complete": "every two rows reach the threshold",
+    "chain": "in a chain it may be below the threshold",
+}
 
 
-def sync(job: SyncIndexJob, dry_run: _DryRun = False, json: Json = False) -> None:
-    if dry_run:
-        _show_changes(job, as_json=json)
-        return
+def build(
+    file: SentenceFile,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="Folder of the index.")
+    ],
+    model: Model = None,
+    dim: Dim = None,
+    backbone: Backbone = None,
+    prompt: Prompt = None,
+    pooling: Pooling = None,
+    transforms: Transforms = None,
+    set: RecipeFields = None,
+    factory: Annotated[
+        str | None,
+        typer.Option(
+            help="FAISS factory string, e.g. Flat (exact), HNSW32 or IVF256,SQ8. Default: by the"
+            " number of rows."
+        ),
+    ] = None,
+    target_recall: Annotated[
+        float, typer.Option(help="recall@10 to tune an approximate index for; 1: exact.")
+    ] = 0.95,
+    text_field: TextField = None,
+    id_field: IdField = None,
+    rows: Rows = None,
+    split: Split = False,
+    lexical: Lexical = True,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing index.")] = False,
+    bad_lines: BadLines = None,
+    json: Json = False,
+) -> None:
+    """Index sentences, or vectors that `embed` wrote, for search by meaning and by words.
+
+    A text becomes passages, with their headings and the ids FILE:LINES; one with a sentence a line
+    becomes its lines, with numbers. Rows with a blank text are left out. The other columns of a
+    table, and the place of a passage with its front matter, are kept for conditions.
+    """
+    from promptcli.retrieval.sentence_index import SentenceIndex
+
+    choice = chosen_model(
+        model,
+        backbone=backbone,
+        prompt=prompt,
+        pooling=pooling,
+        transforms=transforms,
+        set=set,
+        dim=dim,
+    )
+    index = SentenceIndex.build(
+        stream_or_name(file),
+        choice,
+        output=output,
+        rows=rows or "auto",
+        text_field=text_field,
+        id_field=id_field,
+        split=split,
+        lexical=lexical is not False,
+        factory=factory,
+        target_recall=target_recall,
+        force=force,
+        bad_lines=bad_lines,
+    )
+    _show_unless_quiet(output, index, as_json=json)
+
+
+def add(
+    folder: Folder,
+    file: SentenceFile,
+    model: OwnModel = None,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Rows replace those with the same ids; others are added."),
+    ] = False,
+    allow_duplicates: Annotated[
+        bool,
+        typer.Option(
+            "--allow-duplicates",
+            help="Add rows, too, whose text the index has under another id.",
+        ),
+    ] = False,
+    text_field: TextField = None,
+    id_field: IdField = None,
+    bad_lines: BadLines = None,
+    json: Json = False,
+) -> None:
+    """Add sentences, or vectors of the same encoder, to an index.
+
+    Row numbers as ids go on from its last row.
+    """
+    index = _opened(folder, model)
+    replaced = index.add(
+        stream_or_name(file),
+        replace=replace,
+        allow_duplicates=allow_duplicates,
+        text_field=text_field,
+        id_field=id_field,
+        bad_lines=bad_lines,
+    )
+    if replace:
+        console.note(f"{counted(replaced, 'row')} of the index replaced")
+    _show_unless_quiet(folder, index, as_json=json)
+
+
+def delete(
+    folder: Folder,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of the rows.")
+    ] = None,
+    id_file: Annotated[
+        str | None, typer.Option("--ids", metavar="FILE", help="File of ids, one a line.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Delete rows by their ids: they no longer appear in results.
+
+    Compacting the index frees their space.
+    """
+    wanted = list(ids or ())
+    if id_file is not None:
+        from promptcli.retrieval.files import queries_of
+
+        for block in queries_of(id_file, None):
+            wanted += [line.strip() for line in block if line.strip()]
+    if not wanted:
+        raise UsageError("no ids are given; give some, or a file of them")
+    index = _opened(folder)
+    console.note(f"{counted(index.delete(wanted), 'row')} deleted")
+    _show_unless_quiet(folder, index, as_json=json)
+
+
+def compact(folder: Folder, lexical: Lexical = None, json: Json = False) -> None:
+    """Free the space of deleted rows, and make the files for fast search again."""
+    index = _opened(folder)
+    index.compact(lexical=lexical)
+    _show_unless_quiet(folder, index, as_json=json)
+
+
+def migrate(
+    folder: Folder,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A name, a folder, or what `load` takes.")
+    ],
+    json: Json = False,
+) -> None:
+    """Give an index the vectors of another model, from its texts, with the same ids.
+
+    The old vectors answer until the new ones are whole. If it is interrupted, the same command goes
+    on from there.
+    """
+    index = _opened(folder)
+    index.migrate(chosen_model(model))
+    _show_unless_quiet(folder, index, as_json=json)
+
+
+def info(folder: Folder, json: Json = False) -> None:
+    """Print what an index holds."""
+    index = _opened(folder)
+    _show(folder, index, as_json=json)
+    missing = index.info().missing_model
+    if missing is not None:
+        console.note(
+            f"{missing}, the model of the index, was removed or moved; name it to search or add:"
+            f" `promptcli index search {folder} QUERY --model MODEL`"
+        )
+
+
+def sync(
+    folder: Annotated[
+        str,
+        typer.Argument(metavar="DIR", help="Folder of the index, which is made if it is missing."),
+    ],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE]...",
+            help="Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden"
+            " and ignored files in a folder, and those that are not text, are left out. Default:"
+            " those of the last time.",
+        ),
+    ] = None,
+    model: Model = None,
+    rows: Rows = None,
+    text_field: TextField = None,
+    id_field: IdField = None,
+    split: Split = False,
+    lexical: Lexical = None,
+    no_ignore: NoIgnore = False,
+    exclude: Exclude = None,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Remove rows even if they are more than half of the index."),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the rows that would change, and change nothing."),
+    ] = False,
+    bad_lines: BadLines = None,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
+    """Make an index equal to files: passages of texts and rows of tables, and no others, under the
+    ids FILE:LINES.
+
+    Only new and changed texts are encoded. If nothing has changed, the index stays unchanged; with
+    another model all is encoded again.
+    """
+    from promptcli.retrieval.sync import MostRowsError
+    from promptcli.retrieval.sync import sync as synced
+
+    options: dict[str, Any] = {
+        "model": chosen_model(model),
+        "rows": rows,
+        "text_field": text_field,
+        "id_field": id_field,
+        "split": split,
+        "lexical": lexical,
+        "ignore": not no_ignore,
+        "exclude": exclude or (),
+        "bad_lines": bad_lines,
+        "verbose": verbose,
+    }
     try:
-        manifest = job.run()
+        result = synced(folder, files or None, yes=yes, dry_run=dry_run, **options)
     except MostRowsError as error:
         if not console.agrees(f"{error.question} Remove them"):
-            raise UsageError(f"{error}, or look with --dry-run at what would change") from None
-        manifest = dataclasses.replace(job, yes=True).run()
-    folder = job.folder
-    if json:
-        console.result_json({"index": str(folder), **manifest.report()})
+            raise UsageError(
+                f"{error.question} Agree with --yes, or look with --dry-run at what would change"
+            ) from None
+        result = synced(folder, files or None, yes=True, **options)
+    if dry_run:
+        _show_changes(result, as_json=json)
+    elif json:
+        console.result_json({"index": folder, **result.report()})
     elif not RUNTIME.get().quiet:
-        _show(folder, manifest, as_json=False)
+        _show(folder, result.index, as_json=False)
 
 
-def _show_changes(job: SyncIndexJob, *, as_json: bool) -> None:
+def _show_changes(result: Any, *, as_json: bool) -> None:
     """Print the rows that a sync would add and remove."""
-    changes = changes_of(job)
-    for sign, kind, rows in (("+", "added", changes.added), ("-", "removed", changes.removed)):
+    for sign, kind, rows in (("+", "added", result.added), ("-", "removed", result.removed)):
         for row_id, text in rows:
             if as_json:
                 console.result_json({"change": kind, "id": row_id, "text": text})
             else:
                 console.result(f"{sign} {one_line(row_id)}  {one_line(text)}")
     console.note(
-        f"{len(changes.added):,} to add, {len(changes.removed):,} to remove, {changes.kept:,} kept;"
-        " nothing was changed"
+        f"{len(result.added):,} to add, {len(result.removed):,} to remove; nothing was changed"
     )
 
 
-def search(job: SearchIndexJob, hits: HitOptions, json: Json = False) -> None:
+def search(
+    folder: Folder,
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY",
+            help="A sentence; or a file of sentences, if one has that name; - for standard input.",
+        ),
+    ],
+    k: Annotated[int, typer.Option("-k", min=1, help="Results per query.")] = 10,
+    model: OwnModel = None,
+    by: By = None,
+    min_score: MinScore = None,
+    where: Where = None,
+    sync: Annotated[
+        bool, typer.Option("--sync", help="Bring an index of files up to date first.")
+    ] = False,
+    text_field: TextField = None,
+    show: Show = None,
+    format: Format = None,
+    json: Json = False,
+) -> None:
     """Print the k rows of an index that are nearest to each query, best first, with their
     cosine.
     """
-    format = hits.name(json=json)
-    columns = _columns_of(job.folder, hits)
-    many = not isinstance(job.query, str) or is_query_file(job.query)
+    from promptcli.retrieval.files import is_query_file, queries_of
+
+    shown_as = format_name(format, json=json)
+    columns = column_names(show)
+    index = _opened(folder, model)
+    check_columns(columns, list(index.info().columns))
+    if sync:
+        index = index.sync(folder).index
+    else:
+        _note_stale(index, folder)
+    if not query.strip():
+        raise UsageError("the query is empty; give a sentence, or a file of them")
+    many = query == "-" or is_query_file(query)
+    texts = queries_of(stream_or_name(query), text_field) if many else iter([[query]])
+    if index.way(by) != "words":
+        index.encoder.in_role("query", report=True)
     table = HitTable()
-    for query, answers in job.run():
-        if format == "table" and many:
-            console.result(f"query: {one_line(query)}")
-        _print_found(answers, {"query": query}, columns, format, table)
-        if not answers:
-            console.note(nothing_found(query, job))
+    for window in texts:
+        answers = index.answers(window, k, by=by, where=where, min_score=min_score)  # type: ignore[arg-type]
+        for text, hits in zip(window, answers, strict=True):
+            if shown_as == "table" and many:
+                console.result(f"query: {one_line(text)}")
+            _print_found(hits, {"query": text}, columns, shown_as, table)
+            if not hits:
+                console.note(nothing_found(text, min_score, where))
 
 
-#: Fields of ``FindIndexLeaksJob`` that have options; it shares the threshold with ``FindDupsJob``.
-_OF_LEAKS = ("against", "model", "min_rarity", "bad_lines")
+def _note_stale(index: "SentenceIndex", folder: str) -> None:
+    """Say that files have changed since the index was made equal to them."""
+    states = list(index.stale_files().values())
+    if states:
+        parts = [f"{states.count(state):,} {state}" for state in ("changed", "gone")]
+        console.note(
+            f"files of the index: {', '.join(parts)}; --sync, or `promptcli index sync {folder}`,"
+            " brings it up to date"
+        )
 
 
 def dups(
-    job: FindDupsJob,
-    leaks: Annotated[dict[str, Any], JobOptions(FindIndexLeaksJob, only=_OF_LEAKS)],
-    hits: HitOptions,
+    folder: Folder,
+    threshold: Threshold = None,
+    links: Annotated[
+        str,
+        typer.Option(
+            help="complete: every two rows of a group reach the threshold. chain: each row reaches"
+            " it with another row of its group; two rows of a group may be far apart."
+        ),
+    ] = "complete",
+    differ: Annotated[
+        str | None,
+        typer.Option(help="numbers: rows whose numbers differ are no duplicates."),
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="first|last|COLUMN",
+            help="The row of each group that stays in the output; COLUMN: the one with the highest"
+            " value.",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="CSV file of the rows, one of each group."
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Find the rows of this file, or index, that also occur in the index.",
+        ),
+    ] = None,
+    model: OwnModel = None,
+    bad_lines: BadLines = None,
+    show: Show = None,
+    format: Format = None,
     check: Check = False,
     json: Json = False,
 ) -> None:
-    format = hits.name(json=json)
-    columns = _columns_of(job.folder, hits)
-    if "against" in leaks:
-        _leaks(job, leaks, columns, format, check=check)
+    """Print groups of near-duplicates, the largest first, each with the lowest cosine of two of its
+    rows; or the rows of another set that also occur in the index.
+
+    Vectors do not see every difference: below 1, rows whose words are in another order, or whose
+    numbers or names differ, may be near.
+    """
+    shown_as = format_name(format, json=json)
+    index = _opened(folder, model)
+    columns = column_names(show)
+    check_columns(columns, list(index.info().columns))
+    if against is not None:
+        from promptcli.cli.leak_lists import show_leaks
+
+        leaks = index.leaks(stream_or_name(against), threshold, bad_lines=bad_lines)
+        show_leaks(leaks, (against, folder), shown_as, columns, check=check)
         return
-    for field in leaks:
-        raise UsageError(f"{keyword(field)} is for {keyword('against')} FILE; give that, too")
-    groups, row_count = job.run()
+    if (keep is None) != (output is None):
+        raise UsageError("--keep and --output FILE belong together; give both")
+    groups = index.dups(threshold, links=links, differ=differ)
     table = HitTable()
     for number, group in enumerate(groups, 1):
-        if format == "table":
+        if shown_as == "table":
             rows = counted(len(group), "row")
             console.result(f"{rows}, lowest cosine {score_text(group.lowest)}")
         about = {"cluster": number, "size": len(group), "lowest": round(group.lowest, 6)}
-        _print_found(group, about, columns, format, table)
+        _print_found(group, about, columns, shown_as, table)
+    if keep is not None and output is not None:
+        from promptcli.retrieval.pairs import write_without_duplicates
+
+        left_out = write_without_duplicates(index, groups, keep, Path(output))
+        console.note(f"{output}: {counted(len(index) - left_out, 'row')}; {left_out:,} left out")
     spare = sum(len(group) - 1 for group in groups)
-    found = counted(len(groups), "group")
-    rows = f"{counted(row_count, 'row')} of {job.folder}"
-    summary = f"{found}; {spare:,} of {rows} repeat another row"
-    has_failed = check and spare > 0
-    if not has_failed:
-        console.note(summary)
-    if groups:
-        console.note(_LINKS[job.links])
-    if has_failed:
+    summary = (
+        f"{counted(len(groups), 'group')}; {spare:,} of {counted(len(index), 'row')} of {folder}"
+        " repeat another row"
+    )
+    if check and spare:
         raise CheckFailedError(summary)
-
-
-def _leaks(
-    job: FindDupsJob, options: dict[str, Any], columns: Sequence[str], format: str, *, check: bool
-) -> None:
-    """Print the rows of another set that also occur in the index."""
-    if job.links != "complete":
-        raise UsageError(f"{keyword('links')} is for groups; leave out {keyword('against')}")
-    leaks = FindIndexLeaksJob(job.folder, threshold=job.threshold, **options).run()
-    names = (display_given(options["against"]), str(job.folder))
-    show_leaks(leaks, names, format, columns, check=check)
-
-
-#: What the lowest cosine of a group says.
-_LINKS = {
-    "complete": (
-        "the lowest cosine is that of the two rows of a group that are farthest apart; every two"
-        " rows reach the threshold"
-    ),
-    "chain": (
-        "the lowest cosine is that of the two rows of a group that are farthest apart; in a chain"
-        " it may be below the threshold"
-    ),
-}
+    console.note(summary)
+    if groups:
+        console.note(
+            "the lowest cosine is that of the two rows of a group that are farthest apart;"
+            f" {_LINKS[links]}"
+        )
 
 
 def _json(hit: "Hit") -> dict[str, object]:
@@ -188,25 +494,15 @@ def _json(hit: "Hit") -> dict[str, object]:
         "id": hit.id,
         "text": hit.text,
         "score": round(hit.score, 6),
-        "rarity": hit.rarity,
-        **rounded_way(hit),
+        **hit.way(),
     }
+    if hit.bm25 is not None:
+        document["bm25"] = round(hit.bm25, 6)
+    if hit.file is not None:
+        document["stale"] = hit.stale
     if hit.columns is not None:
         document["columns"] = hit.columns
     return document
-
-
-def _columns_of(folder: str | Path, hits: HitOptions) -> tuple[str, ...]:
-    """Return the columns to show; refuse names that the index does not have."""
-    if not hits.columns:
-        return ()
-    from promptcli.index.stored import read_manifest
-
-    stored_columns = read_manifest(Path(folder)).columns
-    for name in hits.columns:
-        if name not in stored_columns:
-            raise unknown("column", name, stored_columns)
-    return hits.columns
 
 
 def _print_found(
@@ -219,15 +515,15 @@ def _print_found(
     """Print hits after what they have in common."""
     width = max([2, *(len(one_line(str(hit.id))) for hit in hits)])
     for hit in hits:
-        shown = choose_columns(columns, hit.columns)
+        shown = chosen_columns(columns, hit.columns)
         if format == "json":
             console.result_json({**about, **_json(hit)})
         elif format == "csv":
             record = {name: value for name, value in _json(hit).items() if name != "columns"}
             table.row({**about, **record}, shown)
         else:
-            row_id = one_line(str(hit.id))
-            label = f"{hit.rank:>4}  {figures(hit, 7)}  {row_id:<{width}}  "
+            stale = "" if hit.stale is None else f"[file {hit.stale}] "
+            label = f"{hit.rank:>4}  {figures(hit, 7)}  {one_line(str(hit.id)):<{width}}  {stale}"
             print_hit(label, one_line(_with_heading(hit)), shown)
 
 
@@ -242,52 +538,39 @@ def _with_heading(hit: "Hit") -> str:
     return text.replace("\n", ": ", 1) if is_passage else text
 
 
-def _show_unless_quiet(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> None:
+def _opened(folder: str, model: str | None = None) -> "SentenceIndex":
+    from promptcli.retrieval.sentence_index import SentenceIndex
+
+    return SentenceIndex.open(folder, chosen_model(model))
+
+
+def _show_unless_quiet(folder: str, index: "SentenceIndex", *, as_json: bool) -> None:
     """Print what an index holds after a change, which ``--quiet`` does not ask for."""
     if as_json or not RUNTIME.get().quiet:
-        _show(folder, manifest, as_json=as_json)
+        _show(folder, index, as_json=as_json)
 
 
-def _show(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> None:
+def _show(folder: str, index: "SentenceIndex", *, as_json: bool) -> None:
+    info = index.info()
     if as_json:
-        console.result_json({"index": str(folder), **asdict(manifest)})
+        console.result_json({"index": folder, **asdict(info)})
         return
-    recipe = manifest.recipe
-    lines = {
-        "index": str(folder),
-        "rows": _stored_rows(manifest),
-        "factory": f"{manifest.factory} ({_search_quality(manifest)})",
-        "model": f"{manifest.name} ({manifest.fingerprint[:12]})".lstrip(),
-        "recipe": method_line(Recipe.from_dict(recipe)),
-        "backbone": recipe["backbone"],
-    }
-    if manifest.columns:
-        lines["columns"] = ", ".join(manifest.columns)
-    if manifest.prompt:
-        lines["prompt"] = f"documents begin with {manifest.text}"
-    lines["created"] = manifest.created
-    console.result_table((), list(lines.items()))
-
-
-def _stored_rows(manifest: "IndexManifest") -> str:
-    rows = f"{manifest.rows:,} of {manifest.dim:,} dimensions"
-    if not manifest.texts:
-        rows += ", without texts"
-    if manifest.deleted:
-        rows += f", {manifest.deleted:,} deleted and not yet freed"
-    return rows
-
-
-def _search_quality(manifest: "IndexManifest") -> str:
-    """Return the recall of an index, and how hard a search tries."""
-    recall = manifest.recall
     quality = "exact"
-    if recall is not None:
-        quality = f"recall@10 {recall.at_10:.3f}, measured on {counted(recall.queries, 'row')}"
-    if manifest.nprobe:
-        quality += f", nprobe {manifest.nprobe:g}"
-    if manifest.ef:
-        quality += f", ef {manifest.ef:g}"
-    if manifest.factor:
-        quality += f", candidates {10 * manifest.factor:g}"
-    return quality
+    if info.recall is not None:
+        about = [f"{name} {value:g}" for name, value in info.recall.items() if name != "rows"]
+        quality = ", ".join(about).replace("at_10", "recall@10")
+    rows = f"{info.rows:,} of {info.dim:,} dimensions"
+    lines = {
+        "index": folder,
+        "rows": rows if info.texts else f"{rows}, without texts",
+        "factory": f"{info.factory} ({quality})",
+        "model": f"{info.name} ({info.fingerprint[:12]})".lstrip(),
+        "recipe": method_line(Recipe.from_dict(info.recipe)),
+        "backbone": info.recipe["backbone"],
+    }
+    if info.columns:
+        lines["columns"] = ", ".join(f"{name} ({kind})" for name, kind in info.columns.items())
+    if info.prompt:
+        lines["prompt"] = f"documents begin with {info.prompt}"
+    lines["created"] = info.created
+    console.result_table((), list(lines.items()))

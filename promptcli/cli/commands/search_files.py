@@ -1,63 +1,163 @@
-"""The command ``search``, which searches files without an index.
+"""The command ``search``, which searches files without an index."""
 
-It imports nothing of an index (FAISS, Arrow's functions): it answers at once.
-"""
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
 
-from dataclasses import asdict, replace
-from typing import Any
+import typer
 
 from promptcli.cli import console
+from promptcli.cli.commands.dups import FastModel
 from promptcli.cli.hits import (
-    HitOptions,
+    Format,
     HitTable,
-    choose_columns,
+    Show,
+    chosen_columns,
+    column_names,
     figures,
+    format_name,
+    missing_columns,
+    nothing_found,
     one_line,
     print_hit,
-    rounded_way,
 )
-from promptcli.cli.options import Json
-from promptcli.index import SearchIndexJob
-from promptcli.index.basics import WAY_FIELDS
-from promptcli.index.file_search import Line, SearchFilesJob
+from promptcli.cli.options import BadLines, Json, chosen_model
+from promptcli.retrieval.file_search import Line
+
+By = Annotated[
+    str | None,
+    typer.Option(
+        help="How rows are ranked: both (by cosine and by words, BM25, together), meaning (by"
+        " cosine) or words. Default: both; meaning for an index without words.",
+    ),
+]
+MinScore = Annotated[
+    float | None,
+    typer.Option(
+        help="Leave out answers below this score, as it is printed: the cosine, or by words BM25. 1"
+        " finds exact copies of the query."
+    ),
+]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        help="Condition on the other columns, or on the place of a passage (file, line, end_line,"
+        " heading) and front matter, e.g. 'year > 2020 and lang = \"en\"'; also on id and text. It"
+        ' is SQL: =, !=, <, <=, >, >=, between, in (...), like "%part%", is null; and, or, not,'
+        " parentheses."
+    ),
+]
+Rows = Annotated[
+    str | None,
+    typer.Option(
+        help="What a row of a text is: passages (paragraphs, joined or split to a length that is"
+        " found well), lines, or by the look of each text (auto: lines if it has a sentence a"
+        " line). Of a table it is the rows."
+    ),
+]
+Split = Annotated[
+    bool,
+    typer.Option(
+        "--split",
+        help="Split lines, and rows of tables, that are longer than the model's window at paragraph"
+        " and sentence ends; results show the best part.",
+    ),
+]
+NoIgnore = Annotated[
+    bool, typer.Option("--no-ignore", help="Read what .gitignore and .ignore name, too.")
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATTERN", help="Leave out such files of a folder, as .gitignore does."),
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Name every file that is left out, with the reason.")
+]
 
 
-def search_files(job: SearchFilesJob, hits: HitOptions, json: Json = False) -> None:
-    format = hits.name(json=json)
-    columns = hits.columns
-    lines = replace(job, columns=columns).run()
+def search_files(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden"
+            " and ignored files in a folder, and those that are not text, are left out.",
+        ),
+    ],
+    k: Annotated[int, typer.Option("-k", min=1, help="Maximum number of answers.")] = 10,
+    model: FastModel = None,
+    context: Annotated[
+        int, typer.Option(min=0, help="Neighbouring lines to return on each side.")
+    ] = 0,
+    by: By = None,
+    min_score: MinScore = None,
+    rows: Rows = None,
+    split: Split = False,
+    where: Where = None,
+    no_ignore: NoIgnore = False,
+    exclude: Exclude = None,
+    bad_lines: BadLines = None,
+    verbose: Verbose = False,
+    show: Show = None,
+    format: Format = None,
+    json: Json = False,
+) -> None:
+    """Print the passages of files that are nearest to a query, best first.
+
+    No index is needed, and none is made.
+    """
+    from promptcli.retrieval.file_search import check_order, search
+
+    shown_as = format_name(format, json=json)
+    columns = column_names(show)
+    check_order(query, files)
+    lines: Any = search(
+        query,
+        [Path(file) for file in files],
+        k,
+        model=chosen_model(model),
+        context=context,
+        by=by,  # type: ignore[arg-type]
+        min_score=min_score,
+        where=where,
+        rows=rows or "auto",
+        split=split,
+        ignore=not no_ignore,
+        exclude=exclude or (),
+        bad_lines=bad_lines,
+        verbose=verbose,
+    )
     table = HitTable()
     for line in lines:
-        shown = choose_columns(columns, line.columns)
-        if format == "json":
-            console.result_json(_record(line, with_columns=bool(columns)))
-        elif format == "csv":
-            table.row(_csv_record(line), shown)
+        shown = chosen_columns(columns, line.columns)
+        if shown_as == "json":
+            further = {"columns": shown} if columns else {}
+            console.result_json({**_record(line), **further})
+        elif shown_as == "csv":
+            record = _record(line)
+            around = ("before", "after")
+            table.row({name: record[name] for name in record if name not in around}, shown)
         else:
             _print_line(line, shown)
-            if job.context:
+            if context:
                 console.result("")
-    for name in columns:
-        if lines and not any(name in (line.columns or {}) for line in lines):
+    if lines:
+        for name in missing_columns(columns, (line.columns or {} for line in lines)):
             console.note(f"no hit has a column {name!r}")
-    if not lines:
-        console.note(nothing_found(job.query, job))
+    else:
+        console.note(nothing_found(query, min_score, where))
 
 
-def _record(line: Line, *, with_columns: bool) -> dict[str, Any]:
+def _record(line: Line) -> dict[str, Any]:
     record = {**asdict(line), "score": round(line.score, 6)}
-    for name in WAY_FIELDS:
-        del record[name]
-    record |= rounded_way(line)
-    if not with_columns:
-        del record["columns"]
+    del record["columns"]
+    if line.bm25 is None:
+        for name in ("found_by", "bm25", "cosine_rank", "bm25_rank"):
+            del record[name]
+    else:
+        record["bm25"] = round(line.bm25, 6)
     return record
-
-
-def _csv_record(line: Line) -> dict[str, Any]:
-    """Return a line as a row, without the lines around it."""
-    record = _record(line, with_columns=False)
-    return {name: record[name] for name in record if name not in ("before", "after")}
 
 
 def _print_line(line: Line, columns: dict[str, Any]) -> None:
@@ -71,18 +171,3 @@ def _print_line(line: Line, columns: dict[str, Any]) -> None:
     print_hit(f"{figures(line)}  {place}: ", one_line(text), columns)
     for number, text in enumerate(line.after, line.end_line + 1):
         console.result_folded(f"        {line.file}-{number}- ", one_line(text))
-
-
-def nothing_found(query: str, job: SearchFilesJob | SearchIndexJob) -> str:
-    """Return why a search has no hit: only its conditions can leave out every row."""
-    least = []
-    if job.min_score is not None:
-        least.append(f"scores at least {job.min_score}")
-    if job.min_rarity is not None:
-        least.append(f"is closer than {job.min_rarity:g}% of random pairs")
-    if least:
-        reason = f"no row {' and '.join(least)} for {query!r}"
-        return reason if job.where is None else f"{reason} among those that meet the condition"
-    if job.where is not None:
-        return "no row meets the condition"
-    return f"no row matches {query!r}"

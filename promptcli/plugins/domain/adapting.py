@@ -12,7 +12,6 @@ from promptcli import errors
 from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.encoder.encoder import tuned_weights
 from promptcli.errors import UsageError, counted
-from promptcli.index.found_files import list_of_names
 from promptcli.models import loading
 from promptcli.notes import note
 from promptcli.plugins.domain.adapt_collection import FEWEST, Collection, tasks_elsewhere
@@ -20,6 +19,7 @@ from promptcli.plugins.domain.adapt_rows import BETTER, BETTER_HERE, Baseline, R
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings, in_minutes
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.recipe import Choice
+from promptcli.retrieval.found_files import list_of_names
 from promptcli.storage import runs
 
 #: Most passages that are read: more than can be learned from in an hour.

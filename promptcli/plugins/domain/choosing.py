@@ -17,7 +17,6 @@ from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import UsageError, counted
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.scores import Label
-from promptcli.index.found_files import list_of_names
 from promptcli.models import language_choice, loading
 from promptcli.models.loading import Model
 from promptcli.plugins.domain.endpoint import PREFIX, Endpoint
@@ -27,6 +26,7 @@ from promptcli.plugins.domain.synthetic_queries import (
     synthetic_queries,
 )
 from promptcli.recipe import Choice
+from promptcli.retrieval.found_files import list_of_names
 
 #: The shipped models, which are always compared.
 SHIPPED = ("mini", "mini-static")

@@ -22,12 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from promptcli import errors, notes
-from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.tasks import RetrievalTask
 from promptcli.errors import UsageError
-from promptcli.index import file_rows
-from promptcli.index.found_files import find_files as find_named_files
 from promptcli.models import loading
+from promptcli.retrieval.files import FileRows, Reader, Reading
+from promptcli.retrieval.found_files import find_files as find_named_files
 
 #: What a query was taken from, that which is most like a person's query first.
 KINDS = ("heading", "title", "first sentence", "first words")
@@ -180,12 +179,12 @@ def _read(files: Sequence[str | Path], titles: Sequence[str]) -> tuple[list[_Row
     """Return the rows of files, and the number of files that were read."""
     found = find_named_files([str(name) for name in files])
     encoder = loading.open_encoder(_WINDOW_MODEL)
-    reader = file_rows.Reader("auto", lambda: encoder, ColumnChoice(remedy="", cells=True))
+    reader = Reader(Reading(), lambda: encoder)
     rows = list[_Row]()
     count = 0
     with notes.stage("read", len(found.files)) as advance:
         for file, in_folder in found.files.items():
-            read = reader.read(file, found if in_folder else None)
+            read = reader.read_found(file, found, in_folder=in_folder)
             if read is not None:
                 rows += _rows_of(file, read, titles)
                 count += 1
@@ -195,9 +194,12 @@ def _read(files: Sequence[str | Path], titles: Sequence[str]) -> tuple[list[_Row
     return rows, count
 
 
-def _rows_of(file: str, read: file_rows.FileRows, titles: Sequence[str]) -> Iterator[_Row]:
+def _rows_of(file: str, read: FileRows, titles: Sequence[str]) -> Iterator[_Row]:
     """Yield the rows of a file: a text of passages is one document, a line or a row is its own."""
-    cells = [dict(row or ()) for row in read.cells.to_pylist()]
+    cells = [
+        {name: str(values[row]) for name, values in read.columns.items() if values[row] is not None}
+        for row in range(len(read.rows))
+    ]
     for passage, columns in zip(read.rows, cells, strict=True):
         if "end_line" in columns:
             path = tuple(title[: _LONGEST + 1] for title in passage.heading.split(" > ") if title)

@@ -18,7 +18,6 @@ from promptcli.backbones import devices
 from promptcli.backbones.language_models import MaskedCheckpoint
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator
-from promptcli.index.found_files import list_of_names
 from promptcli.notes import note
 from promptcli.plugins.pretrain.batches import DEFAULT_TEMPLATES, LONGEST_LINE, read_templates
 from promptcli.plugins.pretrain.corpus import (
@@ -36,6 +35,7 @@ from promptcli.plugins.pretrain.vocabulary import (
     Vocabulary,
     save_own_tokenizer,
 )
+from promptcli.retrieval.found_files import list_of_names
 from promptcli.storage import files as storage
 from promptcli.storage import runs
 

@@ -18,13 +18,12 @@ from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field, ValidationError
 
 import promptcli
-from promptcli import errors, notes
+from promptcli import errors
 from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError
-from promptcli.evaluation.demo_rarity import rarity
-from promptcli.index.sentence_index import SentenceIndex
+from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.threads import Worker
 
 Result = TypeVar("Result")
@@ -59,17 +58,12 @@ By = Annotated[
         " index has its words (hybrid in the answer of indexes)."
     ),
 ]
-Hybrid = Annotated[
-    bool | None, Field(description="true: the same as by both; false: as by meaning.")
-]
 Text = Annotated[str, Field(min_length=1, max_length=_MOST_CHARACTERS, description="A sentence.")]
 
 
 @dataclass(frozen=True)
 class FoundRow:
-    """A row that was found: rank from 1, score (cosine; by words alone BM25), and rarity: how many
-    of 100 random pairs of rows are less similar.
-    """
+    """A row that was found: rank from 1, and score (cosine; by words alone BM25)."""
 
     rank: int
     score: float
@@ -82,17 +76,15 @@ class FoundRow:
     bm25: float | None
     cosine_rank: int | None
     bm25_rank: int | None
-    rarity: float | None  #: how many of 100 random pairs of rows the cosine exceeds
+    file: str | None  #: that it was read from, in an index of files
+    stale: str | None  #: changed or gone: what has happened to that file since
 
 
 @dataclass(frozen=True)
 class PairSimilarity:
-    """How similar two sentences are: their cosine, and rarity: how many of 100 unrelated pairs of
-    sentences are less similar, null if that is not known.
-    """
+    """How similar two sentences are: their cosine."""
 
     cosine: float
-    rarity: float | None
 
 
 @dataclass(frozen=True)
@@ -118,8 +110,6 @@ class Tools:
     def __init__(self, indexes: Mapping[str, SentenceIndex], encoder: Encoder) -> None:
         self._indexes = dict(indexes)
         self._encoder = encoder
-        #: Stamps of indexes that could not be read again.
-        self._refused = dict[str, object]()
         self._thread = Worker()
 
     async def search(
@@ -129,38 +119,24 @@ class Tools:
         k: HitCount = 10,
         where: Condition = None,
         by: By = None,
-        hybrid: Hybrid = None,
     ) -> list[FoundRow]:
         """Find the rows of an index that answer a query by meaning and by words, best first."""
 
         def search(go_on: Callable[[], None]) -> list[FoundRow]:
             texts = _check_texts(query)
-            searched = self._newest(index)
-            allowed = searched.vectors.allowed_rows(where, go_on)
-            by_meaning = by is None and hybrid is False
-            way = searched.vectors.way("meaning" if by_meaning else by, hybrid=bool(hybrid))
-            vectors = words = None
-            if way != "words":
-                vectors = searched.queries.encode(texts)
-            if way != "meaning":
-                words = texts
-            go_on()
-            [hits] = searched.vectors.search(vectors, k, words=words, among=allowed)
+            [hits] = self._index(index).answers(texts, k, where=where, by=by, go_on=go_on)
             return [FoundRow(**hit._asdict()) for hit in hits]
 
         return await self._answer(search)
 
     async def similar(self, a: Text, b: Text) -> PairSimilarity:
-        """Return how similar two sentences are in meaning: their cosine, -1 to 1, and how many of
-        100 unrelated pairs of sentences are less similar.
-        """
+        """Return how similar two sentences are in meaning: their cosine, -1 to 1."""
 
         def compare(go_on: Callable[[], None]) -> PairSimilarity:
             left, right = unit(self._encoder.encode(_check_texts(a, b)))
             cosine = float(np.clip(left @ right, -1, 1))
             go_on()
-            [percent] = rarity([cosine], self._encoder)
-            return PairSimilarity(cosine, percent)
+            return PairSimilarity(cosine)
 
         return await self._answer(compare)
 
@@ -171,8 +147,8 @@ class Tools:
             served = []
             for name in self._indexes:
                 go_on()
-                rows = self._newest(name).vectors
-                served.append(ServedIndex(name, rows.rows, rows.columns(), rows.lexical))
+                info = self._index(name).info()
+                served.append(ServedIndex(name, info.rows, list(info.columns), info.lexical))
             return served
 
         return await self._answer(listed)
@@ -198,25 +174,12 @@ class Tools:
         finally:
             left.set()
 
-    def _newest(self, name: str | None) -> SentenceIndex:
-        """Return an index as its folder holds it now; None: the first.
-
-        If another has taken its place and cannot be read, the old one goes on answering.
-        """
+    def _index(self, name: str | None) -> SentenceIndex:
+        """Return an index by its name; None: the first."""
         if name is None:
             name = next(iter(self._indexes))
         if name not in self._indexes:
             raise ToolError(f"no index {name!r}; valid: {', '.join(self._indexes)}")
-        stamp = self._indexes[name].replaced_by()
-        if stamp is not None and stamp != self._refused.get(name):
-            try:
-                self._indexes[name] = self._indexes[name].read_again()
-            except (PromptcliError, OSError) as error:
-                self._refused[name] = stamp
-                notes.warn(
-                    f"index {name} has changed and cannot be read; the old one is searched:"
-                    f" {errors.one_line(error)}"
-                )
         return self._indexes[name]
 
 

@@ -33,8 +33,8 @@ from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoded import Encoded
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.index.vector_index import VectorIndex
 from promptcli.plugins.serve.service import HELD, RequestError, Service
+from promptcli.retrieval.sentence_index import SentenceIndex
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
 
@@ -92,11 +92,8 @@ class SearchRequest(msgspec.Struct, forbid_unknown_fields=True):
     index: str | None = None  #: None: the first
     k: int = 10
     min_score: float | None = None
-    min_rarity: float | None = None  #: in percent
     where: str | None = None  #: a condition on columns, as of ``index search``
     by: Literal["both", "meaning", "words"] | None = None  #: None: both, if words were counted
-    hybrid: bool = False  #: the same as both
-    lexical: bool = False  #: the same as words
 
 
 class SimilarityRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -199,14 +196,13 @@ async def search(service: Service, request: Request) -> Response:
     queries = service.texts(body.query, "query")
     if not 1 <= body.k <= _MOST_HITS:
         raise RequestError(400, f"k {body.k} is not allowed; give 1 to {_MOST_HITS:,}", param="k")
-    index = await service.index(request, body.index)
-    by = index.vectors.way(body.by, hybrid=body.hybrid, lexical=body.lexical)
-    index.vectors.check_rarity(body.min_rarity, by)
+    index = service.index(body.index)
+    by = index.way(body.by)
     encoded = vectors = None
     if by != "words":
         encoded = await service.encode(request, index.queries, queries)
         vectors = encoded.vectors
-    asked = _Asked(index.vectors, body, queries, vectors, by != "meaning")
+    asked = _Asked(index, body, queries, vectors)
     results = list[msgspec.Raw]()
     size = 0
     for start in range(0, len(queries), _QUERIES):
@@ -228,44 +224,42 @@ async def search(service: Service, request: Request) -> Response:
 class _Asked:
     """The queries of a request to an index."""
 
-    index: VectorIndex
+    index: SentenceIndex
     body: SearchRequest
     queries: list[str]
     vectors: NDArray[np.float32] | None  #: of the queries; None: they are ranked by words alone
-    with_words: bool  #: whether words rank
-    #: rows that fulfil the condition; None: it has not been read, or was not given
-    allowed: NDArray[np.bool_] | None = None
 
     def results(self, start: int, room: int, go_on: Callable[[], None]) -> list[bytes]:
         """Return results of the next queries as JSON; no more are made once they have more than
         ``room`` bytes.
         """
-        if self.allowed is None:
-            self.allowed = self.index.allowed_rows(self.body.where, go_on)
         some = slice(start, start + _QUERIES)
         queries = self.queries[some]
-        vectors = None
-        if self.vectors is not None:
-            vectors = self.vectors[some]
-        words = queries if self.with_words else None
+        vectors = None if self.vectors is None else self.vectors[some]
+        answers = self.index.answers(
+            queries,
+            self.body.k,
+            vectors=vectors,
+            where=self.body.where,
+            by=self.body.by,
+            min_score=self.body.min_score,
+            go_on=go_on,
+        )
         results = []
-        for query, nearest in zip(
-            queries, self.index.search_rows(vectors, self.body.k, words, self.allowed), strict=True
-        ):
+        for query, nearest in zip(queries, answers, strict=True):
             hits = list[msgspec.Raw]()
-            for hit in self.index.hits(nearest, are_cosines=vectors is not None):
-                if not self.index.is_answer(hit, self.body.min_score, self.body.min_rarity):
-                    continue
+            for hit in nearest:
                 shown: dict[str, Any] = {
                     "rank": hit.rank,
                     "id": hit.id,
                     "text": hit.text,
                     "score": hit.score,
-                    "rarity": hit.rarity,
                 }
                 if hit.columns is not None:
                     shown["columns"] = hit.columns
                 shown |= hit.way()
+                if hit.stale is not None:
+                    shown["stale"] = hit.stale
                 hits.append(msgspec.Raw(msgspec.json.encode(shown)))
                 room -= len(hits[-1])
                 if room < 0:
@@ -277,9 +271,7 @@ class _Asked:
 
 
 async def similarity(service: Service, request: Request) -> Response:
-    """Answer ``POST /similarity``: the cosine of two texts, or of each pair of two lists, and how
-    many of 100 unrelated pairs of sentences are less similar.
-    """
+    """Answer ``POST /similarity``: the cosine of two texts, or of each pair of two lists."""
     body = await service.read(request, SimilarityRequest)
     left = service.texts(body.a, "a")
     right = service.texts(body.b, "b")
@@ -292,8 +284,7 @@ async def similarity(service: Service, request: Request) -> Response:
     encoded = await service.encode(request, encoder, [*left, *right])
     vectors = unit(encoded.vectors)
     cosines = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1).clip(-1, 1).tolist()
-    rarities = await service.rarity(request, encoder, cosines)
-    columns: dict[str, Any] = {"similarity": cosines, "rarity": rarities}
+    columns: dict[str, Any] = {"similarity": cosines}
     if not isinstance(body.a, list) and not isinstance(body.b, list):
         columns = {name: values[0] for name, values in columns.items()}
     return answer(columns, headers=_headers(encoder, encoded))

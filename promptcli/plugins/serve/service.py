@@ -16,15 +16,14 @@ import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from promptcli import errors, notes
+from promptcli import errors
 from promptcli.encoder.encoded import Encoded
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError
-from promptcli.evaluation.demo_rarity import rarity
-from promptcli.index.factory import set_search_threads
-from promptcli.index.sentence_index import SentenceIndex
 from promptcli.plugins.serve.metrics import Metrics
 from promptcli.plugins.serve.settings import ServeSettings
+from promptcli.retrieval.sentence_index import SentenceIndex
+from promptcli.retrieval.vectors import set_search_threads
 from promptcli.threads import Worker
 
 #: In a request's scope: bytes that it holds, see ``Service.hold``.
@@ -108,13 +107,6 @@ class Batcher:
             return await job.result
         finally:
             self.waiting -= len(texts) - job.taken
-
-    async def rarity(self, encoder: Encoder, cosines: Sequence[float]) -> list[float | None]:
-        """Return how many of 100 unrelated pairs of sentences each cosine exceeds, by an encoder,
-        which encodes some for it the first time.
-        """
-        counting = functools.partial(rarity, cosines, encoder)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, counting)
 
     async def _run(self) -> None:
         await asyncio.sleep(self._settings.gather_ms / 1000)
@@ -224,9 +216,6 @@ class Service:
         self.dropped = 0  #: requests that were not answered when the server stopped
         self.held = 0  #: bytes of bodies and answers in memory
         self.connections: Collection[Any] | None = None  #: that are open, if the server tells
-        self._renewing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        #: stamps of indexes that could not be read again
-        self._refused: dict[str, object] = {}
         self.metrics = Metrics()
         self.batcher = Batcher(self.settings, self.metrics)
         self.metrics.watch(
@@ -254,8 +243,8 @@ class Service:
             raise RequestError(404, message, param="model", code="model_not_found")
         return self.models[name]
 
-    async def index(self, request: Request, name: str | None) -> SentenceIndex:
-        """Return the index of that name as its folder holds it now; None: the first."""
+    def index(self, name: str | None) -> SentenceIndex:
+        """Return the index of that name; None: the first."""
         if name is None and self.indexes:
             name = next(iter(self.indexes))
         if name not in self.indexes:
@@ -266,28 +255,7 @@ class Service:
             raise RequestError(
                 404, f"index {name!r} is not served; {valid}", param="index", code="index_not_found"
             )
-        if self._is_replaced(name):
-            async with self._renewing[name]:
-                if self._is_replaced(name):  # no request before this one has read it
-                    await self._renew(request, name)
         return self.indexes[name]
-
-    def _is_replaced(self, name: str) -> bool:
-        replaced = self.indexes[name].replaced_by()
-        return replaced is not None and replaced != self._refused.get(name)
-
-    async def _renew(self, request: Request, name: str) -> None:
-        """Read an index that another has replaced; if that fails, the old one goes on answering."""
-        index = self.indexes[name]
-        stamp = self.indexes[name].replaced_by()
-        try:
-            self.indexes[name] = await self.work(request, lambda go_on: index.read_again())
-        except (PromptcliError, OSError) as error:
-            self._refused[name] = stamp
-            notes.warn(
-                f"index {name} has changed and cannot be read; the old one is searched:"
-                f" {errors.one_line(error)}"
-            )
 
     def hold(self, request: Request, size: int) -> None:
         """Count bytes that a request holds until it is answered.
@@ -375,11 +343,6 @@ class Service:
 
     async def encode(self, request: Request, encoder: Encoder, texts: Sequence[str]) -> Encoded:
         return await _unless_left(request, self.batcher.encode(encoder, texts))
-
-    async def rarity(
-        self, request: Request, encoder: Encoder, cosines: Sequence[float]
-    ) -> list[float | None]:
-        return await _unless_left(request, self.batcher.rarity(encoder, cosines))
 
     async def work(
         self, request: Request, function: Callable[[Callable[[], None]], Result]

@@ -20,8 +20,8 @@ from promptcli.threads import Worker
 
 if TYPE_CHECKING:
     from promptcli.encoder.sentence_encoder import Encoder
-    from promptcli.index.sentence_index import SentenceIndex
     from promptcli.models.loading import Model
+    from promptcli.retrieval.sentence_index import SentenceIndex
 
 #: Seconds in which a server of agents ends after its client's end.
 _PATIENCE = 3.0
@@ -196,12 +196,14 @@ def _indexes(
     """Return the indexes by their folders' names; an encoder that no model shares is opened on the
     device.
     """
-    from promptcli.index.sentence_index import open_index
+    from promptcli.retrieval.sentence_index import SentenceIndex
 
     known = list(models.values())
     served: dict[str, SentenceIndex] = {}
     for folder in map(Path, folders):
-        index = open_index(folder, known, Choice(device=device))
+        origin = SentenceIndex.open(folder).origin
+        same = next(filter(origin.is_made_by, known), None)
+        index = SentenceIndex.open(folder, same or Choice(device=device))
         index.encoder.in_role("query", report=True)
         known.append(index.encoder)
         served[files.real_path(folder).name] = index

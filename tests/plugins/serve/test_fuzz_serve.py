@@ -16,10 +16,10 @@ from starlette.testclient import TestClient
 
 from promptcli.encoder.encoder import make_encoder
 from promptcli.errors import LONGEST_MESSAGE
-from promptcli.index.sentence_index import SentenceIndex
 from promptcli.plugins.serve.app import make_app
 from promptcli.plugins.serve.service import Service
 from promptcli.recipe import Recipe
+from promptcli.retrieval.sentence_index import SentenceIndex
 from tests.fuzz.kinds import any_json
 from tests.tiny import SENTENCES
 

@@ -14,11 +14,10 @@ pytest.importorskip("uvicorn", reason="serve needs uvicorn: pip install '.[serve
 import uvicorn
 
 from promptcli.encoder.encoder import make_encoder
-from promptcli.index import build_index
-from promptcli.index.sentence_index import SentenceIndex
 from promptcli.plugins.serve.app import make_app
 from promptcli.plugins.serve.service import Service
 from promptcli.recipe import Recipe
+from promptcli.retrieval.sentence_index import SentenceIndex
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="chromium is not installed")
@@ -34,8 +33,8 @@ def address(tiny_backbone, tmp_path_factory):
     (folder / "notes.csv").write_text(rows)
     backbone = tiny_backbone("bert")
     encoder = make_encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
-    build_index(folder / "notes.csv", folder / "notes", encoder)
-    service = Service({"tiny": encoder}, {"notes": SentenceIndex.load(folder / "notes", encoder)})
+    SentenceIndex.build(folder / "notes.csv", encoder, output=folder / "notes")
+    service = Service({"tiny": encoder}, {"notes": SentenceIndex.open(folder / "notes", encoder)})
     server = uvicorn.Server(uvicorn.Config(make_app(service), port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()

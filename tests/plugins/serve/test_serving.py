@@ -22,15 +22,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
 
-from promptcli import rarity
-from promptcli.data.cells import cells_array
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.errors import PromptcliError
-from promptcli.index.array_rows import ArrayRows
-from promptcli.index.inputs import origin_of
-from promptcli.index.sentence_index import SentenceIndex
-from promptcli.index.stored import StoredIndex
-from promptcli.index.vector_index import VectorIndex
 from promptcli.models import loading
 from promptcli.plugins.serve import service as serving
 from promptcli.plugins.serve.app import PAGE, ROUTES, make_app
@@ -38,6 +31,7 @@ from promptcli.plugins.serve.service import Service
 from promptcli.plugins.serve.serving import _indexes
 from promptcli.plugins.serve.settings import ServeSettings
 from promptcli.recipe import Recipe
+from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.training.fits import fit_recipe
 from tests.tiny import SENTENCES
 
@@ -191,8 +185,8 @@ def test_models_are_listed_with_their_recipes(client, encoder):
 
 @pytest.mark.parametrize(("index", "texts"), [(None, SENTENCES[:6]), ("second", SENTENCES[6:])])
 def test_search_is_that_of_the_index(client, encoder, index, texts):
-    wanted = SentenceIndex.build(texts, encoder).search(SENTENCES[7:9], 4)
-    body = {"query": SENTENCES[7:9], "index": index}
+    wanted = SentenceIndex.build(texts, encoder).search(SENTENCES[7:9], 4, by="meaning")
+    body = {"query": SENTENCES[7:9], "index": index, "by": "meaning"}
     found = client.post("/search", json={**body, "k": 4}).json()["results"]
     assert [result["query"] for result in found] == SENTENCES[7:9]
     for result, hits in zip(found, wanted, strict=True):
@@ -209,29 +203,16 @@ def test_search_is_that_of_the_index(client, encoder, index, texts):
 
 
 def test_search_by_words_and_conditions_is_that_of_the_index(encoder):
-    cells = cells_array([(("number", str(row)),) for row in range(len(SENTENCES))])
-    rows = ArrayRows(encoder.encode(SENTENCES), range(len(SENTENCES)), SENTENCES, cells)
-    index = SentenceIndex(
-        StoredIndex(VectorIndex.build(rows, lexical=True), origin_of(encoder, encoder), ""), encoder
-    )
+    index = SentenceIndex.build(SENTENCES, encoder, columns={"number": range(len(SENTENCES))})
     query, condition = SENTENCES[3], "number > 2 and number != 5"
     with opened(Service({"tiny": encoder}, {"first": index})) as client:
-        for options, by in (
-            ({}, "both"),
-            ({"hybrid": True}, "both"),
-            ({"by": "words"}, "words"),
-            ({"lexical": True}, "words"),
-            ({"by": "meaning"}, "meaning"),
-        ):
-            answer = client.post(
-                "/search", json={"query": query, "where": condition, "k": 4, **options}
-            ).json()
-            vectors = None if by == "words" else encoder.encode([query])
-            words = None if by == "meaning" else [query]
-            [wanted] = index.vectors.search(vectors, 4, words=words, where=condition)
-            served = [(hit["id"], hit["columns"]) for hit in answer["results"][0]["hits"]]
-            assert served == [(hit.id, {"number": hit.id}) for hit in wanted]
-            for hit, same in zip(answer["results"][0]["hits"], wanted, strict=True):
+        for by in (None, "both", "words", "meaning"):
+            body = {"query": query, "where": condition, "k": 4, "by": by}
+            [served] = client.post("/search", json=body).json()["results"]
+            wanted = index.search(query, 4, where=condition, by=by)
+            assert [hit["id"] for hit in served["hits"]] == [hit.id for hit in wanted]
+            for hit, same in zip(served["hits"], wanted, strict=True):
+                assert hit["columns"] == {"number": same.id}
                 assert hit["score"] == pytest.approx(same.score, abs=1e-6)
                 assert hit.get("found_by") == same.found_by
                 assert hit.get("bm25_rank") == same.bm25_rank
@@ -243,11 +224,8 @@ def test_similarity_is_the_cosine(client, other):
     found = client.post("/similarity", json={"a": left, "b": right, "model": "other"})
     assert np.allclose(found.json()["similarity"], wanted, atol=1e-6)
     assert found.headers["x-encoder-fingerprint"] == other.fingerprint
-    rarities = found.json()["rarity"]
-    assert rarities == pytest.approx(rarity(wanted, other), abs=0.01) and len(rarities) == 3
     one = client.post("/similarity", json={"a": left[0], "b": right[0], "model": "other"}).json()
     assert one["similarity"] == pytest.approx(wanted[0], abs=1e-6)
-    assert one["rarity"] == rarities[0]
 
 
 def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(
@@ -256,11 +234,13 @@ def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(
     SentenceIndex.build(SENTENCES, encoder, lexical=False).save(tmp_path / "lines")
     opened = []
     monkeypatch.setattr(
-        loading, "open_encoder", lambda model, **where: opened.append(where["device"]) or encoder
+        loading,
+        "open_encoder",
+        lambda model, **where: opened.append(where.get("device")) or encoder,
     )
     _indexes([tmp_path / "lines"], {}, "cpu")
     _indexes([tmp_path / "lines"], {"tiny": encoder}, "cpu")
-    assert opened == ["cpu"], "a model that is served is shared"
+    assert opened == ["cpu", None], "a model that is served is shared"
 
 
 def test_health(client):
@@ -381,14 +361,13 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_policy_allows_its_own_sty
         ("/search", {"query": "x", "index": "nope"}, 404, "first, second"),
         ("/search", {"query": "x", "index": "first", "k": 0}, 400, "k 0"),
         ("/search", {"query": "x", "index": "first", "top": 3}, 400, "top"),
-        ("/search", {"query": "x", "index": "first", "where": "year > 1"}, 400, "no column 'year'"),
-        ("/search", {"query": "x", "index": "first", "hybrid": True}, 400, "no BM25"),
         (
             "/search",
-            {"query": "x", "index": "first", "hybrid": True, "lexical": True},
+            {"query": "x", "index": "first", "where": "year > 1"},
             400,
-            "give one",
+            "no such column: year",
         ),
+        ("/search", {"query": "x", "index": "first", "by": "both"}, 400, "no words"),
         ("/similarity", {"a": ["x", "y"], "b": "x"}, 400, "not pairs"),
         ("/nowhere", {}, 404, "paths: /"),
         ("/health", {}, 405, "POST /health"),
@@ -582,23 +561,6 @@ def test_an_answer_has_a_limit(encoder, path, body, says):
             assert refused["code"] == "answer_too_large"
 
 
-def test_no_more_is_made_of_an_answer_than_its_limit(encoder, monkeypatch):
-    made, real = [], VectorIndex.hits
-
-    def count(self, *arguments, **options):
-        for hit in real(self, *arguments, **options):
-            made.append(hit)
-            yield hit
-
-    monkeypatch.setattr(VectorIndex, "hits", count)
-    long = SentenceIndex.build([f"{text} {'x' * 400_000}" for text in SENTENCES[:6]], encoder)
-    with opened(
-        Service({"tiny": encoder}, {"long": long}, ServeSettings(max_answer_mib=1))
-    ) as client:
-        error(client.post("/search", json={"query": ["x"] * 100, "k": 6}), 400)
-    assert len(made) == 3, "of 600; the third does not fit"
-
-
 def test_a_long_answer_waits_for_its_client_to_read(served):
     service, sent = Service(*served), []
     body = json.dumps({"model": "tiny", "input": SENTENCES * 60}).encode()
@@ -661,58 +623,23 @@ def test_bodies_and_answers_in_work_have_a_limit_together(served, monkeypatch):
     assert service.held == 0
 
 
-# An index that changes
+def test_an_index_is_searched_as_its_folder_holds_it(encoder, tmp_path):
+    folder = tmp_path / "lines"
+    SentenceIndex.build(SENTENCES[:3], encoder, output=folder)
+    service = Service({"tiny": encoder}, {"lines": SentenceIndex.open(folder, encoder)})
+    with opened(service) as client:
 
-
-def test_an_index_is_searched_as_its_folder_holds_it(encoder, other, tmp_path, caplog):
-    folder, link = tmp_path / "lines", tmp_path / "link"
-    SentenceIndex.build(SENTENCES[:3], encoder, lexical=False).save(folder)
-    link.symlink_to(folder)
-    indexes = {
-        name: SentenceIndex.load(path, encoder)
-        for name, path in (("lines", folder), ("link", link))
-    }
-    with opened(Service({"tiny": encoder}, indexes)) as client:
-
-        def texts(name="lines"):
-            [result] = client.post("/search", json={"query": "x", "index": name, "k": 99}).json()[
-                "results"
-            ]
+        def texts():
+            [result] = client.post("/search", json={"query": "x", "k": 99}).json()["results"]
             return {hit["text"] for hit in result["hits"]}
 
-        assert texts() == texts("link") == set(SENTENCES[:3])
-        SentenceIndex.build(SENTENCES[3:7], encoder, lexical=False).save(folder, force=True)
-        assert texts() == texts("link") == set(SENTENCES[3:7])
-        SentenceIndex.build(SENTENCES[7:], encoder, lexical=False).save(tmp_path / "new")
-        link.unlink()
-        link.symlink_to(tmp_path / "new")
-        assert texts("link") == set(SENTENCES[7:])
-        SentenceIndex.build(SENTENCES, other, lexical=False).save(folder, force=True)
-        assert texts() == texts() == set(SENTENCES[3:7]) and "another model" in caplog.text
-        (folder / "index.json").write_text("{")
-        assert texts() == texts() == set(SENTENCES[3:7]) and len(caplog.messages) == 2
-        SentenceIndex.build(SENTENCES[:1], encoder, lexical=False).save(tmp_path / "one")
-        folder.rename(tmp_path / "gone")
-        assert texts() == set(SENTENCES[3:7])
-        (tmp_path / "one").rename(folder)
-        assert texts() == set(SENTENCES[:1]) and len(caplog.messages) == 2
-
-
-def test_an_index_that_changes_is_read_once_for_all_requests(encoder, tmp_path, monkeypatch):
-    read, real = [], SentenceIndex.read_again
-    SentenceIndex.build(SENTENCES[:3], encoder, lexical=False).save(tmp_path / "lines")
-    service = Service({"tiny": encoder}, {"lines": SentenceIndex.load(tmp_path / "lines", encoder)})
-    SentenceIndex.build(SENTENCES[3:7], encoder, lexical=False).save(tmp_path / "lines", force=True)
-    monkeypatch.setattr(SentenceIndex, "read_again", lambda self: read.append(self) or real(self))
-
-    async def ask():
-        async with asking(service) as client:
-            answers = await asyncio.gather(
-                *(client.post("/search", json={"query": "x", "k": 9}) for _ in range(5))
-            )
-        return [len(answer.json()["results"][0]["hits"]) for answer in answers]
-
-    assert asyncio.run(ask()) == [4] * 5 and len(read) == 1
+        assert texts() == set(SENTENCES[:3])
+        SentenceIndex.open(folder, encoder).add(SENTENCES[3:5])
+        assert texts() == set(SENTENCES[:5])
+        SentenceIndex.build(SENTENCES[5:7], encoder, output=folder, force=True)
+        assert texts() == set(SENTENCES[5:7])
+        (folder / "index.sqlite").write_bytes(b"damaged" * 1000)
+        assert client.post("/search", json={"query": "x"}).status_code in (400, 500)
 
 
 # Requests together

@@ -1,0 +1,170 @@
+"""Conditions on the columns of rows: what stands behind WHERE in SQLite's SQL, and no more.
+
+SQLite's authorizer lets a condition read the columns of rows and call harmless functions; its
+progress handler ends one that takes too long.
+"""
+
+import re
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from promptcli.errors import UsageError
+from promptcli.retrieval.store import Keys, Store, quoted
+
+SECONDS = 10.0  #: that a condition may take
+_LONGEST = 10_000  # characters of a condition
+_STEPS = 10_000  # of SQLite's machine between two looks at the clock
+_FUNCTIONS = frozenset(
+    "like lower upper length abs round coalesce ifnull instr substr trim ltrim rtrim min max year"
+    " month day starts_with contains".split()
+)
+_READS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
+_TABLES = ("rows", "columns")
+_TEXT_ID = "r.id || CASE r.part WHEN 0 THEN '' ELSE '#' || r.part END"
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`")
+_TEXT = re.compile(r"'(?!\s*[-+]?\.?\d[\d.eE+-]*\s*')(?:[^']|'')*'")  # that is no number
+_OTHER_SQL = re.compile(
+    r"\b(select|values|with|collate|glob|regexp|match)\b|;|--|/\*|[?@$\[\x00]", re.I
+)
+_OPERATOR = r"\s*(?:=|==|!=|<>|<=?|>=?|(?:not\s+)?between|(?:not\s+)?in\s*\()\s*"
+_REST_OF_DATE = {4: "-01-01", 7: "-01"}
+#: What a column of each type is compared with: a form that it is not, and what to give instead.
+_WRONG = {
+    "text": (r"[-+]?\.?\d", "a text in quotes"),
+    "date": (r"[-+]?\.?\d", 'a date in quotes, e.g. "2024-05"'),
+    "number": (r"'(?!\s*[-+]?\.?\d[\d.eE+-]*\s*')", "a number, without quotes"),
+    "truth": (r"'", "true or false, without quotes"),
+}
+
+
+class Condition:
+    """A condition on the columns of an index, its ids and texts."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        if len(text) > _LONGEST:
+            raise self._refusal(f"it has {len(text):,} characters; give at most {_LONGEST:,}")
+        self._sql = _QUOTED.sub(_literal, text)
+        other = _OTHER_SQL.search(_QUOTED.sub("''", text))
+        if other is not None:
+            raise self._refusal(f"{other[0]!r} is not part of the language of conditions")
+
+    def _refusal(self, reason: str) -> UsageError:
+        return UsageError(f"{self._text[:80]!r}: {reason}", parameter="where")
+
+    def keys(self, store: Store, go_on: Callable[[], None] = lambda: None) -> Keys:
+        """Return the keys of the rows that fulfil the condition, ascending.
+
+        ``go_on`` is called from time to time and may raise.
+        """
+        self._check_types(store)
+        own = {"id": _TEXT_ID if self._has_text_ids(store) else "r.id", "text": "r.text"}
+        columns = [f"{sql} AS {name}" for name, sql in own.items()]
+        for name, kind in store.types.items():
+            if name.casefold() not in own:
+                column = quoted(name)
+                dates = " COLLATE dates" if kind == "date" else ""
+                columns.append(f"c.{column}{dates} AS {column}")
+        query = (
+            f"SELECT _key FROM (SELECT c._key AS _key, {', '.join(columns)} FROM columns c LEFT"
+            f" JOIN rows r ON r.key=c._key) WHERE (\n{self._sql}\n) ORDER BY _key"
+        )
+        end = time.monotonic() + SECONDS
+        stopped: list[BaseException] = []
+
+        def progress() -> int:
+            try:
+                go_on()
+            except BaseException as error:
+                stopped.append(error)
+            return bool(stopped) or time.monotonic() > end
+
+        sql = store.sql
+        _add_functions(sql)
+        sql.set_authorizer(_allows)
+        sql.set_progress_handler(progress, _STEPS)
+        try:
+            rows = sql.execute(query).fetchall()
+        except sqlite3.Error as error:
+            if stopped:
+                raise stopped[0] from None
+            if time.monotonic() > end:
+                raise self._refusal(f"it takes more than {SECONDS:g} seconds") from None
+            raise self._refusal(_reason(str(error), store)) from None
+        finally:
+            sql.set_progress_handler(None, 0)
+            sql.set_authorizer(None)
+        return np.array([key for (key,) in rows], np.int64)
+
+    def _has_text_ids(self, store: Store) -> bool:
+        texts = "SELECT EXISTS(SELECT 1 FROM rows WHERE typeof(id)='text' OR part)"
+        return bool(store.one(texts))
+
+    def _check_types(self, store: Store) -> None:
+        """Refuse a comparison with a value of another type, which SQLite would answer somehow."""
+        shape = _TEXT.sub("'a'", self._sql)  # no column is named inside a text
+        id_kind = "text" if self._has_text_ids(store) else "number"
+        for name, kind in {**store.types, "id": id_kind, "text": "text"}.items():
+            form, wanted = _WRONG[kind]
+            column = rf"(?<![\w`])(?:{re.escape(name)}|`{re.escape(name)}`)(?![\w`])"
+            if re.search(f"{column}{_OPERATOR}{form}", shape, re.I):
+                raise self._refusal(f"column {name!r} holds {kind}; compare it with {wanted}")
+
+
+def _literal(quoted: "re.Match[str]") -> str:
+    """Return a text in double quotes as SQL has it, in single ones."""
+    text = quoted[0]
+    if text[0] != '"':
+        return text
+    inner = text[1:-1].replace('""', '"').replace("'", "''")
+    return f"'{inner}'"
+
+
+def _allows(action: int, first: Any, second: Any, *_: Any) -> int:
+    allowed = action in _READS
+    if action == sqlite3.SQLITE_READ:
+        allowed = first in _TABLES
+    elif action == sqlite3.SQLITE_FUNCTION:
+        allowed = str(second).lower() in _FUNCTIONS
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+
+def _add_functions(sql: sqlite3.Connection) -> None:
+    sql.create_collation("dates", _compare_dates)
+    for name, start, stop in (("year", 0, 4), ("month", 5, 7), ("day", 8, 10)):
+
+        def part(date: Any, start: int = start, stop: int = stop) -> int | None:
+            text = str(date)[start:stop]
+            return int(text) if text.isdecimal() else None
+
+        sql.create_function(name, 1, part, deterministic=True)
+    sql.create_function("starts_with", 2, _starts_with, deterministic=True)
+    sql.create_function("contains", 2, _contains, deterministic=True)
+
+
+def _starts_with(text: Any, begin: Any) -> bool | None:
+    return None if text is None else str(text).startswith(str(begin))
+
+
+def _contains(text: Any, part: Any) -> bool | None:
+    return None if text is None else str(part) in str(text)
+
+
+def _compare_dates(one: str, other: str) -> int:
+    """Compare dates; a year or a month is its beginning."""
+    first = one + _REST_OF_DATE.get(len(one), "")
+    second = other + _REST_OF_DATE.get(len(other), "")
+    return (first > second) - (first < second)
+
+
+def _reason(error: str, store: Store) -> str:
+    if error.startswith("no such column"):
+        names = ", ".join(["id", "text", *store.types])
+        return f"{error}; columns: {names[:400]}; texts are in quotes"
+    if "prohibited" in error or "not authorized" in error:
+        return "a condition reads the columns of rows and calls few functions"
+    return error

@@ -1,0 +1,71 @@
+"""Files that are made from the rows of an index and can be made again: arrays and a description.
+
+The arrays may follow the bytes of another library. Each file is written whole, and names the index
+and the generation that it was made from.
+"""
+
+import json
+import mmap
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.errors import CheckFailedError
+from promptcli.storage.files import atomic_path
+
+VECTORS, WORDS = "vectors.faiss", "words.counts"  #: names of the files
+_MAGIC = b"promptcli derived 1\n"
+_ALIGNED = 64
+
+
+def write_derived(
+    path: Path,
+    about: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    begin: Callable[[Path], None] = Path.touch,
+) -> None:
+    """Write a file; ``begin`` writes what comes before the arrays."""
+    with atomic_path(path) as temporary:
+        begin(temporary)
+        with temporary.open("ab") as file:
+            places = {}
+            for name, array in arrays.items():
+                file.write(bytes(-file.tell() % _ALIGNED))
+                places[name] = (file.tell(), array.dtype.str, len(array))
+                file.write(np.ascontiguousarray(array).data)
+            check = {
+                "size": file.tell(),
+                "crc": zlib.crc32(np.ascontiguousarray(arrays["keys"]).data),
+            }
+            end = json.dumps({**about, **check, "arrays": places}).encode()
+            file.write(end + len(end).to_bytes(8, "little") + _MAGIC)
+
+
+def read_derived(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the description and the arrays of a file, memory-mapped.
+
+    Raises:
+        CheckFailedError: The file is damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        stop = len(content) - len(_MAGIC)
+        if content[stop:] != _MAGIC:
+            raise ValueError("it is not complete")
+        size = int.from_bytes(content[stop - 8 : stop], "little")
+        about = json.loads(content[stop - 8 - size : stop - 8])
+        if about.pop("size") != stop - 8 - size:
+            raise ValueError("it has another size")
+        arrays = {}
+        for name, (offset, kind, count) in about.pop("arrays").items():
+            arrays[name] = np.frombuffer(content, kind, count, offset)
+        if zlib.crc32(arrays["keys"].data) != about.pop("crc"):
+            raise ValueError("its keys are others")
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckFailedError(f"{path} is damaged: {error}") from None
+    return about, arrays

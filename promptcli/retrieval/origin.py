@@ -1,0 +1,156 @@
+"""The encoder of an index: remembered at the build, made again for a search."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from promptcli.data.vectors import Manifest, names_apart
+from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.models import loading
+from promptcli.models.entries import TENSORS, Entry
+from promptcli.models.registry import Registry, portable
+from promptcli.notes import note
+from promptcli.recipe import Choice, LeadingTexts, Recipe, is_named
+
+if TYPE_CHECKING:
+    from promptcli.encoder.sentence_encoder import Encoder
+    from promptcli.models.loading import Model
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The encoder whose vectors an index holds."""
+
+    fingerprint: str  #: Two encoders are the same if and only if their fingerprints are equal.
+    recipe: dict[str, Any]
+    #: The registry's model that holds its fitted tensors; None if the recipe is enough.
+    model: str | None
+    provenance: dict[str, Any]  #: Where the backbone came from, and the precision it ran in.
+    prompts: LeadingTexts = field(default_factory=LeadingTexts)  #: The model's.
+    #: Name of the prompt that its rows begin with; None: the model's default.
+    prompt: str | None = None
+    name: str = ""  #: The name by which the model was opened.
+
+    @classmethod
+    def of(cls, encoder: "Encoder", documents: "Encoder", model: "Model | None" = None) -> "Origin":
+        """Return what an index remembers of a model, which ``model`` named, and of its encoder in
+        the role of the rows.
+        """
+        word = model.model if isinstance(model, Choice) else model
+        entry = None
+        if isinstance(word, str) and encoder.tensors():  # the registry holds its fitted tensors
+            entry = word if word in loading.open_registry().names() else None
+        return cls(
+            documents.fingerprint,
+            portable(encoder.recipe).to_dict(),
+            entry,
+            encoder.provenance,
+            encoder.leading,
+            None if documents is encoder else encoder.leading.name_for("document"),
+            encoder.name,
+        )
+
+    @classmethod
+    def of_vectors(cls, manifest: Manifest) -> "Origin":
+        """Return the encoder of vectors that ``embed`` wrote."""
+        recipe = portable(Recipe.from_dict(manifest.recipe)).to_dict()
+        return cls(
+            manifest.fingerprint, recipe, None, manifest.model, manifest.prompts, name=manifest.name
+        )
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> "Origin":
+        """Return an origin as ``dataclasses.asdict`` writes it."""
+        return cls(**{**document, "prompts": LeadingTexts(**document["prompts"])})
+
+    @property
+    def text(self) -> str:
+        """The prompt that its rows begin with, for messages."""
+        return f"{self.prompt!r}: {self.prompts.texts.get(self.prompt or '', '')!r}"
+
+    def documents(self, encoder: "Encoder", *, report: bool = False) -> "Encoder":
+        """Return a model in the role of the rows."""
+        return encoder if self.prompt is None else encoder.in_role("document", report=report)
+
+    def is_made_by(self, encoder: "Encoder") -> bool:
+        """Return whether a model makes the vectors of the index."""
+        return self.documents(encoder).fingerprint == self.fingerprint
+
+    def note_missing_prompt(self, path: Path) -> None:
+        """Say that vectors were made without the model's prompt for documents."""
+        text = self.prompts.texts.get(self.prompts.name_for("document") or "")
+        if self.prompt is None and text and text != self.prompts.default_text:
+            note(
+                f"{path} was made without the model's prompt for documents, {text!r}; an index of"
+                " sentences uses it"
+            )
+
+    def named_beside(self, other: "Origin") -> tuple[str, str]:
+        """Return what to call two models in a message."""
+        return names_apart((self.name, self.fingerprint), (other.name, other.fingerprint))
+
+    def missing_model(self) -> str | None:
+        """Return the model if it was removed or moved."""
+        if self.model is not None:
+            return None if self.model in loading.open_registry().names() else self.model
+        folder = str(self.recipe["backbone"])
+        return folder if os.path.isabs(folder) and not os.path.exists(folder) else None
+
+    def open(self, model: "Model | None" = None) -> "Encoder":
+        """Return the encoder: ``model`` if it is named, else made again from what is remembered.
+
+        Raises:
+            NotFoundError: The model was removed or moved.
+            CheckFailedError: The model has changed.
+            UsageError: ``model`` is not the one that made the index.
+        """
+        dtype = str(self.provenance.get("dtype", "auto"))
+        if model is not None and is_named(model):
+            encoder = loading.open_encoder(model, dtype=dtype)
+            if not self.is_made_by(encoder):
+                given = Origin.of(encoder, self.documents(encoder), model)
+                built, other = self.named_beside(given)
+                raise UsageError(
+                    f"the index was built with {built}, not with {other}; `promptcli index migrate"
+                    f" DIR -m MODEL` gives it another model",
+                    parameter="model",
+                )
+            return encoder
+        if (name := self.missing_model()) is not None:
+            raise NotFoundError(
+                f"the index comes from {name}, which was removed or moved; say where it is",
+                parameter="model",
+            )
+        device = model.device if isinstance(model, Choice) else "auto"
+        for entry in self._entries():
+            encoder = loading.open_encoder(entry, device=device, dtype=dtype)
+            if self.is_made_by(encoder):
+                return encoder
+        made_by = self.name or f"the model on {self.recipe['backbone']}"
+        raise CheckFailedError(
+            f"{made_by} has changed since the index was built with it; build the index again"
+        )
+
+    def _entries(self) -> Iterator[Entry]:
+        """Yield the models that may be the one."""
+        registry = loading.open_registry()
+        recipe = Recipe.from_dict(self.recipe)
+        if self.model is not None:
+            yield replace(registry.load(self.model), recipe=recipe)
+            return
+        yield from _fitted_models(registry, self.recipe)
+        yield Entry("recipe", recipe, prompts=self.prompts)
+
+
+def _fitted_models(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
+    """Yield the models of a recipe that hold fitted tensors: nothing else tells which one made
+    stored vectors.
+    """
+    for name in registry.names():
+        with contextlib.suppress(PromptcliError):  # a damaged one made none
+            card = registry.card(name)
+            if TENSORS in card.files and portable(card.recipe).to_dict() == recipe:
+                yield registry.load(name)

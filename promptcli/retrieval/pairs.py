@@ -1,0 +1,593 @@
+"""Pairs of near rows: within a set, in groups, and between two sets.
+
+All rows are compared, block by block, so that none is missed. Equal rows have the cosine 1; at the
+threshold 1 texts are compared.
+"""
+
+import csv
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.data.bad_lines import bad_rows
+from promptcli.data.vectors.formats import Floats
+from promptcli.errors import UsageError, look_up, unknown
+from promptcli.models import loading
+from promptcli.models.language_choice import model_for
+from promptcli.notes import note, stage
+from promptcli.retrieval.file_search import FAST
+from promptcli.retrieval.files import are_vectors, open_vectors, read_compared, unit_rows
+from promptcli.retrieval.ranking import ROUNDING, Hit
+from promptcli.retrieval.sentence_index import SentenceIndex
+from promptcli.retrieval.store import DATABASE, as_text
+from promptcli.storage.files import atomic_path
+
+if TYPE_CHECKING:
+    from promptcli.models.loading import Model
+
+#: How a row occurs in another set: with the same text; with the same normalised text; near a row.
+Kind = Literal["exact", "normalised", "near"]
+KINDS: tuple[Kind, ...] = ("exact", "normalised", "near")
+Links = Literal["complete", "chain"]
+FALSE_SHARE = 0.05  #: of the pairs from the proposed threshold on, as is expected
+_THRESHOLD = 0.95  # if the rows are too few to propose one
+_FEWEST = 50  # different rows that tell a threshold
+_BLOCK = 2048  # rows that are compared with as many others at once
+_MOST_PAIRS = 20_000_000
+_ASKED = 1000  # rows that are compared with all rows to propose a threshold
+_THRESHOLDS = np.arange(0.001, 1, 0.001).round(3)
+#: Highest pairs of each row that a tail has, if they are no more than a tenth of all. A row that
+#: repeats many others makes a short tail too heavy, and not a long one.
+_PAIRS_OF_TAILS, _LARGEST_TAIL = (20, 60, 200), 0.1
+_ABOVE = 0.3  # share of the tail above the quantile that its scale follows from
+_SMALLEST_SCALE = 5e-5
+_FORMAT = "Cf"  # the category of characters without width, such as a byte order mark
+_SAMPLE = 1000  # texts of each file that show the language
+
+Numbers = NDArray[np.int64]
+
+
+class DuplicateGroup(list[Hit]):
+    """Rows that repeat each other, the earliest first; their scores are cosines to it."""
+
+    def __init__(self, hits: Iterable[Hit], lowest: float) -> None:
+        super().__init__(hits)
+        self.lowest = lowest  #: the lowest cosine of two rows of the group
+
+
+# Within a set
+
+
+def find_dups(
+    index: SentenceIndex,
+    threshold: float | None = None,
+    *,
+    links: Links = "complete",
+    differ: str | None = None,
+) -> list[DuplicateGroup]:
+    """Return the groups of two or more near-duplicates, the largest first.
+
+    Args:
+        index: Rows to compare.
+        threshold: Cosine from which two rows are near-duplicates, above 0 and at most 1; cosines
+            are compared to six decimals. 1: the texts are equal. None: the lowest from which at
+            most 5 of 100 links, or one in all, are expected to be false.
+        links: ``complete``: every two rows of a group are near-duplicates; the nearest come
+            together first. ``chain``: each row of a group is a near-duplicate of another row of
+            it; two of them may be far apart.
+        differ: ``numbers``: rows whose numbers differ are no duplicates.
+
+    Raises:
+        UsageError: Another threshold, or one that too many pairs reach.
+    """
+    check_threshold(threshold)
+    if links not in ("complete", "chain"):
+        raise unknown("links", links, ("complete", "chain"))
+    if differ not in (None, "numbers"):
+        raise unknown("differ", differ, ("numbers",))
+    keys, texts, units = _whole(index)
+    if threshold is None:
+        threshold = _proposed(_propose(units, units, len(units) * (len(units) - 1) / 2, None))
+    own: Sequence[Any] = [unit.tobytes() for unit in units + np.float32(0)]  # no -0.0
+    if threshold == 1 and texts is not None:
+        own = texts
+    numbers: Sequence[Any] = [()] * len(keys)
+    if differ == "numbers":
+        numbers = [tuple(re.findall(r"\d+", text)) for text in texts or ()]
+    first: dict[Any, int] = {}
+    copies = [
+        first.setdefault(each, place) for place, each in enumerate(zip(own, numbers, strict=True))
+    ]
+    distinct = np.array(sorted(set(copies)), np.int64)
+    label = np.arange(len(keys))
+    if threshold < 1:
+        pairs = _near_pairs(units, distinct, threshold - ROUNDING, numbers)
+        _link(label, pairs, complete=links == "complete")
+    label = label[copies]
+    label[~units.any(axis=1)] = -1  # a row without a known token is like no other
+    members: dict[int, list[int]] = defaultdict(list)
+    for place, group in enumerate(label.tolist()):
+        if group >= 0:
+            members[group].append(place)
+    groups = [np.array(group) for group in members.values() if len(group) > 1]
+    return [
+        _group(index, keys[places], units[places], are_equal=threshold == 1)
+        for places in sorted(groups, key=lambda places: (-len(places), places[0]))
+    ]
+
+
+def check_threshold(threshold: float | None) -> None:
+    """Refuse a threshold that is no cosine of near rows."""
+    if threshold is not None and not 0 < threshold <= 1:
+        raise UsageError(f"must be above 0 and at most 1, got {threshold}", parameter="threshold")
+
+
+def _whole(index: SentenceIndex) -> tuple[Numbers, list[str] | None, Floats]:
+    """Return the keys, texts and vectors of all rows."""
+    store = index.store
+    with store.reading():
+        has_texts = index.has_texts
+        rows = store.sql.execute("SELECT key, text FROM rows ORDER BY key").fetchall()
+        keys = np.array([key for key, _ in rows], np.int64)
+        units = store.vectors(keys) if len(keys) else np.empty((0, 1), np.float32)
+    return keys, [text for _, text in rows] if has_texts else None, units
+
+
+def _near_pairs(
+    units: Floats, places: Numbers, least: float, numbers: Sequence[Any]
+) -> list[tuple[int, int]]:
+    """Return the pairs of rows whose cosine is at least ``least``, the nearest first."""
+    found: list[tuple[Numbers, Numbers, Floats]] = []
+    count = 0
+    blocks = [places[start : start + _BLOCK] for start in range(0, len(places), _BLOCK)]
+    with stage("dups", len(places)) as advance:
+        for number, left in enumerate(blocks):
+            for right in blocks[number:]:
+                cosines = units[left] @ units[right].T
+                near = cosines >= least
+                near &= left[:, None] < right
+                one, other = np.nonzero(near)
+                count += len(one)
+                if count > _MOST_PAIRS:
+                    raise UsageError(
+                        f"more than {_MOST_PAIRS:,} pairs reach {least:.3g}; give a higher one",
+                        parameter="threshold",
+                    )
+                found.append((left[one], right[other], cosines[one, other]))
+            advance(len(left))
+    if not found:
+        return []
+    first, second, scores = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.lexsort((second, first, -scores))
+    pairs = zip(first[order].tolist(), second[order].tolist(), strict=True)
+    return [(one, other) for one, other in pairs if numbers[one] == numbers[other]]
+
+
+def _link(label: Numbers, pairs: Iterable[tuple[int, int]], *, complete: bool) -> None:
+    """Give the rows of a group the label of one of them.
+
+    By complete links (agglomerative clustering with complete linkage, cut at a threshold) two
+    clusters merge once all pairs of their rows have come; by chains at the first.
+
+    Args:
+        label: (n,) the rows' own numbers, which are changed.
+        pairs: Near rows, the nearest first.
+        complete: Whether every two rows of a group are near.
+    """
+    members = {int(row): [int(row)] for row in label}
+    seen: dict[int, dict[int, int]] = defaultdict(dict)
+    for first, second in pairs:
+        one, other = int(label[first]), int(label[second])
+        if one == other:
+            continue
+        count = seen[one].get(other, 0) + 1
+        if complete and count < len(members[one]) * len(members[other]):
+            seen[one][other] = seen[other][one] = count
+            continue
+        if len(members[one]) < len(members[other]):
+            one, other = other, one
+        for third, further in seen.pop(other, {}).items():
+            del seen[third][other]
+            if third != one:
+                seen[one][third] = seen[third][one] = seen[one].get(third, 0) + further
+        seen[one].pop(other, None)
+        label[members[other]] = one
+        members[one] += members.pop(other)
+
+
+def _group(
+    index: SentenceIndex, keys: Numbers, units: Floats, *, are_equal: bool
+) -> DuplicateGroup:
+    """Return rows as a group, with their cosines to the first."""
+    cosines = np.minimum(units @ units[0], 1)
+    lowest = 1.0
+    for start in range(0, len(units), _BLOCK):
+        lowest = min(lowest, float((units[start : start + _BLOCK] @ units.T).min()))
+    cosines[(units == units[0]).all(axis=1)] = 1
+    if are_equal or (units == units[0]).all():
+        cosines[:] = lowest = 1
+    with index.store.reading():
+        return DuplicateGroup(index.hits((keys, cosines)), lowest)
+
+
+def write_without_duplicates(
+    index: SentenceIndex, groups: Iterable[Sequence[Hit]], keep: str, target: Path
+) -> int:
+    """Write the rows of an index to a CSV file, one of each group; return how many were left out.
+
+    Args:
+        index: The rows.
+        groups: Rows that repeat each other.
+        keep: ``first``, ``last``, or the column whose highest value decides.
+        target: The file.
+    """
+    dropped = set[str]()
+    for group in groups:
+        kept = group[-1] if keep == "last" else group[0]
+        if keep not in ("first", "last"):
+            name = look_up_column(keep, index)
+            kept = max(group, key=lambda hit: _rank_of((hit.columns or {}).get(name)))
+        dropped.update(str(hit.id) for hit in group if hit is not kept)
+    store = index.store
+    heads = ["id", index.reading.text_field or "text", *store.types]
+    with atomic_path(target) as path, path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(heads)
+        for block in store.blocks("SELECT key, id, part, text FROM rows"):
+            cells = store.columns([key for key, *_ in block])
+            for (_, name, part, text), row in zip(block, cells, strict=True):
+                shown = f"{name}#{part}" if part else str(name)
+                if shown not in dropped:
+                    values = [as_text(row[column]) if column in row else "" for column in heads[2:]]
+                    writer.writerow([shown, text, *values])
+    return len(dropped)
+
+
+def look_up_column(name: str, index: SentenceIndex) -> str:
+    """Return a column of an index by its name, whatever its case and spaces."""
+    with index.store.reading():
+        names = {re.sub(r"[\s_-]", "", each).casefold(): each for each in index.store.types}
+    return str(look_up("column", re.sub(r"[\s_-]", "", name).casefold(), names))
+
+
+def _rank_of(value: Any) -> tuple[bool, Any]:
+    return value is not None, value
+
+
+# Between two sets
+
+
+class Leak(NamedTuple):
+    """A row of the compared set, and the row of the other set that it repeats."""
+
+    kind: Kind
+    id: int | str
+    text: str | None
+    #: the first row with that text, or the nearest; the score of one by text is 1
+    source: Hit
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """The rows of a set that also occur in another, in their order."""
+
+    found: list[Leak]
+    rows: int  #: that were compared, without blank ones
+    source_rows: int  #: of the other set, without blank ones
+    threshold: float | None  #: cosine from which a row is near; None if only texts were compared
+
+    @property
+    def counts(self) -> dict[Kind, int]:
+        """How many rows occur in the other set, by kind."""
+        counts = Counter(leak.kind for leak in self.found)
+        return {kind: counts[kind] for kind in KINDS}
+
+    @property
+    def share(self) -> float:
+        """The share of the rows that occur in the other set."""
+        return len(self.found) / self.rows if self.rows else 0.0
+
+
+def normalise(text: str) -> str:
+    """Return a text without differences of form, case and spaces.
+
+    It is Unicode's NFKC with case folded; without characters that have no width (soft hyphens, byte
+    order marks), runs of white space are one space.
+
+    Example:
+        >>> normalise(" Ｃａｆｅ\u0301  CLOSED ")
+        'café closed'
+    """
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+        text = "".join(sign for sign in text if unicodedata.category(sign) != _FORMAT)
+    folded = text.casefold()
+    if not folded.isascii():
+        folded = unicodedata.normalize("NFKC", folded)
+    return " ".join(folded.split())
+
+
+@dataclass
+class _Set:
+    """The rows of a set: ids, texts if they are known, vectors if they are, and hits."""
+
+    ids: Sequence[Any]
+    texts: Sequence[str] | None
+    units: Floats | None = None
+    index: SentenceIndex | None = None
+    keys: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def hit(self, place: int, score: float) -> Hit:
+        """Return a row with its score."""
+        if self.index is None:
+            text = None if self.texts is None else self.texts[place]
+            return Hit(1, self.ids[place], text, score)
+        with self.index.store.reading():
+            [hit] = self.index.hits((self.keys[place : place + 1], np.array([score], np.float32)))
+        return hit
+
+    @classmethod
+    def of_index(cls, index: SentenceIndex) -> "_Set":
+        """Return the rows of an index."""
+        keys, texts, units = _whole(index)
+        with index.store.reading():
+            ids = [name for (name,) in index.store.sql.execute("SELECT id FROM rows ORDER BY key")]
+        return cls(ids, texts, units, index, keys)
+
+
+def find_leaks(
+    file: Any,
+    against: Any,
+    threshold: float | None = None,
+    *,
+    model: "Model | None" = None,
+    bad_lines: str | Path | None = None,
+) -> Leaks:
+    """Find the rows of a file that also occur in another one, such as those of a test set in the
+    training data: with the same text, the same but for case, spaces and forms of characters, or
+    near it by cosine.
+
+    Every sentence of pairs and triplets is a row, with the id ROW:COLUMN; rows are counted from 0.
+
+    Args:
+        file: Sentences, pairs or triplets, e.g. the training data; a file or a stream.
+        against: The file whose rows are looked for in ``file``, e.g. the test set.
+        threshold: Cosine from which a row is near; 1: texts alone are compared, without a model.
+            None: the lowest from which at most 5 of 100 near rows are expected to be so by chance.
+        model: Encoder; None: mini-static (English), mini-multi for texts in its other languages.
+        bad_lines: File that gets the rows that cannot be read; None: the first is refused.
+
+    Raises:
+        NotFoundError: No such file.
+        UsageError: A file without sentences, or a threshold that is not allowed.
+    """
+    check_threshold(threshold)
+    for each in (file, against):
+        if isinstance(each, str | Path) and (Path(each) / DATABASE).is_file():
+            raise UsageError(
+                f"{each} is an index; `promptcli index dups DIR --against FILE` compares one"
+            )
+    if file is against and not isinstance(file, str | Path):
+        raise UsageError("standard input is one file; give the name of the other")
+    if str(file) == str(against):
+        note(f"{file} is compared with itself: every row occurs in it")
+    with bad_rows(bad_lines) as bad:
+        source = _Set(*read_compared(file, bad))
+        other = _Set(*read_compared(against, bad))
+    leaks, rest = _by_text(source, other)
+    if rest and source.ids and threshold != 1:
+        texts = [other.texts[place] for place in rest if other.texts is not None]
+        head = [*(source.texts or ())[:_SAMPLE], *texts[:_SAMPLE]]
+        encoder = loading.open_encoder(
+            model_for(model, head, default=FAST), dtype="auto", rows=len(source.ids) + len(rest)
+        )
+        documents = encoder.in_role("document", report=True)
+        with stage("embed", len(source.ids) + len(rest)) as advance:
+            source.units = unit_rows(documents.encode(list(source.texts or ()), progress=advance))
+            units = unit_rows(documents.encode(texts, progress=advance))
+        threshold = _add_near(leaks, source, other, rest, units, threshold)
+    else:
+        threshold = None
+    return Leaks([leaks[row] for row in sorted(leaks)], len(other.ids), len(source.ids), threshold)
+
+
+def find_index_leaks(
+    index: SentenceIndex,
+    against: Any,
+    threshold: float | None = None,
+    *,
+    bad_lines: str | Path | None = None,
+) -> Leaks:
+    """Find the rows of a file, of vectors or of another index that also occur in an index, see
+    ``find_leaks``.
+
+    A file becomes rows as it does when it is added to the index.
+
+    Args:
+        index: The rows that are looked in.
+        against: Sentences, vectors of the encoder of the index, or another index of it.
+        threshold: See ``find_leaks``.
+        bad_lines: See ``find_leaks``.
+    """
+    check_threshold(threshold)
+    source = _Set.of_index(index)
+    other = _other_set(index, against, bad_lines, texts_alone=threshold == 1)
+    leaks, rest = _by_text(source, other)
+    near = None
+    if rest and not (threshold == 1 and source.texts is not None):
+        units = other.units
+        if units is None:
+            documents = index.origin.documents(index.encoder)
+            with stage("embed", len(rest)) as advance:
+                texts = [(other.texts or ())[place] for place in rest]
+                units = unit_rows(documents.encode(texts, progress=advance))
+        else:
+            units = units[rest]
+        near = _add_near(leaks, source, other, rest, units, threshold)
+    return Leaks([leaks[row] for row in sorted(leaks)], len(other.ids), len(source.ids), near)
+
+
+def _other_set(index: SentenceIndex, against: Any, bad_lines: Any, *, texts_alone: bool) -> _Set:
+    """Return the rows that are looked for in an index."""
+    is_name = isinstance(against, str | Path)
+    if is_name and (Path(against) / DATABASE).is_file():
+        other = SentenceIndex.open(against)
+        if other.origin.fingerprint != index.origin.fingerprint:
+            one, two = other.origin.named_beside(index.origin)
+            raise UsageError(f"{against} was built with {one}, the index with {two}")
+        if index.store.path is not None and Path(against).samefile(index.store.path.parent):
+            note(f"{against} is compared with itself: every row occurs in it")
+        return _Set.of_index(other)
+    if are_vectors(against):
+        blocks, manifest, _ = open_vectors(Path(against))
+        index._check_made_by(Path(against), manifest)
+        rows = list(blocks)
+        ids = [name for block in rows for name in block.ids]
+        texts = None
+        if all(block.texts is not None for block in rows):
+            texts = [text for block in rows for text in block.texts or ()]
+        return _Set(ids, texts, np.concatenate([block.vectors for block in rows]))
+    with bad_rows(bad_lines) as bad:
+        return _Set(*index.read_like(against, bad))
+
+
+def _by_text(source: _Set, other: _Set) -> tuple[dict[int, Leak], list[int]]:
+    """Return the rows whose text is in a set, and the places of the others."""
+    exact: dict[str, int] = {}
+    alike: dict[str, int] = {}
+    for place, text in enumerate(source.texts or ()):
+        exact.setdefault(text, place)
+        alike.setdefault(normalise(text), place)
+    leaks: dict[int, Leak] = {}
+    for row, text in enumerate(other.texts or ()):
+        kind: Kind = "exact" if text in exact else "normalised"
+        place = exact.get(text, alike.get(normalise(text), -1))
+        if place >= 0:
+            leaks[row] = Leak(kind, other.ids[row], text, source.hit(place, 1.0))
+    return leaks, [row for row in range(len(other.ids)) if row not in leaks]
+
+
+def _add_near(
+    leaks: dict[int, Leak],
+    source: _Set,
+    other: _Set,
+    rest: Sequence[int],
+    units: Floats,
+    threshold: float | None,
+) -> float:
+    """Add the rows that are near one of the other set; return the cosine from which they are."""
+    assert source.units is not None
+    nearest = np.zeros(len(units), np.int64)
+    highest = np.full(len(units), -2, np.float32)
+    with stage("dups", len(source.ids)) as advance:
+        for start in range(0, len(source.units), _BLOCK):
+            block = source.units[start : start + _BLOCK]
+            for first in range(0, len(units), _BLOCK):
+                part = slice(first, first + _BLOCK)
+                cosines = units[part] @ block.T
+                best = cosines.argmax(axis=1)
+                scores = cosines[np.arange(len(best)), best]
+                better = scores > highest[part]
+                highest[part][better] = scores[better]
+                nearest[part][better] = start + best[better]
+            advance(len(block))
+    if threshold is None:
+        links = len(highest) - np.searchsorted(np.sort(highest), _THRESHOLDS)
+        pairs = len(source.ids) * len(units)
+        threshold = _proposed(_propose(source.units, units, pairs, links))
+    for place in np.flatnonzero(highest >= threshold - ROUNDING).tolist():
+        row = rest[place]
+        text = None if other.texts is None else other.texts[row]
+        hit = source.hit(int(nearest[place]), float(min(highest[place], 1)))
+        leaks[row] = Leak("near", other.ids[row], text, hit)
+    return threshold
+
+
+# The threshold that is proposed: by the share of pairs that are expected to be false
+
+
+def _proposed(threshold: float | None) -> float:
+    """Return the threshold that is taken if none is given, and say it."""
+    if threshold is None:
+        note(f"too few rows to propose a threshold: {_THRESHOLD}")
+        return _THRESHOLD
+    note(
+        f"threshold {threshold:g}: from there on, at most {100 * FALSE_SHARE:g} of 100 are expected"
+        " to be near by chance, or one in all"
+    )
+    return threshold
+
+
+def _propose(units: Floats, others: Floats, pairs: float, links: Any) -> float | None:
+    """Return the lowest cosine from which few pairs are expected to be near by chance; None if the
+    rows are too few to tell.
+
+    Up to 1,000 of ``others`` are compared with all rows. How many of them are near by chance
+    follows from the many pairs that are not so near: their share falls exponentially to 0 at the
+    cosine 1. Copies are left out.
+
+    Args:
+        units: (n, d) rows.
+        others: (m, d) those that are compared with them.
+        pairs: How many pairs there are in all.
+        links: (1,000) how many reach each threshold; None: by the rows that are compared.
+    """
+    count = min(_ASKED, len(others))
+    asked = others[np.sort(np.random.default_rng(0).choice(len(others), count, replace=False))]
+    if min(len(units), len(np.unique(asked, axis=0))) < _FEWEST:
+        return None
+    shares = [min(_LARGEST_TAIL, each / len(units)) for each in _PAIRS_OF_TAILS]
+    total = count * len(units)
+    highest = _highest(units, asked, round(shares[-1] * total))
+    if links is None:
+        above = len(highest) - np.searchsorted(highest, _THRESHOLDS)
+        links = above / 2 * len(units) / max(count, 1)
+    tails = [_tail(highest[-round(share * total) :], share) for share in shares]
+    false = np.min(tails, axis=0) * pairs
+    few = np.flatnonzero(false <= np.maximum(FALSE_SHARE * links, 1))
+    return float(_THRESHOLDS[few[0]]) if len(few) else 1.0
+
+
+def _tail(cosines: Floats, share: float) -> NDArray[np.float64]:
+    """Return the share of pairs that reach each threshold by chance.
+
+    Its scale follows from one quantile, so that a few pairs at the end that are not by chance do
+    not move it. No cosine exceeds 1: what an exponential distribution has beyond is taken off.
+
+    Args:
+        cosines: The highest ones, ascending.
+        share: That they are of all pairs.
+    """
+    start = float(cosines[0])
+    excess = float(np.quantile(cosines, 1 - _ABOVE)) - start
+    scale = max(excess / -np.log(_ABOVE), _SMALLEST_SCALE)
+    above = np.exp(-np.maximum(_THRESHOLDS - start, 0) / scale)
+    beyond = np.exp(-(1 - start) / scale)
+    by_chance = share * (above - beyond) / (1 - beyond)
+    return np.asarray(np.where(_THRESHOLDS < start, 1.0, by_chance))
+
+
+def _highest(units: Floats, asked: Floats, count: int) -> Floats:
+    """Return the ``count`` highest cosines of two sets, ascending, without copies."""
+    kept = np.empty(0, np.float32)
+    for block in _blocks(units):
+        cosines = asked @ block.T
+        cosines = cosines[cosines < 1 - ROUNDING]
+        if len(kept) == count:
+            cosines = cosines[cosines > kept.min()]
+        kept = np.concatenate([kept, cosines])
+        if len(kept) > count:
+            kept = np.partition(kept, len(kept) - count)[len(kept) - count :]
+    return np.sort(kept)
+
+
+def _blocks(units: Floats) -> Iterator[Floats]:
+    for start in range(0, len(units), 8 * _BLOCK):
+        yield units[start : start + 8 * _BLOCK]

@@ -1,0 +1,190 @@
+"""Rankings of rows by cosine and by words (BM25), joined to one; and the answers of a search."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.data.vectors.formats import Floats
+from promptcli.retrieval.store import Keys
+
+Way = Literal["both", "meaning", "words"]
+Ranking = tuple[Keys, Floats]  #: keys of rows and their scores, best first
+
+#: The weight of words in a joined ranking if one row has all words of the query, and, if it has
+#: none of them, at most; that of the cosine is the rest. See ``weight_of_words``.
+COVERED_WEIGHT, PARTIAL_WEIGHT = 0.8, 0.5
+#: What words lose if vectors have found rows that stand out further than this, see ``stand_out``.
+STANDING_OUT, LOST_WEIGHT = 0.5, 3
+#: Rows of each ranking that are joined, at least.
+DEPTH = 100
+#: Scores are compared to six decimals, like the printed ones.
+ROUNDING = 5e-7
+#: Of a hit that both ways ranked: what found it, its BM25, and its ranks by cosine and by words.
+WAY_FIELDS = ("found_by", "bm25", "cosine_rank", "bm25_rank")
+
+
+class Hit(NamedTuple):
+    """One answer: rank from 1, the row's id and text (None in an index without texts), its score,
+    and other columns.
+
+    The score is the cosine, or by words alone BM25. What found a hit is known if both ranked.
+    """
+
+    rank: int
+    id: int | str
+    text: str | None
+    score: float
+    columns: dict[str, Any] | None = None  #: None in an index without further columns
+    #: ``meaning``, ``words`` or ``both``: which of the two rankings has it among its first k
+    found_by: str | None = None
+    bm25: float | None = None
+    cosine_rank: int | None = None  #: by cosine alone; None beyond those that were compared
+    bm25_rank: int | None = None  #: by words alone
+    file: str | None = None  #: that the row was read from, in an index of files
+    #: ``changed`` or ``gone``: what has happened to its file since; None: nothing
+    stale: str | None = None
+
+    def way(self) -> dict[str, Any]:
+        """Return which of two rankings found it, and its scores and ranks there; nothing if one
+        ranked.
+        """
+        return {} if self.found_by is None else {name: getattr(self, name) for name in WAY_FIELDS}
+
+
+class Match(NamedTuple):
+    """How well the best row by words answers a query."""
+
+    covered: float  #: how much of the query's words it has: the share of their rarity
+    strength: float  #: its score beside the highest ``idf``, at most 1
+
+
+class JoinedRanking(NamedTuple):
+    """k rows that were ranked by cosine and by BM25 together, best first; all of shape (k,)."""
+
+    keys: Keys
+    cosines: Floats
+    bm25: Floats
+    cosine_ranks: NDArray[np.int64]  #: among the rows that vectors found, from 1; 0: not one
+    bm25_ranks: NDArray[np.int64]  #: among the rows that words found, from 1; 0: not one
+
+    def ways(self) -> Iterator[tuple[str, float, int | None, int | None]]:
+        """Yield the ``WAY_FIELDS`` of each row.
+
+        What found it is the one way that has it among its first k, else both.
+        """
+        k = len(self.keys)
+        columns = self.bm25, self.cosine_ranks, self.bm25_ranks
+        for bm25, *ranks in zip(*(column.tolist() for column in columns), strict=True):
+            by_meaning, by_words = (0 < rank <= k for rank in ranks)
+            found_by = "both"
+            if by_meaning != by_words:
+                found_by = "meaning" if by_meaning else "words"
+            yield found_by, bm25, ranks[0] or None, ranks[1] or None
+
+
+def exact_scores(vectors: Floats, unit: Floats) -> Floats:
+    """Return the cosines (m,) of unit vectors (m, d) with one, (d,); each by itself."""
+    products = vectors.astype(np.float64) * unit.astype(np.float64)
+    scores: Floats = np.minimum(products.sum(axis=1), 1).astype(np.float32)
+    return scores
+
+
+def best(keys: Keys, scores: Floats, k: int) -> Ranking:
+    """Return the k highest scores and their keys, best first; equal ones by key."""
+    order = np.lexsort((keys, -scores))[:k]
+    return keys[order], scores[order]
+
+
+def reaches(score: float, least: float) -> bool:
+    """Return whether a score is at least ``least``, within rounding."""
+    return bool(score >= least - ROUNDING)
+
+
+def join_rankings(
+    by_vectors: Ranking,
+    by_words: Ranking,
+    k: int,
+    match: Match,
+    cosines_of: Callable[[Keys], Floats],
+    bm25_of: Callable[[Keys], Floats],
+) -> JoinedRanking:
+    """Return the k best of the rows that vectors or words found, best first; equal ones by key.
+
+    Each row has its cosine and its BM25, whichever found it. The lowest and highest cosine of
+    these rows become 0 and 1, and BM25 is divided by the highest; the joined score is their
+    weighted mean (a convex combination: Bruch et al., 2023, "An Analysis of Fusion Functions for
+    Hybrid Retrieval"); see ``weight_of_words``. The scale of a model's cosines does not matter.
+
+    Args:
+        by_vectors: Rows and cosines, best first.
+        by_words: Rows and BM25, best first.
+        k: Most rows to return.
+        match: Of the best row by BM25.
+        cosines_of: Returns the cosines of rows that only words found.
+        bm25_of: Returns BM25 of rows that only vectors found.
+    """
+    keys = np.union1d(by_vectors[0], by_words[0])
+    cosines, cosine_ranks = _filled(keys, by_vectors, cosines_of)
+    bm25, bm25_ranks = _filled(keys, by_words, bm25_of)
+    weight = weight_of_words(by_vectors[1], match)
+    scores = (1 - weight) * _scaled(cosines)
+    if bm25.any():
+        scores += weight * bm25 / bm25.max()
+    first = np.lexsort((keys, -scores.astype(np.float32)))[:k]
+    return JoinedRanking(
+        keys[first],
+        cosines[first].astype(np.float32),
+        bm25[first].astype(np.float32),
+        cosine_ranks[first],
+        bm25_ranks[first],
+    )
+
+
+def weight_of_words(cosines: Floats, match: Match) -> float:
+    """Return how much words count beside vectors, from 0 to ``COVERED_WEIGHT``.
+
+    A row with all words of a query answers it, one with some common words may not. Then words count
+    by their strength, and vectors are trusted if the rows that they found stand out: paraphrases
+    share few words, and are far nearer than the other rows.
+
+    Args:
+        cosines: Those of the nearest rows, highest first.
+        match: Of the best row by words.
+    """
+    doubt = LOST_WEIGHT * max(0.0, stand_out(cosines[:DEPTH]) - STANDING_OUT)
+    partial = PARTIAL_WEIGHT * match.strength**2 - doubt
+    return max(0.0, COVERED_WEIGHT * match.covered + (1 - match.covered) * partial)
+
+
+def stand_out(cosines: Floats) -> float:
+    """Return how far the nearest row is from the nearest tenth's last one, as a part of the way to
+    the last of all.
+    """
+    if len(cosines) < 2 or cosines[0] == cosines[-1]:
+        return 0.0
+    return float((cosines[0] - cosines[(len(cosines) - 1) // 10]) / (cosines[0] - cosines[-1]))
+
+
+def _filled(
+    keys: Keys, ranking: Ranking, others: Callable[[Keys], Floats]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the scores of rows, those that a ranking lacks by ``others``, and their ranks."""
+    ranks = np.zeros(len(keys), np.int64)
+    places = np.searchsorted(keys, ranking[0])
+    ranks[places] = np.arange(1, 1 + len(places))
+    scores = np.empty(len(keys))
+    scores[places] = ranking[1]
+    lacking = ranks == 0
+    if lacking.any():
+        scores[lacking] = others(keys[lacking])
+    return scores, ranks
+
+
+def _scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return scores on a scale from 0, the lowest, to 1, the highest."""
+    if not len(scores) or scores.max() == scores.min():
+        return np.zeros(len(scores))
+    scaled: NDArray[np.float64] = (scores - scores.min()) / (scores.max() - scores.min())
+    return scaled

@@ -1,0 +1,969 @@
+"""SentenceIndex: sentences, their vectors and the encoder that made them, for search by meaning and
+by words.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, overload
+
+import numpy as np
+
+from promptcli.data.bad_lines import bad_rows
+from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.file_arguments import split_columns
+from promptcli.data.given import check_ids, check_texts
+from promptcli.embedding.passages import AUTO
+from promptcli.embedding.splitting import PART, Splitter
+from promptcli.errors import UsageError, counted, unknown
+from promptcli.models import loading
+from promptcli.models.entries import utc_now
+from promptcli.models.language_choice import model_for, note_unread
+from promptcli.notes import note, note_counts, stage
+from promptcli.recipe import is_named
+from promptcli.retrieval.conditions import Condition
+from promptcli.retrieval.files import (
+    Reading,
+    are_vectors,
+    open_sentences,
+    open_vectors,
+    typed,
+    unit_rows,
+)
+from promptcli.retrieval.origin import Origin
+from promptcli.retrieval.ranking import (
+    DEPTH,
+    WAY_FIELDS,
+    Hit,
+    JoinedRanking,
+    Ranking,
+    Way,
+    join_rankings,
+    reaches,
+)
+from promptcli.retrieval.snapshot import Derived, Snapshot
+from promptcli.retrieval.store import Keys, NewRows, Store, creating, repeated_id
+
+if TYPE_CHECKING:
+    from promptcli.encoder.sentence_encoder import Encoder
+    from promptcli.models.loading import Model
+    from promptcli.retrieval.pairs import DuplicateGroup, Leaks
+    from promptcli.retrieval.sync import Synced
+
+WAYS = ("both", "meaning", "words")
+#: Sentences in a window: enough that sorting by length inside it fills every batch well.
+_WINDOW = 8192
+_PARTS = 4  # parts that are ranked for each row that is asked for, first
+
+Go = Callable[[], None]
+Sentences = Sequence[str] | str | Path | BinaryIO
+
+
+@dataclass(frozen=True)
+class IndexInfo:
+    """What an index holds."""
+
+    rows: int
+    dim: int
+    texts: bool  #: whether it has the texts of its rows
+    lexical: bool  #: whether it is searched by words, too
+    factory: str  #: FAISS's description of the index
+    recall: dict[str, Any] | None  #: recall@10 as measured; None: every row is compared
+    columns: dict[str, str]  #: further columns and their types
+    files: int  #: that it is kept equal to
+    name: str  #: of the model
+    fingerprint: str
+    recipe: dict[str, Any]
+    prompt: str | None  #: what its rows begin with, for messages
+    missing_model: str | None  #: the model, if it was removed or moved
+    created: str
+    generation: int  #: how often it was changed
+
+
+class SentenceIndex:
+    """n sentences and their vectors, searched by meaning and by words.
+
+    An index is in a folder or in memory. An open one shows each change that another process makes.
+
+    Example:
+        >>> index = SentenceIndex.build(["A cat sleeps.", "The market opens at nine."])
+        >>> index.search("A kitten is asleep.", k=1)[0].text
+        'A cat sleeps.'
+    """
+
+    def __init__(self, store: Store, model: "Model | None" = None) -> None:
+        self.store = store  #: its rows
+        self._model = model
+        self._derived = Derived(store)
+        self._encoder: Encoder | None = None
+        self._snapshot: Snapshot | None = None
+
+    @classmethod
+    def build(
+        cls,
+        sentences: Sentences,
+        model: "Model | None" = None,
+        ids: Sequence[int] | Sequence[str] | None = None,
+        *,
+        output: str | Path | None = None,
+        columns: Any = None,
+        rows: str = AUTO,
+        text_field: str | None = None,
+        id_field: str | None = None,
+        split: bool = False,
+        lexical: bool = True,
+        factory: str | None = None,
+        target_recall: float = 0.95,
+        force: bool = False,
+        bad_lines: str | Path | None = None,
+    ) -> "SentenceIndex":
+        """Index sentences, or vectors that ``embed`` wrote; blank rows are left out.
+
+        A text file becomes passages, with their headings and the ids FILE:LINES; one with a
+        sentence a line becomes its lines, with numbers. Its other columns, and the place of a
+        passage, are kept for conditions.
+
+        Args:
+            sentences: A list of texts; a file of sentences or of vectors; a stream.
+            model: An encoder, or what ``load`` takes; None: the model that suits the texts, or the
+                one that made the vectors.
+            ids: n, one for each text of a list; None: their numbers from 0.
+            output: Folder of the index; None: it is kept in memory.
+            columns: Further columns of a list, n values each: a dictionary, or a DataFrame.
+            rows: What a row of a text file is: ``passages``, ``lines``, or by its look: ``auto``.
+            text_field: Column of the sentence in a table.
+            id_field: Column of the id in a table; ``-``: row numbers; None: ``id`` if there is one.
+            split: Whether rows longer than the model's window are split; answers have the best
+                part of each.
+            lexical: Whether words are counted, too (BM25).
+            factory: FAISS's factory string, e.g. ``HNSW32``; None: chosen by the number of rows.
+            target_recall: recall@10 that an approximate index is tuned for; 1: exact.
+            force: Whether an index in the folder is replaced.
+            bad_lines: File that gets the rows that cannot be read; None: the first is refused.
+
+        Raises:
+            UsageError: What cannot be read, vectors of another or an unknown encoder, or an index
+                that exists.
+        """
+        if not 0 < target_recall <= 1:
+            raise UsageError(
+                f"must be above 0 and at most 1, got {target_recall}", parameter="target_recall"
+            )
+        reading = Reading(rows, text_field, id_field, split)
+        settings = {
+            "lexical": lexical,
+            "factory": factory,
+            "target_recall": target_recall,
+            "created": utc_now(),
+            "synced": None,
+        }
+        if output is None:
+            index = cls(Store())
+            with index.store.changing():
+                index._fill(sentences, ids, columns, reading, model, settings, bad_lines)
+        else:
+            folder = Path(output)
+            with creating(folder, force=force) as store:
+                index = cls(store)
+                index._fill(sentences, ids, columns, reading, model, settings, bad_lines)
+            opened = cls.open(folder, index._model)
+            opened._encoder = index._encoder
+            index = opened
+        index._derived.update()
+        return index
+
+    def _fill(
+        self,
+        sentences: Sentences,
+        ids: Any,
+        columns: Any,
+        reading: Reading,
+        model: "Model | None",
+        settings: dict[str, Any],
+        bad_lines: str | Path | None,
+    ) -> None:
+        """Write the rows and settings of a new index."""
+        with bad_rows(bad_lines) as bad:
+            blocks, origin, reading, width = self._read_new(
+                sentences, ids, columns, reading, model, bad
+            )
+            self._begin(origin, reading, settings, width)
+            numbered = 0
+            for rows, given in blocks:
+                if settings["lexical"] and rows.texts is None:
+                    settings["lexical"] = False
+                self.store.append(rows)
+                numbered = max(numbered + given, 1 + highest_number(rows.ids))
+        if not len(self.store):
+            raise UsageError("every text is blank; give at least one sentence")
+        self.store.keep(numbered=numbered, lexical=settings["lexical"])
+
+    def _begin(
+        self, origin: Origin, reading: Reading, settings: dict[str, Any], width: int
+    ) -> None:
+        settings |= {"origin": asdict(origin), "reading": asdict(reading), "width": width}
+        self.store.keep(**settings)
+        self.store.settings |= settings
+
+    def _read_new(
+        self,
+        sentences: Sentences,
+        ids: Any,
+        columns: Any,
+        reading: Reading,
+        model: "Model | None",
+        bad: Any,
+    ) -> tuple[Iterable[tuple[NewRows, int]], Origin, Reading, int]:
+        """Return the rows of a new index, its encoder, how files are read, and the width."""
+        if are_vectors(sentences):
+            path = Path(str(sentences))
+            blocks, manifest, width = open_vectors(path)
+            origin = None if manifest is None else Origin.of_vectors(manifest)
+            if is_named(model) or origin is None:
+                origin = self._maker_of(path, width, origin, model)
+            origin.note_missing_prompt(path)
+            return ((rows, len(rows)) for rows in blocks), origin, reading, width
+        if (isinstance(sentences, Path) and sentences.is_dir()) or (
+            isinstance(sentences, str) and Path(sentences).is_dir()
+        ):
+            raise UsageError(
+                f"{sentences} is a folder; `promptcli index sync DIR {sentences}` indexes the files"
+                " in it"
+            )
+        if is_list(sentences):
+            texts, rows = _given_rows(sentences, ids, columns)
+            encoder, documents = self.open_model(model, texts)
+            blocks_of = self._encode(documents, iter([rows]), reading.split)
+            return blocks_of, Origin.of(encoder, documents, model), reading, documents.width
+        return self._read_file(sentences, reading, model, bad)
+
+    def _read_file(
+        self, file: Any, reading: Reading, model: "Model | None", bad: Any
+    ) -> tuple[Iterable[tuple[NewRows, int]], Origin, Reading, int]:
+        context = open_sentences(file, reading, bad=bad)
+        opened = context.__enter__()  # closed with the last block
+        encoder, documents = self.open_model(model, opened.head)
+        used = Reading(reading.rows, opened.text_field, opened.id_field, reading.split)
+
+        def blocks() -> Iterator[tuple[NewRows, int]]:
+            try:
+                yield from self._encode(documents, opened.blocks(documents), reading.split)
+            finally:
+                context.__exit__(None, None, None)
+
+        return blocks(), Origin.of(encoder, documents, self._model), used, documents.width
+
+    def open_model(
+        self,
+        model: "Model | None",
+        texts: Sequence[str],
+        default: str = loading.DEFAULT_MODEL,
+        query: str = "",
+    ) -> "tuple[Encoder, Encoder]":
+        """Return the model of a new index, and it in the role of the rows."""
+        self._model = model_for(model, texts, default, query=query)
+        self._encoder = loading.open_encoder(self._model, dtype="auto")
+        documents = self._encoder.in_role("document", report=True)
+        note_unread(documents, texts)
+        return self._encoder, documents
+
+    def _maker_of(
+        self, path: Path, width: int, made_by: Origin | None, model: "Model | None"
+    ) -> Origin:
+        """Return the encoder of vectors that the user names."""
+        if model is None or not is_named(model):
+            raise UsageError(
+                f"{path} has no manifest, so its encoder is unknown; name it", parameter="model"
+            )
+        encoder = loading.open_encoder(model, dtype="auto")
+        documents = encoder.in_role("document")
+        if made_by is not None and documents.fingerprint != made_by.fingerprint:
+            documents = encoder
+        origin = Origin.of(encoder, documents, model)
+        if made_by is not None and origin.fingerprint != made_by.fingerprint:
+            names = made_by.named_beside(origin)
+            raise UsageError(f"{path} was made with {names[0]}, not with {names[1]}")
+        if width != encoder.width:
+            raise UsageError(
+                f"{path}: vectors of width {width}, but the model's is {encoder.width}"
+            )
+        self._model, self._encoder = model, encoder
+        return origin
+
+    def _encode(
+        self, documents: "Encoder", blocks: Iterator[NewRows], split: bool, label: str = "index"
+    ) -> Iterator[tuple[NewRows, int]]:
+        """Yield rows with their vectors, without blank ones, and how many they were before."""
+        held: list[tuple[NewRows, int]] = []
+        blank = total = truncated = 0
+
+        def windows() -> Iterator[list[str]]:
+            nonlocal blank, total
+            left_out = 0
+            for rows in _in_windows(blocks):
+                texts = list(rows.texts or ())
+                kept = rows.take([place for place, text in enumerate(texts) if text.strip()])
+                total += len(rows)
+                blank += len(rows) - len(kept)
+                left_out += len(rows)
+                if len(kept):
+                    held.append((split_rows(kept, documents) if split else kept, left_out))
+                    left_out = 0
+                    yield list(held[-1][0].texts or ())
+
+        with stage(label, None) as advance:
+            for encoded in documents.encode_windows(windows(), progress=advance):
+                rows, given = held.pop(0)
+                rows.vectors = unit_rows(encoded.vectors)
+                truncated += int(np.count_nonzero(encoded.truncated))
+                yield rows, given
+        if blank and blank < total:
+            note(f"{blank:,} of {total:,} rows are blank and were left out")
+        note_counts(total, blank=0, truncated=truncated)
+
+    @classmethod
+    def open(cls, folder: str | Path, model: "Model | None" = None) -> "SentenceIndex":
+        """Open the index of a folder.
+
+        Args:
+            folder: Where ``build``, ``sync`` or ``save`` put it.
+            model: The encoder that made it, or what ``load`` takes; None: made again from what the
+                index remembers.
+
+        Raises:
+            NotFoundError: No such index.
+            CheckFailedError: The database is damaged.
+            UsageError: An index of an earlier version.
+        """
+        return cls(Store.open(Path(folder)), model)
+
+    def save(self, folder: str | Path, *, force: bool = False) -> None:
+        """Copy the index into a folder."""
+        with creating(Path(folder), force=force) as store:
+            store.sql.execute("COMMIT")
+            with self.store.lock:
+                self.store.sql.backup(store.sql)
+            store.sql.executescript("DROP INDEX ids; DROP INDEX sources; BEGIN")
+
+    @property
+    def origin(self) -> Origin:
+        """What the index remembers of its encoder."""
+        with self.store.reading():
+            return Origin.from_dict(self.store.settings["origin"])
+
+    @property
+    def reading(self) -> Reading:
+        """How files become rows."""
+        with self.store.reading():
+            return Reading(**self.store.settings["reading"])
+
+    @property
+    def encoder(self) -> "Encoder":
+        """The encoder of the index."""
+        origin = self.origin
+        if self._encoder is None:
+            self._encoder = origin.open(self._model)
+        elif not origin.is_made_by(self._encoder):  # another process has migrated the index
+            self._encoder = origin.open()
+        return self._encoder
+
+    def __len__(self) -> int:
+        with self.store.reading():
+            return len(self.store)
+
+    def __repr__(self) -> str:
+        """Return where the index is."""
+        place = "memory" if self.store.path is None else str(self.store.path.parent)
+        return f"SentenceIndex({place})"
+
+    def info(self) -> IndexInfo:
+        """Return what the index holds."""
+        with self.store.reading():
+            settings = self.store.settings
+            self._derived.read()
+            file = self._derived.vectors
+            origin = self.origin
+            recall = None if file is None or file.recall is None else asdict(file.recall)
+            if file is not None and recall is not None:
+                recall |= {name: value for name, value in asdict(file.effort).items() if value}
+            return IndexInfo(
+                len(self.store),
+                settings["width"],
+                self.has_texts,
+                settings["lexical"],
+                "Flat" if file is None else file.factory,
+                recall,
+                dict(self.store.types),
+                self.store.one("SELECT count(*) FROM files"),
+                origin.name,
+                origin.fingerprint,
+                origin.recipe,
+                None if origin.prompt is None else origin.text,
+                origin.missing_model(),
+                settings["created"],
+                self.store.generation,
+            )
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether the index has the texts of its rows."""
+        first = self.store.sql.execute("SELECT text FROM rows LIMIT 1").fetchone()
+        return first is not None and first[0] is not None
+
+    def add(
+        self,
+        sentences: Sentences,
+        ids: Sequence[int] | Sequence[str] | None = None,
+        *,
+        columns: Any = None,
+        replace: bool = False,
+        allow_duplicates: bool | None = None,
+        text_field: str | None = None,
+        id_field: str | None = None,
+        bad_lines: str | Path | None = None,
+    ) -> int:
+        """Add sentences, or vectors of the same encoder; return how many rows were replaced.
+
+        Row numbers as ids go on from the last one.
+
+        Args:
+            sentences: See ``build``.
+            ids: See ``build``.
+            columns: See ``build``.
+            replace: Whether rows replace those with the same ids.
+            allow_duplicates: Whether a row is added whose text the index has under another id;
+                None: of a list, not of a file.
+            text_field: Column of the sentence; None: that of the index.
+            id_field: Column of the id, or ``-``; None: that of the index.
+            bad_lines: See ``build``.
+
+        Raises:
+            UsageError: Vectors of another encoder, an id that the index has, rows without ids to
+                replace by, or texts that the index has.
+        """
+        repeats = None
+        if not (is_list(sentences) if allow_duplicates is None else allow_duplicates):
+            repeats = _Repeats(self.store)
+        blocks: Iterable[tuple[NewRows, int]]
+        if are_vectors(sentences):
+            rows, manifest, _ = open_vectors(Path(str(sentences)))
+            self._check_made_by(Path(str(sentences)), manifest)
+            blocks = [(each, len(each)) for each in rows if not (repeats and repeats.found(each))]
+        else:
+            with bad_rows(bad_lines) as bad:
+                named = (text_field, id_field)
+                blocks = self._read_more(
+                    sentences, ids, columns, named, bad, repeats, replace=replace
+                )
+        if repeats:
+            repeats.refuse()
+        fingerprint = self.origin.fingerprint
+        replaced = 0
+        with self.store.changing():
+            if self.store.settings["origin"]["fingerprint"] != fingerprint:
+                raise UsageError("the index has another model in the meantime; try again")
+            first = numbered = self.store.settings["numbered"]
+            for new, given in blocks:
+                replaced += self._append(new, first, replace=replace)
+                numbered = max(numbered + given, 1 + highest_number(new.ids))
+            self.store.keep(numbered=numbered)
+        self._derived.update()
+        return replaced
+
+    def _read_more(
+        self,
+        sentences: Sentences,
+        ids: Any,
+        columns: Any,
+        named: tuple[str | None, str | None],
+        bad: Any,
+        repeats: "_Repeats | None",
+        *,
+        replace: bool,
+    ) -> list[tuple[NewRows, int]]:
+        reading = self.reading
+        documents = self.origin.documents(self.encoder, report=True)
+
+        def checked(blocks: Iterator[NewRows]) -> Iterator[NewRows]:
+            for each in blocks:
+                if replace and each.are_numbered:
+                    raise UsageError("the rows have no ids to replace by", parameter="id_field")
+                if not (repeats and repeats.found(each)):
+                    yield each
+
+        if is_list(sentences):
+            _, rows = _given_rows(sentences, ids, columns)
+            return list(self._encode(documents, checked(iter([rows])), reading.split))
+        fields = ColumnChoice(*named, text_before=reading.text_field, id_before=reading.id_field)
+        with open_sentences(sentences, reading, fields, bad) as opened:  # type: ignore[arg-type]
+            blocks = checked(opened.blocks(documents))
+            return list(self._encode(documents, blocks, reading.split))
+
+    def read_like(self, file: Any, bad: Any) -> tuple[list[Any], list[str]]:
+        """Return ids and texts of the rows that a file would add."""
+        documents = self.origin.documents(self.encoder)
+        reading = self.reading
+        fields = ColumnChoice(text_before=reading.text_field, id_before=reading.id_field)
+        ids: list[Any] = []
+        texts: list[str] = []
+        with open_sentences(file, reading, fields, bad) as opened:
+            for rows in opened.blocks(documents):
+                filled = [place for place, text in enumerate(rows.texts or ()) if text.strip()]
+                kept = rows.take(filled)
+                if reading.split:
+                    kept = split_rows(kept, documents)
+                ids += kept.ids
+                texts += kept.texts or ()
+        return ids, texts
+
+    def _check_made_by(self, path: Path, manifest: Any) -> None:
+        origin = self.origin
+        if manifest is None:
+            raise UsageError(f"{path} has no manifest, so its encoder is unknown; embed it again")
+        made_by = Origin.of_vectors(manifest)
+        if made_by.fingerprint != origin.fingerprint:
+            given, wanted = made_by.named_beside(origin)
+            raise UsageError(f"{path} was made with {given}, and the index with {wanted}")
+
+    def _append(self, rows: NewRows, first: int, *, replace: bool) -> int:
+        """Write rows, in the place of those with their ids; return how many were replaced.
+
+        Row numbers count from ``first``.
+        """
+        if rows.are_numbered:
+            rows.ids = [first + number for number in rows.ids]  # type: ignore[operator]
+        if (rows.texts is None) == self.has_texts:
+            raise UsageError(
+                "one of the index and the new rows has texts, the other none; build it again"
+            )
+        names = [str(name) for name in rows.ids]
+        if len(set(zip(names, rows.parts or names, strict=True))) < len(names):
+            raise repeated_id(next(name for name in names if names.count(name) > 1))
+        known = self.store.keys_of(names)
+        if known and not replace:
+            raise UsageError(
+                f"the index has the id {next(iter(known))!r}; replace its row, or give another id",
+                parameter="replace",
+            )
+        self.store.remove(key for keys in known.values() for key in keys)
+        self.store.append(rows)
+        return len(known)
+
+    def delete(self, ids: Collection[int | str]) -> int:
+        """Delete the sentences with these ids, and return how many they were.
+
+        Raises:
+            UsageError: An id that is not in the index; then nothing is deleted.
+        """
+        names = list(dict.fromkeys(map(str, ids)))
+        with self.store.changing():
+            known = self.store.keys_of(names)
+            if missing := [name for name in names if name not in known]:
+                shown = ", ".join(repr(name[:40]) for name in missing[:5])
+                raise UsageError(
+                    f"{len(missing):,} of {len(names):,} ids are not in the index: {shown}; nothing"
+                    " was deleted",
+                    parameter="ids",
+                )
+            self.store.remove(key for keys in known.values() for key in keys)
+        self._derived.update()
+        return len(known)
+
+    def compact(self, *, lexical: bool | None = None) -> None:
+        """Free the space of deleted sentences, and make all derived files again.
+
+        Args:
+            lexical: Count words from now on, or keep none; None: as it is.
+        """
+        with self.store.changing():
+            if lexical and not self.has_texts:
+                raise UsageError("the index has no texts to count words of", parameter="lexical")
+            if lexical is not None:
+                self.store.keep(lexical=lexical)
+        self._derived.update(always=True)
+        with self.store.changing():
+            made = [self._derived.vectors, self._derived.words]
+            oldest = min(each.generation if each else self.store.generation for each in made)
+            self.store.keep(oldest=oldest)
+            self.store.sql.execute("DELETE FROM gone WHERE generation<=?", (oldest,))
+        with self.store.lock:
+            self.store.sql.execute("VACUUM")
+
+    def migrate(self, model: "Model") -> None:
+        """Give the index the vectors of another model, from its texts, with the same ids.
+
+        The old vectors answer until the new ones are whole. If it is interrupted, the same call
+        goes on from there.
+        """
+        if not self.has_texts:
+            raise UsageError("the index has no texts to encode; build it again from vectors")
+        encoder = loading.open_encoder(model, dtype="auto")
+        documents = encoder.in_role("document", report=True)
+        origin = Origin.of(encoder, documents, model)
+        store = self.store
+        with store.changing():
+            if store.settings.get("migrating") != origin.fingerprint:
+                store.sql.execute("DROP TABLE IF EXISTS migrated")
+                store.sql.execute("CREATE TABLE migrated(key INTEGER PRIMARY KEY, vector BLOB)")
+                store.keep(migrating=origin.fingerprint)
+        left = "SELECT key, text FROM rows WHERE key NOT IN (SELECT key FROM migrated)"
+        with stage("migrate", len(self)) as advance:
+            while rows := store.sql.execute(f"{left} ORDER BY key LIMIT {_WINDOW}").fetchall():
+                units = unit_rows(documents.encode([text for _, text in rows], progress=advance))
+                with store.changing():
+                    vectors = zip((key for key, _ in rows), units, strict=True)
+                    store.sql.executemany("REPLACE INTO migrated VALUES(?, ?)", vectors)
+        with store.changing():
+            if store.sql.execute(f"{left} LIMIT 1").fetchone():
+                raise UsageError("rows were added in the meantime; migrate again")
+            store.sql.execute("DELETE FROM migrated WHERE key NOT IN (SELECT key FROM rows)")
+            store.sql.execute("DROP TABLE vectors")
+            store.sql.execute("ALTER TABLE migrated RENAME TO vectors")
+            store.keep(
+                origin=asdict(origin),
+                width=documents.width,
+                oldest=store.generation + 1,
+                migrating=None,
+            )
+        self._model, self._encoder = model, encoder
+        self._derived.update()
+
+    @classmethod
+    def sync(cls, folder: str | Path, files: Any = None, **options: Any) -> "Synced":
+        """Make an index equal to files, see ``promptcli.retrieval.sync.sync``."""
+        from promptcli.retrieval.sync import sync
+
+        return sync(folder, files, **options)
+
+    def stale_files(self) -> dict[str, str]:
+        """Return the files of an index of files that are ``changed`` or ``gone`` since."""
+        with self.store.reading():
+            synced = self.store.settings["synced"]
+            records = self.store.sql.execute("SELECT * FROM files").fetchall()
+        if synced is None:
+            return {}
+        root = Path(synced["root"])
+        states = {record[0]: _state(root, *record) for record in records}
+        return {name: state for name, state in states.items() if state is not None}
+
+    @overload
+    def search(self, query: str, k: int = 10, **options: Any) -> list[Hit]: ...
+    @overload
+    def search(self, query: list[str], k: int = 10, **options: Any) -> list[list[Hit]]: ...
+    def search(  # type: ignore[misc]
+        self,
+        query: str | list[str],
+        k: int = 10,
+        *,
+        where: str | None = None,
+        by: Way | None = None,
+        min_score: float | None = None,
+    ) -> list[Hit] | list[list[Hit]]:
+        """Return the k best sentences, best first; for a list of queries one such list each.
+
+        Each hit has a ``rank`` from 1, the sentence's ``id`` and ``text``, and its ``score``, the
+        cosine, -1 to 1.
+
+        Args:
+            query: A sentence, or a list of them.
+            k: At least 1.
+            where: Condition on the further columns, e.g. ``year > 2020 and lang = "en"``.
+            by: How sentences are ranked: ``meaning`` by cosine, ``words`` by BM25, which is then
+                the score, or ``both`` together. None: both; meaning for an index without words.
+            min_score: Least score of a hit.
+
+        Raises:
+            UsageError: ``k`` below 1, a condition that does not fit, or no words in the index.
+        """
+        texts = check_texts(query)
+        if not all(map(str.strip, texts)):
+            raise UsageError("is empty; give a sentence", parameter="query")
+        found = list(self.answers(texts, k, where=where, by=by, min_score=min_score))
+        return found[0] if isinstance(query, str) else found
+
+    def way(self, by: str | None = None) -> Way:
+        """Return how rows are ranked; refuse words that the index does not have."""
+        with self.store.reading():
+            lexical = self.store.settings["lexical"] and self.has_texts
+        if by is None:
+            return "both" if lexical else "meaning"
+        if by not in WAYS:
+            raise unknown("by", by, WAYS)
+        if by != "meaning" and not lexical:
+            raise UsageError(
+                "the index has no words: `promptcli index compact DIR --lexical` counts them",
+                parameter="by",
+            )
+        return by  # type: ignore[return-value]
+
+    @property
+    def queries(self) -> "Encoder":
+        """The encoder in the role of the queries."""
+        return self.encoder.in_role("query")
+
+    def answers(
+        self,
+        texts: Sequence[str],
+        k: int = 10,
+        *,
+        vectors: Any = None,
+        where: str | None = None,
+        by: Way | None = None,
+        min_score: float | None = None,
+        go_on: Go = lambda: None,
+    ) -> Iterator[list[Hit]]:
+        """Yield the k best rows for each of q queries, see ``search``.
+
+        Args:
+            texts: The queries.
+            k: At least 1.
+            vectors: (q, d) of the queries; None: they are encoded.
+            where: See ``search``.
+            by: See ``search``.
+            min_score: See ``search``.
+            go_on: Called from time to time, and may raise to end the work.
+        """
+        if not isinstance(k, int) or k < 1:
+            raise UsageError(f"must be at least 1, got {k!r}", parameter="k")
+        way = self.way(by)
+        if not texts:
+            return
+        condition = None if where is None else Condition(where)
+        with self.store.reading():
+            state = self.store.state
+            allowed = None if condition is None else condition.keys(self.store, go_on)
+        units = None
+        if way != "words":
+            units = unit_rows(self.queries.encode(list(texts)) if vectors is None else vectors)
+        go_on()
+        with self.store.reading():
+            snapshot = self.snapshot()
+            if condition is not None and state != self.store.state:
+                allowed = condition.keys(self.store, go_on)
+            if not self.reading.split:
+                ranked = self._rank(snapshot, texts, units, k, way, allowed)
+                answers = [self.hits(ranking) for ranking in ranked]
+            else:
+                answers = self._best_parts(snapshot, texts, units, k, way, allowed)
+        for hits in answers:
+            go_on()
+            yield [hit for hit in hits if min_score is None or reaches(hit.score, min_score)]
+
+    def snapshot(self) -> Snapshot:
+        """Return what a search needs of the present generation, inside ``store.reading``."""
+        if self._snapshot is None or self._snapshot.state != self.store.state:
+            self._derived.read()
+            self._snapshot = Snapshot(self.store, self._derived)
+        return self._snapshot
+
+    def _rank(
+        self,
+        snapshot: Snapshot,
+        texts: Sequence[str],
+        units: Any,
+        k: int,
+        way: Way,
+        allowed: Keys | None,
+    ) -> list[Ranking | JoinedRanking]:
+        k = min(k, snapshot.rows)
+        if way == "meaning":
+            return list(snapshot.nearest(units, k, allowed))
+        if way == "words":
+            return [snapshot.words.ask(text).rank(k, allowed) for text in texts]
+        depth = max(k, DEPTH)
+        joined: list[Ranking | JoinedRanking] = []
+        nearest = snapshot.nearest(units, depth, allowed)
+        for text, unit, close in zip(texts, units, nearest, strict=True):
+            asked = snapshot.words.ask(text)
+            worded = asked.rank(depth, allowed)
+
+            def cosines(keys: Keys, unit: Any = unit) -> Any:
+                return snapshot.cosines(unit, keys)
+
+            joined.append(
+                join_rankings(close, worded, k, asked.match(worded), cosines, asked.scores_of)
+            )
+        return joined
+
+    def _best_parts(
+        self,
+        snapshot: Snapshot,
+        texts: Sequence[str],
+        units: Any,
+        k: int,
+        way: Way,
+        allowed: Keys | None,
+    ) -> list[list[Hit]]:
+        """Return the best part of each of the k best rows."""
+        count = min(_PARTS * k, snapshot.rows)
+        while True:
+            ranked = self._rank(snapshot, texts, units, count, way, allowed)
+            answers = [_first_parts(self.hits(ranking), k) for ranking in ranked]
+            if count == snapshot.rows or all(len(hits) == k for hits in answers):
+                return answers
+            count = min(_PARTS * count, snapshot.rows)
+
+    def hits(self, ranking: Ranking | JoinedRanking) -> list[Hit]:
+        """Return rows as hits, in their order."""
+        keys, scores = ranking[:2]
+        columns = self.store.columns(keys) if self.store.types else [None] * len(keys)
+        synced = self.store.settings["synced"]
+        states: dict[str, str | None] = {}
+        hits: list[Hit] = []
+        for record, score, cells in zip(
+            self.store.records(keys), scores.tolist(), columns, strict=True
+        ):
+            _, name, part, text, source = record
+            if synced and source not in states:
+                known = self.store.sql.execute("SELECT * FROM files WHERE name=?", (source,))
+                states[source] = _state(Path(synced["root"]), *known.fetchone())
+            row_id = f"{name}#{part}" if part else name
+            stale = states.get(source)
+            hits.append(Hit(len(hits) + 1, row_id, text, score, cells, file=source, stale=stale))
+        if isinstance(ranking, JoinedRanking):
+            ways = (dict(zip(WAY_FIELDS, way, strict=True)) for way in ranking.ways())
+            hits = [hit._replace(**way) for hit, way in zip(hits, ways, strict=True)]  # type: ignore[arg-type]
+        return hits
+
+    def dups(self, threshold: float | None = None, **options: Any) -> "list[DuplicateGroup]":
+        """Return groups of near-duplicates, see ``promptcli.retrieval.pairs.find_dups``."""
+        from promptcli.retrieval.pairs import find_dups
+
+        return find_dups(self, threshold, **options)
+
+    def leaks(self, against: Any, threshold: float | None = None, **options: Any) -> "Leaks":
+        """Return the rows of another set that also occur in the index, see
+        ``promptcli.retrieval.pairs.find_index_leaks``.
+        """
+        from promptcli.retrieval.pairs import find_index_leaks
+
+        return find_index_leaks(self, against, threshold, **options)
+
+
+class _Repeats:
+    """Finds rows whose text an index has under another id; only hashes are kept."""
+
+    def __init__(self, store: Store) -> None:
+        self._texts = set[int]()
+        self._ids = set[int]()
+        for block in store.blocks("SELECT key, id, text FROM rows"):
+            self._texts.update(hash(text) for _, _, text in block)
+            self._ids.update(hash(str(name)) for _, name, _ in block)
+        self._rows = self._found = 0
+        self._example = ""
+
+    def found(self, rows: NewRows) -> bool:
+        """Count rows, and return whether any repeats a text so far."""
+        own_ids = any(isinstance(name, str) for name in rows.ids)
+        for name, text in zip(rows.ids, rows.texts or (), strict=False):
+            if text.strip() and hash(text) in self._texts:
+                if own_ids and hash(str(name)) in self._ids:  # it replaces its row, or is refused
+                    continue
+                self._found += 1
+                self._example = self._example or text
+        self._rows += len(rows)
+        return bool(self._found)
+
+    def refuse(self) -> None:
+        """Refuse rows that repeat texts."""
+        if self._found:
+            raise UsageError(
+                f"{self._found:,} of {counted(self._rows, 'text')} are in the index under other"
+                f" ids, e.g. {self._example!r:.60}; name the column of their ids, or allow them",
+                parameter="allow_duplicates",
+            )
+
+
+def is_list(sentences: Any) -> bool:
+    """Return whether sentences are a list, rather than a file or a stream."""
+    return not isinstance(sentences, str | Path) and not hasattr(sentences, "read")
+
+
+def _given_rows(sentences: Any, ids: Any, columns: Any) -> tuple[list[str], NewRows]:
+    """Return the texts of a list, and them as rows."""
+    texts = check_texts(sentences)
+    if not texts:
+        raise UsageError("no sentences are given; give at least one")
+    names = range(len(texts)) if ids is None else check_ids(ids)
+    table: Mapping[str, Sequence[Any]] = {}
+    if columns is not None:
+        table = {str(name): list(columns[name]) for name in columns}
+    for name, given in {"ids": names, **table}.items():
+        if len(given) != len(texts):
+            raise UsageError(
+                f"{len(given):,} for {counted(len(texts), 'sentence')}; give one for each",
+                parameter="ids" if name == "ids" else "columns",
+            )
+    typed_columns = {name: typed(_plain(values)) for name, values in table.items()}
+    values = {name: cells for name, (_, cells) in typed_columns.items()}
+    types = {name: kind for name, (kind, _) in typed_columns.items()}
+    return texts, NewRows(names, texts, columns=values, types=types, are_numbered=ids is None)
+
+
+def _plain(values: Iterable[Any]) -> list[Any]:
+    """Return values of NumPy and pandas as Python's; missing ones are None."""
+    plain = [value.item() if hasattr(value, "item") else value for value in values]
+    return [None if value is None or value != value or value == "" else value for value in plain]
+
+
+def _in_windows(blocks: Iterator[NewRows]) -> Iterator[NewRows]:
+    """Yield rows in blocks of up to ``_WINDOW``."""
+    for rows in blocks:
+        for start in range(0, len(rows), _WINDOW):
+            yield rows.take(range(start, min(start + _WINDOW, len(rows))))
+
+
+def highest_number(ids: Iterable[int | str]) -> int:
+    """Return the highest id that is a number, or -1."""
+    names = map(str, ids)
+    return max((int(name) for name in names if name.isdecimal() and len(name) < 19), default=-1)
+
+
+def split_rows(rows: NewRows, documents: "Encoder") -> NewRows:
+    """Return the parts of rows that fit an encoder's window."""
+    splitter = Splitter(documents)
+    places: list[int] = []
+    parts: list[int] = []
+    texts: list[str] = []
+    for place, text in enumerate(rows.texts or ()):
+        pieces = splitter.parts(text)
+        places += [place] * len(pieces)
+        parts += [0] if len(pieces) == 1 else range(1, len(pieces) + 1)
+        texts += pieces
+    split = rows.take(places)
+    split.texts, split.parts = texts, parts
+    return split
+
+
+def _first_parts(hits: list[Hit], k: int) -> list[Hit]:
+    """Return the first hit of each row, k at most."""
+    first: dict[Any, Hit] = {}
+    for hit in hits:
+        first.setdefault(_row_of(hit.id), hit)
+    return [hit._replace(rank=rank) for rank, hit in enumerate(list(first.values())[:k], 1)]
+
+
+def _row_of(name: int | str) -> int | str:
+    return re.sub(PART, "", name) if isinstance(name, str) else name
+
+
+def _state(root: Path, name: str, size: int, changed: int, sha256: str) -> str | None:
+    """Return ``gone`` or ``changed`` for a file that is not as it was read."""
+    path = root / split_columns(name)[0]
+    try:
+        state = path.stat()
+    except OSError:
+        return "gone"
+    if (state.st_size, state.st_mtime_ns) == (size, changed):
+        return None
+    if state.st_size == size and file_hash(path) == sha256:
+        return None
+    return "changed"
+
+
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

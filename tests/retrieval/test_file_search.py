@@ -1,0 +1,99 @@
+"""Search of texts and files without an index that is kept."""
+
+from pathlib import Path
+
+import pandas
+import pytest
+
+import promptcli as pc
+
+NOTE = """---
+title: The house
+tags: [garden, water]
+day: 2024-05-01
+---
+# Neighbours
+
+Anna feeds the cat while we are away. She has worked on the lighthouse for thirty years and knows
+every ship by the sound of its horn.
+
+# Water
+
+The pump in the cellar has to be drained before the first frost.
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("house.md").write_text(NOTE)
+    Path("t.csv").write_text("text,year,lang\nA cat sleeps.,2020,en\nRain falls.,2021,de\n")
+    return tmp_path
+
+
+def test_a_list_of_texts_is_texts(folder):
+    assert [hit.text for hit in pc.search("rain", ["It rains.", "Sun."], k=1)] == ["It rains."]
+    frame = pandas.DataFrame({"body": ["It rains.", "house.md"]})
+    assert pc.search("rain", frame["body"], k=1)[0].id == 0
+    assert pc.search("house", ["house.md"])[0].text == "house.md"  # not the file
+
+
+def test_files_are_searched_as_an_index_of_them_is(folder):
+    lines = pc.search(
+        "who looks after the cat", [Path("house.md"), Path("t.csv")], model="mini-static"
+    )
+    index = pc.SentenceIndex.sync("i", ["house.md", "t.csv"], model="mini-static").index
+    hits = index.search("who looks after the cat")
+    assert [(line.file, line.score, line.found_by) for line in lines] == [
+        (hit.file, hit.score, hit.found_by) for hit in hits
+    ]
+    texts = pc.search("cat", ["A cat sleeps.", "Rain falls."], by="words")
+    table = pc.search("cat", "t.csv", by="words")
+    assert [hit.score for hit in texts] == [line.score for line in table]
+
+
+def test_places_headings_and_lines_around(folder):
+    [line] = pc.search("who feeds the cat", "house.md", 1, context=1)
+    assert (line.file, line.line, line.end_line) == ("house.md", 8, 9)
+    assert line.heading == "The house > Neighbours" and line.text.startswith("Anna feeds the cat")
+    assert (line.before, line.after) == (("",), ("",))
+    assert line.columns["tags"] == "garden, water"
+
+
+@pytest.mark.parametrize(
+    ("where", "lines"),
+    [
+        ("year = 2021", ["Rain falls."]),
+        ('lang = "en" or year > 2020', ["A cat sleeps.", "Rain falls."]),
+        (
+            'file like "%.md" and heading like "%Water"',
+            ["The pump in the cellar has to be drained before the first frost."],
+        ),
+        ('day > "2024-04" and line < 9', None),
+        ("year > 3000", []),
+    ],
+)
+def test_conditions(folder, where, lines):
+    found = pc.search("cat", [Path("house.md"), Path("t.csv")], where=where)
+    assert len(found) == 1 if lines is None else sorted(line.text for line in found) == lines
+
+
+def test_long_rows_show_their_best_part(folder):
+    Path("long.txt").write_text(
+        " ".join(["The river was cold."] * 300 + ["A lamp shone."]) + "\nShort.\n"
+    )
+    [line] = pc.search("a lamp shone", "long.txt", 1, split=True, rows="lines")
+    assert line.line == 1 and line.text.endswith("A lamp shone.") and len(line.text) < 5000
+
+
+def test_what_cannot_be_searched_is_said(folder):
+    for query, files in ((" ", "house.md"), ("cat", "none.md"), ("cat", "empty.txt")):
+        Path("empty.txt").write_text("\n\n")
+        with pytest.raises(pc.PromptcliError):
+            pc.search(query, files)
+    Path("sub").mkdir()
+    Path("sub/bytes.bin").write_bytes(b"\0\1\2" * 100)
+    Path("sub/a.txt").write_text("A cat.\n")
+    assert [line.file for line in pc.search("cat", "sub")] == ["sub/a.txt"]
+    with pytest.raises(pc.UsageError):
+        pc.search("cat", "sub/bytes.bin")

@@ -1,0 +1,370 @@
+"""An index in memory and in a folder: its rows, its answers beside brute force, its files."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import promptcli as pc
+from promptcli.retrieval import snapshot
+from promptcli.retrieval.derived import VECTORS, WORDS
+from promptcli.retrieval.files import unit_rows
+from promptcli.retrieval.ranking import exact_scores
+from promptcli.retrieval.store import Store
+
+TEXTS = ["A cat sleeps.", "Two dogs play in the snow.", "The market opens at nine.", "Rain falls."]
+WORDS_OF = "cat dog rain snow market river bread engine lamp stone".split()
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return pc.load("mini-static")
+
+
+@pytest.fixture
+def derive_all(monkeypatch):
+    """Make derived files of few rows, too."""
+    monkeypatch.setattr(snapshot, "FEW", 3)
+
+
+def built(folder=None, texts=TEXTS, **options):
+    return pc.SentenceIndex.build(texts, "mini-static", output=folder, **options)
+
+
+def brute_force(encoder, rows, query, k):
+    """The ids of the k nearest of ``rows``, (order, id, text), by a plain loop."""
+    [unit] = unit_rows(encoder.encode([query]))
+    scored = []
+    for order, name, text in rows:
+        [row] = unit_rows(encoder.encode([text]))
+        scored.append((-float(exact_scores(row[None], unit)[0]), order, name))
+    return [name for _, _, name in sorted(scored)[:k]]
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "replace", "delete", "compact", "reopen"]),
+        st.integers(0, 11),
+        st.sampled_from(WORDS_OF),
+        st.sampled_from(WORDS_OF),
+    ),
+    min_size=1,
+    max_size=14,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(changes=CHANGES, few=st.sampled_from([0, 2, 1000]), in_folder=st.booleans())
+def test_any_changes_leave_the_answers_of_brute_force(
+    tmp_path_factory, encoder, changes, few, in_folder
+):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snapshot, "FEW", few)
+        folder = tmp_path_factory.mktemp("any") / "index" if in_folder else None
+        index = built(folder, ["cat rain"], ids=["first"])
+        rows = {"first": (0, "cat rain")}
+        for order, (kind, number, one, two) in enumerate(changes, 1):
+            name, text = f"id {number}", f"{one} {two}"
+            if kind == "delete" and name in rows:
+                assert index.delete([name]) == 1
+                del rows[name]
+            elif kind == "compact":
+                index.compact()
+            elif kind == "reopen" and folder is not None:
+                index = pc.SentenceIndex.open(folder, encoder)
+            elif kind in ("add", "replace") and (kind == "replace" or name not in rows):
+                replaced = index.add([text], [name], replace=kind == "replace")
+                assert replaced == (name in rows)
+                rows[name] = (order, text)
+        listed = [(order, name, text) for name, (order, text) in rows.items()]
+        assert len(index) == len(rows)
+        for query in ("cat", "snow and bread", "river stone"):
+            wanted = brute_force(encoder, listed, query, 5)
+            assert [hit.id for hit in index.search(query, 5, by="meaning")] == wanted
+            fresh = built(
+                None, [text for _, _, text in sorted(listed)], ids=[i for _, i, _ in sorted(listed)]
+            )
+            for by in ("words", "both"):
+                ours, theirs = index.search(query, 9, by=by), fresh.search(query, 9, by=by)
+                assert [hit.id for hit in ours] == [hit.id for hit in theirs]
+                assert [hit.score for hit in ours] == pytest.approx([hit.score for hit in theirs])
+
+
+@pytest.mark.parametrize("factory", ["Flat", "HNSW8", "IVF2,Flat", "SQ8"])
+def test_every_factory_scores_by_the_vectors(tmp_path, factory):
+    texts = [f"{one} {two} {three}" for one in WORDS_OF for two in WORDS_OF for three in "ab"]
+    index = built(tmp_path / "i", texts, factory=factory)
+    exact = built(None, texts)
+    assert (tmp_path / "i" / VECTORS).is_file()
+    for query in ("cat bread", "a lamp of stone"):
+        ours, theirs = (each.search(query, 5, by="meaning") for each in (index, exact))
+        scores = {hit.id: hit.score for hit in exact.search(query, 200, by="meaning")}
+        assert all(scores[hit.id] == hit.score for hit in ours)
+        assert ours[0].score == theirs[0].score
+        if factory == "Flat":
+            assert ours == theirs
+
+
+def test_equal_rows_are_in_the_order_of_rows_on_both_sides_of_the_derived_files(derive_all):
+    index = built(None, ["cat", "dog"] * 5)
+    index.add(["cat", "dog"])
+    assert [hit.id for hit in index.search("cat", 6)] == [0, 2, 4, 6, 8, 10]
+    index.delete([2])
+    assert [hit.id for hit in index.search("cat", 5)] == [0, 4, 6, 8, 10]
+
+
+def test_ids_are_numbers_that_go_on_and_are_never_given_again():
+    index = built()
+    index.add(["One more."])
+    index.delete([4])
+    index.add(["Another."])
+    assert [hit.id for hit in index.search("another", 1)] == [5]
+    with pytest.raises(pc.UsageError, match="id '1'"):
+        index.add(["A copy."], ["1"])
+    with pytest.raises(pc.UsageError, match="not in the index"):
+        index.delete([0, "none"])
+    assert len(index) == 5
+    with pytest.raises(pc.UsageError, match="twice"):
+        index.add(["x", "y"], ["same", "same"])
+    with pytest.raises(pc.UsageError, match="twice"):
+        built(None, ["x", "y"], ids=["same", "same"])
+    with pytest.raises(pc.UsageError, match="no ids"):
+        index.add(["x"], replace=True)
+
+
+def test_blank_rows_are_left_out_and_keep_their_numbers():
+    index = built(None, ["A cat.", " ", "A dog."])
+    assert [hit.id for hit in index.search("dog", 1)] == [2] and len(index) == 2
+    with pytest.raises(pc.UsageError, match="blank"):
+        built(None, ["", " "])
+
+
+def test_columns_come_back_with_their_types():
+    columns = {
+        "year": [2020, 2021.5, None, 2023],
+        "day": ["2024-05-31", "2024-06-01T10:00", "", None],
+        "paid": [True, False, None, True],
+        "name": ["x", "y", "z", "7"],
+    }
+    index = built(columns=columns)
+    assert index.info().columns == {
+        "year": "number",
+        "day": "date",
+        "paid": "truth",
+        "name": "text",
+    }
+    hits = {hit.id: hit.columns for hit in index.search("cat", 4)}
+    assert hits[0] == {"year": 2020, "day": "2024-05-31", "paid": True, "name": "x"}
+    assert hits[1] == {"year": 2021.5, "day": "2024-06-01 10:00:00", "paid": False, "name": "y"}
+    assert hits[2] == {"name": "z"}
+    index.add(["Snow."], columns={"year": ["unknown"], "more": [1]})
+    assert index.info().columns["year"] == "text" and index.info().columns["more"] == "number"
+    assert {hit.id: hit.columns for hit in index.search("cat", 5)}[0]["year"] == "2020"
+
+
+def test_what_is_derived_is_made_again(tmp_path, derive_all, caplog):
+    caplog.set_level("INFO", "promptcli")
+    folder = tmp_path / "i"
+    index = built(folder, TEXTS * 3)
+    wanted = index.search("snow", 5)
+    for name in (VECTORS, WORDS):
+        content = (folder / name).read_bytes()
+        for damaged in (b"", content[:-30], b"x" * 100, content[:50] + content[70:], None):
+            if damaged is None:
+                (folder / name).unlink()
+            else:
+                (folder / name).write_bytes(damaged)
+            again = pc.SentenceIndex.open(folder)
+            assert again.search("snow", 5) == wanted
+            assert (folder / name).is_file() and "made again" in caplog.text
+    (folder / VECTORS).unlink()
+    (tmp_path / "other").mkdir()
+    built(tmp_path / "j", [*TEXTS[::-1]] * 3)
+    (folder / VECTORS).write_bytes((tmp_path / "j" / VECTORS).read_bytes())  # of another index
+    assert pc.SentenceIndex.open(folder).search("snow", 5) == wanted
+
+
+def test_an_open_index_shows_what_others_change(tmp_path, derive_all):
+    one = built(tmp_path / "i")
+    other = pc.SentenceIndex.open(tmp_path / "i")
+    assert other.search("snow", 1)[0].id == 1
+    one.add([f"Snow number {number}." for number in range(20)])
+    assert len(other) == 24 and other.search("snow number 19", 1)[0].id == 23
+    one.delete([23])
+    one.compact()
+    assert other.search("snow number 19", 1)[0].id != 23
+    built(tmp_path / "i", ["Only this."], force=True)
+    assert [hit.text for hit in other.search("snow", 3)] == ["Only this."]
+    with pytest.raises(pc.UsageError, match="holds an index"):
+        built(tmp_path / "i")
+
+
+def test_migrate_keeps_ids_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+    index = built(tmp_path / "i", columns={"n": [1, 2, 3, 4]})
+    before = index.search("snow", 4)
+    calls = []
+    monkeypatch.setattr("promptcli.retrieval.sentence_index._WINDOW", 2)
+    mini = pc.load("mini")
+    plain = type(mini).encode
+
+    def stop_at_second(self, texts, *args, **options):
+        calls.append(list(texts))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return plain(self, texts, *args, **options)
+
+    monkeypatch.setattr(type(mini), "encode", stop_at_second)
+    with pytest.raises(KeyboardInterrupt):
+        index.migrate(mini)
+    assert index.search("snow", 4) == before  # the old ones answer
+    pc.SentenceIndex.open(tmp_path / "i").migrate(mini)
+    assert calls[2:] == [TEXTS[2:]]
+    fresh = pc.SentenceIndex.build(TEXTS, mini, columns={"n": [1, 2, 3, 4]})
+    assert index.search("snow", 4) == fresh.search("snow", 4)
+    assert index.info().name == "mini"
+
+
+def test_a_copy_in_a_folder_and_what_it_holds(tmp_path):
+    index = built(columns={"year": [1, 2, 3, 4]})
+    index.save(tmp_path / "copy")
+    copy = pc.SentenceIndex.open(tmp_path / "copy")
+    assert copy.search("snow", 3) == index.search("snow", 3)
+    info = copy.info()
+    assert (info.rows, info.dim, info.factory, info.columns) == (4, 256, "Flat", {"year": "number"})
+    with pytest.raises(pc.UsageError):
+        copy.add(["x"], columns={"year": [1, 2]})
+
+
+def test_an_index_of_before_and_other_folders_are_refused(tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "index.json").write_text("{}")
+    with pytest.raises(pc.UsageError, match="build it again"):
+        pc.SentenceIndex.open(tmp_path / "old")
+    with pytest.raises(pc.NotFoundError):
+        pc.SentenceIndex.open(tmp_path / "none")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("keep")
+    with pytest.raises(pc.UsageError, match="other files"):
+        built(tmp_path / "mine", force=True)
+    assert (tmp_path / "mine" / "letter.txt").read_text() == "keep"
+
+
+def test_without_words_and_with_parts():
+    plain = built(lexical=False)
+    assert plain.way() == "meaning"
+    with pytest.raises(pc.UsageError, match="no words"):
+        plain.search("cat", by="both")
+    plain.compact(lexical=True)
+    assert plain.search("cat")[0].found_by == "both"
+    long = " ".join(["The river was cold."] * 300 + ["A lamp shone."])
+    parts = built(None, [long, "The bread is warm."], split=True)
+    assert len(parts) > 2
+    hits = parts.search("a lamp shone", 2)
+    assert str(hits[0].id).startswith("0#") and hits[1].id == 1
+    assert parts.delete([0]) == 1 and len(parts) == 1
+
+
+def test_wrong_arguments_are_refused():
+    index = built()
+    for wrong in ({"k": 0}, {"k": "3"}, {"by": "luck"}, {"where": "year >"}):
+        with pytest.raises(pc.UsageError):
+            index.search("cat", **{"k": 3, **wrong})
+    for factory in ("PQ0", "Nothing", "IVF4096,Flat", "HNSW1"):
+        with pytest.raises(pc.UsageError, match="factory"):
+            built(None, factory=factory)
+    with pytest.raises(pc.UsageError, match="target_recall"):
+        built(None, target_recall=0)
+    assert index.search([]) == []
+
+
+def test_vectors_of_a_file_and_who_made_them(tmp_path):
+    (tmp_path / "t.txt").write_text("\n".join([*TEXTS, ""]))
+    for name in ("v.npy", "v.parquet"):
+        pc.embed(tmp_path / "t.txt", tmp_path / name, model="mini-static")
+        index = pc.SentenceIndex.build(tmp_path / name)
+        by_texts = built()
+        for ours, theirs in zip(
+            index.search("snow", 4, by="meaning"),
+            by_texts.search("snow", 4, by="meaning"),
+            strict=True,
+        ):
+            assert (ours.id, ours.score) == (int(theirs.id), pytest.approx(theirs.score, abs=1e-6))
+        with pytest.raises(pc.UsageError):
+            pc.SentenceIndex.build(tmp_path / name, "mini")
+    np.save(tmp_path / "bare.npy", np.eye(4, 256, dtype=np.float32))
+    with pytest.raises(pc.UsageError, match="model"):
+        pc.SentenceIndex.build(tmp_path / "bare.npy")
+
+
+def test_texts_that_the_index_has_are_refused_of_files(tmp_path):
+    index = built(tmp_path / "i")
+    (tmp_path / "more.txt").write_text("Rain falls.\nThe sun shines.\n")
+    with pytest.raises(pc.UsageError, match="1 of 2 texts"):
+        index.add(tmp_path / "more.txt")
+    assert len(index) == 4
+    index.add(tmp_path / "more.txt", allow_duplicates=True)
+    assert len(index) == 6
+
+
+KILLED = """
+import sys
+from promptcli.retrieval.sentence_index import SentenceIndex
+index = SentenceIndex.open(sys.argv[1])
+left = int(sys.argv[2])
+def watch(event, arguments):
+    pass
+import os, signal, sqlite3
+plain = index.store.append
+def append(rows):
+    plain(rows)
+    os.kill(os.getpid(), signal.SIGKILL)
+index.store.append = append
+index.add(["A new row."] * 3)
+"""
+
+
+def test_a_killed_change_leaves_the_last_transaction(tmp_path):
+    built(tmp_path / "i")
+    ended = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "i", "0"], capture_output=True)
+    assert ended.returncode == -9
+    index = pc.SentenceIndex.open(tmp_path / "i")
+    assert len(index) == 4 and index.search("snow", 1)[0].id == 1
+    index.add(["A new row."])
+    assert len(index) == 5
+
+
+WRITER = """
+import sys
+from promptcli.retrieval.sentence_index import SentenceIndex
+index = SentenceIndex.open(sys.argv[1])
+for number in range(15):
+    index.add([f"Row {number} of {sys.argv[2]}."], [f"{sys.argv[2]} {number}"])
+"""
+
+
+def test_two_writers_and_a_reader(tmp_path):
+    built(tmp_path / "i")
+    command = [sys.executable, "-c", WRITER, tmp_path / "i"]
+    writers = [subprocess.Popen([*command, name]) for name in ("one", "two")]
+    index = pc.SentenceIndex.open(tmp_path / "i")
+    while any(writer.poll() is None for writer in writers):
+        hits = index.search("cat", 100, by="meaning")
+        assert len({hit.id for hit in hits}) == len(hits) >= 4
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert len(index) == 34
+
+
+def test_a_damaged_database_and_a_full_disk(tmp_path):
+    index = built(tmp_path / "i", TEXTS * 200, ids=range(800))
+    pages = index.store.one("PRAGMA page_count")
+    index.store.sql.execute(f"PRAGMA max_page_count={pages + 1}")
+    with pytest.raises(OSError, match="space"):
+        index.add([f"{number} more" for number in range(2000)])
+    assert len(index) == 800
+    path = tmp_path / "i" / "index.sqlite"
+    path.write_bytes(b"not a database" * 1000)
+    with pytest.raises(pc.PromptcliError, match="damaged"):
+        Store.open(tmp_path / "i")
