@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from promptcli.errors import UsageError, counted
-from promptcli.notes import keyword
 from promptcli.training.methods.training_settings import TrainingSettings
 
 _SORTED = 32  # batches within which rows are sorted by length
@@ -36,8 +35,8 @@ def check_sizes(settings: TrainingSettings, sizes: Sequence[int]) -> None:
     if examples == 1:
         raise UsageError(f"{what} is less than one batch of {settings.batch_size}; give more")
     raise UsageError(
-        f"{what} are less than one batch of {settings.batch_size}; add"
-        f" {keyword('batch_size', examples)}"
+        f"{what} are less than one batch of {settings.batch_size}; give {examples}",
+        parameter="batch_size",
     )
 
 

@@ -28,7 +28,7 @@ from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, distinct_sentences, row_of_sentences
 from promptcli.grammar import PlainWeightsSpec, PoolingSpec, parse_transform
-from promptcli.notes import keyword, stage
+from promptcli.notes import stage
 from promptcli.recipe import Recipe
 
 #: axes removed at the top, at most a quarter of them
@@ -137,8 +137,8 @@ def _check_selection(recipe: Recipe, task: STSTask) -> str:
         )
     if recipe.parts.transforms[-1].argument is not None:
         raise UsageError(
-            f"{recipe.transforms[-1]!r} has its parameters already; give {keyword('transforms')}"
-            f" {name}, or no {keyword('select')}"
+            f"{recipe.transforms[-1]!r} has its parameters already; give {name}, or no select",
+            parameter="transforms",
         )
     return name
 

@@ -16,7 +16,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
-from promptcli.notes import keyword, note
+from promptcli.notes import note
 from promptcli.training.launch import environment_of, launch
 
 
@@ -43,7 +43,7 @@ class Processes:
                 " processes"
             )
             raise UsageError(
-                f"{sum(lengths)} examples {left}; take another {keyword('batch_size')}"
+                f"{sum(lengths)} examples {left}; take another", parameter="batch_size"
             )
 
     def autocast(self) -> torch.autocast:

@@ -23,11 +23,12 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.encoding import encode_windows
 from promptcli.errors import UsageError
 from promptcli.models.loading import open_model
-from promptcli.notes import keyword, note, stage
+from promptcli.notes import note, stage
 from promptcli.storage.files import atomic_path, sha256
 from promptcli.training.methods.training_settings import TeacherSettings, TrainingSettings
 
 PART = 32_768  # sentences of a part
+_PAIRED = f"pairs, columns {', '.join(PAIRS)}"
 
 
 class SentenceVectors:
@@ -156,9 +157,7 @@ def named_vectors(
     The model encodes the texts of some ``columns``.
     """
     if not name:
-        raise UsageError(
-            f"which teacher? give {keyword('teacher', 'MODEL')}, or a .npy file of vectors"
-        )
+        raise UsageError("give a model, or a .npy file of vectors", parameter="teacher")
     if not name.endswith(".npy"):
         sentences = list(dict.fromkeys(itertools.chain.from_iterable(examples.columns[columns])))
         encoder = open_model(name, device=device, dtype="auto", rows=len(sentences))
@@ -204,9 +203,7 @@ _ROWS = 1024  # pairs compared at once with all candidates
 def check_minable(examples: TrainingExamples, source: str) -> None:
     """Refuse examples that are not pairs."""
     if examples.layout not in (PAIRS, TRIPLETS):
-        raise UsageError(
-            f"{keyword('mine')} needs pairs, columns {', '.join(PAIRS)}; {source} has none"
-        )
+        raise UsageError(f"needs {_PAIRED}; {source} has none", parameter="mine")
 
 
 def check_negatives(settings: TrainingSettings, examples: TrainingExamples, source: str) -> None:
@@ -214,19 +211,18 @@ def check_negatives(settings: TrainingSettings, examples: TrainingExamples, sour
     has_negatives = examples.layout == TRIPLETS and any(map(any, examples.columns[2:]))
     if settings.hinge_weight and not (has_negatives or settings.mine):
         raise UsageError(
-            f"{keyword('hinge_weight')} needs hard negatives, columns {', '.join(TRIPLETS)};"
-            f" {source} has none; {keyword('mine')} finds some for pairs"
+            f"needs hard negatives, columns {', '.join(TRIPLETS)}; {source} has none; mine finds"
+            " some for pairs",
+            parameter="hinge_weight",
         )
     is_guided = settings.mask_false == "guide"
     if is_guided != bool(settings.mask_guide):
-        raise UsageError(
-            f"{keyword('mask_guide')} MODEL and {keyword('mask_false')} guide belong together; give"
-            " both"
-        )
+        raise UsageError("belongs to mask_false guide; give both", parameter="mask_guide")
     if is_guided and examples.layout not in (PAIRS, TRIPLETS):
         raise UsageError(
-            f"{keyword('mask_false')} guide needs pairs, columns {', '.join(PAIRS)}, and {source}"
-            " has none: no sentence is nearer to another than to itself; give self"
+            f"guide needs {_PAIRED}, and {source} has none: no sentence is nearer to another than"
+            " to itself; give self",
+            parameter="mask_false",
         )
 
 

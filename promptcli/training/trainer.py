@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from accelerate.utils.memory import should_reduce_batch_size
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
@@ -26,9 +25,15 @@ from promptcli.data.sources import TrainingExamples
 from promptcli.data.tasks import DevelopmentTask
 from promptcli.encoder.batching import LateFigures
 from promptcli.encoder.prefetching import prefetch
-from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
+from promptcli.errors import (
+    OutOfMemoryError,
+    PromptcliError,
+    UsageError,
+    is_out_of_memory,
+    one_line,
+)
 from promptcli.evaluation.evaluator import value_on
-from promptcli.notes import Advance, describe, keyword, note, note_counts, stage
+from promptcli.notes import Advance, describe, note, note_counts, stage
 from promptcli.storage.files import atomic_path
 from promptcli.storage.interrupts import delay_interrupts
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
@@ -155,7 +160,7 @@ class Trainer:
                     began = saved = time.perf_counter()
             figures.read()
         processes.wait()
-        self._check_best()
+        check_seal(self._best, hint=self._start_again, error=UsageError)
         best = load_tensors(self._best, hint=self._start_again, error=UsageError)
         return TrainedWeights(best, self.dev_scores, position.step, position.seconds)
 
@@ -171,7 +176,7 @@ class Trainer:
             distinct = {id(of_side): len(of_side) for _, of_side in sides}
             texts += sum(distinct.values())
             cut += self.learner.cut_texts(sides)
-        limit = f"{self.settings.max_length} tokens ({keyword('max_length')})"
+        limit = f"{self.settings.max_length} tokens (max-length)"
         note_counts(texts, blank=0, truncated=cut, limit=limit)
 
     @property
@@ -181,10 +186,6 @@ class Trainer:
     @property
     def _start_again(self) -> str:
         return f"delete {self.folder} and start again"
-
-    def _check_best(self) -> None:
-        """Refuse weights of the best score that a failing disk has changed."""
-        check_seal(self._best, hint=self._start_again, error=UsageError)
 
     @property
     def _state(self) -> Path:
@@ -222,7 +223,8 @@ class Trainer:
             position = load_state(self._state, self.parameters, self.optimizer)
             self.dev_scores = read_log(log, DevScore, until=position.step)
             if any(score.best for score in self.dev_scores):
-                self._check_best()  # at once, not after the last step
+                # at once, not after the last step
+                check_seal(self._best, hint=self._start_again, error=UsageError)
             note(f"resumed after step {position.step} of {self.steps}")
         self._position = position
         self._resumed_at = position.step
@@ -266,8 +268,7 @@ class Trainer:
         loss, norm = figures.tolist()
         if not math.isfinite(loss):
             raise PromptcliError(
-                f"the loss at step {step + 1} is not a number; try a lower"
-                f" {keyword('learning_rate')}"
+                f"the loss at step {step + 1} is not a number; try a lower learning rate"
             )
         self._losses.append(loss)
         self._advance(1)
@@ -299,23 +300,26 @@ class Trainer:
             try:
                 return self._gradients_once(step, columns, sides)
             except Exception as error:
-                if not should_reduce_batch_size(error):
-                    if not _is_of_compiler(error):
+                if not is_out_of_memory(error):
+                    # its classes are loaded when it is used
+                    if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                         raise
+                    first, *_ = str(error).splitlines() or [type(error).__name__]
                     raise UsageError(
-                        f"{keyword('compile')}: torch cannot compile {learner.backbone.name!r} here"
-                        f" ({one_line(_first_line(error), _SHOWN)}); leave it out"
+                        f"torch cannot compile {learner.backbone.name!r} here"
+                        f" ({one_line(first, _SHOWN)}); leave it out",
+                        parameter="compile",
                     ) from None
             tokens = learner.chunk_tokens // 2
             if processes.number > 1:  # no retry alone: the others are waiting for its vectors
                 raise OutOfMemoryError(
-                    f"{problem} in process {processes.index}; give all"
-                    f" {keyword('gradient_caching')}, {keyword('chunk_tokens')} {tokens}"
+                    f"{problem} in process {processes.index}; give all gradient-caching,"
+                    f" chunk-tokens {tokens}"
                 )
             if tokens < _LEAST_TOKENS:
                 raise OutOfMemoryError(
                     f"{problem} even with {learner.chunk_tokens} tokens a pass; take a smaller"
-                    f" {keyword('batch_size')}"
+                    " batch size"
                 )
             learner.caching = True
             learner.backbone.compile(on=False)  # caching repeats a pass, with the same dropout
@@ -364,13 +368,13 @@ class Trainer:
             self.optimizer.step()
             return norm
         except Exception as error:
-            if not should_reduce_batch_size(error):
+            if not is_out_of_memory(error):
                 raise
             count = sum(parameter.numel() for parameter in self.parameters.values())
             gigabytes = 16 * count / 1e9
             raise OutOfMemoryError(
                 f"out of memory: {count:,} parameters learn, {gigabytes:.1f} GB with gradients and"
-                f" moments; take a smaller {keyword('backbone')}, or a method such as dcpcse"
+                " moments; take a smaller backbone, or a method such as dcpcse"
             ) from None
 
     def _is_scored(self, done: int) -> bool:
@@ -436,17 +440,6 @@ class Trainer:
         if score.rate is not None:
             shown.append(f"{score.rate:.0f} examples/s")
         return "  ".join(shown)
-
-
-def _is_of_compiler(error: Exception) -> bool:
-    """Return whether an error is of torch.compile, which loads its classes when it is used."""
-    return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
-
-
-def _first_line(error: Exception) -> str:
-    """Return the first line of a compiler's message; those below say how to find out more."""
-    first, *_ = str(error).splitlines() or [type(error).__name__]
-    return first
 
 
 def _seed_generators(seed: int, device: torch.device) -> None:

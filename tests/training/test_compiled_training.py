@@ -188,6 +188,6 @@ def test_what_cannot_be_compiled_is_one_line(tiny_folder, monkeypatch):
     monkeypatch.setattr(torch, "compile", Counted(error))
     learner = learner_of("simcse", tiny_folder("bert"), compile=True)
     with pytest.raises(
-        UsageError, match=r"^`compile`: .* C\+\+ compiler found in \['g\+\+'\]\); leave it"
+        UsageError, match=r"^compile: .* C\+\+ compiler found in \['g\+\+'\]\); leave it"
     ):
         gradients(learner)

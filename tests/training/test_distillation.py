@@ -272,7 +272,7 @@ def of_other_sentences(folder):
 
 #: What changes, as code on the folder of ``corpus``, and what is said.
 REFUSED = {
-    "no teacher": (lambda folder: {"teacher": ""}, UsageError, "which teacher?"),
+    "no teacher": (lambda folder: {"teacher": ""}, UsageError, "teacher: give a model"),
     "nobody": (lambda folder: {"teacher": "nobody"}, NotFoundError, "no model 'nobody'"),
     "no file": (
         lambda folder: {"teacher": "none.npy"},
@@ -322,7 +322,7 @@ REFUSED = {
     "no pairs": (
         lambda folder: {"contrastive_weight": 1.0},
         UsageError,
-        "`contrastive_weight` needs pairs",
+        "contrastive_weight: needs pairs",
     ),
 }
 
@@ -388,7 +388,7 @@ PAIRED = [(one, other) for one in CORPUS for other in SENTENCES[:1]]
         (
             [(*row, "" if number == 6 else "a") for number, row in enumerate(PAIRED)],
             {"target_column": 3},
-            "`target_column` 3 is empty in row 7",
+            "target_column: 3 is empty in row 7",
         ),
     ],
 )

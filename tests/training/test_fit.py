@@ -55,10 +55,10 @@ def test_the_command_makes_a_model(run, tmp_path):
     assert float(
         run("similarity", "a dog", "a dog", "--model", "tfidf", "--offline").out
     ) == pytest.approx(1, abs=1e-3)
-    refused(run(*words, "--on", few, "-q"), 2, "--force")
+    refused(run(*words, "--on", few, "-q"), 2, "force")
     for on, message in (
         ("nowhere.txt", "no file 'nowhere.txt' with sentences"),
-        ("STS12", "--data-dir"),
+        ("STS12", "STS12"),
     ):
         refused(run(*words, "--data-dir", tmp_path, "--force", "--on", on, "-q"), 3, message)
     assert run(*words, "--force", "--on", few).code == 0

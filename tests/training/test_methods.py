@@ -404,5 +404,5 @@ def test_graded_pairs_are_scaled_by_their_own_range(scores, top, expected):
     examples = TrainingExamples((["a"] * 3, ["b"] * 3, scores), "", layout=GRADED_PAIRS)
     chosen = PairCosine.choose(examples, replace(REGRESSION.small, top_score=top), None)
     assert [float(score) for score in chosen.columns[2]] == expected
-    with pytest.raises(UsageError, match=r"is beyond `top_score`, 0\.5"):
+    with pytest.raises(UsageError, match=r"top_score: a score of .* is beyond 0\.5"):
         PairCosine.choose(examples, replace(REGRESSION.small, top_score=0.5), None)

@@ -238,7 +238,7 @@ def test_batches_are_every_example_once_an_epoch():
     assert [len(batch) for batch in first] == [4, 4, 2]
     assert first == [rows.tolist() for rows in itertools.islice(batches(settings, [4, 6]), 3)]
     assert steps_of(settings, [10]) == 8
-    too_few = "3 examples are less than one batch of 4; add `batch_size=3`"
+    too_few = "batch_size: 3 examples are less than one batch of 4"
     with pytest.raises(UsageError, match=too_few):
         steps_of(settings, [2, 1])
     with pytest.raises(UsageError, match="1 example is less than one batch of 4; give more"):

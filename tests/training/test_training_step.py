@@ -120,7 +120,7 @@ def test_where_memory_runs_out_the_step_is_done_again_with_caching(
     monkeypatch.setattr(
         trainer.optimizer, "step", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
     )
-    with pytest.raises(OutOfMemoryError, match=r"parameters learn, .* take a smaller `backbone`"):
+    with pytest.raises(OutOfMemoryError, match=r"parameters learn, .* take a smaller backbone"):
         trainer.apply_gradients()
 
 

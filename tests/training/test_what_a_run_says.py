@@ -52,7 +52,7 @@ def test_sentences_that_are_cut_are_counted_before_the_first_step(method, data, 
     lines = said(method, data, max_length=60, **given)
     counted = [line for line in lines if "cut to 60 tokens" in line]
     assert len(counted) == 1
-    assert "`max_length`" in counted[0]
+    assert "max-length" in counted[0]
     assert counted[0].endswith(cut)
     first_score = next(at for at, line in enumerate(lines) if line.startswith("step "))
     assert lines.index(counted[0]) < first_score

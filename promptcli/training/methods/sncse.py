@@ -5,7 +5,6 @@ near, but not as near as the positive.
 from dataclasses import dataclass
 
 from promptcli.errors import UsageError
-from promptcli.notes import keyword
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import (
     ContrastiveSettings,
@@ -31,10 +30,10 @@ class SNCSESettings(TemplateSettings, ContrastiveSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.hinge_weight or self.mine:
-            setting = "hinge_weight" if self.hinge_weight else "mine"
             raise UsageError(
-                f"{keyword(setting)} needs hard negatives, and the third sentence of sncse is a"
-                " soft one; leave it out, or take promcse"
+                "needs hard negatives, and the third sentence of sncse is a soft one; leave it out,"
+                " or take promcse",
+                parameter="hinge_weight" if self.hinge_weight else "mine",
             )
 
 

@@ -14,7 +14,6 @@ from promptcli.backbones.states import Batch, HiddenStates, slot_positions
 from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
-from promptcli.notes import keyword
 from promptcli.training.methods.denosent import DenoSentSettings
 from promptcli.training.objectives.contrastive import InfoNCE
 from promptcli.training.objectives.objective import Columns
@@ -38,8 +37,8 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
         backbone = encoder.backbone
         if backbone.width % settings.decoder_heads or backbone.token_rows.size(1) != backbone.width:
             raise UsageError(
-                f"denosent needs word embeddings {backbone.width} wide, which"
-                f" {keyword('decoder_heads')} divides"
+                f"denosent needs word embeddings {backbone.width} wide, which this divides",
+                parameter="decoder_heads",
             )
         layer = nn.TransformerDecoderLayer(
             backbone.width,

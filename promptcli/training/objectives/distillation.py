@@ -18,7 +18,6 @@ from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError, counted
-from promptcli.notes import keyword
 from promptcli.training.methods.distill import DistillSettings
 from promptcli.training.objectives.contrastive import (
     contrastive_loss,
@@ -45,10 +44,7 @@ class Distillation(Objective[DistillSettings]):
     ) -> None:
         super().__init__(settings, encoder, generator)
         if settings.temperature_rate and not settings.contrastive_weight:
-            raise UsageError(
-                f"{keyword('temperature_rate')} needs a contrastive loss; give"
-                f" {keyword('contrastive_weight')}, too"
-            )
+            raise UsageError("needs contrastive_weight, too", parameter="temperature_rate")
         self.similarity: Similarity = Similarity.of(settings, encoder.backbone.device)
         self.teacher = teacher_of(encoder.models, settings)
         self.map: Tensor | None = None
@@ -70,14 +66,15 @@ class Distillation(Objective[DistillSettings]):
     ) -> TrainingExamples:
         if settings.contrastive_weight and not examples.supervised:
             raise UsageError(
-                f"{keyword('contrastive_weight')} needs pairs or triplets (sent0, sent1, hard_neg);"
-                " leave it out"
+                "needs pairs or triplets (sent0, sent1, hard_neg); leave it out",
+                parameter="contrastive_weight",
             )
         _check_target_column(settings, examples)
         if settings.mine and not settings.contrastive_weight:
             raise UsageError(
-                f"{keyword('mine')} finds hard negatives, which only a contrastive loss reads; give"
-                f" {keyword('contrastive_weight')}, too"
+                "finds hard negatives, which only a contrastive loss reads; give"
+                " contrastive_weight, too",
+                parameter="mine",
             )
         return examples
 
@@ -157,21 +154,16 @@ def _check_target_column(settings: DistillSettings, examples: TrainingExamples) 
     number = settings.target_column
     if number == 1:
         return
-    name = f"{keyword('target_column')} {number}"
+    problem = ""
     if number > len(examples.columns):
-        count = len(examples.columns)
-        raise UsageError(f"{name} does not exist: the examples have {counted(count, 'column')}")
-    if settings.contrastive_weight:
-        raise UsageError(
-            f"{name} is for a teacher of other texts, and {keyword('contrastive_weight')} compares"
-            " the columns; leave one out"
-        )
-    for row, text in enumerate(examples.columns[number - 1], 1):
-        if not text:
-            raise UsageError(
-                f"{name} is empty in row {row:,} of the examples, of which the teacher has no"
-                " vector; fill it, or leave the row out"
-            )
+        problem = f"does not exist: the examples have {counted(len(examples.columns), 'column')}"
+    elif settings.contrastive_weight:
+        problem = "is for other texts, and contrastive_weight compares the columns; leave one out"
+    elif "" in examples.columns[number - 1]:
+        row = examples.columns[number - 1].index("") + 1
+        problem = f"is empty in row {row:,} of the examples; fill it, or leave the row out"
+    if problem:
+        raise UsageError(f"{number} {problem}", parameter="target_column")
 
 
 def vector_distance(student: Tensor, teacher: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from promptcli.data.layouts import GRADED_PAIRS, LABELLED_PAIRS
 from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
-from promptcli.notes import keyword, note
+from promptcli.notes import note
 from promptcli.training.methods.sbert import GradedSettings
 from promptcli.training.objectives.objective import Columns, Objective, Settings
 from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
@@ -91,12 +91,12 @@ class PairCosine(Objective[GradedSettings]):
         top = settings.top_score or abs(farthest)
         if abs(farthest) > top:
             raise UsageError(
-                f"a score of {farthest:g} is beyond {keyword('top_score')}, {top:g}; give the"
-                " scale's end"
+                f"a score of {farthest:g} is beyond {top:g}; give the scale's end",
+                parameter="top_score",
             )
         note(
-            f"scores from {min(scores):g} to {max(scores):g} are divided by {top:g};"
-            f" {keyword('top_score', 'N')} sets another divisor"
+            f"scores from {min(scores):g} to {max(scores):g} are divided by {top:g}; top-score sets"
+            " another divisor"
         )
         return replace(examples, columns=(*sides, [repr(score / top) for score in scores]))
 
