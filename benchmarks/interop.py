@@ -2,9 +2,9 @@
 
     PYTHONPATH=. python benchmarks/interop.py [TOOL ...]
 
-Prints the rows of the table in benchmarks/agreement.md: recipe, tool and version, lowest cosine, command.
-Needs the tools. Learned and fitted numbers are random here: what is compared is whether they
-arrive.
+Prints the rows of the table in benchmarks/agreement.md: recipe, tool and version, lowest cosine,
+command. Needs the tools. Learned and fitted numbers are random here: what is compared is whether
+they arrive.
 """
 
 import json

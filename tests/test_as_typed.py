@@ -44,7 +44,7 @@ def test_train_and_fit_take_texts_and_a_device(tiny_folder):
     given = {"backbone": str(tiny_folder("bert")), "device": "cpu"}
     trained = pc.train("simcse", data=SENTENCES * 4, batch_size=4, steps=1, **given)
     assert trained.encoder.encode(TEXTS).shape == (2, 16)
-    fitted = pc.fit("whitening", on=SENTENCES * 4, device="cpu")
+    fitted = pc.fit("first-last-tfidf", on=SENTENCES, device="cpu")
     assert fitted.encode(TEXTS).shape[0] == 2
 
 

@@ -24,10 +24,9 @@ import promptcli
 from promptcli.cli.console import progress, say, set_up_streams
 from promptcli.cli.options import RUNTIME, Runtime, written_name
 from promptcli.cli.stopping import Terminated, interruptible
-from promptcli.cli.typer_commands import typer_command
 from promptcli.errors import PromptcliError, is_out_of_memory, left_by, one_line
 from promptcli.extensions import Table, absent_plugin
-from promptcli.notes import command_typed, keywords_typed, stages_shown, without_network
+from promptcli.notes import command_typed, stages_shown, without_network
 from promptcli.settings import ANOTHER_HOME, program_folder
 from promptcli.threads import computing
 
@@ -92,7 +91,7 @@ class Command(TyperCommand):
         module, _, function = self.target.partition(":")
         called = getattr(importlib.import_module(module, "promptcli.cli.commands"), function)
         app = typer.Typer(add_completion=False)
-        app.command(self.name)(typer_command(called))
+        app.command(self.name)(called)
         made = typer.main.get_command(app)
         self.callback = made.callback
         self.help = made.help
@@ -119,7 +118,6 @@ class Command(TyperCommand):
             without_network(runtime.offline),
             stages_shown(None if runtime.quiet else progress),
             command_typed(command),
-            keywords_typed({each.name: f"{_typed(each)} " for each in self.params}),
         ):
             try:
                 return super().invoke(ctx)
@@ -353,12 +351,55 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-_Version = Annotated[
-    bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-]
+_OF_ALL = "Options of every command"
 
 
-def _root(version: _Version = False, *, runtime: Runtime) -> None:
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.", rich_help_panel=_OF_ALL)
+    ] = Runtime.device,
+    dtype: Annotated[
+        str,
+        typer.Option(
+            help="auto, float32, bfloat16, float16, tf32 (on a GPU), int8 (with a backend; its loss"
+            " is not checked). auto: float32 for scores; bfloat16 for embed, index and serve if the"
+            " hardware supports it; causal models as stored.",
+            rich_help_panel=_OF_ALL,
+        ),
+    ] = Runtime.dtype,
+    backend: Annotated[
+        str,
+        typer.Option(
+            help="What computes on a processor: torch; openvino or onnx (a graph, made once and"
+            " kept, its vectors checked); openvino-int8 or onnx-int8 (8 bits, the loss is"
+            " measured); auto (what pays).",
+            rich_help_panel=_OF_ALL,
+        ),
+    ] = Runtime.backend,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=4096,
+            help="Processor threads. Default: all cores.",
+            rich_help_panel=_OF_ALL,
+        ),
+    ] = None,
+    offline: Annotated[
+        bool,
+        typer.Option("--offline", help="Never use the network.", rich_help_panel=_OF_ALL),
+    ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="No progress and no notes on stderr.", rich_help_panel=_OF_ALL
+        ),
+    ] = False,
+) -> None:
     """Strong sentence encoders from pre-trained language models, by prompts."""
 
 
@@ -372,7 +413,7 @@ def command() -> Program:
         context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode="rich",
     )
-    app.callback()(typer_command(_root))
+    app.callback()(_root)
     program = typer.main.get_command(app)
     assert isinstance(program, Program)
     _with_variables(program.params)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from promptcli.data.given import check_arguments
 from promptcli.data.input_files import STANDARD, check_file
 from promptcli.data.vectors.formats import COLUMN, VECTOR_FORMATS, Floats, as_floats
 from promptcli.data.vectors.precision import PRECISIONS, Loss, Quantized
@@ -141,7 +140,6 @@ def holds_vectors(path: Path) -> bool:
     return form.columns is None or (path.is_file() and COLUMN in form.columns(path))
 
 
-@check_arguments
 def read_vectors(path: Path | str) -> Vectors:
     """Read a vector file; float16, int8 and packed signs become float32 again by its manifest.
 

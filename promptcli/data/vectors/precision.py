@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.given import check_arguments
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import PromptcliError, UsageError, look_up, shorten
 from promptcli.notes import keyword
@@ -112,7 +111,6 @@ class Quantized:
         return PRECISIONS[self.precision].restore(self.matrix, self.ranges)
 
 
-@check_arguments
 def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Quantized:
     """Return vectors (n, d) in fewer bytes.
 
