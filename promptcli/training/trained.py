@@ -3,7 +3,6 @@ against.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,12 @@ from promptcli.models.loading import DEFAULT_MODEL, open_model
 from promptcli.notes import without_network
 from promptcli.storage.typed_documents import convert
 from promptcli.training.watching import DevScore
+
+_SHOWN = (
+    *("seed", "steps", "best_step", "seconds", "nearest_words"),
+    *("settings", "settings_from", "differs_from_paper", "data", "development"),
+    *("backbone", "command", "versions", "extensions"),
+)
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,13 @@ class Trained:
     @property
     def untrained(self) -> dict[str, float]:
         """Spearman x 100 by task of the same recipe without training, the development set first."""
-        return self._by_task(self.facts["untrained"])
+        return self._by_task("untrained")
 
     @property
     def scores(self) -> dict[str, float]:
         """Spearman x 100 by task of the encoder, the development set first."""
-        return self._by_task(self.entry.scores)
+        values = [score["value"] for score in self.entry.scores]
+        return dict(zip(self.facts["tasks"], values, strict=False))
 
     @property
     def untrained_start(self) -> dict[str, float]:
@@ -54,7 +60,7 @@ class Trained:
 
         Empty if that is ``untrained``.
         """
-        return self._by_task(self.facts.get("begun", []))
+        return self._by_task("begun")
 
     @property
     def default(self) -> dict[str, float]:
@@ -62,27 +68,23 @@ class Trained:
 
         Empty if the run started from that model.
         """
-        return self._by_task(self.facts.get("default", []))
+        return self._by_task("default")
 
-    def _by_task(self, scores: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        return {
-            task: score["value"] for task, score in zip(self.facts["tasks"], scores, strict=False)
-        }
+    def _by_task(self, whose: str) -> dict[str, float]:
+        values = [score["value"] for score in self.facts.get(whose, ())]
+        return dict(zip(self.facts["tasks"], values, strict=False))
 
     @property
     def references(self) -> dict[str, dict[str, float]]:
         """What the encoder is measured against, by the names of the table's columns: scores by
         task.
         """
-        if self.untrained_start:
-            plain = "plain encoder"
-        else:
-            plain = self.facts.get("started_from", "untrained")
+        begun = self.untrained_start
+        plain = "plain encoder" if begun else self.facts.get("started_from", "untrained")
         references = {plain: self.untrained}
-        if self.untrained_start:
-            references["untrained start"] = self.untrained_start
-        if self.default:
-            references[DEFAULT_MODEL] = self.default
+        for name, scores in (("untrained start", begun), (DEFAULT_MODEL, self.default)):
+            if scores:
+                references[name] = scores
         return references
 
     @property
@@ -105,13 +107,9 @@ class Trained:
         return {name: other for name, other in values.items() if other > value}
 
     def to_dict(self) -> dict[str, Any]:
-        shown = ("seed", "steps", "best_step", "seconds", "nearest_words")
-        facts = {name: self.facts[name] for name in shown if self.facts[name] != []}
-        traced = (
-            *("settings", "settings_from", "differs_from_paper", "data", "development"),
-            *("backbone", "command", "versions", "extensions"),
-        )
-        facts |= {name: self.facts[name] for name in traced if name in self.facts}
+        """Return the figures and what they were made of, JSON-ready."""
+        kept = self.facts
+        facts = {name: kept[name] for name in _SHOWN if kept.get(name, []) != []}
         columns = {
             "untrained": self.untrained,
             "begun": self.untrained_start,
@@ -120,8 +118,9 @@ class Trained:
         }
         scores = []
         for task in self.scores:
-            row = {
-                name: round(values[task], 2) for name, values in columns.items() if task in values
-            }
-            scores.append({"task": task, **row})
+            row: dict[str, Any] = {"task": task}
+            for name, values in columns.items():
+                if task in values:
+                    row[name] = round(values[task], 2)
+            scores.append(row)
         return {**facts, "better": self.better, "below": list(self.below), "scores": scores}
