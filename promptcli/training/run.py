@@ -93,21 +93,12 @@ def train(
     name = config.name
     finished = None
     if config.resume:
-        if name is None:
-            raise UsageError("which run should be resumed? give it", parameter="name")
-        stored = RunFolder(registry.run_folder(name)).settings
-        if stored:
-            config = config.resumed(stored)
-        else:
-            finished = find_finished(name)
-        if finished is not None and not config.method:
-            check_same(finished, config.settings)
-            return _done(finished)
+        config, finished = _begun_before(config)
+    if finished is not None and not config.method:
+        check_same(finished, config.settings)
+        return _done(finished)
     if not config.method:
-        missing = "give a method, e.g. simcse; only a run that is resumed needs none"
-        if config.resume:
-            missing = f"no unfinished run of {name!r}; leave it out to start one"
-        raise UsageError(missing, parameter="resume" if config.resume else "method")
+        raise UsageError("give one, e.g. simcse", parameter="method")
     if name is not None:
         config.check_settings()  # an unknown setting is reported before a name that is taken
         registry.check_free(name, force=config.force or config.resume)
@@ -137,9 +128,24 @@ def train(
                 registry.save(entry, force=replaces)
             RunFolder(folder).discard()
         processes.wait()
-    trained = Trained(entry, processes.device, processes.is_main)
-    warn_if_worse(trained)
+        trained = Trained(entry, processes.device, processes.is_main)
+        warn_if_worse(trained)
     return trained
+
+
+def _begun_before(config: TrainConfig) -> tuple[TrainConfig, Entry | None]:
+    """Return the config of the unfinished run of that name, or the model that a run has become."""
+    if config.name is None:
+        raise UsageError("which run should be resumed? give it", parameter="name")
+    stored = RunFolder(open_registry().run_folder(config.name)).settings
+    if stored:
+        return config.resumed(stored), None
+    finished = find_finished(config.name)
+    if finished is None and not config.method:
+        raise UsageError(
+            f"no unfinished run of {config.name!r}; leave it out to start one", parameter="resume"
+        )
+    return config, finished
 
 
 def find_finished(name: str) -> Entry | None:
@@ -156,15 +162,10 @@ def find_finished(name: str) -> Entry | None:
     return entry
 
 
-def check_same(
-    entry: Entry, wanted: Mapping[str, Any], settings: Mapping[str, Any] | None = None
-) -> None:
-    """Refuse what differs from the training that made a model, by its name; ``settings`` are those
-    of one of several runs.
-    """
+def check_same(entry: Entry, wanted: Mapping[str, Any]) -> None:
+    """Refuse what differs from the training that made a model, by its name."""
     facts = entry.provenance["trained"]
-    settings = settings or facts.get("settings", {})
-    stored = {**facts, **settings}
+    stored = {**facts, **facts.get("settings", {})}
     for field, value in wanted.items():
         asked = list(value) if isinstance(value, tuple) else value
         if field in stored and stored[field] != asked:
@@ -224,6 +225,7 @@ class Run:
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
+        self.watchers: Sequence[Watcher] = ()
         self.source = source_name(config.source)
         self.start = _read_start(config)  #: None: the backbone as pre-trained
         with contextlib.ExitStack() as stack:
@@ -321,8 +323,6 @@ class Run:
                 watcher.begin(watched, facts)
             yield
 
-    watchers: Sequence[Watcher] = ()
-
     def in_folder(self, folder: Path) -> Entry:
         """Return the entry; the run's folder is kept for ``resume`` if the run is stopped."""
         config = self.config
@@ -353,13 +353,10 @@ class Run:
 
     def train_and_score(self, folder: Path) -> Entry:
         """Train, and score the result next to the untrained encoder."""
-        config, method, backbone, device = (
-            self.config,
-            self.method,
-            self.backbone,
-            self.processes.device,
-        )
-        name = config.name or config.method
+        method = self.method
+        backbone = self.backbone
+        device = self.processes.device
+        name = self.config.name or method.name
         family = backbone.provenance.family
         tasks = [self.development, *self.tests]
         before = self._tensors_of_start()
@@ -369,11 +366,7 @@ class Run:
         )
         untrained = score_tasks(plain, tasks, Label(name, "untrained"))
         default = score_default_model(plain, self.development, self.start)
-        for writes in (True, False):  # the others map what the main process has made
-            if writes is self.processes.is_main:
-                for field, model in self.models.items():
-                    model.make(folder / field, writes=writes)
-            self.processes.wait()
+        self._make_models(folder)
         learner = Learner(method, self.settings, backbone, self.models)
         if self.start is not None:
             learner.load(self.start.tensors)
@@ -416,6 +409,14 @@ class Run:
         return Entry(
             name, portable(recipe), weights.tensors, provenance, documents_of(scores), transfer
         )
+
+    def _make_models(self, folder: Path) -> None:
+        """Make the vectors of models in the main process; the others map what it has made."""
+        for writes in (True, False):
+            if writes is self.processes.is_main:
+                for field, model in self.models.items():
+                    model.make(folder / field, writes=writes)
+            self.processes.wait()
 
     def _tensors_of_start(self) -> Mapping[str, Tensor]:
         """Return what the plain encoder has of the model that the run starts from.
@@ -575,13 +576,16 @@ def _read_start(config: TrainConfig) -> Entry | None:
         if learns:
             tuned_by[form.name] = learns
     method = config.form.name
-    problem = ""
     if method not in tuned_by:
-        problem = f"{method} does not train it: {', '.join(tuned_by)}"
-        raise UsageError(f"starts from a trained backbone, and {problem}", parameter="start")
+        raise UsageError(
+            f"starts from a trained backbone, and {method} does not train it:"
+            f" {', '.join(tuned_by)}",
+            parameter="start",
+        )
     entry = open_registry().load(config.start)
     of_entry = entry.recipe.backbone
     tuned = tuned_weights(entry.tensors)
+    problem = ""
     if not tuned:
         problem = f"has no trained backbone to start from; give backbone {of_entry}"
     elif "adapter" in tuned_by[method] and not is_lora(tuned):

@@ -151,7 +151,7 @@ def test_a_run_from_mini_starts_as_mini_reads(method, data, registry):
 @pytest.mark.parametrize(
     ("method", "options", "parameter", "said"),
     [
-        ("", {}, "method", "give a method"),
+        ("", {}, "method", "give one"),
         ("dcpse", {}, "", "did you mean dcpcse?"),
         ("simcse", {"prefix_length": 3}, "prefix_length", "no such setting"),
         ("simcse", {"tempreature": 3}, "tempreature", "did you mean temperature?"),
