@@ -91,7 +91,7 @@ def test_lists_of_other_kinds_are_read_in_order(given, index):
 def test_an_id_is_text_or_a_whole_number(ids, encoder, index):
     for take in (
         lambda: pc.SentenceIndex.build(["a", "b"], encoder, ids),
-        lambda: index.upsert(["a", "b"], ids),
+        lambda: index.add(["a", "b"], ids),
     ):
         with pytest.raises(pc.PromptcliError, match=r"^ids? "):
             take()
@@ -127,7 +127,8 @@ def test_numbers_beyond_float32_are_read_without_a_warning(kind, tmp_path):
     assert read_vectors(path).matrix[0, 0] == np.inf
 
 
-def test_of_a_text_of_any_length_only_what_can_matter_is_tokenised(encoder, monkeypatch):
+def test_of_a_text_of_any_length_only_what_can_matter_is_tokenised(monkeypatch):
+    encoder = pc.load("mini", device="cpu")
     monkeypatch.setattr("promptcli.encoder.sentence_encoder.LONGEST_TEXT", 5000)
     text, taken, weights = "  " + "A cat sleeps. " * 10_000, [], encoder.pooling.weights
     token_ids = weights.token_ids

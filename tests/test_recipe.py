@@ -1,13 +1,11 @@
 """Recipe: plain data in and out, one source of options, and named rows."""
 
-import dataclasses
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptcli.cli.options import MODEL
 from promptcli.encoder.template import check_template
 from promptcli.errors import UsageError
 from promptcli.named_templates import named_templates, template_text
@@ -108,25 +106,6 @@ def test_how_the_pooling_was_decided_is_not_part_of_a_recipe():
     assert "pooling_by_prompt" not in Recipe().to_dict()
     with pytest.raises(UsageError, match="unknown key 'pooling_by_prompt'"):
         Recipe.from_text('{"pooling_by_prompt": true}')
-
-
-def test_the_words_of_a_recipe_are_options_and_every_field_has_a_help():
-    options = {option.name for option in MODEL.options()}
-    assert options == {"model", "backbone", "prompt", "pooling", "transforms", "dim", "set"}
-    assert [
-        field.name for field in dataclasses.fields(Recipe) if not field.metadata.get("help")
-    ] == ["dims", "pooling_by_prompt"]
-
-
-def test_changes_hold_only_what_was_given():
-    nothing = dict.fromkeys(option.name for option in MODEL.options())
-    assert MODEL.changes(nothing) == {}
-    given = {"pooling": "last/avg", "set": ["period=false"], "transforms": ["whitening"]}
-    assert MODEL.changes(nothing | given) == {
-        "pooling": "last/avg",
-        "period": False,
-        "transforms": ("whitening",),
-    }
 
 
 def test_named_recipes_are_distinct_and_round_trip():
