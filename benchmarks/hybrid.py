@@ -23,9 +23,7 @@ import random
 import re
 from pathlib import Path
 
-from promptcli.retrieval.array_rows import ArrayRows
-from promptcli.retrieval.vector_index import VectorIndex
-
+import promptcli as pc
 from promptcli.models.loading import open_model
 
 QUERIES, ROWS = 2_000, 20_000
@@ -46,13 +44,11 @@ def main() -> None:
         f"| {options.model} | queries | rows | vectors | words | both |\n|---|---|---|---|---|---|"
     )
     for name, (queries, rows) in sets(options.data).items():
-        vectors = encoder.in_role("document").encode(rows)
-        index = VectorIndex.build(ArrayRows(vectors, range(len(rows)), rows), "Flat", lexical=True)
-        asked = encoder.in_role("query").encode(list(queries))
+        index = pc.SentenceIndex.build(rows, encoder)
         figures = []
         texts = list(queries)
-        for vectors_of_queries, words in ((asked, None), (None, texts), (asked, texts)):
-            answers = index.search(vectors_of_queries, 10, words=words)
+        for by in ("meaning", "words", "both"):
+            answers = index.search(texts, 10, by=by)
             ranks = [
                 next((hit.rank for hit in hits if hit.text == right), None)
                 for hits, right in zip(answers, queries.values(), strict=True)

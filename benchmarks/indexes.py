@@ -2,7 +2,7 @@
 and usearch.
 
     python benchmarks/indexes.py make FOLDER --rows 1000000 --kind text --corpus lines.txt
-    python benchmarks/indexes.py run FOLDER --memory 4GB
+    python benchmarks/indexes.py run FOLDER
     python benchmarks/indexes.py peer FOLDER --python /path/with/usearch/bin/python
 
 ``make`` writes Parquet parts of 256-wide vectors and 200 queries that are not among them:
@@ -93,8 +93,6 @@ def run(arguments: argparse.Namespace) -> None:
     command += [
         "--force",
         "--json",
-        "--memory",
-        arguments.memory,
         "--target-recall",
         str(arguments.target_recall),
     ]
@@ -109,8 +107,7 @@ def run(arguments: argparse.Namespace) -> None:
     _, status, usage = os.wait4(process.pid, 0)
     assert status == 0
     size = sum(path.stat().st_size for path in index.iterdir())
-    names = ("rows", "factory", "recall", "nprobe", "ef", "factor")
-    known = {name: manifest[name] for name in names} | {"segments": len(manifest["segments"])}
+    known = {name: manifest[name] for name in ("rows", "factory", "recall")}
     say(
         step="build",
         seconds=round(time.perf_counter() - start, 1),
@@ -125,12 +122,15 @@ def run(arguments: argparse.Namespace) -> None:
 def open_once(arguments: argparse.Namespace) -> None:
     """Open an index and search once, from the start of the process."""
     start = time.perf_counter()
-    from promptcli.retrieval.stored import load
+    from promptcli.retrieval.sentence_index import SentenceIndex
 
     imported = time.perf_counter()
-    stored = load(arguments.folder / "index")
+    index = SentenceIndex.open(arguments.folder / "index")
+    with index.store.reading():
+        index.snapshot()
     opened = time.perf_counter()
-    stored.index.search(np.load(arguments.folder / "queries.npy")[:1], 10)
+    query = np.load(arguments.folder / "queries.npy")[:1]
+    list(index.answers(["x"], 10, vectors=query, by="meaning"))
     done = time.perf_counter()
     seconds = {
         "importing": imported - start,
@@ -144,9 +144,8 @@ def truth(arguments: argparse.Namespace, queries: np.ndarray) -> np.ndarray:
     """Return the exact 10 nearest rows (q, 10) and keep them for the next run."""
     kept = arguments.folder / "truth.npy"
     if not kept.exists():
-        from promptcli.retrieval.factory import faiss
-
         from promptcli.data.vectors.formats import ParquetRows
+        from promptcli.retrieval.vectors import faiss
 
         scores, rows, start = (
             np.empty((len(queries), 0), np.float32),
@@ -165,22 +164,25 @@ def truth(arguments: argparse.Namespace, queries: np.ndarray) -> np.ndarray:
 
 def search(arguments: argparse.Namespace) -> None:
     """Search one by one and all at once, in turns with FAISS alone on the same files."""
-    from promptcli.retrieval.factory import faiss, parameters
-    from promptcli.retrieval.stored import load
+    from promptcli.retrieval.sentence_index import SentenceIndex
+    from promptcli.retrieval.vectors import faiss
 
     queries = np.load(arguments.folder / "queries.npy")
     exact = truth(arguments, queries)
-    index = load(arguments.folder / "index").index
-    raw = [segment.index for segment in load(arguments.folder / "index").index.segments]
-    effort = [parameters(one, index.effort, None) for one in raw]
+    opened = SentenceIndex.open(arguments.folder / "index")
+    with opened.store.reading():
+        file = opened.snapshot().file
+    assert file is not None
+
+    def ours_of(some: np.ndarray) -> list[Any]:
+        return list(opened.answers(["x"] * len(some), 10, vectors=some, by="meaning"))
 
     def alone(some: np.ndarray) -> None:
-        for one, given_effort in zip(raw, effort, strict=True):
-            one.search(some, 10, params=given_effort)
+        file.candidates(some, 10)
 
-    ways = {"ours": lambda some: index.search(some, 10), "alone": alone}
+    ways = {"ours": ours_of, "alone": alone}
     took: dict[str, list[float]] = {name: [] for name in ways}
-    answers = [index.search(query[None], 10)[0] for query in queries]
+    answers = [ours_of(query[None])[0] for query in queries]
     # whoever comes second finds the rows in the processor's cache
     for number, query in enumerate(queries):
         for name in sorted(ways, reverse=number % 2 == 1):
@@ -189,7 +191,7 @@ def search(arguments: argparse.Namespace) -> None:
             took[name].append(time.perf_counter() - start)
     ours, theirs = took["ours"], took["alone"]
     batches = []
-    for work in (lambda: index.search(queries, 10), lambda: alone(queries)) * 3:
+    for work in (lambda: ours_of(queries), lambda: alone(queries)) * 3:
         start = time.perf_counter()
         work()
         batches.append(len(queries) / (time.perf_counter() - start))
@@ -266,7 +268,6 @@ def main() -> None:
         "--sentences", type=int, default=100_000, help="Lines of the corpus that are encoded."
     )
     parser.add_argument("--model", default="mini-static")
-    parser.add_argument("--memory", default="4GB")
     parser.add_argument("--factory")
     parser.add_argument("--target-recall", type=float, default=0.95)
     parser.add_argument("--python", help="Of an environment with usearch.")

@@ -15,9 +15,8 @@ import tempfile
 import textwrap
 from pathlib import Path
 
-from promptcli.retrieval.array_rows import Hit
-
 import promptcli as pc
+from promptcli.retrieval.ranking import Hit
 
 ROOT = Path(__file__).parent.parent
 #: Written from the commands' help texts, not for reading.

@@ -50,37 +50,65 @@ class EntryThing:
         return numbers | {(entry.recipe.max_length or 0) - 8, entry.provenance["number"]}
 
 
+def rows_of(number: int) -> Any:
+    """Return rows of one version; how many they are follows from it."""
+    from promptcli.retrieval.store import NewRows
+
+    count = 3 + number % 5
+    vectors = np.random.default_rng(number).normal(size=(count, 8)).astype(np.float32)
+    ids = [f"id {number} {row}" for row in range(count)]
+    return NewRows(ids, [f"text {number}"] * count, vectors=vectors)
+
+
 class IndexThing:
-    """An index: vectors, ids and texts of one version; the number of its rows follows from it."""
+    """An index: vectors, ids and texts of one version."""
 
     def write(self, folder: Path, number: int) -> None:
-        """Replace the index."""
-        from promptcli.retrieval.array_rows import ArrayRows
-        from promptcli.retrieval.stored import Origin, StoredIndex, save
-        from promptcli.retrieval.vector_index import VectorIndex
+        """Put a new index in the place of the last one."""
+        from promptcli.retrieval.store import creating
 
-        rows = 3 + number % 5
-        vectors = np.random.default_rng(number).normal(size=(rows, 8)).astype(np.float32)
-        ids = [f"id {number} {row}" for row in range(rows)]
-        index = VectorIndex.build(ArrayRows(vectors, ids, [f"text {number}"] * rows))
-        origin = Origin("f", {"backbone": "mini-bert"}, None, {"number": number})
-        save(folder / "index", StoredIndex(index, origin, "now"), force=True)
+        with creating(folder / "index", force=True) as store:
+            store.keep(number=number, width=8)
+            store.append(rows_of(number))
 
     def read(self, folder: Path) -> set[int]:
         """Return the versions that are found in the index."""
-        from promptcli.retrieval.stored import load
+        from promptcli.retrieval.store import Store
 
-        stored = load(folder / "index")
-        number = int(stored.origin.provenance["number"])
-        vectors = np.random.default_rng(number).normal(size=(3 + number % 5, 8)).astype(np.float32)
-        hits = stored.index.search(vectors[:1], 1000)[0]
-        if len(hits) != len(vectors) or abs(hits[0].score - 1) > 1e-5:
+        store = Store.open(folder / "index")
+        with store.reading():
+            number = int(store.settings["number"])
+            keys = [key for (key,) in store.sql.execute("SELECT key FROM rows ORDER BY key")]
+            records, vectors = store.records(keys), store.vectors(keys)
+        store.close()
+        wanted = rows_of(number)
+        if len(records) != len(wanted) or not np.array_equal(vectors, wanted.vectors):
             return {number, -1}
-        found = {int(str(value).split()[1]) for hit in hits for value in (hit.id, hit.text)}
+        found = {
+            int(str(value).split()[1]) for _, name, _, text, _ in records for value in (name, text)
+        }
         return {number} | found
 
 
-THINGS: dict[str, Any] = {"entry": EntryThing, "index": IndexThing}
+class ChangedThing(IndexThing):
+    """The same index, changed in its place."""
+
+    def write(self, folder: Path, number: int) -> None:
+        """Change all rows of the index in one transaction."""
+        from promptcli.retrieval.store import Store
+
+        if number == 0:
+            super().write(folder, number)
+            return
+        store = Store.open(folder / "index")
+        with store.changing():
+            store.remove([key for (key,) in store.sql.execute("SELECT key FROM rows")])
+            store.append(rows_of(number))
+            store.keep(number=number)
+        store.close()
+
+
+THINGS: dict[str, Any] = {"entry": EntryThing, "index": IndexThing, "change": ChangedThing}
 
 
 def read_often(
