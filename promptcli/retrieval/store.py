@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
-from promptcli.storage.files import atomic_path, is_writable
+from promptcli.storage.files import is_writable, sync, temporary_folder
 
 DATABASE = "index.sqlite"  #: in the folder of an index
 #: The manifest of an index of earlier versions.
@@ -178,8 +178,9 @@ class Store:
                 raise
 
     def _read_settings(self) -> None:
-        [(generation,)] = self.sql.execute("SELECT value FROM settings WHERE name='generation'")
-        if int(generation) == self.generation:
+        query = "SELECT value FROM settings WHERE name IN ('generation', 'name') ORDER BY name"
+        generation, name = (json.loads(value) for (value,) in self.sql.execute(query))
+        if self.settings and (name, generation) == self.state:
             return
         rows = self.sql.execute("SELECT name, value FROM settings").fetchall()
         self.settings = {name: json.loads(value) for name, value in rows}
@@ -394,9 +395,10 @@ def creating(folder: Path, *, force: bool) -> Iterator[Store]:
     check_target(folder, force=force)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / DATABASE
-    with contextlib.ExitStack() as held, _removed_if_empty(folder):
-        with atomic_path(target, replace=force) as path, _refusals(path):
-            path.touch()
+    with _removed_if_empty(folder), temporary_folder(target) as place:
+        path = place / DATABASE
+        path.touch()
+        with _refusals(path):
             store = Store(path)
             store.sql.execute("PRAGMA journal_mode=OFF")
             store.sql.execute("PRAGMA synchronous=OFF")
@@ -407,10 +409,27 @@ def creating(folder: Path, *, force: bool) -> Iterator[Store]:
             store.check_ids()
             store.sql.execute("COMMIT")
             store.close()
-            if force and target.is_file():  # nobody changes what is replaced
-                with contextlib.suppress(PromptcliError):
-                    held.enter_context(Store(target).changing())
-        (folder / OLD_MANIFEST).unlink(missing_ok=True)
+        _put(path, target, force=force)
+    (folder / OLD_MANIFEST).unlink(missing_ok=True)
+
+
+def _put(path: Path, target: Path, *, force: bool) -> None:
+    """Give a new database its place; what is there is changed in one transaction, since other
+    processes may have opened it, and would read the journals of a file of the same name.
+    """
+    if force and target.exists():
+        with contextlib.suppress(CheckFailedError), _refusals(target):
+            new, old = sqlite3.connect(path), sqlite3.connect(target, _BUSY)
+            with contextlib.closing(new), contextlib.closing(old):
+                new.backup(old)
+            return
+        target.unlink()  # it was damaged
+    sync(path)
+    try:
+        os.link(path, target)
+    except FileExistsError:
+        raise UsageError(f"{target.parent} was made in the meantime", parameter="output") from None
+    sync(target.parent)
 
 
 @contextlib.contextmanager
