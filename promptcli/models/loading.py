@@ -468,7 +468,9 @@ def _note_choice(choice: Choice, entry: Entry) -> None:
     plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
     default = f"the default model {with_language(DEFAULT_MODEL)}"
     if not choice.changes:
-        note(f"using {default if entry.name == DEFAULT_MODEL else plain}; another by its name")
+        note(
+            f"using {default if entry.name == DEFAULT_MODEL else plain}; choose another by its name"
+        )
     elif not entry.tensors:  # the changes leave nothing of the default entry
         note(f"using {plain}, not {default}")
 
