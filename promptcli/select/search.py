@@ -47,14 +47,15 @@ class Ranked:
     tfidf: Correlation | None = None  #: of a head's diagonal with TF-IDF
 
     def to_dict(self) -> dict[str, Any]:
-        row: dict[str, Any] = {
-            "choice": self.choice,
-            "value": round(self.value, 4),
-            "ci95": rounded(self.ci95),
-        }
-        row |= {"stage": self.stage} if self.stage else {}
-        row |= {} if self.gain is None else {"gain": round(self.gain, 4)}
-        return row | ({} if self.tfidf is None else {"tfidf": self.tfidf.to_dict()})
+        row: dict[str, Any] = {"choice": self.choice, "value": round(self.value, 4)}
+        row["ci95"] = rounded(self.ci95)
+        if self.stage:
+            row["stage"] = self.stage
+        if self.gain is not None:
+            row["gain"] = round(self.gain, 4)
+        if self.tfidf is not None:
+            row["tfidf"] = self.tfidf.to_dict()
+        return row
 
 
 @dataclass(frozen=True)
@@ -113,45 +114,37 @@ class Search:
         return self.encoder.recipe
 
     def entry(self, name: str) -> Entry:
-        task = self.task
-        halves = self.cross_validation
-        on = {
-            "task": task.label,
-            "data_sha256": task.sha256(),
-            "pairs": len(task.pairs()),
-            **self.about,
-        }
-        on["value"] = round(self.best.value, 4)
-        on |= {} if halves is None else {"held_out": round(halves.held_out, 4)}
-        provenance = {**self.encoder.provenance, "width": self.encoder.width, "searched_on": on}
+        on = {**self._task_facts(), **self.about, "value": round(self.best.value, 4)}
+        if self.cross_validation is not None:
+            on["held_out"] = round(self.cross_validation.held_out, 4)
+        encoder = self.encoder
+        provenance = {**encoder.provenance, "width": encoder.width, "searched_on": on}
         scores = []
         if self.score is not None:
             label = Label(name, self.score.label.recipe)
             scores = [dataclasses.replace(self.score, label=label).to_dict()]
-        return Entry(name, self.recipe, self.encoder.tensors(), provenance, scores)
+        return Entry(name, self.recipe, encoder.tensors(), provenance, scores)
+
+    def _task_facts(self) -> dict[str, Any]:
+        task = self.task
+        return {"task": task.label, "data_sha256": task.sha256(), "pairs": len(task.pairs())}
 
     def to_dict(self) -> dict[str, Any]:
-        task = self.task
         document: dict[str, Any] = {
             "ranked": [row.to_dict() for row in self.ranked],
             "backbone": self.recipe.backbone,
             "recipe": self.recipe.to_dict(),
-            **{
-                "task": task.label,
-                "text": task.text,
-                "protocol": task.protocol,
-                "pairs": len(task.pairs()),
-            },
-            "data_sha256": task.sha256(),
+            **self._task_facts(),
+            "text": self.task.text,
+            "protocol": self.task.protocol,
             **self.about,
             "model": self.saved_as,
             "baseline": {name: row.to_dict() for name, row in self.baseline.items()},
             "baseline_is_better": self.better_baseline is not None,
         }
         if self.maps:
-            document["maps"] = {
-                name: [rounded(row) for row in rows.tolist()] for name, rows in self.maps.items()
-            }
+            maps = self.maps.items()
+            document["maps"] = {name: list(map(rounded, rows.tolist())) for name, rows in maps}
         if self.cross_validation is not None:
             document["cross_validation"] = self.cross_validation.to_dict()
         return document
