@@ -205,7 +205,7 @@ CASES = {
         ]
     },
     "train-seeds": Case(
-        ("train", "simcse", "--data", "few.txt", "--seeds", "2", *_TRAIN),
+        ("tune", "simcse", "--data", "few.txt", "--seeds", "2", *_TRAIN),
         again=("--force",),
         resume=("--resume",),
         long=True,

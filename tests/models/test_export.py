@@ -237,7 +237,7 @@ def test_the_card_of_a_trained_model_is_enough_to_train_and_to_cite_it(run, tmp_
     texts.write_text("\n".join(SENTENCES))
     given = ("--backbone", tiny_folder("bert"), "--batch-size", "4", "--epochs", "1")
     seeds = ("--seeds", "2", "--set", "temperature=0.07")
-    ran = run("train", "simcse", "--data", texts, *given, *seeds, "--name", "mine")
+    ran = run("tune", "simcse", "--data", texts, *given, *seeds, "--name", "mine")
     assert ran.code == 0, ran.err
     entry = open_registry().load("mine")
     facts = entry.provenance["trained"]
