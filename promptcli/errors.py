@@ -137,7 +137,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     CPU.
     """
     named = type(error).__name__ == "OutOfMemoryError"  # torch's own, without loading torch
-    return named or isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+    said = str(error)
+    full = "can't allocate memory" in said or "backend out of memory" in said  # a CPU's, and MPS's
+    return named or isinstance(error, MemoryError) or full
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> UsageError:
