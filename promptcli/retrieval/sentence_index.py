@@ -266,7 +266,6 @@ class SentenceIndex:
         self._model = model_for(model, texts, default, query=query)
         self._encoder = loading.open_encoder(self._model, dtype="auto")
         documents = self._encoder.in_role("document", report=True)
-        note_unread(documents, texts)
         return self._encoder, documents
 
     def _maker_of(
@@ -309,6 +308,8 @@ class SentenceIndex:
                 blank += len(rows) - len(kept)
                 left_out += len(rows)
                 if len(kept):
+                    if total == len(rows):
+                        note_unread(documents, list(kept.texts or ()))
                     held.append((split_rows(kept, documents) if split else kept, left_out))
                     left_out = 0
                     yield list(held[-1][0].texts or ())

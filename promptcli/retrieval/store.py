@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
-from promptcli.storage.files import is_writable, sync, temporary_folder
+from promptcli.storage.files import check_name, is_writable, sync, temporary_folder
 
 DATABASE = "index.sqlite"  #: in the folder of an index
 #: The manifest of an index of earlier versions.
@@ -444,6 +444,7 @@ def _removed_if_empty(folder: Path) -> Iterator[None]:
 
 def check_target(folder: Path, *, force: bool) -> None:
     """Refuse a folder that holds an index, unless ``force``, or other files."""
+    check_name(folder)
     if not folder.exists():
         if not is_writable(folder):
             raise UsageError(f"{folder} cannot be made; give another folder", parameter="output")

@@ -269,8 +269,8 @@ KINDS: dict[str, Kind] = {
     "import, dense": Kind("st/2_Dense/config.json", any_json, (_IMPORT.format("st"),), ("home",)),
     "LoRA": Kind("lora/adapter_config.json", any_json, _ADAPTER, ("home",)),
     "parts, manifest": Kind("parts/_manifest.json", any_json, ("index build parts -o out/ix -q",)),
-    "index, manifest": Kind(
-        "index/index.json", any_json, ("index search index one --offline -q", "index info index")
+    "index": Kind(
+        "index/index.sqlite", any_bytes, ("index search index one --offline -q", "index info index")
     ),
     "weights in parts": Kind(
         "sharded/model.safetensors.index.json", any_json, (_IMPORT.format("sharded"),), ("home",)

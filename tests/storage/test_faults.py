@@ -51,7 +51,6 @@ def test_a_flipped_byte_of_a_part_is_found_before_its_rows_are_used(run):
         (("embed", "a.txt", "-o", os.fsdecode(b"p\xff"), "--shards", "2"), 2, "UTF-8"),
         (("embed", "a.txt", "-o", "a.txt", "--shards", "2"), 2, "a file, not a folder"),
         (("embed", "a.txt", "-o", "no/where", "--shards", "2"), 3, "no folder 'no'"),
-        (("index", "build", "a.txt", "-o", "ix", "--memory", DIGITS), 2, "is not a size"),
     ],
 )
 def test_hostile_names_are_refused_before_the_work(run, command, code, message, fake):
