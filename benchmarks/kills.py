@@ -33,6 +33,7 @@ import random
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -297,15 +298,25 @@ def run(words, folder: Path, **watched) -> tuple[int, str, str]:
 
 
 def on_events(act) -> None:
-    """Call ``act`` before every file event of this process."""
+    """Call ``act`` before every file event of this process, and every statement of SQLite."""
 
     def audit(event, arguments):
+        if event == "open" and isinstance(arguments[0], int):
+            return  # a stream of this process
         if event in EVENTS and (
             event != "open" or (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         ):
             act()
 
     sys.addaudithook(audit)
+    connect = sqlite3.connect
+
+    def traced(*arguments, **options):
+        connection = connect(*arguments, **options)
+        connection.set_trace_callback(lambda statement: act())
+        return connection
+
+    sqlite3.connect = traced
     plain = os.fsync
     os.fsync = lambda descriptor: (sys.audit("fsync"), plain(descriptor))[1]
 
@@ -348,6 +359,8 @@ def timeless(value):
 
 def digest(path: Path) -> str:
     """Return a hash of what a file says, times left out."""
+    if path.suffix == ".sqlite":
+        return rows_of(path)
     content = path.read_bytes()
     if path.suffix in (".json", ".jsonl") and not path.name.startswith("out."):
         lines = [content] if path.suffix == ".json" else content.splitlines()
@@ -367,6 +380,19 @@ def digest(path: Path) -> str:
             line for line in content.splitlines() if not TIMED.match(line.decode())
         )
     return hashlib.sha256(content).hexdigest()
+
+
+def rows_of(path: Path) -> str:
+    """Return a hash of the rows, columns, vectors and files of an index, whatever their keys."""
+    queries = (
+        "SELECT id, part, text, source, vector FROM rows JOIN vectors USING(key) ORDER BY key",
+        "SELECT c.* FROM rows JOIN columns c ON key=_key ORDER BY key",
+        "SELECT name, size, sha256 FROM files ORDER BY name",
+        "SELECT value FROM settings WHERE name IN ('origin', 'reading', 'numbered', 'lexical')",
+    )
+    with contextlib.closing(sqlite3.connect(path)) as sql:
+        rows = [row[bool("c.*" in query) :] for query in queries for row in sql.execute(query)]
+    return hashlib.sha256(repr(rows).encode()).hexdigest()
 
 
 def left(folder: Path) -> dict[str, str]:

@@ -268,6 +268,12 @@ def sync(
         ),
     ] = None,
     model: Model = None,
+    dim: Dim = None,
+    backbone: Backbone = None,
+    prompt: Prompt = None,
+    pooling: Pooling = None,
+    transforms: Transforms = None,
+    set: RecipeFields = None,
     rows: Rows = None,
     text_field: TextField = None,
     id_field: IdField = None,
@@ -297,7 +303,15 @@ def sync(
     from promptcli.retrieval.sync import sync as synced
 
     options: dict[str, Any] = {
-        "model": chosen_model(model),
+        "model": chosen_model(
+            model,
+            backbone=backbone,
+            prompt=prompt,
+            pooling=pooling,
+            transforms=transforms,
+            set=set,
+            dim=dim,
+        ),
         "rows": rows,
         "text_field": text_field,
         "id_field": id_field,
