@@ -9,16 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.text import Text
-
-from promptcli.cli.console import result_document, result_json, result_styled, show
+from promptcli.cli.console import result_document, result_json, show
 from promptcli.cli.grids import Grid
 from promptcli.errors import UsageError, look_up
 from promptcli.settings import setting
 from promptcli.storage.files import check_output, write_text
 
-#: What is shown one below the other: lines, tables, and coloured lines for the terminal only.
-Part = str | Grid | list[Text]
+Part = str | Grid  #: what is shown one below the other
 
 _SPECIAL = re.compile(r"[&%$#_{}~^\\<>|±]")
 #: Signs of LaTeX that need more than a backslash.
@@ -58,38 +55,23 @@ class FormatOptions:
 
     def name(self, *, json: bool) -> str:
         """Return the format that is asked for, by ``--format`` or ``--json``."""
-        if self.format is not None:
-            look_up("format", self.format, PRINTERS)
         if json and self.format not in (None, "json"):
-            raise UsageError(f"--json and --format {self.format} exclude each other; give one")
-        if json:
-            return "json"
-        return self.format or "table"
+            raise UsageError(f"{self.format} and --json exclude each other", parameter="format")
+        name = "json" if json else self.format or "table"
+        look_up("format", name, PRINTERS)
+        return name
 
     def lines_or_json(self, what: str, *, json: bool) -> bool:
         """Return whether ``what`` is printed as JSON; refuse formats that are of results only."""
         name = self.name(json=json)
         if name not in ("table", "json"):
-            raise UsageError(f"{what} has no format {name!r}; it is printed as lines, or by --json")
+            raise UsageError(f"{what} is printed as lines, or by --json", parameter="format")
         return name == "json"
 
 
 def print_report(report: Report, format: str) -> None:
     """Print a result in a format of ``PRINTERS``."""
     PRINTERS[format](report)
-
-
-def _print_table(report: Report) -> None:
-    for part in report.parts:
-        if isinstance(part, list):
-            for line in part:
-                result_styled(line)
-        else:
-            show(part)
-
-
-def _print_json(report: Report) -> None:
-    result_json(report.document)
 
 
 def _json(report: Report) -> str:
@@ -108,53 +90,38 @@ def _csv(report: Report) -> str:
 def _markdown(report: Report) -> str:
     blocks = []
     for part in report.parts:
-        if isinstance(part, Grid):
-            blocks.append(_markdown_table(part))
-        elif isinstance(part, str) and part.strip():
+        if isinstance(part, str):
             blocks.append(part.strip())
-    return "\n\n".join(blocks) + "\n"
-
-
-def _markdown_table(grid: Grid) -> str:
-    rules = ["---:" if numeric else "---" for numeric in grid.numeric_columns()]
-    lines = [_markdown_line(cells) for cells in (grid.heads, rules, *grid.rows)]
-    return "\n".join(lines)
-
-
-def _markdown_line(cells: Sequence[str]) -> str:
-    escaped = [" ".join(cell.split()).replace("|", "\\|") for cell in cells]
-    return f"| {' | '.join(escaped)} |"
+            continue
+        rules = ["---:" if numeric else "---" for numeric in part.numeric_columns()]
+        lines = []
+        for cells in (part.heads, rules, *part.rows):
+            escaped = [" ".join(cell.split()).replace("|", "\\|") for cell in cells]
+            lines.append(f"| {' | '.join(escaped)} |")
+        blocks.append("\n".join(lines))
+    return "\n\n".join(filter(None, blocks)) + "\n"
 
 
 def _latex(report: Report) -> str:
-    """Return a tabular for each table; the lines around it are comments."""
-    blocks = ["% \\usepackage{booktabs}"]
+    """Return a tabular in the style of booktabs for each table, the best scores in bold; the lines
+    around it are comments.
+    """
+    lines = ["% \\usepackage{booktabs}"]
     for part in report.parts:
-        if isinstance(part, Grid):
-            blocks.append(_latex_table(part))
-        elif isinstance(part, str):
-            blocks += [f"% {line}" for line in part.splitlines() if line]
-    return "\n".join(blocks) + "\n"
-
-
-def _latex_table(grid: Grid) -> str:
-    """Return a tabular in the style of booktabs, the best scores in bold."""
-    alignment = "".join("r" if numeric else "l" for numeric in grid.numeric_columns())
-    lines = [f"\\begin{{tabular}}{{{alignment}}}", r"\toprule"]
-    lines.append(_latex_line([latex_text(head) for head in grid.heads]))
-    lines.append(r"\midrule")
-    for number, row in enumerate(grid.rows):
-        cells = [latex_text(cell) for cell in row]
-        for column in range(len(cells)):
-            if (number, column) in grid.best:
-                cells[column] = f"\\textbf{{{cells[column]}}}"
-        lines.append(_latex_line(cells))
-    lines += [r"\bottomrule", r"\end{tabular}", ""]
-    return "\n".join(lines)
-
-
-def _latex_line(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"
+        if isinstance(part, str):
+            lines += [f"% {line}" for line in part.splitlines() if line]
+            continue
+        alignment = "".join("r" if numeric else "l" for numeric in part.numeric_columns())
+        lines += [f"\\begin{{tabular}}{{{alignment}}}", r"\toprule"]
+        lines += [" & ".join(map(latex_text, part.heads)) + r" \\", r"\midrule"]
+        for number, row in enumerate(part.rows):
+            cells = [latex_text(cell) for cell in row]
+            for column, cell in enumerate(cells):
+                if (number, column) in part.best:
+                    cells[column] = f"\\textbf{{{cell}}}"
+            lines.append(" & ".join(cells) + r" \\")
+        lines += [r"\bottomrule", r"\end{tabular}", ""]
+    return "\n".join(lines) + "\n"
 
 
 def latex_text(text: str) -> str:
@@ -175,15 +142,6 @@ def latex_text(text: str) -> str:
     return indent + re.sub(r"(?<!\S)-(?=\d)", "$-$", escaped)
 
 
-#: By the names that ``--format`` takes: prints a result.
-PRINTERS: dict[str, Callable[[Report], None]] = {
-    "table": _print_table,
-    "markdown": lambda report: result_document(_markdown(report).rstrip("\n")),
-    "latex": lambda report: result_document(_latex(report).rstrip("\n")),
-    "csv": lambda report: result_document(_csv(report).rstrip("\n")),
-    "json": _print_json,
-}
-
 #: Extension of a file of results -> its text.
 WRITERS: dict[str, Callable[[Report], str]] = {
     ".json": _json,
@@ -191,17 +149,23 @@ WRITERS: dict[str, Callable[[Report], str]] = {
     ".md": _markdown,
     ".tex": _latex,
 }
+#: By the names that ``--format`` takes: prints a result.
+PRINTERS: dict[str, Callable[[Report], None]] = {
+    "table": lambda report: show(*report.parts),
+    "markdown": lambda report: result_document(_markdown(report).rstrip("\n")),
+    "latex": lambda report: result_document(_latex(report).rstrip("\n")),
+    "csv": lambda report: result_document(_csv(report).rstrip("\n")),
+    "json": lambda report: result_json(report.document),
+}
 
 
 def check_results_file(path: Path, *, force: bool) -> None:
     """Refuse a name of no known format, and a file that exists unless it may be replaced."""
     if path.suffix.lower() not in WRITERS:
-        known = ", ".join(WRITERS)
         raise UsageError(
-            f"--output {str(path)!r}: a file of results ends in {known}; mteb's folder is"
-            " --mteb-folder"
+            f"{str(path)!r}: a file of results ends in {', '.join(WRITERS)}", parameter="output"
         )
-    check_output(path, force=force, parameter="output")
+    check_output(path, force=force)
 
 
 def write_results(path: Path, report: Report) -> None:

@@ -18,10 +18,8 @@ from promptcli.cli.options import (
     RecipeFields,
     Transforms,
     chosen_model,
-    field_option,
     with_argument,
 )
-from promptcli.cli.pictures import PictureOptions
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models.entries import TENSORS, Entry
 from promptcli.named_templates import SLOT
@@ -112,12 +110,6 @@ def show(
     runs: Annotated[
         bool, typer.Option("--runs", help="The runs of its training instead: settings, scores.")
     ] = False,
-    curve: Annotated[
-        bool,
-        typer.Option("--curve", help="The scores and losses of its training instead, by step."),
-    ] = False,
-    plot: Annotated[Path | None, field_option(PictureOptions, "plot")] = None,
-    force: Annotated[bool, field_option(PictureOptions, "force")] = False,
     all: Annotated[
         bool, typer.Option("--all", help="All that is known, not what fits a screen.")
     ] = False,
@@ -125,9 +117,6 @@ def show(
 ) -> None:
     """Show a model: its recipe, where it came from, and its scores."""
     card = _registry().card(name)
-    if curve or plot is not None:
-        _show_curve(card, PictureOptions(plot, force), as_json=json)
-        return
     if runs:
         _show_runs(card, as_json=json)
         return
@@ -146,7 +135,7 @@ def show(
         console.result_json(shown)
     elif not all:
         _print_fields(_in_short(shown))
-        console.note("the rest: --all, --runs, --curve or --json")
+        console.note("the rest: --all, --runs or --json")
     else:
         prompts = {name: repr(text) for name, text in card.prompts.texts.items()}  # spaces count
         scores = {str(number): score for number, score in enumerate(card.scores, 1)}
@@ -192,23 +181,6 @@ def _training_line(facts: Mapping[str, Any]) -> str:
     if "chosen_by" in facts:
         line += f", chosen by {facts['chosen_by']}"
     return line
-
-
-def _show_curve(card: Entry, picture: PictureOptions, *, as_json: bool) -> None:
-    """Print the development scores of a training by step, and draw them if a file is named."""
-    from promptcli.cli.curves import curve_grid, curve_records, curves_of, draw_curves
-
-    picture.check()
-    facts = card.provenance.get("trained", {})
-    records = curve_records(facts, card.name)
-    curves = curves_of(records)
-    task = facts["chosen_by"]
-    if as_json:
-        kept = [{"changes": run["changes"], "curve": run["curve"]} for run in records]
-        console.result_json(kept)
-    else:
-        console.show(curve_grid(curves, task))
-    picture.draw(draw_curves, curves, f"Training of {card.name} ({facts['method']})", task)
 
 
 def _show_runs(card: Entry, *, as_json: bool) -> None:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli import errors
-from promptcli.cli import options, pictures
-from promptcli.cli.console import result_json, result_table
+from promptcli.cli import options
+from promptcli.cli.console import note, result, result_json, result_table
 from promptcli.cli.options import Json
 from promptcli.errors import UsageError
-from promptcli.notes import note
 from promptcli.plugins import analyze as library
-from promptcli.plugins.analyze import ANALYSES, Analysis, maps, plots
+from promptcli.plugins.analyze import ANALYSES, Analysis, maps, pictures, plots
 from promptcli.plugins.analyze.plots import draw_bars
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE, typed_value
@@ -144,7 +143,8 @@ def analyze(
         ),
     ] = None,
     force: Annotated[
-        bool, options.field_option(pictures.PictureOptions, "force", "--force")
+        bool,
+        typer.Option("--force", help="Overwrite an existing picture.", rich_help_panel="Picture"),
     ] = False,
     backbone: options.Backbone = None,
     prompt: options.Prompt = None,
@@ -153,9 +153,8 @@ def analyze(
     set: options.RecipeFields = None,
 ) -> None:
     """Look inside models: how their vectors lie, what their tokens and heads do."""
-    picture = pictures.PictureOptions(plot, force)
     display = errors.look_up("analysis", name, DISPLAYS)
-    picture.check(page=display.page)
+    pictures.check_picture(plot, force=force, page=display.page)
     known = ANALYSES[name].settings
     if plot is not None and display.draw is None:
         raise UsageError(f"{name} has no picture; leave out --plot")
@@ -184,15 +183,22 @@ def analyze(
         **settings,
     )
     shown = Shown(results, content, {**known, **settings}, color)
-    if display.draw is not None:
-        picture.draw(display.draw, shown)
+    if plot is not None and display.draw is not None:
+        pictures.check_picture(plot, force=force, page=display.page)  # it may have appeared
+        display.draw(plot, shown)
+        note(f"drawn to {plot}")
     if json:
         _print_json(name, display, shown)
         return
     said, heads, cells = display.table(shown)
     note(said)
     if display.token_map:
-        pictures.print_token_map(shown.only.tokens, shown.only.matrix.tolist())
+        matrix = shown.only.matrix
+        percentages = (100 * matrix / (matrix.max() or 1.0)).round().astype(int).tolist()
+        numbers = [str(number) for number in range(1, len(matrix) + 1)]
+        named = zip(numbers, shown.only.tokens, percentages, strict=True)
+        result_table(["", "", *numbers], [[number, token, *row] for number, token, row in named])
+        result("")
     result_table(heads, list(cells))
 
 
@@ -212,9 +218,9 @@ def _models(display: "Display", names: Sequence[str], changes: Mapping[str, Any]
 
 def _print_json(name: str, display: "Display", shown: Shown) -> None:
     rows = []
-    for label, result in shown.results.items():
+    for label, found in shown.results.items():
         named = {key: value for key, value in label.to_dict().items() if value}
-        rows.append({**named, **display.row(result)})
+        rows.append({**named, **display.row(found)})
     document = {"analysis": name, "on": shown.on, "settings": shown.settings, "results": rows}
     result_json(document)
 
@@ -263,14 +269,17 @@ def _anisotropy(shown: Shown) -> Shape:
     if cut := max(result.truncated for result in shown.results.values()):
         note(f"{errors.counted(cut, 'sentence')} longer than the model's input: the ends were cut")
     rows = [
-        (name, f"{result.value:.4f}", pictures.text_bar(result.value))
-        for name, result in shown.by_name.items()
+        (name, f"{result.value:.4f}", _bar(result.value)) for name, result in shown.by_name.items()
     ]
     return (
         f"{_vectors_of(shown)}; 0 is isotropic (PromptBERT, eq. 1)",
         ("", "mean cosine", ""),
         rows,
     )
+
+
+def _bar(share: float) -> str:
+    return "█" * round(30 * max(0.0, min(share, 1.0)))
 
 
 def _vectors_of(shown: Shown) -> str:
@@ -405,7 +414,7 @@ def _attention(shown: Shown) -> Shape:
     weights = attention.diagonal
     rows = enumerate(zip(attention.tokens, weights, strict=True), 1)
     cells = [
-        (str(row), token, f"{weight:.4f}", pictures.text_bar(weight / weights.max()))
+        (str(row), token, f"{weight:.4f}", _bar(weight / weights.max()))
         for row, (token, weight) in rows
     ]
     return said, ("", "token", "to itself", ""), cells

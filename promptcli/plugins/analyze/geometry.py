@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from promptcli import notes
 from promptcli.backbones.backbone import Backbone
-from promptcli.cli import pictures
 from promptcli.data.preparation import Preparation
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.encoding import encode_together
 from promptcli.errors import UsageError
+from promptcli.plugins.analyze import pictures
 from promptcli.plugins.analyze.plots import name_points
 
 #: Sentences, or rows of a matrix, whose vectors are held at a time.

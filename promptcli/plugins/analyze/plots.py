@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from promptcli.cli import pictures
+from promptcli.plugins.analyze import pictures
 
 #: The default sentence.
 SENTENCE = "A baker opens her shop before sunrise and lights the oven."

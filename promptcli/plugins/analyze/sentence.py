@@ -19,11 +19,11 @@ from torch import Tensor
 from promptcli import notes
 from promptcli.backbones import states
 from promptcli.backbones.backbone import Backbone
-from promptcli.cli import pictures
 from promptcli.encoder import batching
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.errors import UsageError
 from promptcli.notes import note
+from promptcli.plugins.analyze import pictures
 from promptcli.plugins.analyze.plots import colour_bar, draw_token_map
 from promptcli.recipe import Recipe
 from promptcli.select import tfidf_correlation

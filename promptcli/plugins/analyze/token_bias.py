@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from promptcli import errors, notes
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.cli import pictures
 from promptcli.errors import UsageError
+from promptcli.plugins.analyze import pictures
 from promptcli.plugins.analyze.plots import colour_bar
 from promptcli.plugins.analyze.sentence import plain_encoder
 

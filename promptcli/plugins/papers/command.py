@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli import errors
-from promptcli.cli import options, pictures, result_files
+from promptcli.cli import options, result_files
 from promptcli.cli.console import result, result_json
-from promptcli.cli.grids import Grid
+from promptcli.cli.grids import Grid, best_cells
 from promptcli.cli.options import Json
 from promptcli.data import senteval
 from promptcli.errors import PromptcliError, UsageError
@@ -85,7 +85,10 @@ def reproduce(
         options.field_option(result_files.FormatOptions, "no_intervals", "--no-intervals"),
     ] = False,
     page: Annotated[Path, typer.Option(help="The page of all results.")] = Path("docs/results.md"),
-    plot: Annotated[Path | None, options.field_option(pictures.PictureOptions, "plot")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw one table into a .png, .svg or .pdf file (needs matplotlib)."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Measure the papers' tables again: measured, published, difference, 95% interval, into
@@ -157,7 +160,9 @@ def _check_plot(plot: Path | None, tables: Sequence[str], *, force: bool) -> Non
     """Refuse a picture that could not be drawn: it is of one table."""
     if plot is None:
         return
-    pictures.PictureOptions(plot, force).check()
+    from promptcli.plugins.analyze.pictures import check_picture
+
+    check_picture(plot, force=force)
     if tables in (["page"], ["list"]) or len(find_tables(tables)) > 1:
         raise UsageError(f"--plot {plot} is of one table; give one, e.g. ditto/figure-2")
 
@@ -225,10 +230,11 @@ def _parts(document: Mapping[str, Any], *, intervals: bool) -> list[result_files
             cells.append([line.label, *line.cells])
         elif intervals or line.kind != "interval":
             cells.append([f"  {line.label}", *line.cells])
+    best = best_cells(cells, score_columns(document), measured)
     return [
         f"{document['table']}: {document['title']}",
         *caption(document),
-        Grid.with_best(["", *heads(document)], cells, score_columns(document), measured),
+        Grid(["", *heads(document)], cells, best),
         *not_measured,
         *reasons(document),
         *notes(document),

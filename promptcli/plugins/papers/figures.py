@@ -1,11 +1,11 @@
 """The figures of the papers, drawn by ``reproduce`` into the folder of its results."""
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from promptcli import errors
-from promptcli.cli import pictures
 from promptcli.encoder.encoder import make_encoder
 from promptcli.errors import NotFoundError
 from promptcli.plugins.papers.analyses import analyze_backbone, analyze_each
@@ -30,9 +30,15 @@ _COMPARED = (
 )
 
 
+def can_draw() -> bool:
+    """Return whether there is matplotlib, and the plug-in ``analyze``, which draws by it."""
+    plugin = importlib.util.find_spec("promptcli.plugins.analyze")
+    return plugin is not None and not errors.missing_libraries("matplotlib")
+
+
 def painter(folder: Path, plot: Path | None = None) -> Draw | None:
-    """Return what draws a figure into a folder, and into ``plot``; None without matplotlib."""
-    if errors.missing_libraries("matplotlib"):
+    """Return what draws a figure into a folder, and into ``plot``; None if nothing can draw."""
+    if not can_draw():
         return None
 
     def draw(what: str, context: MeasurementContext) -> str:
@@ -92,7 +98,7 @@ def draw_numbers(folder: Path, document: Mapping[str, Any]) -> Path | None:
 
     None if the document is of a table, holds no number, or matplotlib is not installed.
     """
-    if "/figure-" not in document["table"] or errors.missing_libraries("matplotlib"):
+    if "/figure-" not in document["table"] or not can_draw():
         return None
     path = folder / f"{file_stem(document)}.png"
     return path if draw_table(path, document) else None
@@ -103,6 +109,8 @@ def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
 
     A column without a number has no panel.
     """
+    from promptcli.plugins.analyze import pictures
+
     rows = document["rows"]
     columns = []
     for name in document["columns"]:
@@ -144,16 +152,16 @@ def _draw_row(
     backbone: Mapping[str, Any] | None,
 ) -> None:
     """Draw the measured value with its interval, and the published one."""
+    from promptcli.plugins.analyze.pictures import COLOURS
+
     measured = row["figures"].get(column)
     if measured is not None:
         if measured["ci95"]:
-            panel.plot(measured["ci95"], [place, place], color=pictures.COLOURS.blue, linewidth=2)
+            panel.plot(measured["ci95"], [place, place], color=COLOURS.blue, linewidth=2)
         label = f"measured, {backbone['name']}" if backbone else "measured"
-        panel.plot(
-            measured["value"], place, "o", color=pictures.COLOURS.blue, linestyle="", label=label
-        )
+        panel.plot(measured["value"], place, "o", color=COLOURS.blue, linestyle="", label=label)
     published = published_value(row["published"], column)
     if published is not None:
         label = f"published, {row['published']['backbone']}"
-        style = {"color": pictures.COLOURS.red, "linestyle": "", "markerfacecolor": "none"}
+        style = {"color": COLOURS.red, "linestyle": "", "markerfacecolor": "none"}
         panel.plot(published, place, "D", label=label, **style)

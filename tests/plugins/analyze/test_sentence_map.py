@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.cli.pictures import COLOURS
 from promptcli.encoder.encoder import make_encoder
 from promptcli.errors import UsageError
 from promptcli.plugins.analyze import maps, sentence_map
 from promptcli.plugins.analyze.maps import MOST_CLASSES, groups_of
+from promptcli.plugins.analyze.pictures import COLOURS
 from promptcli.plugins.analyze.sentence_map import METHODS
 from tests.embed_running import refused
 

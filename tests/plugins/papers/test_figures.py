@@ -33,7 +33,9 @@ DOCUMENT = {
 @pytest.fixture
 def seen(monkeypatch):
     """The figures that are drawn, as matplotlib has them."""
-    return keep_figures(monkeypatch, figures.pictures)
+    from promptcli.plugins.analyze import pictures
+
+    return keep_figures(monkeypatch, pictures)
 
 
 def test_measured_and_published_numbers_are_drawn(tmp_path, seen):
