@@ -109,7 +109,7 @@ def search(
     settings = {"lexical": True, "factory": None, "created": utc_now(), "synced": None}
     read: dict[str, FileRows] = {}
     with index.store.changing(), bad_rows(bad_lines) as bad:
-        index._begin(Origin.of(encoder, documents), reading, settings, documents.width)
+        index.begin(Origin.of(encoder, documents), reading, settings, documents.width)
         reader = Reader(reading, lambda: documents, bad)
         blocks = _blocks(reader, found, read)
         count = 0

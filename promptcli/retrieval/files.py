@@ -18,6 +18,7 @@ import pyarrow as pa
 from promptcli.data.bad_lines import REFUSED, BadRows
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.file_arguments import extension_of, names_file, split_columns
+from promptcli.data.given import check_ids, check_texts
 from promptcli.data.input_files import STANDARD, open_file, open_text
 from promptcli.data.layouts import (
     CELLS,
@@ -36,7 +37,7 @@ from promptcli.data.vectors.formats import BLOCK, Block, ParquetRows, as_floats
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS, unit
 from promptcli.embedding.passages import AUTO, WAYS, Passage, has_passages, passages_of
-from promptcli.errors import NotFoundError, UsageError, one_line, unknown
+from promptcli.errors import NotFoundError, UsageError, counted, one_line, unknown
 from promptcli.notes import note
 from promptcli.retrieval.found_files import FoundFiles
 from promptcli.retrieval.store import NewRows
@@ -75,6 +76,61 @@ class SentenceFile:
     id_field: str | None
     #: Returns its rows in blocks, without vectors.
     blocks: "Callable[[Encoder], Iterator[NewRows]]"
+
+
+@contextlib.contextmanager
+def open_given(
+    sentences: Any,
+    ids: Any,
+    columns: Any,
+    reading: Reading,
+    fields: ColumnChoice | None = None,
+    bad: BadRows = REFUSED,
+) -> Iterator[SentenceFile]:
+    """Open a list of sentences with their ids and columns, a file of them, or a stream."""
+    if is_list(sentences):
+        rows = _given_rows(sentences, ids, columns)
+        yield SentenceFile(list(rows.texts or ()), None, None, lambda encoder: iter([rows]))
+        return
+    if isinstance(sentences, str | Path) and Path(sentences).is_dir():
+        raise UsageError(
+            f"{sentences} is a folder; `promptcli index sync DIR {sentences}` indexes the files in"
+            " it"
+        )
+    with open_sentences(sentences, reading, fields, bad) as opened:
+        yield opened
+
+
+def is_list(sentences: Any) -> bool:
+    """Return whether sentences are a list, rather than a file or a stream."""
+    return not isinstance(sentences, str | Path) and not hasattr(sentences, "read")
+
+
+def _given_rows(sentences: Any, ids: Any, columns: Any) -> NewRows:
+    """Return the texts of a list as rows."""
+    texts = check_texts(sentences)
+    if not texts:
+        raise UsageError("no sentences are given; give at least one")
+    names = range(len(texts)) if ids is None else check_ids(ids)
+    table: Mapping[str, Sequence[Any]] = {}
+    if columns is not None:
+        table = {str(name): list(columns[name]) for name in columns}
+    for name, given in {"ids": names, **table}.items():
+        if len(given) != len(texts):
+            raise UsageError(
+                f"{len(given):,} for {counted(len(texts), 'sentence')}; give one for each",
+                parameter="ids" if name == "ids" else "columns",
+            )
+    typed_columns = {name: typed(_plain(values)) for name, values in table.items()}
+    values = {name: cells for name, (_, cells) in typed_columns.items()}
+    types = {name: kind for name, (kind, _) in typed_columns.items()}
+    return NewRows(names, texts, columns=values, types=types, are_numbered=ids is None)
+
+
+def _plain(values: Iterable[Any]) -> list[Any]:
+    """Return values of NumPy and pandas as Python's; missing ones are None."""
+    plain = [value.item() if hasattr(value, "item") else value for value in values]
+    return [None if value is None or value != value or value == "" else value for value in plain]
 
 
 @contextlib.contextmanager

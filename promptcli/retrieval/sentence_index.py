@@ -2,10 +2,11 @@
 by words.
 """
 
+import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
@@ -14,7 +15,7 @@ import numpy as np
 from promptcli.data.bad_lines import bad_rows
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.file_arguments import split_columns
-from promptcli.data.given import check_ids, check_texts
+from promptcli.data.given import check_texts
 from promptcli.embedding.passages import AUTO
 from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError, counted, unknown
@@ -27,9 +28,9 @@ from promptcli.retrieval.conditions import Condition
 from promptcli.retrieval.files import (
     Reading,
     are_vectors,
-    open_sentences,
+    is_list,
+    open_given,
     open_vectors,
-    typed,
     unit_rows,
 )
 from promptcli.retrieval.origin import Origin
@@ -185,75 +186,41 @@ class SentenceIndex:
         bad_lines: str | Path | None,
     ) -> None:
         """Write the rows and settings of a new index."""
-        with bad_rows(bad_lines) as bad:
-            blocks, origin, reading, width = self._read_new(
-                sentences, ids, columns, reading, model, bad
-            )
-            self._begin(origin, reading, settings, width)
+        with contextlib.ExitStack() as opened_files:
+            bad = opened_files.enter_context(bad_rows(bad_lines))
+            blocks: Iterable[tuple[NewRows, int]]
+            if are_vectors(sentences):
+                path = Path(str(sentences))
+                found, manifest, width = open_vectors(path)
+                origin = None if manifest is None else Origin.of_vectors(manifest)
+                if is_named(model) or origin is None:
+                    origin = self._maker_of(path, width, origin, model)
+                origin.note_missing_prompt(path)
+                blocks = ((rows, len(rows)) for rows in found)
+            else:
+                given = open_given(sentences, ids, columns, reading, bad=bad)
+                opened = opened_files.enter_context(given)
+                encoder, documents = self.open_model(model, opened.head)
+                reading = replace(reading, text_field=opened.text_field, id_field=opened.id_field)
+                origin = Origin.of(encoder, documents, self._model)
+                width = documents.width
+                blocks = self._encode(documents, opened.blocks(documents), reading.split)
+            self.begin(origin, reading, settings, width)
             numbered = 0
-            for rows, given in blocks:
-                if settings["lexical"] and rows.texts is None:
-                    settings["lexical"] = False
+            lexical = settings["lexical"]
+            for rows, count in blocks:
+                lexical &= rows.texts is not None
                 self.store.append(rows)
-                numbered = max(numbered + given, 1 + highest_number(rows.ids))
+                numbered = max(numbered + count, 1 + highest_number(rows.ids))
         if not len(self.store):
             raise UsageError("every text is blank; give at least one sentence")
-        self.store.keep(numbered=numbered, lexical=settings["lexical"])
+        self.store.keep(numbered=numbered, lexical=lexical)
 
-    def _begin(
-        self, origin: Origin, reading: Reading, settings: dict[str, Any], width: int
-    ) -> None:
+    def begin(self, origin: Origin, reading: Reading, settings: dict[str, Any], width: int) -> None:
+        """Write the settings of a new index."""
         settings |= {"origin": asdict(origin), "reading": asdict(reading), "width": width}
         self.store.keep(**settings)
         self.store.settings |= settings
-
-    def _read_new(
-        self,
-        sentences: Sentences,
-        ids: Any,
-        columns: Any,
-        reading: Reading,
-        model: "Model | None",
-        bad: Any,
-    ) -> tuple[Iterable[tuple[NewRows, int]], Origin, Reading, int]:
-        """Return the rows of a new index, its encoder, how files are read, and the width."""
-        if are_vectors(sentences):
-            path = Path(str(sentences))
-            blocks, manifest, width = open_vectors(path)
-            origin = None if manifest is None else Origin.of_vectors(manifest)
-            if is_named(model) or origin is None:
-                origin = self._maker_of(path, width, origin, model)
-            origin.note_missing_prompt(path)
-            return ((rows, len(rows)) for rows in blocks), origin, reading, width
-        if (isinstance(sentences, Path) and sentences.is_dir()) or (
-            isinstance(sentences, str) and Path(sentences).is_dir()
-        ):
-            raise UsageError(
-                f"{sentences} is a folder; `promptcli index sync DIR {sentences}` indexes the files"
-                " in it"
-            )
-        if is_list(sentences):
-            texts, rows = _given_rows(sentences, ids, columns)
-            encoder, documents = self.open_model(model, texts)
-            blocks_of = self._encode(documents, iter([rows]), reading.split)
-            return blocks_of, Origin.of(encoder, documents, model), reading, documents.width
-        return self._read_file(sentences, reading, model, bad)
-
-    def _read_file(
-        self, file: Any, reading: Reading, model: "Model | None", bad: Any
-    ) -> tuple[Iterable[tuple[NewRows, int]], Origin, Reading, int]:
-        context = open_sentences(file, reading, bad=bad)
-        opened = context.__enter__()  # closed with the last block
-        encoder, documents = self.open_model(model, opened.head)
-        used = Reading(reading.rows, opened.text_field, opened.id_field, reading.split)
-
-        def blocks() -> Iterator[tuple[NewRows, int]]:
-            try:
-                yield from self._encode(documents, opened.blocks(documents), reading.split)
-            finally:
-                context.__exit__(None, None, None)
-
-        return blocks(), Origin.of(encoder, documents, self._model), used, documents.width
 
     def open_model(
         self,
@@ -447,45 +414,6 @@ class SentenceIndex:
         repeats = None
         if not (is_list(sentences) if allow_duplicates is None else allow_duplicates):
             repeats = _Repeats(self.store)
-        blocks: Iterable[tuple[NewRows, int]]
-        if are_vectors(sentences):
-            rows, manifest, _ = open_vectors(Path(str(sentences)))
-            self._check_made_by(Path(str(sentences)), manifest)
-            blocks = [(each, len(each)) for each in rows if not (repeats and repeats.found(each))]
-        else:
-            with bad_rows(bad_lines) as bad:
-                named = (text_field, id_field)
-                blocks = self._read_more(
-                    sentences, ids, columns, named, bad, repeats, replace=replace
-                )
-        if repeats:
-            repeats.refuse()
-        fingerprint = self.origin.fingerprint
-        replaced = 0
-        with self.store.changing():
-            if self.store.settings["origin"]["fingerprint"] != fingerprint:
-                raise UsageError("the index has another model in the meantime; try again")
-            first = numbered = self.store.settings["numbered"]
-            for new, given in blocks:
-                replaced += self._append(new, first, replace=replace)
-                numbered = max(numbered + given, 1 + highest_number(new.ids))
-            self.store.keep(numbered=numbered)
-        self._derived.update()
-        return replaced
-
-    def _read_more(
-        self,
-        sentences: Sentences,
-        ids: Any,
-        columns: Any,
-        named: tuple[str | None, str | None],
-        bad: Any,
-        repeats: "_Repeats | None",
-        *,
-        replace: bool,
-    ) -> list[tuple[NewRows, int]]:
-        reading = self.reading
-        documents = self.origin.documents(self.encoder, report=True)
 
         def checked(blocks: Iterator[NewRows]) -> Iterator[NewRows]:
             for each in blocks:
@@ -494,26 +422,52 @@ class SentenceIndex:
                 if not (repeats and repeats.found(each)):
                     yield each
 
-        if is_list(sentences):
-            _, rows = _given_rows(sentences, ids, columns)
-            return list(self._encode(documents, checked(iter([rows])), reading.split))
-        fields = ColumnChoice(*named, text_before=reading.text_field, id_before=reading.id_field)
-        with open_sentences(sentences, reading, fields, bad) as opened:  # type: ignore[arg-type]
-            blocks = checked(opened.blocks(documents))
-            return list(self._encode(documents, blocks, reading.split))
+        if are_vectors(sentences):
+            found, manifest, _ = open_vectors(Path(str(sentences)))
+            self._check_made_by(Path(str(sentences)), manifest)
+            blocks = [(each, len(each)) for each in checked(found)]
+        else:
+            reading = self.reading
+            documents = self.origin.documents(self.encoder, report=True)
+            fields = self._fields(text_field, id_field)
+            with (
+                bad_rows(bad_lines) as bad,
+                open_given(sentences, ids, columns, reading, fields, bad) as opened,
+            ):
+                new = checked(opened.blocks(documents))
+                blocks = list(self._encode(documents, new, reading.split))
+        if repeats:
+            repeats.refuse()
+        fingerprint = self.origin.fingerprint
+        replaced = 0
+        with self.store.changing():
+            if self.store.settings["origin"]["fingerprint"] != fingerprint:
+                raise UsageError("the index has another model in the meantime; try again")
+            first = numbered = self.store.settings["numbered"]
+            for rows, count in blocks:
+                replaced += self._append(rows, first, replace=replace)
+                numbered = max(numbered + count, 1 + highest_number(rows.ids))
+            self.store.keep(numbered=numbered)
+        self._derived.update()
+        return replaced
+
+    def _fields(self, text_field: str | None, id_field: str | None) -> ColumnChoice:
+        """Return the columns that are read: those of the index unless others are named."""
+        before = self.reading
+        return ColumnChoice(
+            text_field, id_field, text_before=before.text_field, id_before=before.id_field
+        )
 
     def read_like(self, file: Any, bad: Any) -> tuple[list[Any], list[str]]:
         """Return ids and texts of the rows that a file would add."""
         documents = self.origin.documents(self.encoder)
-        reading = self.reading
-        fields = ColumnChoice(text_before=reading.text_field, id_before=reading.id_field)
         ids: list[Any] = []
         texts: list[str] = []
-        with open_sentences(file, reading, fields, bad) as opened:
+        with open_given(file, None, None, self.reading, self._fields(None, None), bad) as opened:
             for rows in opened.blocks(documents):
                 filled = [place for place, text in enumerate(rows.texts or ()) if text.strip()]
                 kept = rows.take(filled)
-                if reading.split:
+                if self.reading.split:
                     kept = split_rows(kept, documents)
                 ids += kept.ids
                 texts += kept.texts or ()
@@ -875,38 +829,6 @@ class _Repeats:
                 f" ids, e.g. {self._example!r:.60}; name the column of their ids, or allow them",
                 parameter="allow_duplicates",
             )
-
-
-def is_list(sentences: Any) -> bool:
-    """Return whether sentences are a list, rather than a file or a stream."""
-    return not isinstance(sentences, str | Path) and not hasattr(sentences, "read")
-
-
-def _given_rows(sentences: Any, ids: Any, columns: Any) -> tuple[list[str], NewRows]:
-    """Return the texts of a list, and them as rows."""
-    texts = check_texts(sentences)
-    if not texts:
-        raise UsageError("no sentences are given; give at least one")
-    names = range(len(texts)) if ids is None else check_ids(ids)
-    table: Mapping[str, Sequence[Any]] = {}
-    if columns is not None:
-        table = {str(name): list(columns[name]) for name in columns}
-    for name, given in {"ids": names, **table}.items():
-        if len(given) != len(texts):
-            raise UsageError(
-                f"{len(given):,} for {counted(len(texts), 'sentence')}; give one for each",
-                parameter="ids" if name == "ids" else "columns",
-            )
-    typed_columns = {name: typed(_plain(values)) for name, values in table.items()}
-    values = {name: cells for name, (_, cells) in typed_columns.items()}
-    types = {name: kind for name, (kind, _) in typed_columns.items()}
-    return texts, NewRows(names, texts, columns=values, types=types, are_numbered=ids is None)
-
-
-def _plain(values: Iterable[Any]) -> list[Any]:
-    """Return values of NumPy and pandas as Python's; missing ones are None."""
-    plain = [value.item() if hasattr(value, "item") else value for value in values]
-    return [None if value is None or value != value or value == "" else value for value in plain]
 
 
 def _in_windows(blocks: Iterator[NewRows]) -> Iterator[NewRows]:

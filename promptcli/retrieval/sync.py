@@ -411,7 +411,7 @@ class _Sync:
             documents = self._documents()
             origin = Origin.of(self.index._encoder, documents, self.index._model)  # type: ignore[arg-type]
             about = {**self._settings, "synced": self._about}
-            self.index._begin(origin, self.reading, about, documents.width)
+            self.index.begin(origin, self.reading, about, documents.width)
         else:
             store.keep(synced=self._about, reading=asdict(self.reading), **self._settings)
         store.remove(self._left)
