@@ -20,7 +20,6 @@ LEFT_OUT = GENERATED | {"results.md", "parity.md", "line.md"}
 _WORDS = 60
 
 MORE = [
-    ("is a cosine of 0.4 high", "search.md", "How rare a cosine is"),
     ("what to do about texts longer than the model reads", "search.md", "Long texts"),
     (
         "where does the program keep its files, and how do I get rid of it",

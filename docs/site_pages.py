@@ -40,7 +40,7 @@ EXPORT = re.compile(r"^from \.((?:plugins\.)?(\w+)\S*) import (\w+)", re.MULTILI
 LIBRARY = {
     "encode": ("Encode", ("encoder", "recipe", "embedding", "data")),
     "models": ("Models", ("models",)),
-    "search": ("Search and serve", ("index", "serve")),
+    "search": ("Search and serve", ("retrieval", "serve")),
     "evaluate": ("Evaluate and analyse", ("evaluation", "analyze", "papers")),
     "train": ("Train", ("training", "select", "tune", "pretrain", "domain")),
     "errors": ("Errors", ("errors",)),
