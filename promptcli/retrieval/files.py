@@ -143,6 +143,9 @@ def open_sentences(
     """Open a file of sentences, or a stream."""
     path, stdin = _path_and_stream(file)
     fields = replace(fields or ColumnChoice(reading.text_field, reading.id_field), cells=True)
+    name, named = split_columns(str(path))
+    if stdin is None and len(named) == 1 and fields.id is not None:
+        path, fields = Path(name), replace(fields, text=named[0])
     with open_rows(path, fields, stdin=stdin, bad=bad) as source:
         source, head = source.peek()
 
@@ -341,14 +344,15 @@ class Reader:
         In a folder, a text that looks like a table and cannot be read as one is read by its lines.
         """
         path, named = split_columns(file)
-        fields = ColumnChoice(
-            self.reading.text_field, self.reading.id_field, named=named, remedy="", cells=True
-        )
+        text_field = self.reading.text_field
+        if len(named) == 1 and self.reading.id_field is not None:
+            text_field, named = named[0], ()
+        fields = ColumnChoice(text_field, self.reading.id_field, named=named, remedy="", cells=True)
         with recognise(path, fields, bad=self.bad) as opened:
             head = "" if opened.text is None else opened.text.head
             if in_folder and "\0" in head and (opened.is_text or opened.is_told_by_head):
                 raise UsageError(f"{file}: not text")
-            if opened.text is not None and opened.is_text and not named:
+            if opened.text is not None and opened.is_text and not split_columns(file)[1]:
                 return self._text(file, _without_ends(opened.text.lines))
             try:
                 with opened.rows() as rows:

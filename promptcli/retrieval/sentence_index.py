@@ -519,8 +519,7 @@ class SentenceIndex:
                 shown = ", ".join(repr(name[:40]) for name in missing[:5])
                 raise UsageError(
                     f"{len(missing):,} of {len(names):,} ids are not in the index: {shown}; nothing"
-                    " was deleted",
-                    parameter="ids",
+                    " was deleted"
                 )
             self.store.remove(key for keys in known.values() for key in keys)
         self._derived.update()

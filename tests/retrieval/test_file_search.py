@@ -97,3 +97,13 @@ def test_what_cannot_be_searched_is_said(folder):
     assert [line.file for line in pc.search("cat", "sub")] == ["sub/a.txt"]
     with pytest.raises(pc.UsageError):
         pc.search("cat", "sub/bytes.bin")
+
+
+def test_a_column_of_ids_beside_a_named_column_of_texts(folder):
+    Path("u.csv").write_text(
+        "Nr,Betreff,Beschreibung\n47,Papier,The printer jams.\n48,Konto,Locked out.\n"
+    )
+    index = pc.SentenceIndex.build("u.csv:Beschreibung", "mini-static", id_field="Nr")
+    assert index.search("printer", 1)[0].id == "47"
+    synced = pc.SentenceIndex.sync("i", ["u.csv:Beschreibung"], model="mini-static", id_field="Nr")
+    assert synced.index.search("printer", 1)[0].id == "47"

@@ -383,7 +383,14 @@ def search(
     index = _opened(folder, model)
     check_columns(columns, list(index.info().columns))
     if sync:
-        index = index.sync(folder).index
+        from promptcli.retrieval.sync import MostRowsError
+
+        try:
+            index = index.sync(folder).index
+        except MostRowsError as error:
+            raise UsageError(
+                f"{error.question} Agree with `promptcli index sync {folder} --yes`"
+            ) from None
     else:
         _note_stale(index, folder)
     if not query.strip():
