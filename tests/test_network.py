@@ -78,10 +78,10 @@ LINES = {
     "index info": "index info index",
     "models list": "models list\nmodels list --recipes",
     "models show": "models show mini",
-    "models compare": (
+    "compare": (
         f"train simcse --data mine.txt --on mine.tsv --batch-size 4 --steps 1 --seeds 2 --keep-runs"
         f" --name two-# --force -q {TINY}\n"
-        "models compare two-#.run-1 two-#.run-2"
+        "compare two-#.run-1 two-#.run-2"
     ),
     "models import": "models import bert --name imported --force -q",
     "models remove": "models import bert --name short -q\nmodels remove short",

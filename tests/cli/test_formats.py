@@ -139,23 +139,14 @@ def pairs(tmp_path_factory):
 def commands(pairs, tiny_folder, tmp_path):
     """Every command with ``--format``, on a tiny backbone, and the number of its CSV's rows."""
     model = ("--backbone", tiny_folder("bert"))
-    templates = tmp_path / "templates.txt"
-    templates.write_text('This "[X]" means [MASK] .\n[X] is [MASK] .\n100% [X] [MASK]\n')
-    on = ("--on", pairs, "--offline")
-    free = ("--mode", "free", "--candidates", templates, "--top", 3)
     results = ("-o", tmp_path / "results")
     return {
         "eval": (("eval", "last-avg", "cls", *model, "--task", pairs, "--subsets"), 2),
         "reproduce": (("reproduce", "dcpcse/4", "dcpcse/3", *results), None),
-        "search-layers": (("search-layers", *model, *on), None),
-        "search-templates": (("search-templates", *model, *on, *free), 5),
-        "ditto-search": (("ditto-search", *model, *on, "--corpus", pairs, "--top", 4), 7),
     }
 
 
-@pytest.mark.parametrize(
-    "name", ["eval", "reproduce", "search-layers", "search-templates", "ditto-search"]
-)
+@pytest.mark.parametrize("name", ["eval", "reproduce"])
 def test_a_command_prints_every_format(name, commands, run):
     arguments, count = commands[name]
     table = run(*arguments)
@@ -187,23 +178,12 @@ def test_a_command_prints_every_format(name, commands, run):
         ]
 
 
-def test_values_of_a_csv_are_those_of_the_document(commands, run):
-    arguments, _ = commands["search-templates"]
-    rows = list(csv.DictReader(run(*arguments, "--format", "csv").out.splitlines()))
-    document = run(*arguments, "--json").json
-    expected = [*document["ranked"], *document["baseline"].values()]
-    assert [(row["choice"], float(row["value"])) for row in rows] == [
-        (item["choice"], item["value"]) for item in expected
-    ]
-    assert [row["kind"] for row in rows] == ["choice"] * 3 + ["baseline"] * 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["eval", "--format", "xml"], ["unknown format 'xml'", *PRINTERS]),
         (["eval", "--format", "Latex"], ["unknown format 'Latex'", "did you mean latex"]),
-        (["search-layers", "--json", "--format", "csv"], ["--format", "csv and --json"]),
+        (["eval", "--json", "--format", "csv"], ["--format", "csv and --json"]),
         (["eval", "--list-sentences", "--format", "latex"], ["--list-sentences", "--json"]),
         (["reproduce", "list", "--format", "csv"], ["list of tables", "--json"]),
     ],

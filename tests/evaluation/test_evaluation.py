@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-import promptcli as pc
 from promptcli.data.tasks import Pairs, RetrievalTask, STSTask
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import (
@@ -19,6 +18,7 @@ from promptcli.evaluation.evaluator import (
     scores_of_average,
 )
 from promptcli.evaluation.scores import Label, SpearmanScore, recipe_name
+from promptcli.models.loading import open_model
 from promptcli.notes import stages_shown
 from promptcli.plugins.papers.transfer import AccuracyScore, LabelledExamples, TransferTask
 from promptcli.recipe import RECIPES, Recipe
@@ -203,7 +203,7 @@ def test_the_hash_of_a_task_is_of_its_sentences_and_gold(task, others):
 
 
 def test_a_score_of_retrieval_has_the_hash_of_its_data():
-    (score,) = score_encoders([pc.load("mini-static")], [ranked(1.0)])
+    (score,) = score_encoders([open_model("mini-static")], [ranked(1.0)])
     assert score.to_dict()["data_sha256"] == ranked(1.0).sha256()
 
 

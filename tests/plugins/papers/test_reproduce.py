@@ -38,7 +38,6 @@ from promptcli.recipe import RECIPES, Recipe
 from promptcli.storage.cache import Cache
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.run import TrainingRun
 from tests.embed_running import refused
 from tests.learning import stopped_at
 from tests.senteval import write_pairs, write_transfer
@@ -595,14 +594,14 @@ def test_a_row_that_was_stopped_goes_on_inside(context, examples, tmp_path, monk
 
 @pytest.mark.usefixtures("as_mini")
 def test_several_seeds_are_their_mean_spread_and_extremes(context, examples, monkeypatch):
-    trained, train_one = [], TrainingRun.train
+    trained, train_one = [], systems.train_encoder
 
-    def watched(run, *rest):
-        trained.append((run.method.name, run.settings.seed))
-        settings = run.settings.replace(learning_rate=1e-2, eval_steps=1)
-        return train_one(dataclasses.replace(run, settings=settings), *rest)
+    def watched(method, settings, *rest, **options):
+        trained.append((method.name, settings.seed))
+        settings = settings.replace(learning_rate=1e-2, eval_steps=1)
+        return train_one(method, settings, *rest, **options)
 
-    monkeypatch.setattr(TrainingRun, "train", watched)
+    monkeypatch.setattr(systems, "train_encoder", watched)
     both, *singles = (
         measure_table(table("promptbert/10"), context(corpus=examples, seeds=seeds))
         for seeds in ((0, 1), (0,), (1,))
@@ -750,13 +749,13 @@ def test_training_leaves_the_other_rows_alone_and_is_cached(
 ):
     here = context(corpus=examples, seeds=(42,))
     plain = measure_table(table("promptbert/9"), here)
-    trained, train_one = [], TrainingRun.train
+    trained, train_one = [], systems.train_encoder
 
-    def watched(run, *rest):
-        trained.append((run.settings.two_templates, run.settings.denoising))
-        return train_one(run, *rest)
+    def watched(method, settings, *rest, **options):
+        trained.append((settings.two_templates, settings.denoising))
+        return train_one(method, settings, *rest, **options)
 
-    monkeypatch.setattr(TrainingRun, "train", watched)
+    monkeypatch.setattr(systems, "train_encoder", watched)
     found = measure_table(table("promptbert/8"), here)
     # dropout only, two templates, two templates with denoising; whatever backbone they were
     # published for
