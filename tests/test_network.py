@@ -79,9 +79,11 @@ LINES = {
     "models list": "models list\nmodels list --recipes",
     "models show": "models show mini",
     "compare": (
-        f"train simcse --data mine.txt --on mine.tsv --batch-size 4 --steps 1 --seeds 2 --keep-runs"
+        f"train simcse --data mine.txt --on mine.tsv --batch-size 4 --steps 1 --seed 0"
+        f" --name one-# --force -q {TINY}\n"
+        f"train simcse --data mine.txt --on mine.tsv --batch-size 4 --steps 1 --seed 1"
         f" --name two-# --force -q {TINY}\n"
-        "compare two-#.run-1 two-#.run-2"
+        "compare one-# two-#"
     ),
     "models import": "models import bert --name imported --force -q",
     "models remove": "models import bert --name short -q\nmodels remove short",
