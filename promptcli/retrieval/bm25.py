@@ -23,7 +23,7 @@ from promptcli.retrieval.store import Keys
 from promptcli.retrieval.words import stemmer_of, words, words_of_each
 
 #: The version of the rule that parts texts into words, and words into stems.
-WORD_RULE = 4
+WORD_RULE = 5
 #: What a row gains for a query's word that it has as it is written, and not only its stem, as a
 #: share of the word's ``idf``; and for the whole query, if it has signs: C++.
 WRITTEN = 0.1
@@ -59,7 +59,7 @@ class WordFile:
     stems: NDArray[np.uint64]  #: (v,) hashes, ascending
     starts: NDArray[np.int64]  #: (v + 1,) where the rows of each stem begin
     places: NDArray[np.int32]  #: rows with the stem, ascending
-    counts: NDArray[np.int32]  #: of the stem in each
+    counts: Floats  #: of the stem in each
     language: str  #: of the stems
     generation: int = 0
 
@@ -96,12 +96,12 @@ class WordFile:
             hashes[order],
             counts.indptr.astype(np.int64),
             counts.indices.astype(np.int32),
-            counts.data,
+            counts.data.astype(np.float32),
             language,
             generation,
         )
 
-    def rows_with(self, stem: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def rows_with(self, stem: str) -> tuple[NDArray[np.int32], Floats]:
         """Return the places of the texts with a stem, and how often each has it."""
         wanted = _hash(stem)
         place = int(np.searchsorted(self.stems, np.uint64(wanted)))
@@ -190,7 +190,7 @@ class Bm25:
         if len(column):
             newer, newer_counts = np.unique(column, return_counts=True)
             places = np.concatenate([places, len(self.file.keys) + newer])
-            counts = np.concatenate([counts, newer_counts])
+            counts = np.concatenate([counts, newer_counts.astype(np.float32)])
         if self.count == len(self.keys):
             return places, counts
         live = self.is_live[places]
@@ -220,7 +220,7 @@ class WordScores:
         self._places = []
         for (name, count), column in zip(times.items(), newer, strict=True):
             places, counts = bm25.rows_with(name, column)
-            weight = count * float(idf(len(places), bm25.count))
+            weight = np.float32(count * idf(len(places), bm25.count))
             self._scores[places] += weight * counts / (counts + bm25.norm[places])
             self._places.append(places)
         self._rarity = np.array([idf(len(places), bm25.count) for places in self._places])

@@ -685,9 +685,11 @@ class SentenceIndex:
         if not texts:
             return
         condition = None if where is None else Condition(where)
-        with self.store.reading():
-            state = self.store.state
-            allowed = None if condition is None else condition.keys(self.store, go_on)
+        state, allowed = None, None
+        if condition is not None:  # refused before anything is encoded
+            with self.store.reading():
+                state = self.store.state
+                allowed = condition.keys(self.store, go_on)
         units = None
         if way != "words":
             units = unit_rows(self.queries.encode(list(texts)) if vectors is None else vectors)
@@ -696,7 +698,7 @@ class SentenceIndex:
             snapshot = self.snapshot()
             if condition is not None and state != self.store.state:
                 allowed = condition.keys(self.store, go_on)
-            if not self.reading.split:
+            if not self.store.settings["reading"]["split"]:
                 ranked = self._rank(snapshot, texts, units, k, way, allowed)
                 answers = [self.hits(ranking) for ranking in ranked]
             else:
