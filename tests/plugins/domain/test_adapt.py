@@ -337,3 +337,13 @@ def test_what_cannot_begin_is_refused_with_what_to_do(texts, start, run, quick, 
     few = tmp_path / "few.txt"
     few.write_text("Too little.\n")
     assert "150" in run("adapt", few, "--name", "other").err
+
+
+def test_texts_in_a_language_that_the_shipped_model_has_not_learned_are_refused(tmp_path):
+    sentences = ["Der Drucker im zweiten Stock druckt nur leere Seiten.", "Das Paket kam nicht an."]
+    rows = [(f"Drucker {number}", f"{sentences[number % 2]} ({number})") for number in range(200)]
+    with (tmp_path / "de.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("title", "text"), *rows])
+    with pytest.raises(pc.UsageError, match="has not learned German") as refused:
+        pc.adapt([tmp_path / "de.csv"], name="mine")
+    assert refused.value.parameter == "start"
