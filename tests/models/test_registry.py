@@ -73,7 +73,7 @@ def test_shipped_entries_are_listed_and_not_changed(registry):
 def test_existing_name_is_refused_unless_forced(registry):
     registry.save(fitted())
     for refuse in (registry.check_free, lambda name: registry.save(fitted(name, fill=2.0))):
-        with pytest.raises(UsageError, match="`force`"):
+        with pytest.raises(UsageError, match="force"):
             refuse("white")
     assert_same(registry.load("white"), fitted())
     registry.save(fitted(fill=2.0), force=True)
