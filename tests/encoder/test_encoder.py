@@ -508,7 +508,7 @@ def test_trouble_of_a_device_is_one_line(method, error, says, tiny_backbone, run
     if method.endswith("run"):
         with pytest.raises(
             OutOfMemoryError,
-            match=r"even with one sentence, of \d+ tokens; give a smaller `max_length`",
+            match=r"even with one sentence, of \d+ tokens; give a smaller max_length",
         ):
             encoder.encode(SENTENCES)
 

@@ -180,7 +180,7 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
     [
         (
             Recipe(transforms=("whitening:4",)),
-            "'whitening:4' has its parameters already; give `transforms` whitening",
+            "'whitening:4' has its parameters already; give whitening",
         ),
         (
             Recipe(transforms=("whitening", "flow")),

@@ -83,7 +83,7 @@ def test_what_is_no_table_is_refused_with_the_reason(run, tiny_backbone, tmp_pat
         run("export", "last-avg", "-o", tmp_path / "x", "--to", "model2vec"),
         2,
         "mini-static",
-        "--pooling static/avg",
+        "pooling static/avg",
     )
     assert not (tmp_path / "x").exists()
 
