@@ -376,6 +376,7 @@ def search(
     """Print the k rows of an index that are nearest to each query, best first, with their
     cosine.
     """
+    from promptcli.models.language_choice import note_unread
     from promptcli.retrieval.files import is_query_file, queries_of
 
     shown_as = format_name(format, json=json)
@@ -400,7 +401,9 @@ def search(
     if index.way(by) != "words":
         index.encoder.in_role("query", report=True)
     table = HitTable()
-    for window in texts:
+    for number, window in enumerate(texts):
+        if not number and index.way(by) != "words":
+            note_unread(index.encoder, window)
         answers = index.answers(window, k, by=by, where=where, min_score=min_score)  # type: ignore[arg-type]
         for text, hits in zip(window, answers, strict=True):
             if shown_as == "table" and many:
