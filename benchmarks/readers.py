@@ -81,11 +81,10 @@ CASES = {
 
 
 def ours(path):
-    from promptcli.data.bad_lines import IGNORED
     from promptcli.data.column_choice import ColumnChoice
     from promptcli.data.rows import open_rows
 
-    with open_rows(path, ColumnChoice(cells=True), bad=IGNORED, tell=lambda line: None) as rows:
+    with open_rows(path, ColumnChoice(cells=True), skip_bad=True) as rows:
         return [text for batch in rows for text in batch.column("text").to_pylist()]
 
 

@@ -30,7 +30,7 @@ TABLES = {
     "task_groups": "promptcli.data.task_table:GROUPS",
     "task_families": "promptcli.data.task_table:FAMILIES",
     "formats": "promptcli.data.vectors.formats:VECTOR_FORMATS",
-    "input_formats": "promptcli.data.input_formats:INPUT_FORMATS",
+    "input_formats": "promptcli.data.tables:INPUT_FORMATS",
     "families": "promptcli.backbones.families:FAMILIES",
     "commands": "promptcli.cli.command_line:COMMANDS",
     "engines": "promptcli.embedding.engines:ENGINES",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import promptcli.models.cosines  # noqa: F401 - it must not keep the fake's opener
 from promptcli.models import loading as encoders
 from tests.embed_fakes import FakeEncoder
 

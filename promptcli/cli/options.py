@@ -83,6 +83,22 @@ IdField = Annotated[
         " numbers."
     ),
 ]
+Csv = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=VALUE,...",
+        help="How a table is written: delim=;,decimal_separator=,,dateformat=%d.%m.%Y,"
+        "encoding=cp1252,skip=1,header=false,quote=,sheets=all.",
+    ),
+]
+SkipBad = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad",
+        help="Leave out the rows that cannot be read (a line of a text is blank instead), and say"
+        " how many and why. Default: the first is refused.",
+    ),
+]
 DataDir = Annotated[Path | None, typer.Option(help="SentEval folder of the tasks.")]
 
 

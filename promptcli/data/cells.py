@@ -1,116 +1,231 @@
-"""Cells of rows as texts: ids, sentences, labels, scores, and the other columns of a file."""
+"""Cells of a table as what they mean: texts and ids of the chosen columns, and the other columns as
+numbers, dates, truth values or texts.
+"""
 
+import datetime
+import decimal
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from promptcli.data.column_forms import ColumnForms, Convert
+from promptcli.data.csv_options import CsvOptions
 from promptcli.data.given import is_unicode
-from promptcli.data.layouts import CELLS, ID, OPTIONAL, TEXT, Columns, is_optional
+from promptcli.data.layouts import ID, TEXT, is_optional
+from promptcli.data.tables import MISSING, IsoDate, Table
 from promptcli.errors import UsageError, shorten
 
-#: What is in a cell without a value: pandas writes the names.
-_MISSING = ("", "nan", "NaT", "<NA>")
-#: The other columns of a row that are not empty: their names and cells.
-Cells = tuple[tuple[str, str], ...]
+_ISO = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
+_WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d{1,3})?")
+#: What may have a point between thousands as well as a decimal point.
+_DOUBTFUL = re.compile(r"-?[1-9]\d{0,2}\.\d{3}")
 
 
-def cells_array(rows: Sequence[Any]) -> Any:
-    """Return the cells of rows as an Arrow array of maps."""
-    import pyarrow as pa
+def finite_number(text: str) -> float | None:
+    """Return the finite number that a text is, else None."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and "_" not in text else None
 
-    return pa.array(rows, pa.map_(pa.string(), pa.large_string()))
 
+def scale_value(cell: str) -> float | None:
+    """Return the place of a cell on a scale: a number, or an ISO date as a year with a fraction;
+    else None.
 
-def cells_of_columns(columns: Any, count: int) -> tuple[Any, ColumnForms]:
-    """Return an Arrow array of the cells of ``count`` rows, and the forms by which they were read.
-
-    ``columns`` hold the values of each row by their name: a mapping, or a DataFrame.
+    Example:
+        >>> scale_value("2024-07-02"), scale_value("1.5"), scale_value("a")
+        (2024.5, 1.5, None)
     """
-    by_name = dict[str, list[Any]]()
-    for name in columns:
-        values = [getattr(value, "item", lambda value=value: value)() for value in columns[name]]
-        if len(values) != count:
-            raise UsageError(
-                f"column {name!r} has {len(values):,} values for {count:,} sentences; give one for"
-                " each"
-            )
-        by_name[str(name)] = values
-    forms = ColumnForms()
-    rows = [
-        dict(zip(by_name, values, strict=True)) for values in zip(*by_name.values(), strict=True)
-    ]
-    for row in rows:
-        forms.see(row)
-    cells = cells_array([_cells_of(row) for row in rows])
-    return converted_cells(cells, forms.decide()), forms
+    number = finite_number(cell)
+    if number is not None or not _ISO.fullmatch(cell):
+        return number
+    try:
+        day = datetime.date.fromisoformat(cell[:10])
+    except ValueError:
+        return None
+    days = datetime.date(day.year, 12, 31).timetuple().tm_yday
+    return day.year + (day.timetuple().tm_yday - 1) / days
 
 
-def converted_cells(cells: Any, converts: Mapping[str, Convert]) -> Any:
-    """Return an Arrow array of the cells of rows with those of some columns converted."""
-    if not converts:
-        return cells
-    rows = list[Cells]()
-    for row in cells.to_pylist():
-        rows.append(
-            tuple(
-                (name, converts[name](cell) if name in converts else cell)
-                for name, cell in row or ()
-            )
-        )
-    return cells_array(rows)
+class CellReader:
+    """Reads the cells of the columns of a file, as its options say."""
+
+    def __init__(self, options: CsvOptions, *, are_texts: bool) -> None:
+        self._format = options.dateformat
+        self._are_texts = are_texts
+        self._point = options.decimal_separator
+        self._thousands = {"": "", ".": ",", ",": "."}[self._point]
+        self._number = _NUMBER
+        if self._point:
+            point, other = re.escape(self._point), re.escape(self._thousands)
+            whole = rf"\d{{1,3}}({other}\d{{3}}){{1,5}}|0|[1-9]\d{{0,17}}"
+            self._number = re.compile(rf"-?({whole})({point}\d+)?")
+
+    def _plain(self, text: str) -> str:
+        """Return a number as Python writes it."""
+        return text.replace(self._thousands, "").replace(self._point or ".", ".")
+
+    def score(self, cell: Any) -> str:
+        """Return a cell of a column of scores as text."""
+        word = str(cell).strip().lower()
+        if word in ("true", "false"):
+            return str(int(word == "true"))
+        text = label_text(cell)
+        is_number = self._point and self._number.fullmatch(text.strip())
+        return self._plain(text.strip()) if is_number else text
+
+    def number(self, cell: Any) -> int | float | None:
+        """Return the number that a cell is, else None."""
+        if type(cell) is str:
+            if self._are_texts and self._number.fullmatch(cell):
+                text = self._plain(cell)
+                return int(text) if _WHOLE.fullmatch(text) else float(text)
+            return None
+        if type(cell) is int:
+            return cell if abs(cell) < 1 << 63 else None
+        return float(cell) if isinstance(cell, float | decimal.Decimal) else None
+
+    def is_number(self, cell: Any) -> bool:
+        return self.number(cell) is not None
+
+    def truth(self, cell: Any) -> bool | None:
+        """Return the truth value that a cell is, else None."""
+        if isinstance(cell, bool):
+            return cell
+        if self._are_texts and cell.lower() in ("true", "false"):
+            return bool(cell.lower() == "true")
+        return None
+
+    def date(self, cell: Any) -> str | None:
+        """Return the date that a cell is, as ISO writes it (a time with a zone: in UTC), else
+        None.
+        """
+        if isinstance(cell, IsoDate):
+            return str(cell)
+        if isinstance(cell, datetime.date):
+            return _iso(cell)
+        if not isinstance(cell, str):
+            return None
+        try:
+            if self._format:
+                day = datetime.datetime.strptime(cell, self._format)
+            elif _ISO.fullmatch(cell):
+                day = datetime.datetime.fromisoformat(cell)
+            else:
+                return None
+        except ValueError:
+            return None
+        return _iso(day)
+
+    def columns(self, table: Table, names: Sequence[str], blocks: Iterable[Any]) -> "list[Column]":
+        """Return what columns hold, by all their cells: a type that each cell has, else text."""
+        readers = {"number": self.number, "truth": self.truth, "date": self.date}
+        if table.types:
+            columns = [(name, table.types[name]) for name in names]
+            return [
+                Column(name, kind, readers.get(kind, cell_text), name in table.whole)
+                for name, kind in columns
+            ]
+        seen = [_Seen(dict(readers)) for _ in names]
+        for _, rows in blocks:
+            for evidence, cells in zip(seen, zip(*rows, strict=True), strict=False):
+                evidence.take([cell for cell in map(stripped, cells) if cell is not None])
+        found = list[Column]()
+        for name, evidence in zip(names, seen, strict=True):
+            kind = next(iter(evidence.kinds), "text")
+            is_doubtful = self._are_texts and not self._point and evidence.is_doubtful
+            if evidence.is_empty or (is_doubtful and kind == "number"):
+                kind = "text"
+            found.append(Column(name, kind, readers.get(kind, cell_text), evidence.is_whole))
+        return found
 
 
-def column_texts(
-    columns: Columns,
-    values: Sequence[Sequence[Any]],
-    kind: str,
-    numbers: Sequence[int],
-    *,
-    blank: bool = False,
-) -> dict[str, list[Any]]:
-    """Return columns as texts.
+@dataclass
+class _Seen:
+    """What the cells of a column have shown so far."""
 
-    ``blank``: a missing sentence counts as blank. ValueError with the number of the line or row
-    (``kind``) that is wrong.
-    """
-    checked = {}
-    for (column, in_file), cells in zip(columns.items(), values, strict=True):
-        as_text: Callable[[Any], Any] = _CELLS.get(
-            OPTIONAL if is_optional(column) else column, _sentence_text
-        )
-        plain = column == ID or as_text is _sentence_text
-        if blank and column == TEXT:
-            as_text = _text_or_blank
-        texts = list[Any]()
-        for number, cell in zip(numbers, cells, strict=True):
-            if plain and is_plain(cell):
-                texts.append(cell)
-                continue
-            try:
-                texts.append(as_text(cell))
-            except ValueError as problem:
-                raise ValueError(f"{kind} {number}: {in_file!r} {problem}") from None
-        checked[column] = texts
-    return checked
+    kinds: dict[str, Callable[[Any], Any]]  #: the types that all have, with their readers
+    is_empty: bool = True
+    is_whole: bool = True  #: all numbers are whole
+    may_group: bool = False  #: some cells may have a point between thousands
+    has_decimals: bool = False  #: some cell has a point that is a decimal point
+
+    @property
+    def is_doubtful(self) -> bool:
+        return self.may_group and not self.has_decimals
+
+    def take(self, cells: Sequence[Any]) -> None:
+        self.is_empty = self.is_empty and not cells
+        for kind, read in list(self.kinds.items()):
+            values = list(map(read, cells))
+            if None in values:
+                del self.kinds[kind]
+            elif kind == "number":
+                self.is_whole = self.is_whole and all(type(value) is int for value in values)
+                for cell in cells:
+                    if type(cell) is str and "." in cell:
+                        doubtful = _DOUBTFUL.fullmatch(cell) is not None
+                        self.may_group = self.may_group or doubtful
+                        self.has_decimals = self.has_decimals or not doubtful
 
 
-def is_plain(cell: Any) -> bool:
-    """Return whether a cell is text that is right without a closer look."""
-    return type(cell) is str and cell.isascii() and "\0" not in cell
+@dataclass(frozen=True)
+class Column:
+    """A column of a file that is kept beside the sentences."""
+
+    name: str
+    kind: str  #: number, date, truth or text
+    read: Callable[[Any], Any]
+    is_whole: bool  #: whether a number has no decimals
+
+    def array(self, cells: Sequence[Any]) -> Any:
+        """Return cells as an Arrow array: whole or floating-point numbers, truth values, or texts;
+        dates are texts as ISO writes them; an empty cell is null.
+        """
+        import pyarrow as pa
+
+        types = {"truth": pa.bool_(), "number": pa.int64() if self.is_whole else pa.float64()}
+        values = [None if cell is None else self.read(cell) for cell in map(stripped, cells)]
+        return pa.array(values, types.get(self.kind, pa.string()))
+
+
+def stripped(cell: Any) -> Any:
+    """Return a cell without the space around a text, None if it is empty."""
+    if type(cell) is str:
+        return cell.strip() or None
+    if cell is MISSING or (isinstance(cell, float) and math.isnan(cell)):
+        return None
+    return cell
+
+
+def cell_text(cell: Any) -> str:
+    """Return a cell as text; lists, objects, true and false as JSON writes them."""
+    if isinstance(cell, bool | list | dict):
+        text = json.dumps(cell, ensure_ascii=False, default=str)
+    else:
+        text = str(cell)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def id_text(value: Any) -> str:
-    """Return an id as text; raise ``ValueError`` unless it is text or a whole number."""
+    """Return an id as text; ``ValueError`` unless it is text or a whole number."""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"is {shorten(value)}; an id is text or a whole number")
+        raise ValueError(f"is {_shown(value)}; an id is text or a whole number")
     return _sentence_text(str(value))
+
+
+def _shown(value: Any) -> str:
+    return "missing" if value is MISSING else shorten(value)
 
 
 def _sentence_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"is {shorten(value)}; a sentence is text")
+        raise ValueError(f"is {_shown(value)}; a sentence is text")
     if "\0" in value:
         raise ValueError("holds a NUL character")
     if not is_unicode(value):
@@ -127,59 +242,60 @@ def _text_or_blank(value: Any) -> str:
 
 def _optional_text(value: Any) -> str:
     """Return a sentence that may be missing as pandas writes it, too."""
-    text = _text_or_blank(value)
-    if text.strip().lower() in ("", "nan", "none", "null"):
-        return ""
-    return text
+    text = "" if value is MISSING else _text_or_blank(value)
+    return "" if text.strip().lower() in ("", "nan", "none", "null") else text
 
 
-def _label_text(value: Any) -> str:
+def label_text(value: Any) -> str:
+    """Return a label or a score as text."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError("is empty; give text or a number")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"is {shorten(value)}; a label or a score is text or a number")
+        raise ValueError(f"is {_shown(value)}; a label or a score is text or a number")
     return _sentence_text(str(value))
 
 
-def _score_text(value: Any) -> str:
-    """Return a score as text; true and false, as of duplicates, are 1 and 0."""
-    word = str(value).lower()
-    if word in ("true", "false"):
-        return str(int(word == "true"))
-    return _label_text(value)
+def reader_of(role: str, cells: CellReader, *, blank: bool = True) -> Callable[[Any], str]:
+    """Return how a cell of a chosen column becomes text; ``ValueError`` if it cannot.
 
-
-def _cells_of(row: Mapping[str, Any]) -> Cells:
-    """Return the cells of a row that are not empty as texts.
-
-    Lists, objects, true and false are written as JSON.
+    With ``blank`` a missing sentence is blank.
     """
-    cells = list[tuple[str, str]]()
-    for name, value in row.items():
-        if type(value) is str:  # as most are
-            text = value.strip()
-        elif isinstance(value, (bool, list, dict)):
-            text = json.dumps(value, ensure_ascii=False, default=str)
-        else:
-            text = str(value).strip()
-        if value is not None and text not in _MISSING:
-            cells.append((_encodable(name), _encodable(text)))
-    return tuple(cells)
+    if is_optional(role):
+        return _optional_text
+    readers = {
+        TEXT: _text_or_blank if blank else _sentence_text,
+        ID: id_text,
+        "label": label_text,
+        "score": cells.score,
+        "grade": cells.score,
+    }
+    return readers.get(role, _sentence_text)
 
 
-def _encodable(text: str) -> str:
-    """Return a text with ``?`` for halves of surrogate pairs."""
-    if text.isascii():
-        return text
-    return text.encode("utf-8", "replace").decode()
+def given_columns(columns: Any, count: int) -> "list[tuple[Column, Any]]":
+    """Return columns that a program gives for ``count`` rows, each with its Arrow array.
+
+    ``columns`` hold the values of each row by their name: a mapping, or a DataFrame.
+    """
+    reader = CellReader(CsvOptions(), are_texts=False)
+    names, values = list[str](), list[list[Any]]()
+    for name in columns:
+        cells = [getattr(value, "item", lambda value=value: value)() for value in columns[name]]
+        if len(cells) != count:
+            raise UsageError(
+                f"column {name!r} has {len(cells):,} values for {count:,} sentences; give one for"
+                " each"
+            )
+        names.append(str(name))
+        values.append(cells)
+    found = reader.columns(Table(), names, [((), list(zip(*values, strict=True)))] if names else [])
+    return [(column, column.array(cells)) for column, cells in zip(found, values, strict=True)]
 
 
-#: Column of a batch -> how a cell becomes text; the others hold sentences.
-_CELLS: dict[str, Callable[[Any], Any]] = {
-    ID: id_text,
-    CELLS: _cells_of,
-    OPTIONAL: _optional_text,
-    "label": _label_text,
-    "score": _score_text,
-    "grade": _score_text,
-}
+def _iso(day: datetime.date) -> str:
+    """Return a day, or a day and a time, as ISO writes it; a time with a zone in UTC."""
+    if not isinstance(day, datetime.datetime):
+        return day.isoformat()
+    if day.tzinfo is not None:
+        day = day.astimezone(datetime.UTC).replace(tzinfo=None)
+    return day.isoformat(" ") if day.time() != datetime.time() else day.date().isoformat()

@@ -3,15 +3,15 @@ time and hash.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from promptcli.data.bad_lines import IGNORED, REFUSED, BadRows
+from promptcli.data.bad_rows import BadRows
 from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.input_files import state_of
+from promptcli.data.input_files import file_sha256, state_of
 from promptcli.data.layouts import ID, TEXT
 from promptcli.data.parquet_files import RecordBatch
-from promptcli.data.row_batches import file_sha256
 from promptcli.data.rows import open_from, with_row_numbers
 from promptcli.errors import UsageError, counted
 
@@ -29,10 +29,15 @@ class InputFile:
     id: str | None = None  #: column of the id
 
 
-def count_input(name: str, fields: ColumnChoice, bad: BadRows = REFUSED) -> InputFile:
+def count_input(
+    name: str,
+    fields: ColumnChoice,
+    csv: Mapping[str, Any] | None = None,
+    skip_bad: bool | None = None,
+) -> InputFile:
     """Read a file once, check every row, and count them; an empty file has none."""
     size, stamp = state_of(name)
-    with open_from(name, fields, bad=bad) as rows:
+    with open_from(name, fields, csv=csv, bad=BadRows(skip_bad)) as rows:
         count = sum(map(len, rows))
         columns = rows.columns
         digest = rows.sha256()
@@ -87,12 +92,16 @@ def check_unchanged(file: InputFile, began: str) -> None:
 
 
 def read_range(
-    files: Sequence[InputFile], start: int, stop: int, began: str
+    files: Sequence[InputFile],
+    start: int,
+    stop: int,
+    began: str,
+    csv: Mapping[str, Any] | None = None,
 ) -> Iterator[RecordBatch]:
     """Yield the rows [start, stop) of all files, one after another; ids that are numbers count over
     all files.
 
-    A row that cannot be read is blank: when the files were counted, it was refused or left out.
+    A row that cannot be read is left out: when the files were counted, it was refused or told.
     """
     first = 0
     for file in files:
@@ -103,9 +112,9 @@ def read_range(
             with open_from(
                 file.path,
                 ColumnChoice(file.text, file.id),
+                csv=csv,
                 start=lower,
-                tell=lambda message: None,
-                bad=IGNORED,
+                bad=BadRows(skip=True, quiet=True),
             ) as rows:
                 row = lower
                 for batch in with_row_numbers(rows.batches, first + lower):

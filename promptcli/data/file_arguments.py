@@ -5,9 +5,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from promptcli.data.input_files import COMPRESSED, check_file, is_remote
+from promptcli.data.input_files import COMPRESSED, is_remote
 from promptcli.errors import UsageError
-from promptcli.notes import keyword
 
 #: Extensions of Markdown, and of texts that are prose whatever their first lines look like.
 MARKDOWN = (".md", ".markdown", ".mdx", ".rmd", ".qmd")
@@ -53,7 +52,8 @@ def names_file(word: str) -> bool:
 
 
 def split_text_column(words: Sequence[str], text_field: str | None) -> tuple[list[str], str | None]:
-    """Return files, and the column of their sentences: ``FILE:COLUMN`` names it, or ``text_field``.
+    """Return files, and the column of their sentences: ``FILE:COLUMN`` names it, or ``text_field``;
+    several, ``FILE:FIRST,SECOND``, are joined.
 
     Example:
         >>> split_text_column(["notes.txt"], None)
@@ -66,22 +66,12 @@ def split_text_column(words: Sequence[str], text_field: str | None) -> tuple[lis
         columns: tuple[str, ...] = ()
         if not is_remote(word):
             file, columns = split_columns(word)
-        if len(columns) > 1:
-            check_file(Path(file))
-            raise UsageError(
-                f'{word!r} names {len(columns)} columns; name that of the sentence: "{file}:'
-                f'{columns[0]}"'
-            )
         if columns and text_field is not None:
-            raise UsageError(
-                f"{word!r} names a column, and so does {keyword('text_field')}; leave one out"
-            )
+            raise UsageError(f"{word!r} names a column, too; leave one out", parameter="text_field")
         files.append(file)
-        chosen[columns[0] if columns else text_field] = None
+        chosen[",".join(columns) or text_field] = None
     if len(chosen) > 1:
-        raise UsageError(
-            f"all files have one column of sentences; name it as {keyword('text_field')}"
-        )
+        raise UsageError("all files have one column of sentences", parameter="text_field")
     return files, next(iter(chosen), text_field)
 
 

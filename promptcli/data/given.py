@@ -11,7 +11,6 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from promptcli.data.column_forms import ColumnForms, finite_number
 from promptcli.errors import UsageError, unknown
 from promptcli.notes import note
 from promptcli.settings import check_type
@@ -135,31 +134,3 @@ def check_encodable(sentence: str) -> None:
     """Refuse a sentence of the command line that the terminal's encoding has damaged."""
     if not is_unicode(sentence):
         raise UsageError(f"{sentence!r} is not UTF-8; set a UTF-8 locale, e.g. LC_ALL=C.UTF-8")
-
-
-def column_numbers(
-    texts: Sequence[str], name: object, forms: ColumnForms | None = None
-) -> list[float | None]:
-    """Return the numbers of a column of scores; None for a cell that is not a number.
-
-    A note says how commas are read. ``forms`` are those of the other columns of the file.
-    """
-    forms = forms or ColumnForms()
-    convert = forms.scores(texts)
-    plain = list(map(convert, texts))
-    changed = [
-        (text, read)
-        for text, read in zip(texts, plain, strict=True)
-        if text.strip() != read or "," in text
-    ]
-    if changed:
-        text, read = changed[0]
-        written = ""
-        if text.strip().replace(",", ".") == read:
-            written = " with a decimal comma"
-        elif text.strip().replace(",", "") == read:
-            written = " with commas between thousands"
-        doubt = "".join(f"; {why}" for why in forms.doubts.values())
-        scores = f"{len(changed):,} scores{written}"
-        note(f"{name}: {scores} are read, {text.strip()} as {read}{doubt}")
-    return [finite_number(text) for text in plain]

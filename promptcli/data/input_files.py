@@ -5,8 +5,8 @@ occur inside a sentence.
 """
 
 import bz2
-import codecs
 import contextlib
+import functools
 import glob
 import gzip
 import hashlib
@@ -14,13 +14,15 @@ import io
 import lzma
 import os
 import re
+import shutil
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from promptcli.data.bad_lines import REFUSED, BadRows
+from promptcli.data.bad_rows import REFUSED, BadRows
 from promptcli.data.given import check_encodable, is_unicode
 from promptcli.errors import (
     NoColumnError,
@@ -31,7 +33,6 @@ from promptcli.errors import (
     did_you_mean,
     one_line,
 )
-from promptcli.notes import note
 
 #: The longest line in characters. Longer "lines" come from files that are not text, and would fill
 #: the memory.
@@ -44,9 +45,6 @@ RATIO = 1000
 LINE = 64
 #: The path of standard input and of standard output.
 STANDARD = Path("-")
-
-#: Bytes of a text file by which its form is recognised.
-LOOK = 1 << 16
 
 _BUFFER = 1 << 20
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -66,7 +64,6 @@ _OTHER_KINDS = {
     b"GIF8": _IMAGE,
     b"PAR1": "Parquet; end its name with .parquet",
 }
-_CONVERT = "convert it: iconv -f CP1252 -t UTF-8 IN > OUT (with the encoding it is in)"
 
 
 def _open_zstd(stream: Any) -> Any:
@@ -143,7 +140,7 @@ def open_file(name: str | Path) -> Iterator[BinaryIO]:
     """Open a local file or a URL for reading."""
     if is_remote(name):
         file = cast(
-            BinaryIO, _on_file_system(str(name), lambda system, path: system.open(path, "rb"))
+            BinaryIO, on_file_system(str(name), lambda system, path: system.open(path, "rb"))
         )
     else:
         check_file(Path(name))
@@ -175,63 +172,107 @@ class _HashedBytes(io.RawIOBase):
         return len(data)
 
 
+def display_name(path: str | Path) -> str:
+    """Return what a file is called in messages."""
+    return "standard input" if str(path) == str(STANDARD) else str(path)
+
+
+def file_sha256(path: str | Path) -> str:
+    """Return the hex SHA-256 of a file's or URL's stored bytes."""
+    with open_file(path) as file:
+        return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
+
+
 @dataclass(frozen=True)
-class Text:
-    """An open file of text after a first look."""
+class OpenText:
+    """The bytes of a file, unpacked, whose lines can be read once, or again if it is stored."""
 
-    head: str  #: its first ``LOOK`` bytes; of a pipe those that have arrived
-    complete: bool  #: whether that is all of it
-    plain: bool  #: whether its lines can be counted by the line feeds of the file
-    lines: Iterator[str]  #: with their line ends, ``\\n`` if it has others
-    sha256: Callable[[], str]  #: hex SHA-256 of the bytes read so far
+    path: str | Path
+    file: BinaryIO
+    ending: str = ""  #: a key of ``COMPRESSED``, or any other one
+
+    @property
+    def name(self) -> str:
+        return display_name(self.path)
+
+    @functools.cached_property
+    def raw(self) -> "_HashedBytes":
+        """The bytes that are stored, hashed while they are read."""
+        return _HashedBytes(self.file)
+
+    def sha256(self) -> str:
+        """Return the hex SHA-256 of the bytes read so far."""
+        return self.raw.hash.hexdigest()
+
+    def again(self, encoding: str = "", bad: BadRows = REFUSED) -> Iterator[str]:
+        """Yield the lines from the first, of a file that was opened as ``stored``."""
+        self.file.seek(0)
+        return OpenText(self.path, self.file, self.ending).lines(encoding, bad)
+
+    def lines(self, encoding: str = "", bad: BadRows = REFUSED) -> Iterator[str]:
+        """Yield the lines with their ends, well encoded; an empty one in place of a bad one.
+
+        Refuse what is not text, and an encoding other than UTF-8 that was not said.
+        """
+        stream: Any = io.BufferedReader(self.raw, _BUFFER)
+        if self.ending in COMPRESSED:
+            stream = io.BufferedReader(COMPRESSED[self.ending](stream), _BUFFER)
+        with _naming_damage(self.name, self.ending):
+            head = stream.peek(8)[:8]
+        for first, kind in _OTHER_KINDS.items():
+            if head.startswith(first):
+                raise UsageError(f"{self.name}: {kind}")
+        if not encoding and head[:2] in _UTF16:
+            raise UsageError(f"{self.name} is UTF-16: give encoding=utf-16", parameter="csv")
+        try:
+            text = io.TextIOWrapper(stream, encoding or "utf-8-sig", "surrogateescape", "\n")
+        except LookupError:
+            raise UsageError(f"no encoding {encoding!r}; e.g. cp1252", parameter="csv") from None
+        number, unpacked = 1, 0
+        with _naming_damage(self.name, self.ending, lambda: number):
+            while line := text.readline(LONGEST_LINE + 1):
+                if len(line) > LONGEST_LINE:
+                    raise UsageError(
+                        f"{self.name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; give"
+                        " one row a line"
+                    )
+                if self.ending in COMPRESSED:
+                    unpacked += len(line) + LINE
+                    check_unpacked(self.name, unpacked, self.raw.size, "unpack it before")
+                if number == 1 and "\r" in line[:-2] and not line.endswith("\n"):
+                    raise UsageError(
+                        f"{self.name}: its lines end with a carriage return alone; convert it: tr"
+                        " '\\r' '\\n' < IN > OUT"
+                    )
+                if line.endswith("\r\r\n"):  # an end that was converted twice
+                    line = line.rstrip("\r\n") + "\n"
+                if "\0" in line:
+                    bad.add(self.name, "line", number, "a NUL byte; it is no text of UTF-8")
+                    line = "\n"
+                elif not line.isascii() and not is_unicode(line):
+                    reason = f"is not {encoding or 'UTF-8'}; give encoding=cp1252, or another"
+                    bad.add(self.name, "line", number, reason, parameter="csv")
+                    line = "\n"
+                yield line
+                number += 1
 
 
+@contextlib.contextmanager
 def open_text(
-    file: BinaryIO,
-    name: str,
-    ending: str,
-    tell: Callable[[str], None],
-    bad: BadRows = REFUSED,
-) -> Text:
-    """Look at the beginning of a file, which may be a pipe.
-
-    ``tell`` is called if it is not plain UTF-8, ``bad`` gets lines that are not text.
-
-    ``ending`` is a key of ``COMPRESSED``, or any other one. A file that is not UTF-8, but looks
-    like text of Western Europe's Windows, is read as such.
+    path: str | Path, stdin: BinaryIO | None = None, *, stored: bool = False
+) -> Iterator[OpenText]:
+    """Open a file, pipe or URL; with ``stored`` its lines can be read again and again, from a copy
+    if need be.
     """
-    raw = _HashedBytes(file)
-    stream = io.BufferedReader(raw, _BUFFER)
-    if ending in COMPRESSED:
-        stream = io.BufferedReader(COMPRESSED[ending](stream), _BUFFER)
-    with _naming_damage(name, ending):
-        head = stream.peek(LOOK)[:LOOK]
-    for first, kind in _OTHER_KINDS.items():
-        if head.startswith(first):
-            raise UsageError(f"{name}: {kind}")
-    utf16 = head[:2] in _UTF16
-    encoding = "utf-16" if utf16 else "utf-8-sig"
-    text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
-    if utf16:
-        tell(f"{name}: read as UTF-16")
-    elif "\ufffd" in text and _is_western(head):
-        text = head.decode("cp1252")
-    returns = "\r" in text.removesuffix("\r") and "\n" not in text
-    if returns:
-        tell(f"{name}: its lines end with a carriage return alone")
-    errors = "surrogatepass" if utf16 else "surrogateescape"
-    newline = None if returns else "\n"
-    text_lines = io.TextIOWrapper(stream, encoding, errors, newline)
-    lines = _check_lines(text_lines, name, None if utf16 else head, tell, ending=ending, bad=bad)
-    if ending in COMPRESSED:
-        lines = _no_bomb(lines, name, lambda: raw.size)
-    return Text(
-        text.replace("\r", "\n") if returns else _STRAY_RETURNS.sub("\r\n", text),
-        len(head) < LOOK and file.seekable(),
-        not (utf16 or returns or ending in COMPRESSED),
-        lines,
-        lambda: raw.hash.hexdigest(),
-    )
+    ending = Path(path).suffix.lower()
+    with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
+        if not stored or file.seekable():
+            yield OpenText(path, file, ending)
+            return
+        with tempfile.TemporaryFile() as copy:
+            shutil.copyfileobj(file, copy)
+            copy.seek(0)
+            yield OpenText(path, copy, ending)
 
 
 def skipped_files(errors: Sequence[UsageError]) -> str:
@@ -260,83 +301,10 @@ def _first_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:3])} and {len(names) - 3:,} more"
 
 
-def decoded_lines(path: Path, tell: Callable[[str], None] = note) -> Iterator[str]:
-    """Yield the lines of a file of text, which may be compressed or in another encoding than UTF-8;
-    ``tell`` is called if it is.
-    """
-    with open_file(path) as file:
-        yield from open_text(file, str(path), path.suffix.lower(), tell).lines
-
-
-def read_lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[str]:
+def read_lines(path: Path, encoding: str = "") -> Iterator[str]:
     """Yield the lines of a local file with their line ends, without a byte order mark."""
-    with open_file(path) as file, io.TextIOWrapper(file, encoding, "surrogateescape", "\n") as text:
-        yield from _check_lines(text, str(path))
-
-
-def _check_lines(
-    text: io.TextIOWrapper,
-    name: str,
-    head: bytes | None = None,
-    tell: Callable[[str], None] = lambda message: None,
-    *,
-    ending: str = "",
-    bad: BadRows = REFUSED,
-) -> Iterator[str]:
-    """Yield lines that are whole and well encoded, and an empty one in place of a bad one; with a
-    ``head`` they may be cp1252.
-    """
-    number = 1
-    encoding = "" if head is not None else text.encoding.removesuffix("-sig")
-    with _naming_damage(name, ending, lambda: number):
-        try:
-            while line := text.readline(LONGEST_LINE + 1):
-                if len(line) > LONGEST_LINE:
-                    size = f"{LONGEST_LINE >> 20} MiB"
-                    raise UsageError(
-                        f"{name}: line {number} is longer than {size}; give one row a line"
-                    )
-                problem = None
-                if "\0" in line:
-                    problem = "a NUL byte; if it is UTF-16: iconv -f UTF-16"
-                elif not line.isascii():
-                    if not encoding:  # the first line that is not ASCII decides
-                        data = line.encode("utf-8", "surrogateescape")
-                        western = not is_unicode(line) and _is_western(
-                            head if head and not head.isascii() else data
-                        )
-                        encoding = "cp1252" if western else "utf-8"
-                        if western:
-                            tell(
-                                f"{name}: read as Windows' cp1252, e.g. line {number}:"
-                                f" {_excerpt(data)}"
-                            )
-                    try:
-                        if encoding == "cp1252":
-                            line = line.encode("utf-8", "surrogateescape").decode("cp1252")
-                        else:
-                            # refuses a surrogate, which is a byte that could not be decoded
-                            line.encode("utf-8")
-                    except UnicodeError:
-                        problem = f"not {encoding.upper()}; {_CONVERT}"
-                if problem is not None:
-                    bad.add(name, "line", number, problem, line)
-                    line = "\n"
-                yield _mend_end(line)
-                number += 1
-        except UnicodeError:
-            raise UsageError(f"{name}: line {number}: not {encoding.upper()}; {_CONVERT}") from None
-
-
-#: An end of line that was converted twice; it is looked for once in each run, however long that is.
-_STRAY_RETURNS = re.compile("(?<!\r)\r\r+\n")
-
-
-def _mend_end(line: str) -> str:
-    """Return a line that ends with at most one carriage return."""
-    if line.endswith(("\r\r\n", "\r\r")):
-        return line.rstrip("\r\n") + "\r\n"
-    return line
+    with open_text(path) as text:
+        yield from text.lines(encoding)
 
 
 def without_end(line: str) -> str:
@@ -356,21 +324,13 @@ def check_unpacked(name: str, unpacked: int, packed: int, remedy: str) -> None:
         )
 
 
-def _no_bomb(lines: Iterator[str], name: str, packed: Callable[[], int]) -> Iterator[str]:
-    """Yield the lines of a compressed file while they are not too many for its size."""
-    unpacked = 0
-    for line in lines:
-        unpacked += len(line) + LINE
-        if unpacked > UNPACKED:
-            check_unpacked(name, unpacked, packed(), "unpack it before")
-        yield line
-
-
 @contextlib.contextmanager
 def _naming_damage(name: str, ending: str, line: Callable[[], int] = lambda: 1) -> Iterator[None]:
     """Name the file and the line at which compressed data are damaged."""
     try:
         yield
+    except UnicodeError:
+        raise UsageError(f"{name}: line {line()}: is not in the encoding that was said") from None
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         reason = one_line(error, 100)
         if ending in COMPRESSED:
@@ -378,35 +338,6 @@ def _naming_damage(name: str, ending: str, line: Callable[[], int] = lambda: 1) 
         else:
             problem = f"cannot be read ({reason}); copy it, or look at its disk"
         raise UsageError(f"{name}: line {line()}: {problem}") from None
-
-
-def _excerpt(line: bytes) -> str:
-    """Return a line of cp1252 around its first letter that is not ASCII, and what to do if that
-    letter is wrong.
-    """
-    text = line.decode("cp1252", "replace").strip()
-    place = next((place for place, sign in enumerate(text) if not sign.isascii()), 0)
-    return f"{text[max(place - 20, 0) : place + 20]}; else: iconv -f ENCODING -t UTF-8"
-
-
-#: Signs that other encodings of one byte have for letters: not inside a word, or not at this end of
-#: one.
-_NOT_WESTERN = re.compile(
-    r"[^\W\d_][\xa1-\xb6\xb8-\xbf][^\W\d_]|[\xa3\xa5\xb3\xb9\xbc\xbe][^\W\d_]|[a-z][À-ÖØ-ÞŠŒŽŸ„\u201a]"
-)
-
-
-def _is_western(data: bytes) -> bool:
-    """Return whether text that is not UTF-8 looks like cp1252: mostly ASCII letters, no signs
-    inside words.
-    """
-    try:
-        text = data.decode("cp1252")
-    except UnicodeDecodeError:
-        return False
-    letters = [character for character in text if character.isalpha()]
-    foreign = sum(not character.isascii() for character in letters)
-    return 2 * foreign <= len(letters) and _NOT_WESTERN.search(text) is None
 
 
 def count_lines(path: Path) -> int:
@@ -420,19 +351,10 @@ def count_lines(path: Path) -> int:
     return lines + (last != b"\n")
 
 
-def has_quotes(path: Path) -> bool:
-    """Return whether a plain file has a double quote."""
-    with path.open("rb") as file:
-        while block := file.read(_BUFFER):
-            if b'"' in block:
-                return True
-    return False
-
-
 def state_of(name: str) -> tuple[int, str]:
     """Return the size of a file and a stamp that changes when the file does."""
     if is_remote(name):
-        state: tuple[int, str] = _on_file_system(
+        state: tuple[int, str] = on_file_system(
             name, lambda system, path: (int(system.size(path)), str(system.ukey(path)))
         )
         return state
@@ -502,7 +424,7 @@ def _find_remote(name: str) -> list[str]:
         return []
 
     protocol = name.partition("://")[0]
-    files = _on_file_system(name, look)
+    files = on_file_system(name, look)
     if not files:
         raise NotFoundError(
             f"{name!r}: no such file; give a file, a glob, or a folder of .parquet files"
@@ -510,7 +432,7 @@ def _find_remote(name: str) -> list[str]:
     return [f"{protocol}://{path.removeprefix(f'{protocol}://').lstrip('/')}" for path in files]
 
 
-def _on_file_system(name: str, do: Callable[[Any, str], Any]) -> Any:
+def on_file_system(name: str, do: Callable[[Any, str], Any]) -> Any:
     """Return what ``do`` makes of the file system of a URL and the path on it."""
     import fsspec
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from promptcli.data.cells import finite_number
 from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.column_forms import finite_number
 from promptcli.data.input_files import read_lines
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import Parts
@@ -81,12 +81,11 @@ def _find_files(folder: Path, patterns: tuple[str, ...], what: str) -> list[Path
 
 
 def _texts(path: Path) -> dict[str, str]:
+    fields, csv = ColumnChoice("2", "1"), {"header": "false", "quote": ""}
     if ".jsonl" in path.name:
-        fields = ColumnChoice(remedy="give objects with _id and text")
-    else:
-        fields = ColumnChoice("2", "1")
+        fields, csv = ColumnChoice(remedy="give objects with _id and text"), {}
     texts = dict[str, str]()
-    with open_rows(path, fields) as rows:
+    with open_rows(path, fields, csv=csv) as rows:
         for batch in rows:
             texts.update(
                 zip(

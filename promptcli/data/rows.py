@@ -1,52 +1,90 @@
-"""Rows of files, pipes and URLs as Arrow batches: text, CSV, TSV, JSON lines and Parquet.
+"""Rows of files, pipes and URLs as Arrow batches: texts, and tables (``tables``).
 
-Row i is line i.
-
-A batch of sentences has the columns ``text`` and ``id``: the file's own ids as text, or the numbers
-of the rows; and ``cells``, the file's other columns, if they are wanted. Batches of another layout
-(see ``layouts``) have its columns, all of them text.
+Row i of a text is line i. A batch of sentences has the columns ``text`` and ``id``: the file's own
+ids as text, or the numbers of the rows; and the file's other columns, typed, if they are wanted.
+Batches of another layout (see ``layouts``) have its columns, all of them text.
 """
 
 import contextlib
 import dataclasses
+import functools
+import hashlib
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
-from promptcli.data.bad_lines import REFUSED, BadRows
-from promptcli.data.column_choice import ColumnChoice, Tell
-from promptcli.data.column_forms import ColumnForms
-from promptcli.data.dialect import Dialect
-from promptcli.data.file_arguments import extension_of, split_columns
+from promptcli.data.bad_rows import BadRows
+from promptcli.data.cells import CellReader, Column, reader_of
+from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.csv_options import CsvOptions
+from promptcli.data.file_arguments import PROSE, extension_of, split_columns
 from promptcli.data.input_files import (
     STANDARD,
-    Text,
+    OpenText,
     check_file,
-    is_remote,
-    open_file,
-    open_text,
-)
-from promptcli.data.input_formats import (
-    BinaryFormat,
-    binary_format_of,
-    dialect_of,
-    extensions,
-    line_format,
-)
-from promptcli.data.layouts import ID, NUMERIC, PAIRS, TEXT, Columns
-from promptcli.data.line_readers import with_all_negatives, with_title
-from promptcli.data.parquet_files import RecordBatch
-from promptcli.data.row_batches import (
-    OpenFile,
-    Rows,
-    batches_of,
-    batches_of_texts,
+    count_lines,
     display_name,
+    file_sha256,
+    is_remote,
+    open_text,
+    without_end,
+)
+from promptcli.data.layouts import ID, NUMERIC, SENTENCES, TEXT, Columns, is_optional
+from promptcli.data.parquet_files import CHARACTERS, RecordBatch, open_parquet
+from promptcli.data.tables import (
+    INPUT_FORMATS,
+    MISSING,
+    CsvTable,
+    JsonTable,
+    ParquetTable,
+    Table,
+    WorkbookTable,
 )
 from promptcli.errors import UsageError
-from promptcli.notes import note
+
+#: Rows of a batch, at most; of long texts it has fewer.
+BATCH = 4096
+#: Extensions of tables; a file with another one is a text.
+_JSON = (".json", ".jsonl", ".ndjson")
+TABLES = (".csv", ".tsv", *_JSON, ".xlsx", ".parquet")
+_TEXTS = ("", ".txt", *PROSE)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of an open file; they can be walked once."""
+
+    name: str  #: the path as given
+    columns: Columns  #: column of a batch -> column of the file
+    batches: Iterator[RecordBatch]
+    sha256: Callable[[], str]  #: hex SHA-256 of the bytes of the file; right after the last batch
+    #: about how many rows there are; None if that is not cheap to know
+    total: Callable[[], int | None]
+    #: the file's other columns, if they are wanted: each a column of the batches -> number, date
+    #: (ISO text), truth or text
+    types: Mapping[str, str] = field(default_factory=dict)
+    is_text: bool = False  #: whether they are the lines of a text, rather than rows of a table
+
+    def __iter__(self) -> Iterator[RecordBatch]:
+        return self.batches
+
+    def tuples(self) -> Iterator[tuple[str, ...]]:
+        """Yield each row's texts, without the id of a sentence."""
+        names = [column for column in self.columns if column != ID]
+        for batch in self.batches:
+            yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+
+    def texts(self) -> Iterator[str]:
+        """Yield the first text of each row."""
+        return (row[0] for row in self.tuples())
+
+    def peek(self) -> "tuple[Rows, list[str]]":
+        """Return the same rows, still to be walked, and the texts of the first batch."""
+        head = list(itertools.islice(self.batches, 1))
+        texts = [text for batch in head for text in batch.column(TEXT).to_pylist()]
+        return dataclasses.replace(self, batches=itertools.chain(head, self.batches)), texts
 
 
 @contextlib.contextmanager
@@ -54,79 +92,47 @@ def open_rows(
     path: str | Path,
     fields: ColumnChoice = ColumnChoice(),  # noqa: B008
     *,
+    csv: Mapping[str, Any] | None = None,
+    skip_bad: bool | None = None,
     stdin: BinaryIO | None = None,
     skip_blank: bool = False,
-    tell: Tell = note,
-    bad: BadRows = REFUSED,
 ) -> Iterator[Rows]:
     """Open a file and read its first batch, so that a wrong file or field is known before any work
     is done.
 
     Args:
-        path: A file or URL in the format of its extension (see ``input_formats``), or
-            ``-``; also ``FILE:COLUMN``.
+        path: A file or URL, of a table by its extension, or ``-``; also ``FILE:COLUMN``.
         fields: Which columns are read.
+        csv: How a table is written (``CsvOptions``).
+        skip_bad: Leave out the rows that cannot be read, and say how many and why; of a text they
+            are blank. None: the user has no such choice.
         stdin: Read if the path is ``-``: a table or JSON if a field is named, else plain text.
         skip_blank: Leave out empty sentences and number the others.
-        tell: Gets what is guessed.
-        bad: Gets the rows that cannot be read.
+
+    Raises:
+        UsageError: An empty or unreadable file, or one that does not say how it is to be read.
     """
     path, named = split_columns(str(path))
     if named:
         fields = dataclasses.replace(fields, named=named)
-    if path != str(STANDARD):
-        stdin = None
-    with open_from(path, fields, stdin, tell=tell, bad=bad) as rows:
-        yield numbered_rows(rows, skip_blank=skip_blank)
+    bad = BadRows(skip_bad)
+    stdin = stdin if path == str(STANDARD) else None
+    with open_from(path, fields, stdin, csv=csv, bad=bad) as rows:
+        batches = rows.batches
+        if skip_blank:
+            import pyarrow.compute as pc
 
-
-def numbered_rows(rows: Rows, *, skip_blank: bool = False) -> Rows:
-    """Return rows whose first batch is read, with numbers if they have no ids; refuse an empty
-    file.
-    """
-    batches = rows.batches
-    if skip_blank:
-        import pyarrow.compute as pc
-
-        trimmed = ((batch, pc.utf8_trim_whitespace(batch.column(TEXT))) for batch in rows.batches)
-        batches = filter(len, (batch.filter(pc.not_equal(texts, "")) for batch, texts in trimmed))
-    if TEXT in rows.columns:
-        batches = with_row_numbers(batches)
-    first = next(batches, None)
-    if first is None:
-        raise UsageError(f"{display_name(rows.name)} is empty; give a file with at least one row")
-    return dataclasses.replace(rows, batches=itertools.chain([first], batches))
-
-
-def sentences_of(rows: Rows) -> Rows:
-    """Return the sentences in all columns of pairs and triplets, with the ids ``ROW:COLUMN``, rows
-    counted from 0; rows of sentences alone are returned unchanged.
-    """
-    if TEXT in rows.columns:
-        return rows
-    columns = {role: name for role, name in rows.columns.items() if role not in (ID, *NUMERIC)}
-    batches = _sentence_batches(rows.batches, columns)
-    return dataclasses.replace(rows, columns={TEXT: ""}, batches=batches)
-
-
-def _sentence_batches(batches: Iterator[RecordBatch], columns: Columns) -> Iterator[RecordBatch]:
-    """Yield batches of the sentences in these columns of others, row after row."""
-    import pyarrow as pa
-
-    names = list(columns.values())
-    start = 0
-    for batch in batches:
-        texts_of_columns = [batch.column(role).to_pylist() for role in columns]
-        texts = list[str]()
-        ids = list[str]()
-        for number, texts_of_row in enumerate(zip(*texts_of_columns, strict=True), start):
-            texts += texts_of_row
-            ids += [f"{number}:{name}" for name in names]
-        yield pa.record_batch({TEXT: pa.array(texts, pa.string()), ID: pa.array(ids, pa.string())})
-        start += len(batch)
-
-
-# From the bytes of one file to its batches
+            trimmed = ((batch, pc.utf8_trim_whitespace(batch.column(TEXT))) for batch in batches)
+            batches = filter(
+                len, (batch.filter(pc.not_equal(texts, "")) for batch, texts in trimmed)
+            )
+        if TEXT in rows.columns:
+            batches = with_row_numbers(batches)
+        first = next(batches, None)
+        if first is None:
+            bad.tell(rows.name)
+            raise UsageError(f"{display_name(path)} is empty; give a file with at least one row")
+        yield dataclasses.replace(rows, batches=itertools.chain([first], batches))
 
 
 @contextlib.contextmanager
@@ -135,106 +141,235 @@ def open_from(
     fields: ColumnChoice,
     stdin: BinaryIO | None = None,
     *,
+    csv: Mapping[str, Any] | None = None,
     start: int = 0,
-    tell: Tell = note,
-    bad: BadRows = REFUSED,
+    bad: BadRows,
 ) -> Iterator[Rows]:
-    """Open the rows of a file from row ``start`` on, without ids if it has none.
-
-    ``tell`` gets what is guessed.
+    """Open the rows of a file from row ``start`` on, without ids if it has none; it may be
+    empty.
     """
-    with recognise(path, fields, stdin, tell=tell, bad=bad) as file, file.rows(start) as rows:
-        yield rows
-
-
-@dataclass(frozen=True)
-class RecognisedFile(OpenFile):
-    """An open file whose format is known, by its name and its head; its rows can be walked once."""
-
-    binary: BinaryFormat | None  #: None if it has lines
-    text: Text | None  #: its lines
-    dialect: Dialect | None  #: how they are written
-    is_stored: bool  #: whether it can be read again, as a pipe and a URL cannot
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it is a text, of lines or passages, rather than a table."""
-        return self.dialect is not None and line_format(self.dialect.format).is_text
-
-    @property
-    def is_told_by_head(self) -> bool:
-        """Whether its name does not say its format."""
-        return self.binary is None and extension_of(self.path)[0] not in extensions()
-
-    @contextlib.contextmanager
-    def rows(self, start: int = 0) -> Iterator[Rows]:
-        """Yield its rows from row ``start`` on, without ids if it has none."""
-        if self.binary is not None:
-            with self.binary.open(self, start) as rows:
-                yield rows
-        elif self.text is not None and self.dialect is not None:
-            yield self._of_lines(self.text, self.dialect, start)
-
-    def _of_lines(self, text: Text, dialect: Dialect, start: int) -> Rows:
-        name, fields, tell, bad = self.name, self.fields, self.tell, self.bad
-        if not text.head:
-            return Rows(str(self.path), {}, iter(()), text.sha256, lambda: 0)
-        form = line_format(dialect.format)
-        lines = itertools.islice(text.lines, dialect.skipped, None)
-        forms = ColumnForms(dialect.delimiter if form.is_delimited else None)
-        if form.read is None:
-            columns = fields.choose(None, name, dialect, tell)
-            texts = itertools.islice(lines, start, None)
-            batches = batches_of_texts(texts, start + 1, columns, fields.cells, name, bad)
+    options = CsvOptions.of(csv)
+    extension = extension_of(path)[0]
+    if not is_remote(path) and extension in (".parquet", ".xlsx"):
+        check_file(Path(path), regular=True)
+    is_table = extension in TABLES or (extension not in _TEXTS and extension in INPUT_FORMATS)
+    if stdin is not None and str(path) == str(STANDARD):
+        is_table = bool(fields.names) or fields.layouts != (SENTENCES,)
+    with open_text(path, stdin, stored=is_table) as text:
+        if not is_table:
+            yield _rows_of_text(text, fields, options, start, bad)
+        elif extension == ".parquet":
+            with open_parquet(
+                text.file, text.name, hint="give another file", error=UsageError
+            ) as file:
+                rows = _rows_of_table(
+                    ParquetTable(file, text.name), text.path, fields, options, start, bad
+                )
+                yield dataclasses.replace(rows, total=lambda: file.metadata.num_rows)
+        elif extension == ".xlsx":
+            word = fields.first_word
+            book = WorkbookTable(str(path), options, word)
+            if book.word_is_sheet or ":" in word:
+                column = "" if book.word_is_sheet else word.rpartition(":")[2]
+                fields = fields.without_sheet(column)
+            yield _rows_of_table(book, text.path, fields, options, start, bad)
         else:
-            header, rows = form.read(lines, dialect, name, tell, bad)
-            names = set(header or ())
-            if form.joins_titles and {"_id", "title", TEXT} <= names:
-                if fields.text in (None, TEXT):
-                    tell(f"{name}: a BEIR corpus; title and text are read as one")
-                    rows = (
-                        (number, row and {**row, TEXT: with_title(row)}) for number, row in rows
-                    )
-            columns = fields.choose(header, name, dialect, tell)
-            if form.has_objects and header is not None and PAIRS[0] in columns and not fields.named:
-                rows = with_all_negatives(rows, header, name, bad)
-            wanted = itertools.islice(rows, start, None)
-            batches = batches_of(wanted, columns, fields.cells, name, bad, forms)
-
-        def total() -> int | None:
-            if not self.is_stored or not text.plain or form.count is None:
-                return None
-            above = dialect.skipped + (form.is_delimited and not dialect.header)
-            return max(form.count(Path(self.path), dialect) - above, 0)
-
-        return Rows(str(self.path), columns, batches, text.sha256, total, forms, form.is_text)
+            table: Table
+            if extension in _JSON or (str(path) == str(STANDARD) and _begins_json(text)):
+                whole = fields.cells or fields.layouts != (SENTENCES,)
+                table = JsonTable(text, options, bad, fields.names, whole)
+            else:
+                table = INPUT_FORMATS.get(extension, CsvTable)(text, options, bad)
+            rows = _rows_of_table(table, text.path, fields, options, start, bad)
+            if str(path) == str(STANDARD):
+                text.file.seek(0)
+                digest = hashlib.file_digest(cast(Any, text.file), "sha256").hexdigest()
+                rows = dataclasses.replace(rows, sha256=lambda: digest)
+            elif extension in (".csv", ".tsv", ".jsonl", ".ndjson"):
+                rows = dataclasses.replace(rows, total=functools.partial(_count, text.path))
+            yield rows
 
 
-@contextlib.contextmanager
-def recognise(
+def _begins_json(text: OpenText) -> bool:
+    start = text.file.read(64).lstrip()[:1]
+    text.file.seek(0)
+    return start in (b"{", b"[")
+
+
+def _count(path: str | Path) -> int | None:
+    """Return about how many rows a file with lines has; None if that is not cheap to know."""
+    if is_remote(path) or extension_of(path)[1] or not Path(path).is_file():
+        return None
+    return count_lines(Path(path))
+
+
+# Batches
+
+
+def _rows_of_text(
+    text: OpenText, fields: ColumnChoice, options: CsvOptions, start: int, bad: BadRows
+) -> Rows:
+    if fields.names:
+        named = ",".join(fields.named) or fields.text or fields.id
+        if named != "-":
+            raise UsageError(
+                f"{text.name} is plain text and has no columns; leave out {named}, or end its name"
+                " in .csv, .tsv or .jsonl"
+            )
+    if SENTENCES not in fields.layouts:
+        wanted = " or ".join(", ".join(layout) for layout in fields.layouts)
+        raise UsageError(
+            f"{text.name} is plain text and has no columns; give a table with the columns {wanted}"
+        )
+
+    def batches() -> Iterator[RecordBatch]:
+        lines = itertools.islice(text.lines(options.encoding, bad), start, None)
+        for block in _blocks((number, [without_end(line)]) for number, line in enumerate(lines)):
+            yield _batch_of({TEXT: [line for (line,) in block[1]]})
+        bad.tell(text.name, "blank")
+
+    total = functools.partial(_count, text.path)
+    return Rows(str(text.path), {TEXT: ""}, batches(), text.sha256, total, is_text=True)
+
+
+def _rows_of_table(
+    table: Table,
     path: str | Path,
     fields: ColumnChoice,
-    stdin: BinaryIO | None = None,
-    *,
-    tell: Tell = note,
-    bad: BadRows = REFUSED,
-) -> Iterator[RecognisedFile]:
-    """Open a file and tell its format by its name and its head: text or table, in what dialect.
+    options: CsvOptions,
+    start: int,
+    bad: BadRows,
+) -> Rows:
+    name = display_name(path)
+    digest = functools.partial(file_sha256, path)
+    if not table.header:
+        return Rows(name, {}, iter(()), digest, lambda: 0)
+    columns = fields.choose(table.header, name, only=not table.are_texts)
+    if isinstance(table, ParquetTable):
+        nested = next((column for column in columns.values() if table.is_nested(column)), None)
+        if nested is not None:
+            raise UsageError(f"{name}: column {nested!r} holds lists or the like; name one of text")
+    cells = CellReader(options, are_texts=table.are_texts)
+    others = list[Column]()
+    if fields.cells:
+        chosen = {column for role in columns for column in _columns_of(columns[role], table)}
+        names = [column for column in table.header if column not in chosen]
+        places = [table.header.index(column) for column in names]
+        if names:
+            others = cells.columns(table, names, _blocks(table.rows(places)))
+    bad.forget()  # they are counted when they are read
+    batches = _batches(table, name, columns, others, cells, start, bad)
+    types = {_renamed(column.name, columns): column.kind for column in others}
+    return Rows(name, columns, batches, digest, lambda: None, types)
 
-    Whatever reads files of sentences asks here, so that a file is the same to all.
+
+def _columns_of(column: str, table: Table) -> list[str]:
+    """Return the columns of a file that a role has: several are joined."""
+    return [column] if column in table.header else column.split(",")
+
+
+def _renamed(column: str, columns: Columns) -> str:
+    """Return the name of another column in a batch: one of a role is taken."""
+    return f"{column}.1" if column in (*columns, ID) else column
+
+
+def _batches(
+    table: Table,
+    name: str,
+    columns: Columns,
+    others: Sequence[Column],
+    cells: CellReader,
+    start: int,
+    bad: BadRows,
+) -> Iterator[RecordBatch]:
+    """Yield the chosen columns of a table, and the others behind them."""
+    parts = {role: _columns_of(column, table) for role, column in columns.items()}
+    wanted = [column for columns in parts.values() for column in columns]
+    wanted += [column.name for column in others]
+    places = [table.header.index(column) for column in wanted]
+    readers = {role: reader_of(role, cells) for role in columns}
+    is_first = True
+    for numbers, rows in _blocks(table.rows(places, start)):
+        rest = list(zip(*rows, strict=True))
+        wrong = dict[int, str]()
+        arrays = dict[str, Any]()
+        for role, of_role in parts.items():
+            is_text = role not in (TEXT, ID, *NUMERIC)
+            if is_text and is_first and all(map(cells.is_number, rest[0])):
+                raise UsageError(
+                    f"{name}: column {columns[role]!r} holds numbers, and {role} is text"
+                )
+            texts = [
+                _texts(rest.pop(0), readers[role], column, wrong, optional=is_optional(role))
+                for column in of_role
+            ]
+            arrays[role] = texts[0]
+            if len(texts) > 1:
+                arrays[role] = [" ".join(filter(None, row)) for row in zip(*texts, strict=True)]
+        is_first = False
+        for place, reason in wrong.items():
+            bad.add(name, table.kind, numbers[place], reason)
+        for column, held in zip(others, rest, strict=True):
+            arrays[_renamed(column.name, columns)] = column.array(held)
+        batch = _batch_of(arrays)
+        if wrong:
+            import pyarrow as pa
+
+            batch = batch.filter(pa.array([place not in wrong for place in range(len(batch))]))
+        if len(batch):
+            yield batch
+    bad.tell(name)
+
+
+def _texts(
+    cells: Sequence[Any],
+    read: Callable[[Any], str],
+    column: str,
+    wrong: dict[int, str],
+    *,
+    optional: bool,
+) -> list[str]:
+    """Return cells as texts; those that cannot be read are blank, and the reasons go to ``wrong``
+    by their place.
     """
-    binary = binary_format_of(path)
-    if binary is not None and not is_remote(path):
-        check_file(Path(path), regular=True)
-    with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
-        is_stored = stdin is None and not is_remote(path) and Path(path).is_file()
-        text = None
-        dialect = None
-        if binary is None:
-            name = display_name(path)
-            text = open_text(file, name, extension_of(path)[1], tell, bad)
-            dialect = dialect_of(path, text, fields, name, tell) if text.head else Dialect("text")
-        yield RecognisedFile(path, file, fields, tell, bad, binary, text, dialect, is_stored)
+    texts = list[str]()
+    for place, cell in enumerate(cells):
+        try:
+            if cell is MISSING and not optional:
+                raise ValueError("is missing")
+            texts.append(read(cell))
+        except ValueError as problem:
+            wrong.setdefault(place, f"{column!r} {problem}")
+            texts.append("")
+    return texts
+
+
+def _blocks(rows: Iterable[tuple[int, list[Any]]]) -> Iterator[tuple[list[int], list[list[Any]]]]:
+    """Yield the numbers and cells of up to ``BATCH`` rows; of long texts fewer."""
+    numbers, block, size = list[int](), list[list[Any]](), 0
+    for number, row in rows:
+        numbers.append(number)
+        block.append(row)
+        size += sum(len(cell) for cell in row if type(cell) is str)
+        if len(block) == BATCH or size >= CHARACTERS:
+            yield numbers, block
+            numbers, block, size = [], [], 0
+    if block:
+        yield numbers, block
+
+
+def _batch_of(columns: Mapping[str, Any]) -> RecordBatch:
+    """Return a batch of Arrow arrays, and of texts in lists."""
+    import pyarrow as pa
+
+    arrays = {}
+    for name, values in columns.items():
+        if isinstance(values, list):
+            builder = pa.lib.StringBuilder()  # pa.array would import pandas, which is slow to start
+            builder.append_values(values)
+            values = builder.finish()
+        arrays[name] = values
+    return pa.record_batch(arrays)
 
 
 def with_row_numbers(batches: Iterator[RecordBatch], row: int = 0) -> Iterator[RecordBatch]:
@@ -251,3 +386,52 @@ def with_row_numbers(batches: Iterator[RecordBatch], row: int = 0) -> Iterator[R
                 ID, pa.Array.from_buffers(pa.int64(), len(batch), [None, numbers])
             )
         row += len(batch)
+
+
+def windows(batches: Iterable[RecordBatch], rows: int, most_bytes: int) -> Iterator[RecordBatch]:
+    """Yield batches of ``rows`` rows.
+
+    A window is shorter at the end, and once it holds ``most_bytes`` of text.
+    """
+    import pyarrow as pa
+
+    pieces = list[RecordBatch]()
+    count = 0
+    size = 0
+    for batch in batches:
+        while len(batch):
+            pieces.append(batch.slice(0, rows - count))
+            batch = batch.slice(len(pieces[-1]))
+            count = count + len(pieces[-1])
+            size = size + pieces[-1].nbytes
+            if count == rows or size >= most_bytes:
+                yield pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
+                pieces = []
+                count = 0
+                size = 0
+    if pieces:
+        yield pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
+
+
+def sentences_of(rows: Rows) -> Rows:
+    """Return the sentences in all columns of pairs and triplets, with the ids ``ROW:COLUMN``, rows
+    counted from 0; rows of sentences alone are returned unchanged.
+    """
+    if TEXT in rows.columns:
+        return rows
+    columns = {role: name for role, name in rows.columns.items() if role not in (ID, *NUMERIC)}
+
+    def batches() -> Iterator[RecordBatch]:
+        import pyarrow as pa
+
+        start = 0
+        for batch in rows.batches:
+            held = zip(*(batch.column(role).to_pylist() for role in columns), strict=True)
+            texts, ids = list[str](), list[str]()
+            for number, texts_of_row in enumerate(held, start):
+                texts += texts_of_row
+                ids += [f"{number}:{name}" for name in columns.values()]
+            yield _batch_of({TEXT: texts, ID: pa.array(ids, pa.string())})
+            start += len(batch)
+
+    return dataclasses.replace(rows, columns={TEXT: ""}, batches=batches())

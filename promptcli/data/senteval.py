@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from promptcli.data.column_forms import finite_number
+from promptcli.data.cells import finite_number
 from promptcli.data.input_files import read_lines
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.notes import keyword

@@ -5,7 +5,6 @@ data set.
 import dataclasses
 import hashlib
 import itertools
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data import demo
-from promptcli.data.bad_lines import REFUSED, BadRows
-from promptcli.data.cells import column_texts
+from promptcli.data.cells import CellReader, cell_text, finite_number, reader_of
 from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.column_forms import ColumnForms
+from promptcli.data.csv_options import CsvOptions
 from promptcli.data.file_arguments import split_columns
-from promptcli.data.given import check_rows, column_numbers
+from promptcli.data.given import check_rows
 from promptcli.data.hub_sets import FILE_OF_SET, hub_file
 from promptcli.data.layouts import (
-    CELLS,
     DEFINITIONS,
     GRADED_PAIRS,
     ID,
@@ -50,7 +47,6 @@ from promptcli.data.tasks import (
     task_names,
 )
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
-from promptcli.notes import keyword, note
 
 
 class ExampleTable(Protocol):
@@ -176,20 +172,23 @@ def join_examples(sources: Sequence[TrainingExamples], names: Sequence[str]) -> 
 def read_examples(
     path: Path,
     layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES),
-    bad: BadRows = REFUSED,
+    *,
+    csv: Mapping[str, Any] | None = None,
+    skip_bad: bool | None = None,
 ) -> TrainingExamples:
     """Read examples in one pass, without rows that lack a text other than a hard negative.
 
     Args:
         path: Text (a sentence a line), CSV, TSV, JSONL or Parquet, or ``FILE:A,B,C`` with its
-            columns; labelled pairs and definitions also without a header, as tab-separated lines of
-            label, premise and hypothesis, or of word and definition.
+            columns.
         layouts: The layouts asked for, best first; ``SENTENCES`` is one text field, or lines.
-        bad: Gets the rows that cannot be read.
+        csv: How a table is written.
+        skip_bad: Leave out the rows that cannot be read.
     """
-    with open_rows(path, ColumnChoice(layouts=tuple(layouts), remedy=""), bad=bad) as rows:
+    fields = ColumnChoice(layouts=tuple(layouts), remedy="")
+    with open_rows(path, fields, csv=csv, skip_bad=skip_bad) as rows:
         layout = _layout_of(rows.columns)
-        return _examples(rows.tuples(), layout, str(path), rows.sha256, bad, rows.forms)
+        return _examples(rows.tuples(), layout, str(path), rows.sha256)
 
 
 def examples_of(
@@ -223,12 +222,17 @@ def examples_of(
     columns = choice.choose(list(table), name)
     columns.pop(ID, None)
     cells = [table[column] for column in columns.values()]
-    numbers = range(1, len(cells[0]) + 1)
-    try:
-        texts_of = column_texts(columns, cells, "row", numbers)
-        rows = list(zip(*texts_of.values(), strict=True))
-    except ValueError as error:
-        raise UsageError(f"{name}: {error}") from None
+    reader = CellReader(CsvOptions(), are_texts=False)
+    texts_of = list[list[str]]()
+    for (role, column), values in zip(columns.items(), cells, strict=True):
+        read = reader_of(role, reader, blank=False)
+        texts_of.append([])
+        for number, value in enumerate(values, 1):
+            try:
+                texts_of[-1].append(read(value))
+            except ValueError as error:
+                raise UsageError(f"{name}: row {number}: {column!r} {error}") from None
+    rows = list(zip(*texts_of, strict=True))
     all_texts = "\0".join("\0".join(row) for row in rows)
     digest = hashlib.sha256(all_texts.encode()).hexdigest()
     return _examples(rows, _layout_of(columns), name, lambda: digest)
@@ -269,19 +273,23 @@ def _layout_of(columns: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _examples(
-    rows: Iterable[tuple[str, ...]],
-    layout: tuple[str, ...],
-    name: str,
-    digest: Callable[[], str],
-    bad: BadRows = REFUSED,
-    forms: ColumnForms | None = None,
+    rows: Iterable[tuple[str, ...]], layout: tuple[str, ...], name: str, digest: Callable[[], str]
 ) -> TrainingExamples:
     """Return the complete rows, in columns; triplets without a negative are pairs."""
     complete: list[tuple[str, ...]] = []
     blank = unlabelled = 0
-    if layout in _JUDGEMENTS:
-        rows, unlabelled = _drop_unlabelled(list(rows), layout, name, bad, forms)
-    for row in rows:
+    judgement = _JUDGEMENTS.get(layout)
+    for number, row in enumerate(rows, 1):
+        if judgement is not None:
+            if row[-1].strip() in judgement.none:
+                unlabelled += 1
+                continue
+            value = judgement.read(row[-1].strip())
+            if value is None:
+                raise UsageError(
+                    f"{name}: row {number} has the {layout[-1]} {row[-1]!r}; {judgement.hint}"
+                )
+            row = (*row[:-1], value)
         if all(map(str.strip, row[: 2 if layout == TRIPLETS else None])):
             complete.append(row)
         else:
@@ -291,7 +299,7 @@ def _examples(
             f"{name} has no {'definition' if layout == DEFINITIONS else 'sentence'} to train on"
         )
     columns = tuple(list(column) for column in zip(*complete, strict=True))
-    if layout in _JUDGEMENTS and len(set(columns[-1])) == 1:
+    if judgement is not None and len(set(columns[-1])) == 1:
         raise UsageError(
             f"{name}: all {len(complete):,} {layout[-1]}s are {columns[-1][0]!r}; give two"
             " different ones"
@@ -302,58 +310,27 @@ def _examples(
     return TrainingExamples(columns, digest(), blank, layout, unlabelled)
 
 
-def _drop_unlabelled(
-    rows: Sequence[tuple[str, ...]],
-    layout: tuple[str, ...],
-    name: str,
-    bad: BadRows,
-    forms: ColumnForms | None,
-) -> tuple[list[tuple[str, ...]], int]:
-    """Return the rows that have a label or a score, read, and how many have none."""
-    judgement = _JUDGEMENTS[layout]
-    read = judgement.read([row[-1] for row in rows], name, forms)
-    judged = list[tuple[str, ...]]()
-    without = 0
-    for number, (row, value) in enumerate(zip(rows, read, strict=True), 1):
-        if row[-1].strip() in judgement.none:
-            without += 1
-        elif value is None:
-            reason = f"row {number} has the {layout[-1]} {row[-1]!r}; {judgement.hint}"
-            if not bad.skips:
-                raise UsageError(f"{name}: {reason}{bad.hint}")
-            line = json.dumps(dict(zip(layout, row, strict=False)), ensure_ascii=False)
-            bad.add(name, "row", number, reason, line)
-        else:
-            judged.append((*row[:-1], value))
-    return judged, without
-
-
-def _labels(texts: Sequence[str], name: str, forms: ColumnForms | None) -> list[str | None]:
-    return [_LABELS.get(text.strip().lower()) for text in texts]
-
-
-def _scores(texts: Sequence[str], name: str, forms: ColumnForms | None) -> list[str | None]:
-    numbers = column_numbers(texts, name, forms)
-    return [None if number is None else repr(number) for number in numbers]
+def _score(text: str) -> str | None:
+    number = finite_number(text)
+    return None if number is None else repr(number)
 
 
 @dataclass(frozen=True)
 class _Judgement:
     """How the last column of a layout is read."""
 
-    #: the column, for the file of that name and its other columns; None: not allowed
-    read: Callable[[Sequence[str], str, ColumnForms | None], list[str | None]]
+    read: Callable[[str], str | None]  #: None: not allowed
     none: tuple[str, ...]  #: the value that means no judgement
     hint: str  #: what is allowed
 
 
 _JUDGEMENTS: dict[tuple[str, ...], _Judgement] = {
     LABELLED_PAIRS: _Judgement(
-        _labels,
+        lambda text: _LABELS.get(text.lower()),
         ("-1", "-", ""),
         "give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none",
     ),
-    GRADED_PAIRS: _Judgement(_scores, ("-", ""), "a score is a number, such as 3.8"),
+    GRADED_PAIRS: _Judgement(_score, ("-", ""), "a score is a number, such as 3.8"),
 }
 
 
@@ -399,39 +376,35 @@ def sentences_with_column(
     """Return the sentences of a table and the cells of another of its columns, "" where empty."""
     if not _is_file(path):
         raise UsageError(
-            f"{keyword('color')} {column!r} is a column of a file, and {path!r} is no file"
+            f"{column!r} is a column of a file, and {path!r} is no file", parameter="color"
         )
-    sentences: list[str] = []
-    cells: list[str] = []
-    others: dict[str, None] = {}
     fields = ColumnChoice(text=text_field, id=NONE, cells=True)
+    sentences, cells = list[str](), list[str]()
     with open_rows(path, fields) as rows:
+        if not rows.types:
+            raise UsageError(
+                f"{path} has no columns beside its sentences, and {column!r} names one",
+                parameter="color",
+            )
+        if column not in rows.types:
+            raise UsageError(
+                f"{path} has no column {column!r} beside its sentences; it has"
+                f" {', '.join(rows.types)}{did_you_mean(column, list(rows.types))}",
+                parameter="color",
+            )
         for batch in rows:
             sentences += batch.column(TEXT).to_pylist()
-            for row in batch.column(CELLS).to_pylist():
-                named = dict(row)
-                others |= dict.fromkeys(named)
-                cells.append(named.get(column, ""))
-        convert = rows.forms.decide().get(column)
-        doubt = rows.forms.doubts.get(column)
-    if not others:
-        raise UsageError(
-            f"{path} has no columns beside its sentences, and {keyword('color')} names one"
-        )
-    if column not in others:
-        raise UsageError(
-            f"{path} has no column {column!r} beside its sentences; it has {', '.join(others)}"
-            f"{did_you_mean(column, list(others))}"
-        )
-    if doubt is not None:
-        note(f"{path}: {doubt}")
-    if convert is not None:
-        cells = list(map(convert, cells))
+            for cell in batch.column(column).to_pylist():
+                cells.append("" if cell is None else cell_text(cell))
     return sentences, cells
 
 
 def training_examples(
-    data: Any, *, layouts: Sequence[tuple[str, ...]] | None = None, bad: BadRows = REFUSED
+    data: Any,
+    *,
+    layouts: Sequence[tuple[str, ...]] | None = None,
+    csv: Mapping[str, Any] | None = None,
+    skip_bad: bool | None = None,
 ) -> TrainingExamples:
     """Return the examples that ``data`` names or holds.
 
@@ -441,12 +414,16 @@ def training_examples(
             list of files or of such names (see ``is_sources``), which are read one after the other.
         layouts: The layouts asked for, best first; default: triplets, pairs or sentences. If graded
             pairs are among them, ``data`` may be a task (``STS-B:train``).
-        bad: Gets the rows of files that cannot be read.
+        csv: How tables are written.
+        skip_bad: Leave out the rows of files that cannot be read.
     """
     layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
     if is_sources(data):
         return join_examples(
-            [training_examples(source, layouts=layouts, bad=bad) for source in data],
+            [
+                training_examples(source, layouts=layouts, csv=csv, skip_bad=skip_bad)
+                for source in data
+            ],
             [source_name(source) for source in data],
         )
     if not isinstance(data, str | Path):
@@ -456,14 +433,14 @@ def training_examples(
             return read_examples(demo.DEFINITIONS_FILE, layouts)
         wanted = " or ".join(", ".join(layout) for layout in layouts)
         raise UsageError(
-            f"demo has no such examples; give {keyword('data')} FILE with the columns {wanted}"
+            f"demo has no such examples; give a file with the columns {wanted}", parameter="data"
         )
     if GRADED_PAIRS in layouts and str(data) in TASKS and not Path(data).exists():
         pairs = development_task(str(data)).pairs()
         return examples_of(
             list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)), layouts
         )
-    return read_examples(_training_file(str(data)), layouts, bad)
+    return read_examples(_training_file(str(data)), layouts, csv=csv, skip_bad=skip_bad)
 
 
 def is_sources(data: Any) -> bool:

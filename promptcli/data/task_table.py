@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.data import senteval
+from promptcli.data.cells import finite_number
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.demo import TEXT, read_demo
 from promptcli.data.file_arguments import split_columns
-from promptcli.data.given import column_numbers
 from promptcli.data.hub_sets import HubSet
 from promptcli.data.input_files import COMPRESSED
-from promptcli.data.input_formats import extensions
 from promptcli.data.layouts import GRADED_PAIRS, Columns
 from promptcli.data.retrieval import is_retrieval_folder, read_retrieval_folder
-from promptcli.data.rows import open_rows
+from promptcli.data.rows import TABLES, open_rows
 from promptcli.data.senteval import GoldRow, Parts
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted, look_up
 from promptcli.extensions import Table
@@ -42,7 +41,7 @@ def is_pair_file(word: str) -> bool:
     Refuse the name of a missing file.
     """
     path = Path(split_columns(word)[0])
-    written = len(path.parts) > 1 or path.suffix.lower() in (*extensions(), *COMPRESSED)
+    written = len(path.parts) > 1 or path.suffix.lower() in (*TABLES, *COMPRESSED)
     if written and not path.exists():
         raise NotFoundError(
             f"no task and no file {str(path)!r}; give a task, or graded pairs: FILE or"
@@ -78,7 +77,7 @@ def graded_columns(path: str | Path) -> Columns | None:
         return None
     choice = ColumnChoice(layouts=(GRADED_PAIRS,))
     try:
-        with open_rows(path, choice, tell=lambda guess: None) as rows:
+        with open_rows(path, choice) as rows:
             return rows.columns
     except PromptcliError:
         return None
@@ -88,12 +87,11 @@ def read_rows(path: str | Path, layout: tuple[str, ...]) -> list[GoldRow]:
     """Return the rows of a file as two texts and a number, without empty ones."""
     with open_rows(path, ColumnChoice(layouts=(layout,), remedy="")) as rows:
         numbered = [(number, row) for number, row in enumerate(rows.tuples(), 1) if any(row)]
-        forms = rows.forms
     if not numbered:
         raise UsageError(f"{path} holds no pairs; give rows of {', '.join(layout)}")
-    scores = column_numbers([score for _, (_, _, score) in numbered], path, forms)
     pairs = list[GoldRow]()
-    for (number, (first, second, text)), score in zip(numbered, scores, strict=True):
+    for number, (first, second, text) in numbered:
+        score = finite_number(text)
         if score is None:
             column = rows.columns[layout[2]]
             raise UsageError(

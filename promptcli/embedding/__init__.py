@@ -4,7 +4,7 @@ The input is checked before torch loads.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
@@ -61,7 +61,8 @@ def embed(
     precision: str = "float32",
     batch_size: int | None = None,
     force: bool = False,
-    bad_lines: str | Path | None = None,
+    csv: Mapping[str, Any] | None = None,
+    skip_bad: bool = False,
 ) -> Embedded: ...
 def embed(
     source: Any,
@@ -77,7 +78,8 @@ def embed(
     precision: str = "float32",
     batch_size: int | None = None,
     force: bool = False,
-    bad_lines: str | Path | None = None,
+    csv: Mapping[str, Any] | None = None,
+    skip_bad: bool = False,
 ) -> "Embedded | NDArray[np.float32]":
     """Encode sentences: a list into an array, a file into a vector file.
 
@@ -105,8 +107,10 @@ def embed(
             ``binary`` or ``ubinary`` (packed signs). The loss is measured.
         batch_size: Largest batch. Default: as many sentences as fit a budget of tokens.
         force: Replace the output.
-        bad_lines: File that gets the rows that cannot be read, as JSON lines; they are blank rows.
-            Default: the first one is refused.
+        csv: How a table is written, by DuckDB's names: ``{"delim": ";", "decimal_separator": ",",
+            "dateformat": "%d.%m.%Y", "encoding": "cp1252", "skip": 1}``.
+        skip_bad: Leave out the rows of a table that cannot be read, and say how many and why; a
+            line of a text is blank instead.
 
     Returns:
         The vectors (n, d), float32, of a list; an ``Embedded`` of a file.
@@ -125,13 +129,13 @@ def embed(
         raise UsageError(f"must be at least 1, got {batch_size}", parameter="batch_size")
     opening: dict[str, Any] = {"device": device or "auto", "dtype": dtype or "auto"}
     if not isinstance(source, str | Path) and not hasattr(source, "read"):
-        of_files = (output, text_field, id_field, bad_lines, split, precision)
-        if of_files != (None, None, None, None, False, "float32"):
+        of_files = (output, text_field, id_field, csv, skip_bad, split, precision)
+        if of_files != (None, None, None, None, False, False, "float32"):
             raise UsageError("texts in a list give an array; leave out what only files take")
         return _embed_texts(source, model, opening, normalize=normalize, batch_size=batch_size)
 
-    from promptcli.data.bad_lines import bad_rows
     from promptcli.data.column_choice import ColumnChoice
+    from promptcli.data.csv_options import stored_options
     from promptcli.data.file_arguments import split_text_column
     from promptcli.data.input_files import STANDARD
     from promptcli.data.rows import open_rows
@@ -145,13 +149,14 @@ def embed(
         path = Path(name)
     else:
         stdin = source
-    settings = EmbedSettings(text_field, id_field, normalize, precision, split)
-    target = _target(path, output, settings, bad_lines)
+    given = stored_options(csv)
+    settings = EmbedSettings(text_field, id_field, normalize, precision, split, given)
+    target = _target(path, output, settings)
     before = None
     if target is not None and not force:
         before = reusable_manifest(target, path, settings)
     fields = ColumnChoice(text_field, id_field)
-    with bad_rows(bad_lines) as bad, open_rows(path, fields, stdin=stdin, bad=bad) as rows:
+    with open_rows(path, fields, csv=csv, skip_bad=skip_bad, stdin=stdin) as rows:
         if target is not None:
             check_output(target, force=force or before is not None)
         rows, head = rows.peek()
@@ -161,15 +166,12 @@ def embed(
         from promptcli.models.language_choice import model_for
 
         count = rows.total()
-        texts = _texts(path, fields) if path.is_file() else ()
+        texts = _texts(path, fields, csv) if path.is_file() else ()
         encoder = loading.open_encoder(
             model_for(model, head), **opening, rows=count, calibration=texts
         )
         if before is not None and target is not None:
             if (before.fingerprint, before.model) == (encoder.fingerprint, encoder.provenance):
-                if bad.skips:
-                    for _ in rows:  # all bad rows are written
-                        pass
                 return Embedded(target, encoder, before.report, None)
             check_output(target, force=False)  # another encoder made it
         start = time.perf_counter()
@@ -222,7 +224,6 @@ def _target(
     path: Path,
     output: str | Path | BinaryIO | None,
     settings: "EmbedSettings",
-    bad_lines: str | Path | None,
 ) -> Path | None:
     """Return the file of the vectors; None: a stream.
 
@@ -252,8 +253,6 @@ def _target(
             f"needs ids, which {target} cannot hold; give a .parquet or .jsonl file as output",
             parameter="split",
         )
-    if bad_lines is not None and target == Path(bad_lines):
-        raise UsageError(f"{bad_lines} is the output; give another file", parameter="bad_lines")
     return target
 
 
@@ -268,12 +267,12 @@ def _note_wrapping(name: str, head: list[str], *, is_text: bool) -> None:
         )
 
 
-def _texts(path: Path, fields: "ColumnChoice") -> Iterator[str]:
+def _texts(path: Path, fields: "ColumnChoice", csv: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield a file's sentences, which are read once they are asked for."""
-    from promptcli.data.bad_lines import IGNORED
-    from promptcli.data.rows import open_rows
+    from promptcli.data.bad_rows import BadRows
+    from promptcli.data.rows import open_from
 
-    with open_rows(path, fields, bad=IGNORED) as rows:
+    with open_from(path, fields, csv=csv, bad=BadRows(skip=True, quiet=True)) as rows:
         yield from rows.texts()
 
 
@@ -308,7 +307,8 @@ def embed_parts(
     normalize: bool = False,
     precision: str = "float32",
     force: bool = False,
-    bad_lines: str | Path | None = None,
+    csv: Mapping[str, Any] | None = None,
+    skip_bad: bool = False,
 ) -> EmbeddedParts:
     """Encode files into a folder of Parquet parts, by one process or many.
 
@@ -330,12 +330,14 @@ def embed_parts(
         normalize: Scale every vector to length 1.
         precision: ``float32`` or ``float16``.
         force: Delete the folder's parts and begin again.
-        bad_lines: As for ``embed``; it is written when the inputs are counted, which is once.
+        csv: As for ``embed``.
+        skip_bad: As for ``embed``; the inputs are counted once.
 
     Raises:
         UsageError: Options that do not go together, or a folder that was begun with others.
         PromptcliError: A part could not be made; those that exist stay.
     """
+    from promptcli.data.csv_options import stored_options
     from promptcli.data.file_arguments import split_text_column
     from promptcli.data.vectors import EmbedSettings
     from promptcli.data.vectors import part_folder as parts_of
@@ -361,18 +363,19 @@ def embed_parts(
     folder = Path(folder)
     parts_of.check_part_folder(folder, precision)
     names, text_field = split_text_column([str(file) for file in files], text_field)
-    settings = EmbedSettings(text_field, id_field, normalize, precision)
-    inputs = _counted_inputs(names, folder, settings, shards, engine, address, force, bad_lines)
+    given = stored_options(csv)
+    settings = EmbedSettings(text_field, id_field, normalize, precision, csv=given)
+    inputs = _counted_inputs(names, folder, settings, shards, engine, address, force, skip_bad)
 
     from promptcli.embedding import parts
     from promptcli.embedding.writing import manifest_of
     from promptcli.models import loading
     from promptcli.models.language_choice import model_for
 
-    model = model_for(model, _texts_of_inputs(inputs, folder))
+    model = model_for(model, _texts_of_inputs(inputs, folder, given))
     rows = sum(file.rows for file in inputs)
     encoder = loading.open_model(
-        model, dtype="auto", rows=rows, calibration=_texts_of_inputs(inputs, folder)
+        model, dtype="auto", rows=rows, calibration=_texts_of_inputs(inputs, folder, given)
     )
     manifest = PartsManifest(
         **vars(manifest_of(encoder, settings)), shards=shards, rows=rows, inputs=inputs
@@ -408,10 +411,9 @@ def _counted_inputs(
     engine: str,
     address: str | None,
     force: bool,
-    bad_lines: str | Path | None,
+    skip_bad: bool,
 ) -> "list[InputFile]":
     """Return the files with their numbers of rows."""
-    from promptcli.data.bad_lines import bad_rows
     from promptcli.data.input_files import find_inputs, needs_network
     from promptcli.data.vectors import part_folder as parts_of
 
@@ -424,19 +426,17 @@ def _counted_inputs(
     ENGINES[engine].check(address)
     if force and parts_of.is_part_folder(folder):
         parts_of.remove_parts(folder)
-    if bad_lines is not None and parts_of.is_part_folder(folder):
-        note(f"bad lines: the rows of {folder} were counted before; {bad_lines} stays as it is")
-        bad_lines = None
-    with bad_rows(bad_lines) as bad:
-        return parts_of.counted_inputs(folder, names, settings, shards, bad)
+    return parts_of.counted_inputs(folder, names, settings, shards, skip_bad)
 
 
-def _texts_of_inputs(inputs: "list[InputFile]", folder: Path) -> Iterator[str]:
+def _texts_of_inputs(
+    inputs: "list[InputFile]", folder: Path, csv: dict[str, str] | None
+) -> Iterator[str]:
     """Yield the texts of the inputs, which are read once they are asked for."""
     from promptcli.data.counted_files import read_range
     from promptcli.data.layouts import TEXT
 
-    for batch in read_range(inputs, 0, sum(file.rows for file in inputs), str(folder)):
+    for batch in read_range(inputs, 0, sum(file.rows for file in inputs), str(folder), csv):
         yield from batch.column(TEXT).to_pylist()
 
 
@@ -488,6 +488,7 @@ def compare_rows(
     model: "Model" = "mini",
     *,
     text_field: str | None = None,
+    csv: Mapping[str, Any] | None = None,
 ) -> RowPairs:
     """Compare two sentences, or row i of a file with row i of another.
 
@@ -496,18 +497,21 @@ def compare_rows(
         second: A sentence if the first is one, else a file of as many rows.
         model: An encoder, or what ``load`` takes.
         text_field: Column of the sentence, as for ``embed``.
+        csv: As for ``embed``.
     """
     from promptcli.models import loading
     from promptcli.models.language_choice import model_for, note_unread
 
-    lefts, rights = _sides(str(first), str(second), text_field)
+    lefts, rights = _sides(str(first), str(second), text_field, csv)
     texts = [*lefts, *rights]
     encoder = loading.open_encoder(model_for(model, texts))
     note_unread(encoder, texts)
     return RowPairs(encoder, _cosines(encoder, lefts, rights))
 
 
-def _sides(first: str, second: str, text_field: str | None) -> tuple[list[str], list[str]]:
+def _sides(
+    first: str, second: str, text_field: str | None, csv: Mapping[str, Any] | None
+) -> tuple[list[str], list[str]]:
     """Return the sentences of both sides, as many of each."""
     from promptcli.data.column_choice import ColumnChoice
     from promptcli.data.file_arguments import names_file
@@ -522,7 +526,7 @@ def _sides(first: str, second: str, text_field: str | None) -> tuple[list[str], 
     sides = [[first], [second]]
     if not words:
         for side, name in zip(sides, (first, second), strict=True):
-            with open_rows(name, ColumnChoice(text=text_field)) as rows:
+            with open_rows(name, ColumnChoice(text=text_field), csv=csv) as rows:
                 side[:] = rows.texts()
     lefts, rights = sides
     if len(lefts) != len(rights):

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
 
-from promptcli.data.cells import column_texts
+from promptcli.data.cells import CellReader, reader_of
 from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.csv_options import CsvOptions
 from promptcli.data.layouts import TEXT
-from promptcli.data.row_batches import windows
+from promptcli.data.rows import windows
 from promptcli.embedding.parts import wanted_device, with_absolute_backbone
 from promptcli.embedding.writing import WINDOW, WINDOW_CHARACTERS
 from promptcli.encoder.encoder import TorchEncoder
@@ -114,18 +115,23 @@ def embed_dataset(
     data_sets = DATA_SETS.find("data set of", library)
     names = data_sets.columns(dataset)
     if column in names:
-        raise UsageError(f"the data set has a column {column!r}; give another name as `column`")
+        raise UsageError(
+            f"the data set has a column {column!r}; give another name", parameter="column"
+        )
     text = ColumnChoice(text_field).choose(names, "the data set")[TEXT]
     return data_sets.add(dataset, VectorColumn(model, text, column))
 
 
 def _texts(values: Sequence[Any], column: str) -> list[str]:
     """Return sentences as texts; a missing one is blank, as in a file."""
-    numbers = range(1, len(values) + 1)
-    try:
-        return column_texts({TEXT: column}, [values], "row of a batch", numbers, blank=True)[TEXT]
-    except ValueError as error:
-        raise UsageError(f"the data set: {error}") from None
+    read = reader_of(TEXT, CellReader(CsvOptions(), are_texts=False))
+    texts = list[str]()
+    for number, value in enumerate(values, 1):
+        try:
+            texts.append(read(value))
+        except ValueError as error:
+            raise UsageError(f"the data set: row of a batch {number}: {column!r} {error}") from None
+    return texts
 
 
 class ArrowData:

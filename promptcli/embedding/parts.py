@@ -78,7 +78,8 @@ class PartJob:
             temporary.open("xb") as file,
             closing_sink(ParquetSink(file, self.manifest.dim)) as sink,
         ):
-            batches = read_range(self.inputs, start, stop, str(self.folder))
+            csv = self.manifest.settings.csv
+            batches = read_range(self.inputs, start, stop, str(self.folder), csv)
             report = embed_stream(
                 # for the same bits, whatever this process has encoded before
                 encoder.without_cache(),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import promptcli
 from promptcli.data.parquet_files import RecordBatch
-from promptcli.data.row_batches import Rows, windows
+from promptcli.data.rows import Rows, windows
 from promptcli.data.vectors import (
     EmbedReport,
     EmbedSettings,

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.data.bad_lines import bad_rows
-from promptcli.data.file_arguments import split_columns
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, counted
 from promptcli.models.entries import utc_now
@@ -19,6 +17,8 @@ from promptcli.retrieval.files import FileRows, Reader, Reading
 from promptcli.retrieval.found_files import FoundFiles, find_files, list_of_names
 from promptcli.retrieval.origin import Origin
 from promptcli.retrieval.ranking import Hit, Way
+from promptcli.retrieval.reading.bad_lines import bad_rows
+from promptcli.retrieval.reading.file_arguments import split_columns
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.store import NewRows, Store
 

@@ -15,12 +15,20 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from promptcli.data.bad_lines import REFUSED, BadRows
-from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.file_arguments import extension_of, names_file, split_columns
 from promptcli.data.given import check_ids, check_texts
-from promptcli.data.input_files import STANDARD, open_file, open_text
-from promptcli.data.layouts import (
+from promptcli.data.vectors import Manifest, escape_name, holds_vectors, read_vectors
+from promptcli.data.vectors.formats import BLOCK, Block, ParquetRows, as_floats
+from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
+from promptcli.data.vectors.precision import PRECISIONS, unit
+from promptcli.embedding.passages import AUTO, WAYS, Passage, has_passages, passages_of
+from promptcli.errors import NotFoundError, UsageError, counted, one_line, unknown
+from promptcli.notes import note
+from promptcli.retrieval.found_files import FoundFiles
+from promptcli.retrieval.reading.bad_lines import REFUSED, BadRows
+from promptcli.retrieval.reading.column_choice import ColumnChoice
+from promptcli.retrieval.reading.file_arguments import extension_of, names_file, split_columns
+from promptcli.retrieval.reading.input_files import STANDARD, open_file, open_text
+from promptcli.retrieval.reading.layouts import (
     CELLS,
     GRADED_PAIRS,
     ID,
@@ -30,16 +38,8 @@ from promptcli.data.layouts import (
     TEXT,
     TRIPLETS,
 )
-from promptcli.data.row_batches import Rows
-from promptcli.data.rows import numbered_rows, open_rows, recognise, sentences_of
-from promptcli.data.vectors import Manifest, escape_name, holds_vectors, read_vectors
-from promptcli.data.vectors.formats import BLOCK, Block, ParquetRows, as_floats
-from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
-from promptcli.data.vectors.precision import PRECISIONS, unit
-from promptcli.embedding.passages import AUTO, WAYS, Passage, has_passages, passages_of
-from promptcli.errors import NotFoundError, UsageError, counted, one_line, unknown
-from promptcli.notes import note
-from promptcli.retrieval.found_files import FoundFiles
+from promptcli.retrieval.reading.row_batches import Rows
+from promptcli.retrieval.reading.rows import numbered_rows, open_rows, recognise, sentences_of
 from promptcli.retrieval.store import NewRows
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.bad_lines import bad_rows
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import UsageError, look_up, unknown
 from promptcli.models import loading
@@ -25,6 +24,7 @@ from promptcli.notes import note, stage
 from promptcli.retrieval.file_search import FAST
 from promptcli.retrieval.files import are_vectors, open_vectors, read_compared, unit_rows
 from promptcli.retrieval.ranking import ROUNDING, Hit
+from promptcli.retrieval.reading.bad_lines import bad_rows
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.store import DATABASE, as_text
 from promptcli.storage.files import atomic_path

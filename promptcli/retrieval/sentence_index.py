@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
 import numpy as np
 
-from promptcli.data.bad_lines import bad_rows
-from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.file_arguments import split_columns
 from promptcli.data.given import check_texts
 from promptcli.embedding.passages import AUTO
 from promptcli.embedding.splitting import PART, Splitter
@@ -44,6 +41,9 @@ from promptcli.retrieval.ranking import (
     join_rankings,
     reaches,
 )
+from promptcli.retrieval.reading.bad_lines import bad_rows
+from promptcli.retrieval.reading.column_choice import ColumnChoice
+from promptcli.retrieval.reading.file_arguments import split_columns
 from promptcli.retrieval.snapshot import Derived, Snapshot
 from promptcli.retrieval.store import Keys, NewRows, Store, creating, repeated_id
 

@@ -12,10 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.data.bad_lines import bad_rows
-from promptcli.data.file_arguments import split_columns
 from promptcli.data.given import is_unicode
-from promptcli.data.layouts import NONE
 from promptcli.data.vectors import escape_name
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted, one_line
 from promptcli.models.entries import utc_now
@@ -24,6 +21,9 @@ from promptcli.recipe import is_named
 from promptcli.retrieval.files import Reader, Reading
 from promptcli.retrieval.found_files import LeftOut, find_files, list_of_names
 from promptcli.retrieval.origin import Origin
+from promptcli.retrieval.reading.bad_lines import bad_rows
+from promptcli.retrieval.reading.file_arguments import split_columns
+from promptcli.retrieval.reading.layouts import NONE
 from promptcli.retrieval.sentence_index import SentenceIndex, file_hash, split_rows
 from promptcli.retrieval.store import DATABASE, NewRows, Store, creating
 

@@ -4,9 +4,11 @@ The functions import what is heavy when they are called.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from promptcli.data.csv_options import stored_options
 
 if TYPE_CHECKING:
     from promptcli.data.sources import TrainingData
@@ -34,7 +36,8 @@ def train(
     resume: bool = False,
     force: bool = False,
     report_to: Sequence[str] = (),
-    bad_lines: str | Path | None = None,
+    csv: Mapping[str, Any] | None = None,
+    skip_bad: bool = False,
     offline: bool = False,
     **settings: "Setting",
 ) -> "Trained":
@@ -66,8 +69,8 @@ def train(
         force: Replace a model of that name.
         report_to: Trackers that receive loss, learning rate, gradient norm, speed, development
             score and settings: ``tensorboard``, ``wandb``, ``mlflow``, ``trackio``.
-        bad_lines: File that gets the rows of the data that cannot be read. Default: the first one
-            is refused.
+        csv: How the tables of the data are written: ``{"delim": ";", "decimal_separator": ","}``.
+        skip_bad: Leave out the rows of the data that cannot be read, and say how many and why.
         offline: Never use the network.
         settings: The method's own settings: ``steps=100``, ``learning_rate=1e-4``, ``seed=1``.
 
@@ -105,7 +108,8 @@ def train(
             resume=resume,
             force=force,
             report_to=tuple(report_to),
-            bad_lines=bad_lines,
+            csv=stored_options(csv),
+            skip_bad=skip_bad,
             settings=settings,
         )
         return dataclasses.replace(run.train(asked), offline=offline)
@@ -122,7 +126,8 @@ def training_settings(
     on: "DevelopmentTask | str | Path | None" = None,
     dtype: str | None = None,
     data_dir: str | Path | None = None,
-    bad_lines: str | Path | None = None,
+    csv: Mapping[str, Any] | None = None,
+    skip_bad: bool = False,
     **settings: "Setting",
 ) -> dict[str, Any]:
     """Return the settings, the recipe and the data that ``train`` would begin with, JSON-ready,
@@ -140,7 +145,8 @@ def training_settings(
         on: What chooses the best checkpoint.
         dtype: Of matrix products.
         data_dir: SentEval folder of the tasks.
-        bad_lines: Given if rows that cannot be read are left out; the file is not written.
+        csv: How the tables of the data are written.
+        skip_bad: Leave out the rows that cannot be read.
         settings: The method's own settings.
 
     Raises:
@@ -164,7 +170,8 @@ def training_settings(
             on=on,
             dtype=dtype,
             data_dir=data_dir,
-            bad_lines=bad_lines,
+            csv=stored_options(csv),
+            skip_bad=skip_bad,
             settings=settings,
         )
     )

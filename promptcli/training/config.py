@@ -24,7 +24,7 @@ from promptcli.training.presets import SettingsInForce, in_force, preset_for
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 
 #: Fields of the call, not of the run: ``resume`` takes them as they are given.
-_OF_CALL = ("name", "device", "resume", "force", "bad_lines")
+_OF_CALL = ("name", "device", "resume", "force", "skip_bad")
 #: Fields that name files, which a resumed run finds from another folder, too.
 _FILES = ("data", "on", "tests", "data_dir", "backbone")
 
@@ -48,7 +48,8 @@ class TrainConfig:
     resume: bool = False
     force: bool = False
     report_to: tuple[str, ...] = ()
-    bad_lines: str | Path | None = None
+    csv: Mapping[str, str] | None = None
+    skip_bad: bool = False
     settings: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
     threads: int = 0  #: of the processor, with which the run began; 0: it is new
     group: str = ""  #: name of the several runs that it is one of

@@ -17,7 +17,6 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.by_name import load_backbone, shape_of
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.lora import is_lora
-from promptcli.data.bad_lines import IGNORED, BadRows, bad_rows, refusal_with_hint
 from promptcli.data.layouts import GRADED_PAIRS, PAIRS
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import (
@@ -228,13 +227,7 @@ class Run:
         self.watchers: Sequence[Watcher] = ()
         self.source = source_name(config.source)
         self.start = _read_start(config)  #: None: the backbone as pre-trained
-        with contextlib.ExitStack() as stack:
-            bad: BadRows | None = None
-            if config.bad_lines is not None:
-                bad = stack.enter_context(bad_rows(config.bad_lines))
-            elif config.resume:  # its data are those that it began with
-                bad = IGNORED
-            self.examples = read_examples(config, bad)
+        self.examples = read_examples(config)
         with used_extensions() as code:
             self.method = find_method(config.method, supervised=self.examples.supervised)
             self.objective = find_objective(self.method)
@@ -509,11 +502,8 @@ class Run:
             )
 
 
-def read_examples(config: TrainConfig, bad: BadRows | None = None) -> TrainingExamples:
-    """Return the examples; their columns decide whether the method is supervised.
-
-    ``bad`` gets the rows that cannot be read; None: the first is refused.
-    """
+def read_examples(config: TrainConfig) -> TrainingExamples:
+    """Return the examples; their columns decide whether the method is supervised."""
     form = config.form
     layouts: dict[tuple[str, ...], None] = {}  # in order
     for each in filter(None, METHODS[form.name]):
@@ -521,7 +511,11 @@ def read_examples(config: TrainConfig, bad: BadRows | None = None) -> TrainingEx
     try:
         with tasks_from(config.data_dir):
             examples = training_examples(
-                config.source, layouts=tuple(layouts), bad=bad or refusal_with_hint()
+                config.source,
+                layouts=tuple(layouts),
+                csv=config.csv,
+                # the data of a run that goes on are those that it began with
+                skip_bad=config.skip_bad or config.resume,
             )
     except NoColumnError as error:
         raise _not_graded(error, form.name, layouts) from None
@@ -673,7 +667,7 @@ def describe(config: TrainConfig) -> dict[str, Any]:
     data = config.source
     examples = None
     if config.data is not None and not is_fetched(data):
-        examples = read_examples(config, IGNORED if config.bad_lines else None)
+        examples = read_examples(config)
         method = find_method(config.method, supervised=examples.supervised)
         check_sizes(config.in_force(method).settings, examples.sizes)
     objective = find_objective(method)

@@ -1,9 +1,8 @@
-"""`--bad-lines FILE` of embed, index build, add and sync, search and train."""
+"""`--bad-lines FILE` of index build, add and sync, and search."""
 
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.embed_running import refused
@@ -30,27 +29,6 @@ def done(ran):
     return ran
 
 
-def test_embed(run):
-    refused(run("embed", "a.jsonl", "-q"), 2, "a.jsonl: line 4", "give --bad-lines FILE to list")
-    assert not list(Path().glob("*.npy"))
-    done(run("embed", "a.jsonl", *BAD))
-    Path("good.txt").write_text("a cat sleeps\n\nit is raining\n\n")
-    assert run("embed", "good.txt", "-m", "mini-static").code == 0
-    assert np.array_equal(np.load("a.jsonl.npy"), np.load("good.txt.npy"))
-    again = done(run("embed", "a.jsonl", *BAD))
-    assert "already there, unchanged" in again.err
-    refused(run("embed", "a.jsonl", "-o", "bad.jsonl", *BAD), 2, "is the output")
-
-
-def test_embed_in_parts(run):
-    parts = ("embed", "a.jsonl", "--shards", "2", "-o", "out", *BAD)
-    refused(run(*parts[:6], "-q"), 2, "a.jsonl: line 4", "give --bad-lines FILE to list")
-    done(run(*parts, "--shard", "1"))
-    rest = run(*parts)
-    assert rest.code == 0 and "4 vectors of 256 dimensions in 2 parts" in rest.err
-    assert not Path("bad.jsonl").exists() and "were counted before" in rest.err
-
-
 def test_index_build_and_add(run):
     refused(run("index", "build", "a.jsonl", "-o", "x", "-q"), 2, "give --bad-lines FILE to list")
     ran = done(run("index", "build", "a.jsonl", "-o", "x", *BAD, "--json"))
@@ -75,19 +53,3 @@ def test_index_sync_and_search(run):
     ran = done(run("search", "rain", "in", *BAD, "-k", "1", "--json"))
     assert json.loads(ran.out)["line"] == 3
     refused(run("search", "rain", "in/a.jsonl", "-q"), 2, "give --bad-lines FILE to list")
-
-
-def test_train_leaves_out_rows_and_goes_on_without_them(run, monkeypatch):
-    graded = [f"a cat {number},a dog {number},{number % 5}" for number in range(40)]
-    graded[7] = "a cat,a dog,nine"
-    graded[9] = "too, few"
-    Path("g.csv").write_text("\n".join(["sentence1,sentence2,score", *graded]) + "\n")
-    train = ("train", "sbert-regression", "--data", "g.csv", "--steps", "2", "--batch-size", "4")
-    train += ("--name", "mine")
-    refused(run(*train, "-q"), 2, "g.csv: line 11: 2 columns", "give --bad-lines FILE to list")
-    assert run(*train, "--dry-run", "--bad-lines", "bad.jsonl").code == 0
-    assert not Path("bad.jsonl").exists()
-    ran = run(*train, "--bad-lines", "bad.jsonl")
-    assert ran.code == 0, ran.err
-    assert TOLD in ran.err
-    assert numbers() == [11, 8]

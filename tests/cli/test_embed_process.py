@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from promptcli.data.row_batches import BATCH
+from promptcli.data.rows import BATCH
 from tests import embed_fakes
 from tests.embed_running import names
 from tests.processes import PIPE, Program

@@ -6,11 +6,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from promptcli.data import input_files, line_readers
+from promptcli.data import input_files, tables
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.input_files import STANDARD
-from promptcli.data.row_batches import windows
-from promptcli.data.rows import open_rows
+from promptcli.data.rows import open_rows, windows
 from promptcli.errors import NotFoundError, PromptcliError
 from tests.reading import fails, parquet, read, texts, write
 
@@ -29,18 +28,14 @@ ODD = "a\u2028b\u2029c\x0bd\x0ce\x1cf\x85g\rh"
         (
             "a.csv",
             'id,text\r\n1,"a, ""b""\r\nc"\r\n\r\n3,plain\r\n',
-            [("1", 'a, "b"\r\nc'), ("", ""), ("3", "plain")],
+            [("1", 'a, "b"\r\nc'), ("3", "plain")],
         ),
         (
             "a.csv",
-            "anything\none\n\nthree\n",
+            "text\none\n\nthree\n",
             [(0, "one"), (1, ""), (2, "three")],
-        ),  # one column needs no name
-        (
-            "a.tsv",
-            'text\tlabel\n"unbalanced\t1\nits "own" way\t0\n',
-            [(0, '"unbalanced'), (1, 'its "own" way')],
         ),
+        ("a.csv", "id,words\nk,one\n", [("k", "one")]),  # the only one beside the id
         (
             "a.jsonl",
             '{"id": 7, "text": "a"}\n{"text": "b\\nc", "id": "x"}\n',
@@ -79,10 +74,10 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monk
     fails(
         write(tmp_path, "a.txt", b"one\n" + b"x" * (1 << 21)), "a.txt: line 2 is longer than 1 MiB"
     )
-    monkeypatch.setattr(line_readers, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(tables, "LONGEST_LINE", 1 << 20)
     fails(
         write(tmp_path, "a.json", "[" + "1,\n" * (1 << 19)),
-        "a.json: a JSON array of more than",
+        "a.json: a JSON value of more than",
         "jq -c",
     )
 
@@ -102,11 +97,9 @@ def test_missing_files_and_folders(tmp_path):
         (
             "a.txt",
             "one\nСобака бежит.\n".encode("cp1251"),
-            ["a.txt: line 2: not UTF-8", "iconv -f CP1252"],
+            ["a.txt: line 2: is not UTF-8", "encoding=cp1252"],
         ),
-        ("a.txt", "é\n".encode() + b"caf\xe9 au lait\n", ["a.txt: line 2: not UTF-8"]),
-        ("a.txt", b"caf\xe9 au lait\n" * 6000 + b"\x81\n", ["a.txt: line 6001: not CP1252"]),
-        ("a.txt", "one\ntwo\n".encode("utf-16")[:-1], ["not UTF-16"]),
+        ("a.csv", "text\nCafé\n".encode("utf-16"), ["is UTF-16", "encoding=utf-16"]),
         ("a.docx", b"PK\x03\x04", ["an Office document", "CSV"]),
         ("a.doc", b"\xd0\xcf\x11\xe0", ["an old Office document", "CSV"]),
         ("a.rtf", "{\\rtf1 Hello}", ["an RTF document", "plain text"]),
@@ -114,7 +107,7 @@ def test_missing_files_and_folders(tmp_path):
         ("a.jpg", b"\xff\xd8\xff\xe0", ["an image"]),
         ("a.png", b"\x89PNG\r\n", ["an image"]),
         ("a.data", b"PAR1\0", ["Parquet", "end its name with .parquet"]),
-        ("a.txt", "café\n".encode("utf-16-le"), ["line 1", "NUL", "iconv -f UTF-16"]),
+        ("a.txt", "café\n".encode("utf-16-le"), ["line 1", "NUL"]),
         ("a.txt", "one\ntwo\0\n", ["a.txt: line 2: a NUL byte"]),
         ("a.jsonl", '{"text": "a\\u0000"}', ["line 1", "NUL"]),
         *(
@@ -127,25 +120,25 @@ def test_missing_files_and_folders(tmp_path):
         ("a.jsonl", '{"text": "one"}\n{"text": "cut', ["a.jsonl: line 2: malformed JSON"]),
         ("a.jsonl", '{"text": ' * 100_000, ["line 1: malformed JSON"]),
         ("a.json", "[" * 100_000, ["malformed JSON"]),
-        ("a.json", '["one", 2]', ["row 2", "not a JSON object or a sentence"]),
+        ("a.json", '["one", 2]', ["row 2", "not a JSON object"]),
         ("a.jsonl", '{"text": 3}', ["'text' is 3"]),
-        ("a.jsonl", '{"text": "one"}\n{"body": "x"}', ["line 2", "no field 'text'", "body"]),
+        ("a.jsonl", '{"text": "one"}\n{"body": "x"}', ["line 2", "'text' is missing"]),
         ("a.jsonl", '{"text": "\\ud83d"}', ["surrogate"]),
         ("a.jsonl", '{"id": [1], "text": "a"}', ["line 1", "'id' is [1]"]),
-        ("a.jsonl", '{"id": 1, "text": "a"}\n{"text": "a"}', ["line 2", "no field 'id'"]),
+        ("a.jsonl", '{"id": 1, "text": "a"}\n{"text": "a"}', ["line 2", "'id' is missing"]),
         (
             "a.jsonl",
             '{"id": "\\ud800", "text": "a"}',
             ["line 1", "'id' holds half a surrogate pair"],
         ),
         # CSV and TSV
-        ("b.csv", "text,text\n1,2\n", ["columns: text, text"]),
+        ("b.csv", "text,text\n1,2\n", ["2 columns 'text'", "header=false"]),
         (
             "a.csv",
             "id,text\n1,one\n2,two, and more\n",
             ["a.csv: line 3: 3 columns", "header has 2"],
         ),
-        ("a.tsv", "id\ttext\n1\tone\n2\n", ["a.tsv: line 3: 1 columns"]),
+        ("a.tsv", "id\ttext\n1\tone\n2\n", ["a.tsv: line 3: 1 column,"]),
         ("a.csv", 'text\nok\n"never closed\nmore\n', ["a.csv: line 3"]),
         ("a.csv", 'text\n"one" two\n', ["a.csv: line 2"]),
         ("b.parquet", "no parquet", ["b.parquet is not a whole Parquet file"]),
@@ -181,9 +174,7 @@ def test_hash_is_of_the_bytes_in_the_file_and_total_is_known_if_it_is_cheap(tmp_
     for name, content, total in (
         ("a.txt", "text\r\none\n\ntwo", 4),
         ("b.txt", "one\n\n", 2),
-        ("a.csv", "text\none\ntwo\n", 2),
-        ("b.csv", 'text\n"one\nline\n\nmore"\ntwo\n"""quoted"" and\n"\n', 3),
-        ("c.csv", 'a,text\n1,a 5" disk\n2,"two\nlines"\n', 2),
+        ("a.csv", "text\none\ntwo\n", 3),  # about
         ("a.txt.gz", "one\n", None),
         ("a.parquet", None, 2),
     ):
@@ -205,10 +196,10 @@ def test_hash_is_of_the_bytes_in_the_file_and_total_is_known_if_it_is_cheap(tmp_
 
 def test_the_right_field_is_asked_for(tmp_path):
     path = write(tmp_path, "a.csv", "a,b\n1,2\n")
-    fails(path, "a.csv", "`text_field`", "columns: a, b")
-    fails(path, "`text_field` 'text'", "columns: a, b", text="text")
-    fails(path, "`id_field` 'key'", "columns: a, b", text="a", identifier="key")
-    fails(write(tmp_path, "a.txt", "one\n"), "has no fields", text="text")
+    fails(path, "a.csv", "text_field", "columns: a, b")
+    fails(path, "text_field: ", "'text'", "columns: a, b", text="text")
+    fails(path, "id_field: ", "'key'", "columns: a, b", text="a", identifier="key")
+    fails(write(tmp_path, "a.txt", "one\n"), "has no columns", text="text")
     assert read(path, "b", "a") == [("1", "2")]
     assert read(write(tmp_path, "d.jsonl", '{"a": "one", "b": "k"}'), "a", "b") == [("k", "one")]
 
@@ -247,7 +238,7 @@ def test_a_missing_text_is_a_blank_row(tmp_path):
 def test_wrong_parquet(tmp_path):
     for columns, *parts in (
         ({"text": [1, 2]}, "row 1", "'text' is 1"),
-        ({"a": [1], "b": ["x"]}, "`text_field`", "columns: a, b"),
+        ({"a": [1], "b": ["x"]}, "text_field", "columns: a, b"),
         ({"text": pa.array([], pa.string())}, "empty"),
         (
             {"text": ["a"], "id": pa.array([2**62], pa.timestamp("us"))},

@@ -40,9 +40,6 @@ A dog runs.,"It sleeps, alone.",x
 JSONL = "".join(
     json.dumps({"gold_label": "-", "sentence1": a, "sentence2": b, "n": 1}) + "\n" for a, b in NLI
 )
-LABELLED = "".join(
-    f"{label}\t{one}\t{two}\tsource\n" for label, (one, two) in zip(LABELS, NLI, strict=True)
-)
 TSV = "label\tpremise\thypothesis\n" + "".join(f"neutral\t{one}\t{two}\n" for one, two in NLI)
 
 
@@ -51,10 +48,8 @@ TSV = "label\tpremise\thypothesis\n" + "".join(f"neutral\t{one}\t{two}\n" for on
     [
         ("nli.csv", CSV),
         ("nli.jsonl", JSONL),
-        ("nli.tsv", LABELLED),
-        ("nli.txt", LABELLED),
-        ("nli.tsv.gz", LABELLED),
-        ("headed.tsv", TSV),
+        ("nli.tsv", TSV),
+        ("nli.tsv.gz", TSV),
     ],
 )
 def test_both_sides_of_a_file_of_pairs(name, text, tmp_path):
@@ -106,17 +101,9 @@ def test_labelled_pairs_of_every_format_and_spelling(suffix, numbers, names, tmp
     unlabelled = -1 if numbers else "-"
     rows = [(*row[:2], NUMBERS[row[2]] if numbers else row[2]) for row in ROWS]
     write_table(tmp_path / f"nli.{suffix}", names, [*rows, ("Nobody", "agreed", unlabelled)])
-    lines = [
-        f"{label}\t{first}\t{second}\tsource" for first, second, label in [*ROWS, ("a", "b", "-")]
-    ]
-    (tmp_path / "headless.tsv").write_text("\n".join(lines))
-    for name in (f"nli.{suffix}", "headless.tsv"):
-        examples = read_examples(tmp_path / name, [LABELLED_PAIRS])
-        assert (examples.columns, examples.unlabelled, examples.layout) == (
-            COLUMNS,
-            1,
-            LABELLED_PAIRS,
-        )
+    examples = read_examples(tmp_path / f"nli.{suffix}", [LABELLED_PAIRS])
+    assert (examples.columns, examples.unlabelled) == (COLUMNS, 1)
+    assert examples.layout == LABELLED_PAIRS
 
 
 @pytest.mark.parametrize(
@@ -203,20 +190,16 @@ NEGATIVES = [
 
 @pytest.mark.parametrize(
     "names",
-    ["negative_1 negative_2", "negative negative.1", "negative negative", "hard_neg hard_neg2"],
+    ["negative_1 negative_2", "negative negative.1", "hard_neg hard_neg2"],
 )
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
-def test_all_columns_of_hard_negatives_are_read(names, ending, tmp_path, caplog):
+def test_all_columns_of_hard_negatives_are_read(names, ending, tmp_path):
     header = ("anchor", "positive", *names.split())
-    if len(set(header)) < 4 and ending in ("jsonl", "parquet"):
-        return  # which hold a name once
     path = tmp_path / f"n.{ending}"
     write_table(path, header, NEGATIVES)
-    with caplog.at_level("INFO", "promptcli"):
-        examples = read_examples(path)
+    examples = read_examples(path)
     assert examples.columns == tuple(map(list, zip(*NEGATIVES, strict=True)))
     assert examples.layout == TRIPLETS and examples.without_negative == []
-    assert "as hard_neg_2" in caplog.text
     assert examples_of(NEGATIVES).columns == examples.columns
     assert (
         training_examples(f"{path}:1,2,3,4" if ending == "csv" else str(path)).columns
@@ -236,11 +219,7 @@ def test_hard_negatives_of_several_sources_and_of_single_rows(tmp_path):
     ]
     assert examples_of(rows).columns[2:] == (["", "f"], ["", "g"])
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    with pytest.raises(
-        UsageError,
-        match=r"line 2: the first line has no field 'negative_.'; give the first object all",
-    ):
-        read_examples(tmp_path / "rows.jsonl")
+    assert read_examples(tmp_path / "rows.jsonl").columns[2:] == (["", "f"], ["", "g"])
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows[::-1])))
     assert read_examples(tmp_path / "rows.jsonl").columns[2:] == (["f", ""], ["g", ""])
 
@@ -277,7 +256,11 @@ TRIPLET_ROWS = (["A cat.", "It rains."], ["A cat sleeps.", "Rain falls."], ["A d
             "",
         ),
         ("a.csv", "n,a,b,c\n1,A cat.,A cat sleeps.,A dog.\n2,It rains.,Rain falls.,\n", ":a,b,c"),
-        ("a.csv", "1,A cat.,A cat sleeps.,A dog.\n2,It rains.,Rain falls.,null\n", ":2,3,4"),
+        (
+            "a.csv",
+            "n,a,b,c\n1,A cat.,A cat sleeps.,A dog.\n2,It rains.,Rain falls.,null\n",
+            ":2,3,4",
+        ),
         (
             "a.json",
             json.dumps(
@@ -309,14 +292,14 @@ def test_the_remedies_of_a_refused_table_work(tmp_path):
     for names, message in (("a,b,c,d", "no column 'a'"), ("body,x", "no column 'x'")):
         with pytest.raises(UsageError, match=message):
             training_examples(f"{path}:{names}")
-    with pytest.raises(UsageError, match="plain text and has no columns; leave out :a,b"):
+    with pytest.raises(UsageError, match="plain text and has no columns; leave out a,b"):
         training_examples(f"{write(tmp_path, 'b.txt', 'one')}:a,b")
 
 
 @pytest.mark.parametrize(
     ("name", "text", "scores"),
     [
-        ("a.csv", "sentence1;sentence2;score\na;b;3,8\nc;d;1\n", [3.8, 1]),
+        ("a.csv", "sentence1;sentence2;score\na;b;3.8\nc;d;1\n", [3.8, 1]),
         (
             "a.jsonl",
             '{"question1": "a", "question2": "b", "is_duplicate": true}\n'
@@ -331,23 +314,20 @@ def test_the_remedies_of_a_refused_table_work(tmp_path):
             '{"sentence1": "c", "sentence2": "d", "score": -1}',
             [-0.25, -1],
         ),
-        (
-            "a.csv",
-            'sentence1,sentence2,score\na,b,"1,000"\nc,d,100\ne,f,"12,500.5"\n',
-            [1000, 100, 12500.5],
-        ),
-        ("a.csv", 'sentence1,sentence2,score\na,b,"1,234,567"\nc,d,"2,000"\n', [1234567, 2000]),
-        ("a.csv", "sentence1;sentence2;score\na;b;1,250\nc;d;0,125\ne;f;2\n", [1.25, 0.125, 2]),
-        ("a.csv", "sentence1;sentence2;score\na;b;1,250\nc;d;3,8\ne;f;2\n", [1.25, 3.8, 2]),
     ],
 )
-def test_scores_as_people_write_them(name, text, scores, tmp_path, caplog):
-    caplog.set_level("INFO", "promptcli")
+def test_scores_as_people_write_them(name, text, scores, tmp_path):
     path = write(tmp_path, name, text)
     assert development_task(path).pairs().gold.tolist() == scores
     assert list(map(float, training_examples(path, layouts=[GRADED_PAIRS]).columns[2])) == scores
-    assert ("decimal comma" in caplog.text) is (3.8 in scores or 0.125 in scores)
-    assert ("between thousands" in caplog.text) is (1000 in scores or 2000 in scores)
+
+
+def test_scores_with_a_decimal_comma_are_said(tmp_path):
+    path = write(tmp_path, "a.csv", "sentence1;sentence2;score\na;b;3,8\nc;d;1.250\n")
+    with pytest.raises(UsageError, match="row 1 has the score '3,8'"):
+        training_examples(path, layouts=[GRADED_PAIRS])
+    read = training_examples(path, layouts=[GRADED_PAIRS], csv={"decimal_separator": ","})
+    assert read.columns[2] == ["3.8", "1250.0"]
 
 
 @pytest.mark.parametrize("value", ["[1]", "null"])
@@ -362,31 +342,11 @@ SURVEY = (
 )
 
 
-@pytest.mark.parametrize(
-    ("layout", "example"),
-    [
-        ((), ":comment"),
-        (GRADED_PAIRS, "none of its columns fits"),
-        (PAIRS, "none of its columns fits"),
-    ],
-)
-def test_an_example_names_no_numbers_and_no_ids_as_text(layout, example, tmp_path):
-    path = write(tmp_path, "a.csv", SURVEY)
-    with pytest.raises(NoColumnError, match=example) as raised:
-        read_examples(path, [layout])
-    for column in ("id", "rating", "day"):
-        assert f":{column}" not in str(raised.value) and f",{column}" not in raised.value.hint
-
-
-def test_a_column_of_numbers_is_no_text(tmp_path, caplog):
-    caplog.set_level("INFO", logger="promptcli")
+def test_a_column_of_numbers_is_no_text(tmp_path):
     path = write(tmp_path, "a.tsv", "a\tb\tscore\nOne.\tTwo.\t4.6\nSix.\tTen.\t0.3\n")
     with pytest.raises(UsageError, match="column 'score' holds numbers, and hard_neg is text"):
         training_examples(f"{path}:a,b,score")
     assert training_examples(f"{path}:a,b,score", layouts=[GRADED_PAIRS]).layout == GRADED_PAIRS
-    with open_rows(path, ColumnChoice("score")) as rows:
-        assert list(rows.texts()) == ["4.6", "0.3"]
-    assert "column 'score' holds numbers, which are read as sentences" in caplog.text
 
 
 def test_a_misspelt_column_is_guessed_or_others_are_named(tmp_path):
@@ -397,9 +357,8 @@ def test_a_misspelt_column_is_guessed_or_others_are_named(tmp_path):
             open_rows(source, choice),
         ):
             pass
-    pairs = write(tmp_path, "b.csv", "x,y,gold\nA cat.,A dog.,4.6\nA car.,A bus.,0.3\n")
-    with pytest.raises(UsageError, match=r'name others, e\.g\. ".*b\.csv:x,y,gold"'):
-        training_examples(f"{pairs}:a,b,c", layouts=[GRADED_PAIRS])
+    with pytest.raises(NoColumnError, match=r"no columns sent0, sent1; .*a\.csv:id,comment"):
+        read_examples(path, [PAIRS])
 
 
 def test_a_file_with_its_column_is_no_sentence(tmp_path, monkeypatch):
@@ -409,9 +368,9 @@ def test_a_file_with_its_column_is_no_sentence(tmp_path, monkeypatch):
     assert not names_file("a.csv: see below") and not names_file("b.csv:comment")
     assert split_text_column(["a.csv:comment"], None) == (["a.csv"], "comment")
     assert split_text_column(["a.csv"], "comment") == (["a.csv"], "comment")
+    assert split_text_column(["a.csv:day,comment"], None) == (["a.csv"], "day,comment")
     for words, field, said in (
         (["a.csv:comment"], "id", "leave one out"),
-        (["a.csv:comment,rating"], None, "names 2 columns"),
         (["a.csv:comment", "a.csv:rating"], None, "one column of sentences"),
     ):
         with pytest.raises(UsageError, match=said):

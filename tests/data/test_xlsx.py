@@ -7,8 +7,6 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-import promptcli as pc
-from promptcli.data import xlsx
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.file_arguments import split_columns
 from promptcli.data.rows import open_rows
@@ -112,14 +110,15 @@ def place(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("word", "column", "texts"),
     [
-        ("t.xlsx", "text", ["A parcel is late", "", "A parcel came"]),
-        ("t.xlsx:text", "text", ["A parcel is late", "", "A parcel came"]),
-        ("t.xlsx:Parcels", "text", ["A parcel is late", "", "A parcel came"]),
-        ("t.xlsx:Parcels:text", "text", ["A parcel is late", "", "A parcel came"]),
+        ("t.xlsx:Parcels", "text", ["A parcel is late", "A parcel came"]),
+        ("t.xlsx:Parcels:text", "text", ["A parcel is late", "A parcel came"]),
         ("t.xlsx:My pairs, 2024:sentence2", "sentence2", ["a kitten", "a ship"]),
+        ("one.xlsx", "text", ["a cat"]),
+        ("one.xlsx:text", "text", ["a cat"]),
     ],
 )
 def test_sheets_and_columns_are_named(word, column, texts):
+    write_workbook("one.xlsx", One=[["text"], ["a cat"]], Empty=[])
     with open_rows(word) as rows:
         assert list(rows.texts()) == texts
         assert rows.columns["text"] == column
@@ -128,39 +127,43 @@ def test_sheets_and_columns_are_named(word, column, texts):
 @pytest.mark.parametrize(
     ("word", "error", "said"),
     [
+        ("t.xlsx", UsageError, "rows in 2 sheets: Parcels, My pairs, 2024; name one as t.xlsx:Par"),
         ("t.xlsx:Parcel:text", UsageError, "no sheet 'Parcel'.*Parcels.*did you mean"),
         ("t.xlsx:Parcels:txt", UsageError, "no column 'txt'.*did you mean text"),
         ("t.xlsx:Empty:", UsageError, "is empty"),
         ("none.xlsx:Parcels:text", (UsageError, NotFoundError), "none.xlsx"),
-        ("broken.xlsx", UsageError, "not a whole XLSX file.*CSV"),
+        ("broken.xlsx", UsageError, "cannot be read as a workbook.*CSV"),
+        ("titled.xlsx:note", UsageError, "names 1 of 2 columns.* give skip=1"),
     ],
 )
-def test_what_is_not_there_is_said(word, error, said):
+def test_what_is_not_certain_is_refused(word, error, said):
     Path("broken.xlsx").write_bytes(Path("t.xlsx").read_bytes()[:900])
+    write_workbook("titled.xlsx", Parcels=[["Export of May"], ["name", "note"], ["Ann", "good"]])
     with pytest.raises(error, match=said), open_rows(word) as rows:
         list(rows)
 
 
-def test_a_title_above_the_names_of_the_columns_is_thought_of():
+def test_a_title_is_skipped_and_all_sheets_are_read(tmp_path):
     write_workbook("titled.xlsx", Parcels=[["Export of May"], ["name", "note"], ["Ann", "good"]])
-    with pytest.raises(UsageError, match="remove the lines above"), open_rows("titled.xlsx:note"):
-        pass
+    with open_rows("titled.xlsx:note", csv={"skip": 1}) as rows:
+        assert list(rows.texts()) == ["good"]
+    write_workbook("year.xlsx", Jan=[["text"], ["a"]], Feb=[["text"], ["b"], ["c"]])
+    with open_rows("year.xlsx", csv={"sheets": "all"}) as rows:
+        assert list(rows.texts()) == ["a", "b", "c"]
 
 
-def test_conditions_read_the_types_of_the_file():
-    encoder = pc.load("static-avg")
-    for condition, texts in {
-        "day >= '2026-01-01'": ["A parcel came"],
-        "weight < 2 and late": ["A parcel is late"],
-        "price > 1000": ["A parcel came"],
-    }.items():
-        found = pc.search("parcel", "t.xlsx", model=encoder, where=condition)
-        assert [line.text for line in found] == texts
-    built = pc.SentenceIndex.build("t.xlsx:Parcels:text", encoder)
-    synced = pc.SentenceIndex.sync("synced", ["t.xlsx:Parcels:text"], model=encoder).index
-    for index in (built, synced):
-        [hit] = index.search("parcel", where="price > 1000")
-        assert hit.columns == {"day": "2026-01-02", "weight": 3, "late": False, "price": 1200}
+def test_cells_have_types():
+    with open_rows("t.xlsx:Parcels", ColumnChoice(cells=True)) as rows:
+        assert rows.types == {"day": "date", "weight": "number", "late": "truth", "price": "text"}
+        [batch] = rows
+        assert batch.to_pylist()[0] == {
+            "text": "A parcel is late",
+            "day": "2024-12-31",
+            "weight": 1.25,
+            "late": True,
+            "price": "3,50 €",
+            "id": 0,
+        }
 
 
 def test_pairs_and_maps_read_sheets():
@@ -168,26 +171,32 @@ def test_pairs_and_maps_read_sheets():
         ("a cat", "a kitten", 5),
         ("a cat", "a ship", 0.5),
     ]
-    _, days = sentences_with_column("t.xlsx", "day")
-    assert days == ["2024-12-31", "", "2026-01-02"]
-
-
-def test_a_sheet_stands_before_the_first_column():
+    _, days = sentences_with_column("t.xlsx:Parcels", "day")
+    assert days == ["2024-12-31", "2026-01-02"]
     assert split_columns("t.xlsx:My pairs, 2024:a,b") == ("t.xlsx", ("My pairs, 2024:a", "b"))
-    choice = ColumnChoice(text="Parcels:text")
-    assert choice.of_sheet(["Parcels"]) == ("Parcels", ColumnChoice(text="text"))
+
+
+def test_formulas_without_a_value_and_merged_cells_are_told(caplog):
+    caplog.set_level("INFO", "promptcli")
+    write_workbook("far.xlsx", a=[["text"], ["a cat"], ["x"]])
+    with zipfile.ZipFile("far.xlsx") as old, zipfile.ZipFile("f.xlsx", "w") as new:
+        for part in old.namelist():
+            text = old.read(part).replace(b"<is><t>x</t></is>", b"<f>A2</f>")
+            merged = b'</sheetData><mergeCells count="1"><mergeCell ref="A2:B2"/></mergeCells>'
+            new.writestr(part, text.replace(b"</sheetData>", merged))
+    with open_rows("f.xlsx") as rows:
+        assert next(rows.texts()) == "a cat"
+    assert "1 formulas without a value" in caplog.text and "1 merged" in caplog.text
 
 
 def test_a_workbook_that_would_fill_the_memory_is_refused(monkeypatch):
     write_workbook("far.xlsx", a=[["text"], ["a cat"]])
-    with zipfile.ZipFile("far.xlsx") as old, zipfile.ZipFile("bomb.xlsx", "w") as new:
-        for part in old.namelist():
-            new.writestr(part, old.read(part).replace(b'r="A2"', b'r="XFD1048576"'))
-    with pytest.raises(UsageError, match="too far apart"), open_rows("bomb.xlsx") as rows:
-        list(rows)
-    monkeypatch.setattr(xlsx, "_UNPACKED", 100)
-    with pytest.raises(UsageError, match="unpacks to"), open_rows("t.xlsx") as rows:
-        list(rows)
+    for name, place in (("double", b'r="XFD1048576"'), ("single", b"r='XFD1048576'")):
+        with zipfile.ZipFile("far.xlsx") as old, zipfile.ZipFile(f"{name}.xlsx", "w") as new:
+            for part in old.namelist():
+                new.writestr(part, old.read(part).replace(b'r="A2"', place))
+        with pytest.raises(UsageError, match="cannot be read"), open_rows(f"{name}.xlsx") as rows:
+            list(rows)
 
 
 def test_without_the_extra_one_line_says_what_to_install(monkeypatch):

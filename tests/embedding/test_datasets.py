@@ -101,7 +101,7 @@ def test_a_data_set_that_is_embedded_again_is_not_encoded_again(tmp_path, opened
         ([1], {}, "list is not a data set that is known here; give a ray"),
         (pa.array(["a"]), {}, r"a pyarrow\.StringArray is not a data set"),
         (datasets.DatasetDict(test=datasets.Dataset(TABLE)), {}, r"the splits test; give .*'test'"),
-        (TABLE, {"column": "n"}, "has a column 'n'; give another name as `column`"),
+        (TABLE, {"column": "n"}, "column: the data set has a column 'n'; give another name"),
         (TABLE, {"text_field": "m"}, "'m': no column|no column 'm'"),
         (TABLE, {"text_field": "n"}, "row of a batch 1: 'n' is 1; a sentence is text"),
         (datasets.Dataset(TABLE), {"text_field": "n"}, "row of a batch 1: 'n' is 1"),

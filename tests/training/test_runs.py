@@ -38,8 +38,9 @@ FILES = {
         "-\tNobody\tagreed",
     ],
     "graded.tsv": ["sentence1\tsentence2\tscore", *map("\t".join, GRADED)],
-    "odd.tsv": ["zxqv\tThey are plucked.", "vqxz\tThey too."],
+    "odd.tsv": ["word\tdefinition", "zxqv\tThey are plucked.", "vqxz\tThey too."],
     "words.tsv": [
+        "word\tdefinition",
         "woman\tAn adult.",
         "dog\tIt barks.",
         "door\tIt opens.",

@@ -15,6 +15,7 @@ from promptcli import embedding
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import (
     Backbone,
+    Csv,
     Dim,
     IdField,
     Json,
@@ -22,10 +23,12 @@ from promptcli.cli.options import (
     Pooling,
     Prompt,
     RecipeFields,
+    SkipBad,
     TextField,
     Transforms,
     chosen_model,
 )
+from promptcli.data.csv_options import csv_options
 from promptcli.embedding import Embedded, EmbeddedParts
 from promptcli.errors import UsageError, counted
 from promptcli.notes import note_counts
@@ -80,14 +83,8 @@ def embed(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the output.")] = False,
-    bad_lines: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="File that gets the rows that cannot be read, as JSON lines with number, reason"
-            " and line; they are blank rows. Default: the first one is refused.",
-        ),
-    ] = None,
+    csv: Csv = None,
+    skip_bad: SkipBad = False,
     model: Model = None,
     dim: Dim = None,
     backbone: Backbone = None,
@@ -171,7 +168,8 @@ def embed(
             normalize=normalize,
             precision=precision,
             force=force,
-            bad_lines=bad_lines,
+            csv=csv_options(csv),
+            skip_bad=skip_bad,
         )
         _show_parts(parts, as_json=json)
         return
@@ -197,7 +195,8 @@ def embed(
         precision=precision,
         batch_size=batch_size,
         force=force,
-        bad_lines=bad_lines,
+        csv=csv_options(csv),
+        skip_bad=skip_bad,
     )
     _show(made, precision, as_json=json)
 
@@ -298,6 +297,7 @@ def similarity(
         ),
     ],
     text_field: TextField = None,
+    csv: Csv = None,
     model: Model = None,
     dim: Dim = None,
     backbone: Backbone = None,
@@ -323,7 +323,7 @@ def similarity(
         dim=dim,
     )
     for left, right, cosine in embedding.compare_rows(
-        first, second, choice, text_field=text_field
+        first, second, choice, text_field=text_field, csv=csv_options(csv)
     ).cosines:
         if json:
             result_json({"a": left, "b": right, "similarity": cosine})

@@ -20,14 +20,17 @@ from promptcli.cli.console import (
 )
 from promptcli.cli.options import (
     RUNTIME,
+    Csv,
     DataDir,
     Json,
+    SkipBad,
     data_folder,
     default_backbone,
     parse_pairs,
     written_name,
 )
 from promptcli.cli.stopping import ended_by_signals
+from promptcli.data.csv_options import csv_options
 from promptcli.errors import NotFoundError, UsageError, unknown
 from promptcli.settings import BARE, typed_value
 from promptcli.storage.typed_documents import parse_toml
@@ -122,14 +125,6 @@ ReportTo = Annotated[
         " and settings: tensorboard, wandb, mlflow, trackio.",
     ),
 ]
-BadLines = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        help="File that gets the rows of the data that cannot be read, as JSON lines with number,"
-        " reason and line; they are left out. Default: the first one is refused.",
-    ),
-]
 BatchSize = Annotated[int | None, _setting("Examples per step.")]
 LearningRate = Annotated[float | None, _setting("Peak learning rate.")]
 Epochs = Annotated[float | None, _setting("Passes over the data.")]
@@ -174,7 +169,8 @@ def train(
     resume: Resume = False,
     force: Force = False,
     report_to: ReportTo = None,
-    bad_lines: BadLines = None,
+    csv: Csv = None,
+    skip_bad: SkipBad = False,
     batch_size: BatchSize = None,
     learning_rate: LearningRate = None,
     epochs: Epochs = None,
@@ -222,7 +218,8 @@ def train(
         "tests": tests,
         "data_dir": data_dir,
         "report_to": report_to,
-        "bad_lines": bad_lines,
+        "csv": csv_options(csv),
+        "skip_bad": skip_bad,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "epochs": epochs,

@@ -33,6 +33,7 @@ class EmbedSettings:
     normalize: bool = False
     precision: str = "float32"  #: a key of ``PRECISIONS``
     split: bool = False
+    csv: dict[str, str] | None = None  #: how a table is written
 
 
 @dataclass(frozen=True)

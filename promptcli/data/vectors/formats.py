@@ -16,10 +16,8 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.cells import converted_cells, id_text
-from promptcli.data.column_forms import Convert
+from promptcli.data.cells import id_text
 from promptcli.data.input_files import read_lines
-from promptcli.data.layouts import CELLS
 from promptcli.data.parquet_files import RecordBatch, open_parquet, read_batches, values_of
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.extensions import Table
@@ -27,6 +25,23 @@ from promptcli.extensions import Table
 Floats = NDArray[np.float32]
 #: Ids (row numbers, or text), texts or None, and the matrix (n, d) as the file stores it.
 Content = tuple[Sequence[int | str], list[str] | None, NDArray[Any]]
+
+#: The column of the other cells of a row, and how those of one of them are read.
+CELLS = "cells"
+Convert = Callable[[str], str]
+
+
+def _converted_cells(cells: Any, converts: Mapping[str, Convert]) -> Any:
+    import pyarrow as pa
+
+    if not converts:
+        return cells
+    rows = [
+        [(name, converts[name](cell) if name in converts else cell) for name, cell in row or ()]
+        for row in cells.to_pylist()
+    ]
+    return pa.array(rows, pa.map_(pa.string(), pa.large_string()))
+
 
 #: The column of the vectors in .parquet and .jsonl.
 COLUMN = "embedding"
@@ -358,7 +373,7 @@ class ParquetRows:
                     ids = numbers
                 cells = None
                 if CELLS in self._columns:
-                    cells = converted_cells(batch.column(CELLS), self.converts)
+                    cells = _converted_cells(batch.column(CELLS), self.converts)
                 yield Block(vectors, ids, values.get("text"), row, cells)
                 row += len(batch)
 

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from promptcli.data.bad_lines import BadRows
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.counted_files import InputFile, check_same, count_input, has_text_ids
 from promptcli.data.given import is_unicode
@@ -149,10 +148,14 @@ def read_parts_manifest(folder: Path) -> PartsManifest:
 
 
 def counted_inputs(
-    folder: Path, names: Sequence[str], settings: EmbedSettings, shards: int, bad: BadRows
+    folder: Path,
+    names: Sequence[str],
+    settings: EmbedSettings,
+    shards: int,
+    skip_bad: bool | None = None,
 ) -> list[InputFile]:
     """Return the input files with their rows: from the folder's manifest if it was begun, else
-    counted now; ``bad`` gets the rows that cannot be read.
+    counted now; ``skip_bad`` leaves out the rows that cannot be read.
     """
     if is_part_folder(folder):
         return check_same(read_parts_manifest(folder).inputs, names, str(folder))
@@ -163,7 +166,7 @@ def counted_inputs(
     if file_names and PARTS_MANIFEST not in file_names:  # else another process has just begun it
         raise UsageError(f"{folder} holds other files (no {PARTS_MANIFEST}); give a new folder")
     fields = ColumnChoice(settings.text_field, settings.id_field)
-    inputs = [count_input(name, fields, bad) for name in names]
+    inputs = [count_input(name, fields, settings.csv, skip_bad) for name in names]
     has_text_ids(inputs)
     rows = sum(file.rows for file in inputs)
     if rows < shards:

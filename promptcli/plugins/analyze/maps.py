@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.data.column_forms import scale_value
+from promptcli.data.cells import scale_value
 from promptcli.notes import note
 from promptcli.plugins.analyze import pictures
 from promptcli.storage import files

@@ -11,7 +11,7 @@ import numpy as np
 
 from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.word_tables import WordTable, WordTokenizer
-from promptcli.data.input_files import decoded_lines
+from promptcli.data.input_files import read_lines
 from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.storage import files
@@ -49,7 +49,7 @@ def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
     numbers = array("f")
     width = rows = 0
     said: int | None = None  # words, by the header
-    for number, line in enumerate(decoded_lines(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         place = f"{path}: line {number}"
         line = line.strip(_BLANKS)
         if number == 1:

@@ -9,7 +9,6 @@ import typer
 
 from promptcli.cli.commands.train import (
     BackboneName,
-    BadLines,
     BatchSize,
     Data,
     Epochs,
@@ -35,7 +34,8 @@ from promptcli.cli.commands.train import (
     without_defaults,
 )
 from promptcli.cli.console import note, only_results_on_stdout, result_json, result_table
-from promptcli.cli.options import DataDir, Json, parse_pairs, written_name
+from promptcli.cli.options import Csv, DataDir, Json, SkipBad, parse_pairs, written_name
+from promptcli.data.csv_options import csv_options
 from promptcli.errors import UsageError
 from promptcli.plugins.tune.tuning import Tuned, tune
 from promptcli.settings import typed_settings, typed_value
@@ -86,7 +86,8 @@ def tune_command(
     resume: Resume = False,
     force: Force = False,
     report_to: ReportTo = None,
-    bad_lines: BadLines = None,
+    csv: Csv = None,
+    skip_bad: SkipBad = False,
     batch_size: BatchSize = None,
     learning_rate: LearningRate = None,
     epochs: Epochs = None,
@@ -111,7 +112,8 @@ def tune_command(
         "tests": tests,
         "data_dir": data_dir,
         "report_to": report_to,
-        "bad_lines": bad_lines,
+        "csv": csv_options(csv),
+        "skip_bad": skip_bad,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "epochs": epochs,

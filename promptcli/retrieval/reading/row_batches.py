@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from promptcli.data.bad_lines import BadRows
-from promptcli.data.cells import cells_array, column_texts, is_plain
-from promptcli.data.column_choice import ColumnChoice, Tell
-from promptcli.data.column_forms import ColumnForms
-from promptcli.data.input_files import STANDARD, open_file, without_end
-from promptcli.data.layouts import CELLS, ID, TEXT, Columns, is_optional
-from promptcli.data.line_readers import NumberedRows, as_json
 from promptcli.data.parquet_files import CHARACTERS, RecordBatch
 from promptcli.errors import UsageError
+from promptcli.retrieval.reading.bad_lines import BadRows
+from promptcli.retrieval.reading.cells import cells_array, column_texts, is_plain
+from promptcli.retrieval.reading.column_choice import ColumnChoice, Tell
+from promptcli.retrieval.reading.column_forms import ColumnForms
+from promptcli.retrieval.reading.input_files import STANDARD, open_file, without_end
+from promptcli.retrieval.reading.layouts import CELLS, ID, TEXT, Columns, is_optional
+from promptcli.retrieval.reading.line_readers import NumberedRows, as_json
 
 #: Rows of a batch, at most; of long texts it has fewer.
 BATCH = 4096

@@ -6,23 +6,34 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from promptcli.data.bad_lines import BadRows
-from promptcli.data.column_choice import ColumnChoice, Tell
-from promptcli.data.dialect import Dialect
-from promptcli.data.file_arguments import PROSE, extension_of
-from promptcli.data.input_files import LONGEST_LINE, STANDARD, Text, count_lines, has_quotes
-from promptcli.data.layouts import SENTENCES
-from promptcli.data.line_readers import (
+from promptcli.extensions import Table
+from promptcli.retrieval.reading.bad_lines import BadRows
+from promptcli.retrieval.reading.column_choice import ColumnChoice, Tell
+from promptcli.retrieval.reading.dialect import Dialect
+from promptcli.retrieval.reading.file_arguments import PROSE, extension_of
+from promptcli.retrieval.reading.input_files import (
+    LONGEST_LINE,
+    STANDARD,
+    Text,
+    count_lines,
+    has_quotes,
+)
+from promptcli.retrieval.reading.layouts import SENTENCES
+from promptcli.retrieval.reading.line_readers import (
     NumberedRows,
     read_array,
     read_json_lines,
     read_table,
 )
-from promptcli.data.parquet_rows import open_parquet_rows
-from promptcli.data.row_batches import OpenFile, Rows
-from promptcli.data.sniffing import Look, recognise_array, recognise_json_lines, recognise_table
-from promptcli.data.xlsx import open_workbook_rows
-from promptcli.extensions import Table
+from promptcli.retrieval.reading.parquet_rows import open_parquet_rows
+from promptcli.retrieval.reading.row_batches import OpenFile, Rows
+from promptcli.retrieval.reading.sniffing import (
+    Look,
+    recognise_array,
+    recognise_json_lines,
+    recognise_table,
+)
+from promptcli.retrieval.reading.xlsx import open_workbook_rows
 
 #: Takes the lines of a file (without those above a table), its dialect, its name, and who gets
 #: guesses and rows that cannot be read; returns the columns, None without names, and the rows.
@@ -76,7 +87,7 @@ def _count_table_rows(path: Path, dialect: Dialect) -> int:
 
 #: Text first: a file that no other row recognises is text.
 INPUT_FORMATS: Table[LineFormat | BinaryFormat] = Table(
-    "input_formats",
+    "input_formats_of_indexes",
     {
         "text": LineFormat(None, extensions=PROSE, is_text=True, count=_count_lines),
         "array": LineFormat(

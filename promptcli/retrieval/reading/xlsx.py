@@ -9,11 +9,11 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
-from promptcli.data.column_forms import ColumnForms
-from promptcli.data.input_files import check_unpacked
-from promptcli.data.layouts import unique_names
-from promptcli.data.row_batches import OpenFile, Rows, batches_of, file_sha256
 from promptcli.errors import UsageError, did_you_mean, one_line, require
+from promptcli.retrieval.reading.column_forms import ColumnForms
+from promptcli.retrieval.reading.input_files import check_unpacked
+from promptcli.retrieval.reading.layouts import unique_names
+from promptcli.retrieval.reading.row_batches import OpenFile, Rows, batches_of, file_sha256
 
 #: Bytes that a workbook may unpack to, and cells of a sheet, empty ones between others included,
 #: since the library makes a place for each.

@@ -9,13 +9,13 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from promptcli.data.bad_lines import BadRows
-from promptcli.data.column_choice import Tell
-from promptcli.data.dialect import Dialect, is_doubled
 from promptcli.data.given import is_unicode
-from promptcli.data.input_files import LONGEST_LINE, without_end
-from promptcli.data.layouts import TEXT, is_negative, unique_names
 from promptcli.errors import UsageError, shorten
+from promptcli.retrieval.reading.bad_lines import BadRows
+from promptcli.retrieval.reading.column_choice import Tell
+from promptcli.retrieval.reading.dialect import Dialect, is_doubled
+from promptcli.retrieval.reading.input_files import LONGEST_LINE, without_end
+from promptcli.retrieval.reading.layouts import TEXT, is_negative, unique_names
 
 #: Columns of a table, at most.
 _COLUMNS = 10_000

@@ -5,10 +5,6 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from promptcli.data.bad_lines import BadRows
-from promptcli.data.column_forms import ColumnForms
-from promptcli.data.layouts import Columns
-from promptcli.data.line_readers import DEEPEST, TOO_DEEP
 from promptcli.data.parquet_files import (
     CHARACTERS,
     RecordBatch,
@@ -17,7 +13,12 @@ from promptcli.data.parquet_files import (
     read_few,
     values_of,
 )
-from promptcli.data.row_batches import (
+from promptcli.errors import UsageError
+from promptcli.retrieval.reading.bad_lines import BadRows
+from promptcli.retrieval.reading.column_forms import ColumnForms
+from promptcli.retrieval.reading.layouts import Columns
+from promptcli.retrieval.reading.line_readers import DEEPEST, TOO_DEEP
+from promptcli.retrieval.reading.row_batches import (
     BATCH,
     OpenFile,
     Rows,
@@ -26,7 +27,6 @@ from promptcli.data.row_batches import (
     file_sha256,
     windows,
 )
-from promptcli.errors import UsageError
 
 
 @contextlib.contextmanager

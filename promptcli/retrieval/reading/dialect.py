@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
-from promptcli.data.column_forms import finite_number
-from promptcli.data.layouts import name_key
+from promptcli.retrieval.reading.column_forms import finite_number
+from promptcli.retrieval.reading.layouts import name_key
 
 
 @dataclass(frozen=True)

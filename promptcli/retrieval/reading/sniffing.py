@@ -7,12 +7,19 @@ import re
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
-from promptcli.data.column_choice import ColumnChoice, Tell
-from promptcli.data.column_forms import finite_number
-from promptcli.data.dialect import DELIMITERS, QUOTED, Dialect, is_doubled, is_figure, is_number
-from promptcli.data.input_files import Text
-from promptcli.data.layouts import KNOWN_NAMES, columns_of_layout, name_key
 from promptcli.errors import UsageError
+from promptcli.retrieval.reading.column_choice import ColumnChoice, Tell
+from promptcli.retrieval.reading.column_forms import finite_number
+from promptcli.retrieval.reading.dialect import (
+    DELIMITERS,
+    QUOTED,
+    Dialect,
+    is_doubled,
+    is_figure,
+    is_number,
+)
+from promptcli.retrieval.reading.input_files import Text
+from promptcli.retrieval.reading.layouts import KNOWN_NAMES, columns_of_layout, name_key
 
 _LABELS = ("entailment", "neutral", "contradiction", "-")
 #: Columns of tab-separated files without a header, and whether the fields of a first line are such.

@@ -1,0 +1,80 @@
+"""How a table of text is written, as far as its file does not say it: the names are DuckDB's."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from promptcli.errors import UsageError, unknown
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """What was said of a table; a value that is empty was not said."""
+
+    delim: str = ""  #: between two cells
+    quote: str = '"'  #: around a cell; none: quotes are text
+    header: str = ""  #: ``true`` or ``false``: whether the first line has the names
+    skip: int = 0  #: lines above the names
+    encoding: str = ""  #: UTF-8
+    decimal_separator: str = ""  #: ``.`` or ``,``; the other one may separate thousands
+    dateformat: str = ""  #: of dates that are not written as 2024-12-31: ``%d.%m.%Y``
+    sheets: str = ""  #: ``all``: every sheet of a workbook
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None) -> "CsvOptions":
+        """Return the options that a mapping holds.
+
+        Raises:
+            UsageError: An unknown name, or a value that is not allowed.
+        """
+        values = {name: str(value) for name, value in (given or {}).items()}
+        names = [item.name for item in fields(cls)]
+        for name in values:
+            if name not in names:
+                raise unknown("csv option", name, names)
+        allowed = {
+            "delim": r"[^\w\s\"]|\t|\\t|tab",
+            "quote": r"['\"]?",
+            "header": r"(?i)true|false",
+            "skip": r"\d{1,6}",
+            "decimal_separator": "[.,]",
+            "dateformat": r".*%.*",
+            "sheets": "all",
+        }
+        for name, pattern in allowed.items():
+            if name in values and not re.fullmatch(pattern, values[name]):
+                raise UsageError(f"{name}={values[name]} is not allowed", parameter="csv")
+        if values.get("delim") in ("\\t", "tab"):
+            values["delim"] = "\t"
+        skip = int(values.pop("skip", 0))
+        return cls(**{**values, "header": values.get("header", "").lower()}, skip=skip)
+
+
+def stored_options(given: Mapping[str, Any] | None) -> dict[str, str] | None:
+    """Return options that are right as a record keeps them; None if there are none."""
+    CsvOptions.of(given)
+    return {name: str(value) for name, value in given.items()} if given else None
+
+
+_NAMES = "|".join(item.name for item in fields(CsvOptions))
+
+
+def csv_options(text: str | None) -> dict[str, str] | None:
+    """Return the options of ``delim=;,decimal_separator=,,skip=1``; a value may be a comma.
+
+    Example:
+        >>> csv_options("delim=;,decimal_separator=,,skip=1")
+        {'delim': ';', 'decimal_separator': ',', 'skip': '1'}
+    """
+    if text is None:
+        return None
+    options = {}
+    for part in re.split(rf",(?=(?:{_NAMES})=)", text):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise UsageError(
+                f"takes NAME=VALUE,..., e.g. delim=; or skip=1; got {part!r}", parameter="csv"
+            )
+        options[name.strip()] = value
+    return options

@@ -1,0 +1,91 @@
+"""The rows of an XLSX workbook, read by python-calamine in a process of its own, with limits of
+memory and time: a small file can ask for any amount of both.
+"""
+
+import datetime
+import json
+import re
+import sys
+import zipfile
+
+#: Bytes of memory, and seconds of the processor, that a workbook may take.
+MEMORY = 2 << 30
+SECONDS = 120
+_FORMULA = re.compile(
+    rb"<(?:\w+:)?f\b[^>]*(?:/>|>[^<]*</(?:\w+:)?f>)\s*(?:<(?:\w+:)?v\s*/>)?\s*</(?:\w+:)?c>"
+)
+_BLOCK, _CELL = 1 << 20, 1 << 12
+
+
+def _limit() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows: the time alone is limited, by the process that waits
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _value(cell: object) -> object:
+    """Return a cell as JSON has it; a day or a time as ``{"date": ISO}``."""
+    if isinstance(cell, datetime.datetime):
+        is_day = cell.time() == datetime.time()
+        return {"date": cell.date().isoformat() if is_day else cell.isoformat(" ")}
+    if isinstance(cell, datetime.date):
+        return {"date": cell.isoformat()}
+    if isinstance(cell, datetime.time | datetime.timedelta):
+        return str(cell)
+    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15:
+        return int(cell)
+    return None if cell == "" else cell
+
+
+def _empty_formulas(path: str) -> int:
+    """Return the number of cells of all sheets that hold a formula and no value."""
+    count = 0
+    with zipfile.ZipFile(path) as archive:
+        for part in archive.namelist():
+            if not re.match(r"xl/worksheets/[^/]+\.xml$", part):
+                continue
+            with archive.open(part) as sheet:
+                rest = b""
+                while block := sheet.read(_BLOCK):
+                    block = rest + block
+                    end = len(block) - _CELL if len(block) > 2 * _CELL else len(block)
+                    found = list(_FORMULA.finditer(block))
+                    count += len(found)
+                    rest = block[max(end, found[-1].end() if found else 0) :]
+    return count
+
+
+def main(path: str, output: str, wanted: str, word: str) -> None:
+    """Write what sheets there are, and the rows of one as JSON lines: of ``wanted``, of all
+    (``*``), of ``word`` if that is a sheet, else of the only one that is shown and has rows.
+    """
+    _limit()
+    from python_calamine import CalamineWorkbook
+
+    book = CalamineWorkbook.from_path(path)
+    hidden = {sheet.name for sheet in book.sheets_metadata if "Visible" not in str(sheet.visible)}
+    filled = [name for name in book.sheet_names if book.get_sheet_by_name(name).total_height]
+    shown = [name for name in filled if name not in hidden]
+    if word in book.sheet_names:
+        wanted = word
+    names = [wanted] if wanted in book.sheet_names else shown if wanted in ("*", "") else []
+    about = {
+        "sheets": list(book.sheet_names),
+        "filled": shown,
+        "formulas": _empty_formulas(path),
+        "merged": sum(len(book.get_sheet_by_name(name).merged_cell_ranges or ()) for name in names),
+    }
+    with open(output, "w", encoding="utf-8") as lines:
+        lines.write(f"{json.dumps(about)}\n")
+        for name in names if wanted or len(shown) == 1 else ():
+            lines.write(f"{json.dumps(name)}\n")
+            for row in book.get_sheet_by_name(name).iter_rows():
+                lines.write(f"{json.dumps(list(map(_value, row)))}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,1 @@
+"""The readers of files that the index has until it takes those of ``data``."""

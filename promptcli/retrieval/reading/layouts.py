@@ -1,0 +1,219 @@
+"""Layouts: the columns of a batch, and by what names files have them."""
+
+import re
+from collections.abc import Sequence
+
+#: A layout is the names of the columns of a batch. That of sentences: ``text``, and ``id`` if the
+#: file has ids.
+SENTENCES: tuple[str, ...] = ()
+TEXT = "text"
+ID = "id"
+#: Column of a batch that holds the file's other columns, if they are wanted: a map of names to
+#: texts for each row.
+CELLS = "cells"
+#: In place of the column of ids: rows are numbered.
+NONE = "-"
+#: A column that a row may leave empty, or an object leave out: a triplet's hard negative. Further
+#: ones have a number.
+OPTIONAL = "hard_neg"
+#: Columns whose cells may be numbers.
+NUMERIC = ("label", "score", "grade")
+#: Layouts, each by the names of its columns; pairs and triplets as SimCSE's files name them.
+PAIRS = ("sent0", "sent1")
+TRIPLETS = (*PAIRS, OPTIONAL)
+#: A pair of natural language inference; a pair graded for its similarity; a word's definition.
+LABELLED_PAIRS = ("premise", "hypothesis", "label")
+GRADED_PAIRS = ("sentence1", "sentence2", "score")
+DEFINITIONS = ("definition", "word")
+#: Layouts of training data without scores, by their names.
+LAYOUTS = {
+    "sentences": SENTENCES,
+    "pairs": PAIRS,
+    "triplets": TRIPLETS,
+    "labelled": LABELLED_PAIRS,
+    "definitions": DEFINITIONS,
+}
+
+#: Column of a batch -> names of it in files, best first; case, spaces, ``_`` and ``-`` do not
+#: count.
+ALIASES: dict[str, tuple[str, ...]] = {
+    TEXT: ("text", "sentence", "texts", "sentences"),
+    ID: ("id", "_id"),
+    "label": ("gold_label", "label", "entailment_judgment"),
+    "score": (
+        "score",
+        "similarity",
+        "relatedness_score",
+        "similarity_score",
+        "label",
+        "is_duplicate",
+    ),
+    OPTIONAL: (OPTIONAL, "negative", "hard_negative"),
+    "grade": ("grade", "relevance", "score"),
+    "query": ("query", "question"),
+    "document": ("document", "passage", "answer"),
+}
+#: Names of the two sides of a pair, best first.
+SIDES = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("sentence_A", "sentence_B"),
+    ("question1", "question2"),
+    ("text1", "text2"),
+    PAIRS,
+)
+#: The same if the second side is a positive of the first, graded or not.
+POSITIVES = (
+    ("anchor", "positive"),
+    ("query", "positive"),
+    ("query", "answer"),
+    ("question", "answer"),
+)
+
+#: Column of a batch -> column of the file; plain text has one column without a name.
+Columns = dict[str, str]
+
+
+def name_key(name: str) -> str:
+    """Return a column's name regardless of case, spaces, ``_`` and ``-``."""
+    return re.sub(r"[\s_-]", "", name).casefold()
+
+
+#: Names by which a first line is recognised as a header.
+KNOWN_NAMES = {
+    name_key(name)
+    for names in (*ALIASES.values(), *SIDES, *POSITIVES, ("word", "definition"))
+    for name in names
+}
+
+
+#: Names of a pair's first sentence.
+FIRST_SIDES = {name_key(first) for first, _ in (*SIDES, *POSITIVES)}
+#: Names of columns of numbers.
+NUMERIC_NAMES = {name_key(name) for role in NUMERIC for name in ALIASES[role]}
+#: A name of a column of ids: ``id``, ``_id``, ``user_id``, ``userId``.
+ID_NAME = re.compile(r"^id$|[\s_.-]id$|[a-z]Id$|^ID$|[\s_.-]ID$")
+
+#: The key of a column of hard negatives: ``negative``, ``negative_1`` (sentence-transformers),
+#: ``negative.1`` (pandas).
+_NEGATIVE = re.compile(rf"({'|'.join(map(name_key, ALIASES[OPTIONAL]))})(\.?\d+)?")
+
+
+def is_negative(name: str) -> bool:
+    """Return whether a file's column of that name holds hard negatives."""
+    return _NEGATIVE.fullmatch(name_key(name)) is not None
+
+
+def with_negatives(count: int) -> tuple[str, ...]:
+    """Return the layout of a pair with that many hard negatives, at least one."""
+    return (*TRIPLETS, *(f"{OPTIONAL}_{number}" for number in range(2, count + 1)))
+
+
+def is_optional(column: str) -> bool:
+    """Return whether a column of a batch holds hard negatives, which a row may lack."""
+    return column.startswith(OPTIONAL)
+
+
+def layout_of_width(layouts: Sequence[tuple[str, ...]], width: int) -> tuple[str, ...] | None:
+    """Return the first layout with that many columns; a triplet may have more hard negatives."""
+    for layout in layouts:
+        if len(layout or (TEXT,)) == width:
+            return layout
+    if TRIPLETS in layouts and width > len(TRIPLETS):
+        return with_negatives(width - len(PAIRS))
+    return None
+
+
+def unique_names(header: Sequence[str]) -> list[str]:
+    """Return the names of columns.
+
+    Further columns of one name get a number, as in pandas.
+
+    Example:
+        >>> unique_names(["tag", "text", "tag", "tag"])
+        ['tag', 'text', 'tag.1', 'tag.2']
+    """
+    names = list[str]()
+    for name in header:
+        unique = name
+        number = 0
+        while unique in names or (number and unique in header):
+            number += 1
+            unique = f"{name}.{number}"
+        names.append(unique)
+    return names
+
+
+def find_column(name: str, header: Sequence[str]) -> str | None:
+    """Return the only column of that name or number; None if none or several have it."""
+    matches = _matches(name, header)
+    if len(matches) == 1:
+        return matches[0]
+    return None
+
+
+def how_many(name: str, header: Sequence[str]) -> str:
+    """Return "no column" or "several columns", by how many have that name."""
+    if _matches(name, header):
+        return "several columns"
+    return "no column"
+
+
+def _matches(name: str, header: Sequence[str]) -> list[str]:
+    """Return the columns of that name or number.
+
+    The spelling counts first, then the name regardless of case and spaces, then the number.
+    """
+    matches = [column for column in header if column == name]
+    key = name_key(name)
+    if not matches and key:
+        matches = [column for column in header if name_key(column) == key]
+    if not matches and name.isdecimal() and len(name) < 10 and 1 <= int(name) <= len(header):
+        numbered = header[int(name) - 1]
+        matches = [column for column in header if column == numbered]
+    return matches
+
+
+def _find_any(names: Sequence[str], header: Sequence[str]) -> str | None:
+    """Return the column of the first of these names that a header has."""
+    for name in names:
+        column = find_column(name, header)
+        if column:
+            return column
+    return None
+
+
+def columns_of_layout(layout: tuple[str, ...], header: Sequence[str]) -> Columns | None:
+    """Return the columns of a layout other than sentences; None if a header lacks one."""
+    if not layout or not header:
+        return None
+    if layout == TRIPLETS:
+        further: list[str | None] = [column for column in header if is_negative(column)]
+        if not further:
+            return None
+        layout = with_negatives(len(further))
+    else:
+        further = [_find_any(ALIASES.get(name, (name,)), header) for name in layout[2:]]
+    columns = {}
+    for role, column in zip(layout, [*_sides_of(layout[:2], header), *further], strict=True):
+        if column is None:
+            return None
+        columns[role] = column
+    return columns
+
+
+def _sides_of(sides: tuple[str, ...], header: Sequence[str]) -> list[str | None]:
+    """Return the columns of the two sides of a pair, by any of the names that pairs have."""
+    if sides not in SIDES:
+        return [_find_any(ALIASES.get(name, (name,)), header) for name in sides]
+    names_of_sides: list[tuple[str, ...]] = [sides, *SIDES, *POSITIVES]
+    if sides == PAIRS:
+        graded = _find_any((*ALIASES.get("label", ("label",)), *ALIASES["score"]), header)
+        names_of_sides = [PAIRS, *POSITIVES]
+        if graded is None:  # else a pair need not be a positive one
+            names_of_sides.extend(SIDES)
+    for names in names_of_sides:
+        columns = [find_column(name, header) for name in names]
+        if None not in columns:
+            return columns
+    return [None, None]

@@ -1,0 +1,210 @@
+"""Tables as people export them: what is read rightly, and what is refused with what to type."""
+
+import datetime
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.csv_options import CsvOptions, csv_options
+from promptcli.data.rows import open_rows
+from promptcli.errors import UsageError
+from tests.reading import write
+
+
+def table(path, csv=None, skip_bad=None):
+    """Return the types of the other columns, and the cells of all rows."""
+    with open_rows(path, ColumnChoice(cells=True), csv=csv, skip_bad=skip_bad) as rows:
+        read = [row for batch in rows for row in batch.to_pylist()]
+    return dict(rows.types), [{key: row[key] for key in ("text", *rows.types)} for row in read]
+
+
+GERMAN = 'Nr;text;Preis;Tag\nA-1;"Der Hund\nschläft";1.204,50;31.12.2024\nA-2;Es regnet;3,50;\n'
+
+
+def test_a_german_export_is_text_until_it_is_said_how_it_is_written(tmp_path):
+    path = write(tmp_path, "a.csv", GERMAN)
+    types, rows = table(path)
+    assert types == dict.fromkeys(("Nr", "Preis", "Tag"), "text")
+    assert rows[0]["Preis"] == "1.204,50" and rows[1]["Tag"] is None
+    said = {"decimal_separator": ",", "dateformat": "%d.%m.%Y"}
+    types, rows = table(path, said)
+    assert types == {"Nr": "text", "Preis": "number", "Tag": "date"}
+    assert rows[0] == {
+        "text": "Der Hund\nschläft",
+        "Nr": "A-1",
+        "Preis": 1204.5,
+        "Tag": "2024-12-31",
+    }
+    latin = write(tmp_path, "b.csv", GERMAN.encode("cp1252"))
+    with pytest.raises(UsageError, match=r"csv: .*line 3: is not UTF-8; give encoding=cp1252"):
+        table(latin, said)
+    assert table(latin, {**said, "encoding": "cp1252"}) == (types, rows)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "values"),
+    [
+        (["1", "-20"], "number", [1, -20]),
+        (["1.5", "0.123", "2e3"], "number", [1.5, 0.123, 2000.0]),
+        (["950", "1.200", "12.000"], "text", None),  # thousands, or decimals
+        (["1,5"], "text", None),
+        (["007"], "text", None),
+        (["1234567890123456789"], "text", None),  # a float would lose digits
+        (["true", "FALSE"], "truth", [True, False]),
+        (["yes", "no"], "text", None),
+        (
+            ["2024-12-31", "2024-12-31T10:00:00+02:00"],
+            "date",
+            ["2024-12-31", "2024-12-31 08:00:00"],
+        ),
+        (["2024-13-31"], "text", None),
+        (["31.12.2024"], "text", None),
+        (["1", "x"], "text", None),
+        (["1", ""], "number", [1, None]),
+        (["", " "], "text", [None, None]),
+        (["nan"], "text", None),
+    ],
+)
+def test_a_column_has_one_type(cells, kind, values, tmp_path):
+    lines = "".join(f'a,"{cell}"\n' for cell in cells)
+    types, rows = table(write(tmp_path, "a.csv", f"text,x\n{lines}"))
+    assert types == {"x": kind}
+    assert [row["x"] for row in rows] == (cells if values is None else values)
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "values"),
+    [
+        ([1, 2.5], "number", [1.0, 2.5]),
+        ([True, False], "truth", [True, False]),
+        (["12", "13"], "text", ["12", "13"]),  # a text is a text
+        (["2024-01-02"], "date", ["2024-01-02"]),
+        ([1, "x"], "text", ["1", "x"]),
+        ([[1, {"a": 2}], None], "text", ['[1, {"a": 2}]', None]),
+        ([float("nan"), 1], "number", [None, 1]),
+        ([2**70], "text", [str(2**70)]),
+    ],
+)
+def test_json_declares_its_types(rows, kind, values, tmp_path):
+    lines = "\n".join(json.dumps({"text": "a", "x": value}) for value in rows)
+    assert table(write(tmp_path, "a.jsonl", lines)) == (
+        {"x": kind},
+        [{"text": "a", "x": value} for value in values],
+    )
+
+
+def test_parquet_declares_its_types(tmp_path):
+    day = datetime.datetime(2024, 1, 1, 10)
+    columns = {"text": ["a"], "n": [1], "d": [day.date()], "t": [day], "b": [True], "l": [[1]]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    types, [row] = table(tmp_path / "a.parquet")
+    assert list(types.values()) == ["number", "date", "date", "truth", "text"]
+    assert list(row.values())[1:] == [1, "2024-01-01", "2024-01-01 10:00:00", True, "[1]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "csv", "said"),
+    [
+        ("Export vom 31.12.\nNr;text\n1;a\n2;b\n", "skip=1", "skip=1"),
+        ("Export;;\nNr;text;x\n1;a;y\n", "skip=1", "give skip=1"),
+        ("text|x;y,z\na|1;2,3\n", "delim=|", r"delim=; or delim=\|"),
+        ("1,a\n2,b\n", "header=false", "header=false"),
+        ("2023,text\n2,b\n", "header=true", "header=true"),
+        ("x,text,x\n1,a,2\n", "header=false,skip=1", "header=false,skip=1"),
+        ("text,x\na,1\nb,2,3\n", None, r"line 3: 3 columns, but the header has 2 \(text, x\)"),
+        ("text\nHello, world\nfoo\n", None, "line 2: 2 columns"),
+        ('text,x\na,1\n"b,2\n', None, "line 3: a quote is not closed"),
+        (f"text,{'c' * 2000}\na,1\n", None, "a name of 2,000 characters in line 1"),
+        ("text\ra\r", None, "carriage return"),
+    ],
+)
+def test_what_is_not_certain_is_refused_with_what_to_type(text, csv, said, tmp_path):
+    path = write(tmp_path, "a.csv", text)
+    with pytest.raises(UsageError, match=said) as refused:
+        table(path)
+    assert "\n" not in str(refused.value)
+    if csv is not None:
+        fields = ColumnChoice("2" if "header=false" in csv else None)
+        with open_rows(path, fields, csv=csv_options(csv)) as rows:
+            assert next(rows.texts()) in ("a", "b")
+
+
+def test_a_delimiter_that_alone_divides_all_rows_evenly_is_taken(tmp_path):
+    for sign in ",;\t|":
+        text = f"text{sign}x\na{sign}y\nb{sign}z\n"
+        assert table(write(tmp_path, "a.csv", text))[1][1] == {"text": "b", "x": "z"}
+    assert table(write(tmp_path, "b.csv", "sep=;\ntext;x\na,b;y\n"))[1] == [
+        {"text": "a,b", "x": "y"}
+    ]
+    quoted = write(tmp_path, "c.tsv", 'text\tx\n"Hi" he said\ty\n')
+    with pytest.raises(UsageError, match="give quote="):
+        table(quoted)
+    assert table(quoted, {"quote": ""})[1] == [{"text": '"Hi" he said', "x": "y"}]
+
+
+def test_bad_rows_are_left_out_counted_and_told(tmp_path, caplog):
+    caplog.set_level("INFO", "promptcli")
+    path = write(tmp_path, "a.csv", "text,x\na,1\nshort\nb,2\n" + "c,d,e\n" * 4)
+    with pytest.raises(UsageError, match=r"line 3: 1 column.*skip-bad"):
+        table(path, skip_bad=False)
+    assert [row["text"] for row in table(path, skip_bad=True)[1]] == ["a", "b"]
+    assert "5 rows cannot be read and are left out: line 3: 1 column" in caplog.text
+    assert caplog.text.count("line ") == 3 and caplog.text.rstrip().endswith("...")
+    lines = '{"text": "a"}\n{broken\n{"text": "\\ud83d"}\n{"text": 3}\n[1]\n{"text": "b"}\n'
+    path = write(tmp_path, "a.jsonl", lines)
+    assert [row["text"] for row in table(path, skip_bad=True)[1]] == ["a", "b"]
+    assert "4 rows cannot be read" in caplog.text
+    path = write(tmp_path, "a.txt", b"one\n\xff\nthree\n")
+    with open_rows(path, skip_bad=True) as rows:
+        assert list(rows.texts()) == ["one", "", "three"]  # row i is line i
+
+
+def test_lists_within_json_are_named_by_a_path(tmp_path):
+    chats = {"name": "x", "messages": [{"id": 1, "text": "Hi."}, {"id": 2, "text": "Bye."}]}
+    path = write(tmp_path, "a.json", json.dumps(chats))
+    with pytest.raises(UsageError, match=r"a\.json:messages\[\]\.text"):
+        table(path)
+    with open_rows(f"{path}:messages[].text", ColumnChoice()) as rows:
+        assert [(row["id"], row["text"]) for batch in rows for row in batch.to_pylist()] == [
+            ("1", "Hi."),
+            ("2", "Bye."),
+        ]
+    lines = write(tmp_path, "a.jsonl", json.dumps({"n": {"t": "a"}, "m": [{"c": "x"}, {"c": "y"}]}))
+    for column, texts in (("m[].c", ["x", "y"]), ("n.t", ["a"])):
+        with open_rows(f"{lines}:{column}", ColumnChoice()) as rows:
+            assert list(rows.texts()) == texts
+
+
+def test_several_columns_are_one_text(tmp_path):
+    path = write(tmp_path, "a.csv", "id,subject,body\n1,Lamp,It is dark.\n2,,No light.\n")
+    with open_rows(f"{path}:subject,body", ColumnChoice()) as rows:
+        assert list(rows.texts()) == ["Lamp It is dark.", "No light."]
+    beir = write(tmp_path, "a.jsonl", '{"_id": "d", "title": "T", "text": "b"}\n')
+    with open_rows(beir) as rows:
+        assert list(rows.texts()) == ["T b"]
+
+
+@given(st.dictionaries(st.sampled_from(["delim", "decimal_separator", "skip"]), st.none()))
+def test_options_of_a_table_are_read_as_they_are_typed(names):
+    values = {"delim": ",", "decimal_separator": ",", "skip": "3"}
+    typed = ",".join(f"{name}={values[name]}" for name in names)
+    if names:
+        assert csv_options(typed) == {name: values[name] for name in names}
+        assert CsvOptions.of(csv_options(typed)).skip == (3 if "skip" in names else 0)
+
+
+def test_wrong_options_are_refused():
+    for given_options, said in (
+        ({"delimiter": ";"}, "delim"),
+        ({"skip": "x"}, "skip=x is not allowed"),
+        ({"decimal_separator": ";"}, "not allowed"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            CsvOptions.of(given_options)
+    with pytest.raises(UsageError, match="NAME=VALUE"):
+        csv_options("semicolon")
