@@ -32,6 +32,3 @@ def test_how_a_table_is_written_is_typed(run):
     words = ("embed", "a.csv:Größe", "-m", "mini-static", "-q")
     refused(run(*words), 2, "--csv: a.csv", "encoding=cp1252")
     assert run(*words, "--csv", "encoding=cp1252,delim=;,skip=1").code == 0
-    Path("b.txt").write_text("Café\nTür\n")
-    ran = run("similarity", "a.csv:2", "b.txt", "--csv", "encoding=cp1252,delim=;,skip=1", "-q")
-    assert ran.code == 2 and "b.txt is plain" not in ran.err  # they hold for both
