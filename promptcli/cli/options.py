@@ -68,14 +68,6 @@ TextField = Annotated[
         " the only one."
     ),
 ]
-BadLines = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        help="File that gets the rows that cannot be read, as JSON lines with number, reason and"
-        " line; they are left out. Default: the first one is refused.",
-    ),
-]
 IdField = Annotated[
     str | None,
     typer.Option(

@@ -218,12 +218,15 @@ class OpenText:
         if self.ending in COMPRESSED:
             stream = io.BufferedReader(COMPRESSED[self.ending](stream), _BUFFER)
         with _naming_damage(self.name, self.ending):
-            head = stream.peek(8)[:8]
+            head = stream.peek(4096)[:4096]
         for first, kind in _OTHER_KINDS.items():
             if head.startswith(first):
                 raise UsageError(f"{self.name}: {kind}")
         if not encoding and head[:2] in _UTF16:
             raise UsageError(f"{self.name} is UTF-16: give encoding=utf-16", parameter="csv")
+        if not encoding and b"\0" in head:
+            line = head.partition(b"\0")[0].count(b"\n") + 1
+            raise UsageError(f"{self.name}: line {line}: a NUL byte; it is no text of UTF-8")
         try:
             text = io.TextIOWrapper(stream, encoding or "utf-8-sig", "surrogateescape", "\n")
         except LookupError:

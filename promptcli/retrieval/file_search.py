@@ -2,11 +2,13 @@
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from promptcli.data.csv_options import stored_options
+from promptcli.data.file_arguments import split_columns
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, counted
 from promptcli.models.entries import utc_now
@@ -17,8 +19,6 @@ from promptcli.retrieval.files import FileRows, Reader, Reading
 from promptcli.retrieval.found_files import FoundFiles, find_files, list_of_names
 from promptcli.retrieval.origin import Origin
 from promptcli.retrieval.ranking import Hit, Way
-from promptcli.retrieval.reading.bad_lines import bad_rows
-from promptcli.retrieval.reading.file_arguments import split_columns
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.store import NewRows, Store
 
@@ -61,7 +61,8 @@ def search(
     split: bool = False,
     ignore: bool = True,
     exclude: Sequence[str] = (),
-    bad_lines: str | Path | None = None,
+    csv: Mapping[str, Any] | None = None,
+    skip_bad: bool = False,
     verbose: bool = False,
 ) -> "list[Hit] | list[Line]":
     """Return the texts, or the passages of files, that are nearest to a query, best first.
@@ -83,7 +84,8 @@ def search(
         split: Whether rows longer than the model's window are split.
         ignore: Whether ``.gitignore`` and ``.ignore`` are heeded in folders.
         exclude: Further patterns of what is left out.
-        bad_lines: File that gets the rows that cannot be read; None: the first is refused.
+        csv: How tables are written, see ``embed``.
+        skip_bad: Leave out the rows that cannot be read, and say how many and why.
         verbose: Whether every file that is left out is named.
 
     Returns:
@@ -105,12 +107,12 @@ def search(
     found = find_files(names, ignore=ignore, exclude=exclude)
     index = SentenceIndex(Store())
     encoder, documents = index.open_model(model, found.heads(), FAST, query)
-    reading = Reading(rows, split=split)
+    reading = Reading(rows, split=split, csv=stored_options(csv))
     settings = {"lexical": True, "factory": None, "created": utc_now(), "synced": None}
     read: dict[str, FileRows] = {}
-    with index.store.changing(), bad_rows(bad_lines) as bad:
+    with index.store.changing():
         index.begin(Origin.of(encoder, documents), reading, settings, documents.width)
-        reader = Reader(reading, lambda: documents, bad)
+        reader = Reader(reading, lambda: documents, skip_bad)
         blocks = _blocks(reader, found, read)
         count = 0
         for block, given in index._encode(documents, blocks, split, "search"):

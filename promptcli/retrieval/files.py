@@ -15,21 +15,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.file_arguments import names_file, split_columns
 from promptcli.data.given import check_ids, check_texts
-from promptcli.data.vectors import Manifest, escape_name, holds_vectors, read_vectors
-from promptcli.data.vectors.formats import BLOCK, Block, ParquetRows, as_floats
-from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
-from promptcli.data.vectors.precision import PRECISIONS, unit
-from promptcli.embedding.passages import AUTO, WAYS, Passage, has_passages, passages_of
-from promptcli.errors import NotFoundError, UsageError, counted, one_line, unknown
-from promptcli.notes import note
-from promptcli.retrieval.found_files import FoundFiles
-from promptcli.retrieval.reading.bad_lines import REFUSED, BadRows
-from promptcli.retrieval.reading.column_choice import ColumnChoice
-from promptcli.retrieval.reading.file_arguments import extension_of, names_file, split_columns
-from promptcli.retrieval.reading.input_files import STANDARD, open_file, open_text
-from promptcli.retrieval.reading.layouts import (
-    CELLS,
+from promptcli.data.input_files import STANDARD
+from promptcli.data.layouts import (
     GRADED_PAIRS,
     ID,
     LABELLED_PAIRS,
@@ -38,8 +28,14 @@ from promptcli.retrieval.reading.layouts import (
     TEXT,
     TRIPLETS,
 )
-from promptcli.retrieval.reading.row_batches import Rows
-from promptcli.retrieval.reading.rows import numbered_rows, open_rows, recognise, sentences_of
+from promptcli.data.rows import Rows, open_rows, sentences_of
+from promptcli.data.vectors import Manifest, escape_name, holds_vectors, read_vectors
+from promptcli.data.vectors.formats import BLOCK, Block, ParquetRows, as_floats
+from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
+from promptcli.data.vectors.precision import PRECISIONS, unit
+from promptcli.embedding.passages import AUTO, WAYS, Passage, has_passages, passages_of
+from promptcli.errors import NotFoundError, UsageError, counted, one_line, unknown
+from promptcli.retrieval.found_files import FoundFiles
 from promptcli.retrieval.store import NewRows
 
 if TYPE_CHECKING:
@@ -61,6 +57,7 @@ class Reading:
     #: Column of the id; ``-`` for row numbers; None: ``id``, if there is one.
     id_field: str | None = None
     split: bool = False  #: Whether rows longer than the window are split.
+    csv: dict[str, str] | None = None  #: How tables are written.
 
     def __post_init__(self) -> None:
         if self.rows not in WAYS:
@@ -85,7 +82,7 @@ def open_given(
     columns: Any,
     reading: Reading,
     fields: ColumnChoice | None = None,
-    bad: BadRows = REFUSED,
+    skip_bad: bool = False,
 ) -> Iterator[SentenceFile]:
     """Open a list of sentences with their ids and columns, a file of them, or a stream."""
     if is_list(sentences):
@@ -97,7 +94,7 @@ def open_given(
             f"{sentences} is a folder; `promptcli index sync DIR {sentences}` indexes the files in"
             " it"
         )
-    with open_sentences(sentences, reading, fields, bad) as opened:
+    with open_sentences(sentences, reading, fields, skip_bad) as opened:
         yield opened
 
 
@@ -138,7 +135,7 @@ def open_sentences(
     file: str | Path | BinaryIO,
     reading: Reading,
     fields: ColumnChoice | None = None,
-    bad: BadRows = REFUSED,
+    skip_bad: bool = False,
 ) -> Iterator[SentenceFile]:
     """Open a file of sentences, or a stream."""
     path, stdin = _path_and_stream(file)
@@ -146,7 +143,7 @@ def open_sentences(
     name, named = split_columns(str(path))
     if stdin is None and len(named) == 1 and fields.id is not None:
         path, fields = Path(name), replace(fields, text=named[0])
-    with open_rows(path, fields, stdin=stdin, bad=bad) as source:
+    with open_rows(path, fields, csv=reading.csv, skip_bad=skip_bad, stdin=stdin) as source:
         source, head = source.peek()
 
         def blocks(encoder: "Encoder") -> Iterator[NewRows]:
@@ -169,17 +166,7 @@ def open_sentences(
 
 def _columns(batch: Any, source: Rows) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """Return the further columns of a batch and their types."""
-    if CELLS not in batch.schema.names:
-        return {}, {}
-    converts = source.forms.decide()
-    rows = [dict(row or ()) for row in batch.column(CELLS).to_pylist()]
-    columns: dict[str, list[Any]] = {}
-    types: dict[str, str] = {}
-    for name in dict.fromkeys(name for row in rows for name in row):
-        convert = converts.get(name, str)
-        cells = [None if row.get(name) in (None, "") else convert(row[name]) for row in rows]
-        types[name], columns[name] = typed(cells)
-    return columns, types
+    return {name: batch.column(name).to_pylist() for name in source.types}, dict(source.types)
 
 
 def typed(cells: Sequence[Any]) -> tuple[str, list[Any]]:
@@ -290,13 +277,15 @@ def queries_of(file: str | BinaryIO, text_field: str | None) -> Iterator[list[st
             yield batch.column(TEXT).to_pylist()
 
 
-def read_compared(file: str | Path | BinaryIO, bad: BadRows) -> tuple[list[Any], list[str]]:
+def read_compared(
+    file: str | Path | BinaryIO, csv: Mapping[str, Any] | None, skip_bad: bool
+) -> tuple[list[Any], list[str]]:
     """Return ids and texts of the sentences of a file, those of pairs and triplets too."""
     path, stdin = _path_and_stream(file)
     layouts = _LAYOUTS if stdin is None else (SENTENCES,)  # a stream is text
     fields = ColumnChoice(layouts=layouts, remedy="")
     ids, texts = [], []
-    with open_rows(path, fields, stdin=stdin, bad=bad) as source:
+    with open_rows(path, fields, csv=csv, skip_bad=skip_bad, stdin=stdin) as source:
         for batch in sentences_of(source):
             ids += batch.column(ID).to_pylist()
             texts += batch.column(TEXT).to_pylist()
@@ -330,7 +319,7 @@ class Reader:
 
     reading: Reading
     encoder: "Callable[[], Encoder]"  #: whose window passages fit
-    bad: BadRows = REFUSED  #: gets the rows that cannot be read
+    skip_bad: bool = False  #: leave out the rows that cannot be read
     kinds: set[str] = field(default_factory=set)
 
     @property
@@ -339,30 +328,17 @@ class Reader:
         return next(iter(self.kinds)) if len(self.kinds) == 1 else "row"
 
     def read(self, file: str, *, in_folder: bool) -> FileRows:
-        """Return the rows of a file, of the form that it has for every command.
-
-        In a folder, a text that looks like a table and cannot be read as one is read by its lines.
-        """
+        """Return the rows of a file, of the form that it has for every command."""
         path, named = split_columns(file)
         text_field = self.reading.text_field
         if len(named) == 1 and self.reading.id_field is not None:
             text_field, named = named[0], ()
         fields = ColumnChoice(text_field, self.reading.id_field, named=named, remedy="", cells=True)
-        with recognise(path, fields, bad=self.bad) as opened:
-            head = "" if opened.text is None else opened.text.head
-            if in_folder and "\0" in head and (opened.is_text or opened.is_told_by_head):
-                raise UsageError(f"{file}: not text")
-            if opened.text is not None and opened.is_text and not split_columns(file)[1]:
-                return self._text(file, _without_ends(opened.text.lines))
-            try:
-                with opened.rows() as rows:
-                    return self._table(numbered_rows(rows))
-            except UsageError:
-                if not (in_folder and opened.is_told_by_head):
-                    raise
-        with open_file(file) as stream:
-            text = open_text(stream, file, extension_of(file)[1], note, self.bad)
-            return self._text(file, _without_ends(text.lines))
+        csv = self.reading.csv
+        with open_rows(path, fields, csv=csv, skip_bad=self.skip_bad) as source:
+            if source.is_text:
+                return self._text(file, list(source.texts()))
+            return self._table(source)
 
     def read_found(self, file: str, found: FoundFiles, *, in_folder: bool) -> FileRows | None:
         """Return the rows of a file; one of a folder that cannot be read is noted, and has None."""
@@ -400,10 +376,6 @@ class Reader:
             rows = [_line(number, line) for number, line in enumerate(lines, 1) if line.strip()]
         columns, types = place_columns(file, rows, ends=has_ends)
         return FileRows(lines, rows, columns, types)
-
-
-def _without_ends(lines: Iterable[str]) -> list[str]:
-    return [line.rstrip("\r\n") for line in lines]
 
 
 def _line(number: int, text: str) -> Passage:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
+from promptcli.data.file_arguments import split_columns
+from promptcli.data.input_files import check_file, skipped_files
 from promptcli.data.vectors import escape_name
 from promptcli.errors import NotFoundError, UsageError, counted
 from promptcli.notes import note
-from promptcli.retrieval.reading.file_arguments import split_columns
-from promptcli.retrieval.reading.input_files import check_file, skipped_files
 from promptcli.retrieval.store import DATABASE
 from promptcli.storage.files import real_path
 

@@ -8,7 +8,7 @@ import csv
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -24,7 +24,6 @@ from promptcli.notes import note, stage
 from promptcli.retrieval.file_search import FAST
 from promptcli.retrieval.files import are_vectors, open_vectors, read_compared, unit_rows
 from promptcli.retrieval.ranking import ROUNDING, Hit
-from promptcli.retrieval.reading.bad_lines import bad_rows
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.store import DATABASE, as_text
 from promptcli.storage.files import atomic_path
@@ -348,7 +347,8 @@ def find_leaks(
     threshold: float | None = None,
     *,
     model: "Model | None" = None,
-    bad_lines: str | Path | None = None,
+    csv: Mapping[str, Any] | None = None,
+    skip_bad: bool = False,
 ) -> Leaks:
     """Find the rows of a file that also occur in another one, such as those of a test set in the
     training data: with the same text, the same but for case, spaces and forms of characters, or
@@ -362,7 +362,8 @@ def find_leaks(
         threshold: Cosine from which a row is near; 1: texts alone are compared, without a model.
             None: the lowest from which at most 5 of 100 near rows are expected to be so by chance.
         model: Encoder; None: mini-static (English), mini-multi for texts in its other languages.
-        bad_lines: File that gets the rows that cannot be read; None: the first is refused.
+        csv: How tables are written, see ``embed``.
+        skip_bad: Leave out the rows that cannot be read, and say how many and why.
 
     Raises:
         NotFoundError: No such file.
@@ -378,9 +379,8 @@ def find_leaks(
         raise UsageError("standard input is one file; give the name of the other")
     if str(file) == str(against):
         note(f"{file} is compared with itself: every row occurs in it")
-    with bad_rows(bad_lines) as bad:
-        source = _Set(*read_compared(file, bad))
-        other = _Set(*read_compared(against, bad))
+    source = _Set(*read_compared(file, csv, skip_bad))
+    other = _Set(*read_compared(against, csv, skip_bad))
     leaks, rest = _by_text(source, other)
     if rest and source.ids and threshold != 1:
         texts = [other.texts[place] for place in rest if other.texts is not None]
@@ -403,7 +403,8 @@ def find_index_leaks(
     against: Any,
     threshold: float | None = None,
     *,
-    bad_lines: str | Path | None = None,
+    csv: Mapping[str, Any] | None = None,
+    skip_bad: bool = False,
 ) -> Leaks:
     """Find the rows of a file, of vectors or of another index that also occur in an index, see
     ``find_leaks``.
@@ -414,11 +415,12 @@ def find_index_leaks(
         index: The rows that are looked in.
         against: Sentences, vectors of the encoder of the index, or another index of it.
         threshold: See ``find_leaks``.
-        bad_lines: See ``find_leaks``.
+        csv: See ``find_leaks``.
+        skip_bad: See ``find_leaks``.
     """
     check_threshold(threshold)
     source = _Set.of_index(index)
-    other = _other_set(index, against, bad_lines, texts_alone=threshold == 1)
+    other = _other_set(index, against, csv, skip_bad, texts_alone=threshold == 1)
     leaks, rest = _by_text(source, other)
     near = None
     if rest and not (threshold == 1 and source.texts is not None):
@@ -434,7 +436,9 @@ def find_index_leaks(
     return Leaks([leaks[row] for row in sorted(leaks)], len(other.ids), len(source.ids), near)
 
 
-def _other_set(index: SentenceIndex, against: Any, bad_lines: Any, *, texts_alone: bool) -> _Set:
+def _other_set(
+    index: SentenceIndex, against: Any, csv: Any, skip_bad: bool, *, texts_alone: bool
+) -> _Set:
     """Return the rows that are looked for in an index."""
     is_name = isinstance(against, str | Path)
     if is_name and (Path(against) / DATABASE).is_file():
@@ -454,8 +458,7 @@ def _other_set(index: SentenceIndex, against: Any, bad_lines: Any, *, texts_alon
         if all(block.texts is not None for block in rows):
             texts = [text for block in rows for text in block.texts or ()]
         return _Set(ids, texts, np.concatenate([block.vectors for block in rows]))
-    with bad_rows(bad_lines) as bad:
-        return _Set(*index.read_like(against, bad))
+    return _Set(*index.read_like(against, csv, skip_bad=skip_bad))
 
 
 def _by_text(source: _Set, other: _Set) -> tuple[dict[int, Leak], list[int]]:

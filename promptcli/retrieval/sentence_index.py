@@ -5,13 +5,16 @@ by words.
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
 import numpy as np
 
+from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.csv_options import stored_options
+from promptcli.data.file_arguments import split_columns
 from promptcli.data.given import check_texts
 from promptcli.embedding.passages import AUTO
 from promptcli.embedding.splitting import PART, Splitter
@@ -41,9 +44,6 @@ from promptcli.retrieval.ranking import (
     join_rankings,
     reaches,
 )
-from promptcli.retrieval.reading.bad_lines import bad_rows
-from promptcli.retrieval.reading.column_choice import ColumnChoice
-from promptcli.retrieval.reading.file_arguments import split_columns
 from promptcli.retrieval.snapshot import Derived, Snapshot
 from promptcli.retrieval.store import Keys, NewRows, Store, creating, repeated_id
 
@@ -118,7 +118,8 @@ class SentenceIndex:
         factory: str | None = None,
         target_recall: float = 0.95,
         force: bool = False,
-        bad_lines: str | Path | None = None,
+        csv: Mapping[str, Any] | None = None,
+        skip_bad: bool = False,
     ) -> "SentenceIndex":
         """Index sentences, or vectors that ``embed`` wrote; blank rows are left out.
 
@@ -142,7 +143,8 @@ class SentenceIndex:
             factory: FAISS's factory string, e.g. ``HNSW32``; None: chosen by the number of rows.
             target_recall: recall@10 that an approximate index is tuned for; 1: exact.
             force: Whether an index in the folder is replaced.
-            bad_lines: File that gets the rows that cannot be read; None: the first is refused.
+            csv: How tables are written, see ``embed``.
+            skip_bad: Leave out the rows that cannot be read, and say how many and why.
 
         Raises:
             UsageError: What cannot be read, vectors of another or an unknown encoder, or an index
@@ -152,7 +154,7 @@ class SentenceIndex:
             raise UsageError(
                 f"must be above 0 and at most 1, got {target_recall}", parameter="target_recall"
             )
-        reading = Reading(rows, text_field, id_field, split)
+        reading = Reading(rows, text_field, id_field, split, stored_options(csv))
         settings = {
             "lexical": lexical,
             "factory": factory,
@@ -163,12 +165,12 @@ class SentenceIndex:
         if output is None:
             index = cls(Store())
             with index.store.changing():
-                index._fill(sentences, ids, columns, reading, model, settings, bad_lines)
+                index._fill(sentences, ids, columns, reading, model, settings, skip_bad)
         else:
             folder = Path(output)
             with creating(folder, force=force) as store:
                 index = cls(store)
-                index._fill(sentences, ids, columns, reading, model, settings, bad_lines)
+                index._fill(sentences, ids, columns, reading, model, settings, skip_bad)
             opened = cls.open(folder, index._model)
             opened._encoder = index._encoder
             index = opened
@@ -183,11 +185,10 @@ class SentenceIndex:
         reading: Reading,
         model: "Model | None",
         settings: dict[str, Any],
-        bad_lines: str | Path | None,
+        skip_bad: bool,
     ) -> None:
         """Write the rows and settings of a new index."""
         with contextlib.ExitStack() as opened_files:
-            bad = opened_files.enter_context(bad_rows(bad_lines))
             blocks: Iterable[tuple[NewRows, int]]
             if are_vectors(sentences):
                 path = Path(str(sentences))
@@ -198,7 +199,7 @@ class SentenceIndex:
                 origin.note_missing_prompt(path)
                 blocks = ((rows, len(rows)) for rows in found)
             else:
-                given = open_given(sentences, ids, columns, reading, bad=bad)
+                given = open_given(sentences, ids, columns, reading, skip_bad=skip_bad)
                 opened = opened_files.enter_context(given)
                 encoder, documents = self.open_model(model, opened.head)
                 reading = replace(reading, text_field=opened.text_field, id_field=opened.id_field)
@@ -390,7 +391,8 @@ class SentenceIndex:
         allow_duplicates: bool | None = None,
         text_field: str | None = None,
         id_field: str | None = None,
-        bad_lines: str | Path | None = None,
+        csv: Mapping[str, Any] | None = None,
+        skip_bad: bool = False,
     ) -> int:
         """Add sentences, or vectors of the same encoder; return how many rows were replaced.
 
@@ -405,7 +407,8 @@ class SentenceIndex:
                 None: of a list, not of a file.
             text_field: Column of the sentence; None: that of the index.
             id_field: Column of the id, or ``-``; None: that of the index.
-            bad_lines: See ``build``.
+            csv: See ``build``.
+            skip_bad: See ``build``.
 
         Raises:
             UsageError: Vectors of another encoder, an id that the index has, rows without ids to
@@ -427,13 +430,10 @@ class SentenceIndex:
             self._check_made_by(Path(str(sentences)), manifest)
             blocks = [(each, len(each)) for each in checked(found)]
         else:
-            reading = self.reading
+            reading = self._reading_by(csv)
             documents = self.origin.documents(self.encoder, report=True)
             fields = self._fields(text_field, id_field)
-            with (
-                bad_rows(bad_lines) as bad,
-                open_given(sentences, ids, columns, reading, fields, bad) as opened,
-            ):
+            with open_given(sentences, ids, columns, reading, fields, skip_bad) as opened:
                 new = checked(opened.blocks(documents))
                 blocks = list(self._encode(documents, new, reading.split))
         if repeats:
@@ -458,12 +458,20 @@ class SentenceIndex:
             text_field, id_field, text_before=before.text_field, id_before=before.id_field
         )
 
-    def read_like(self, file: Any, bad: Any) -> tuple[list[Any], list[str]]:
+    def _reading_by(self, csv: Mapping[str, Any] | None) -> Reading:
+        """Return how files are read: as those of the index, tables by ``csv`` if it is given."""
+        before = self.reading
+        return replace(before, csv=stored_options(csv)) if csv else before
+
+    def read_like(
+        self, file: Any, csv: Mapping[str, Any] | None, *, skip_bad: bool
+    ) -> tuple[list[Any], list[str]]:
         """Return ids and texts of the rows that a file would add."""
         documents = self.origin.documents(self.encoder)
         ids: list[Any] = []
         texts: list[str] = []
-        with open_given(file, None, None, self.reading, self._fields(None, None), bad) as opened:
+        reading, fields = self._reading_by(csv), self._fields(None, None)
+        with open_given(file, None, None, reading, fields, skip_bad) as opened:
             for rows in opened.blocks(documents):
                 filled = [place for place, text in enumerate(rows.texts or ()) if text.strip()]
                 kept = rows.take(filled)

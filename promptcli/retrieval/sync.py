@@ -7,12 +7,15 @@ import os
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from promptcli.data.csv_options import stored_options
+from promptcli.data.file_arguments import split_columns
 from promptcli.data.given import is_unicode
+from promptcli.data.layouts import NONE
 from promptcli.data.vectors import escape_name
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted, one_line
 from promptcli.models.entries import utc_now
@@ -21,9 +24,6 @@ from promptcli.recipe import is_named
 from promptcli.retrieval.files import Reader, Reading
 from promptcli.retrieval.found_files import LeftOut, find_files, list_of_names
 from promptcli.retrieval.origin import Origin
-from promptcli.retrieval.reading.bad_lines import bad_rows
-from promptcli.retrieval.reading.file_arguments import split_columns
-from promptcli.retrieval.reading.layouts import NONE
 from promptcli.retrieval.sentence_index import SentenceIndex, file_hash, split_rows
 from promptcli.retrieval.store import DATABASE, NewRows, Store, creating
 
@@ -89,7 +89,8 @@ def sync(
     exclude: Sequence[str] = (),
     yes: bool = False,
     dry_run: bool = False,
-    bad_lines: str | Path | None = None,
+    csv: Mapping[str, Any] | None = None,
+    skip_bad: bool = False,
     verbose: bool = False,
 ) -> Synced:
     """Make an index equal to files: passages of texts and rows of tables, and no others, under the
@@ -110,7 +111,8 @@ def sync(
         exclude: Further patterns of what is left out.
         yes: Whether more than half of the index may be removed.
         dry_run: Whether only the changes are returned.
-        bad_lines: File that gets the rows that cannot be read; None: the first is refused.
+        csv: How tables are written, see ``embed``.
+        skip_bad: Leave out the rows that cannot be read, and say how many and why.
         verbose: Whether every file that is left out is named.
 
     Raises:
@@ -130,12 +132,11 @@ def sync(
             if files is None:
                 raise NotFoundError(f"no index in {folder}; name the files")
             index = SentenceIndex(ended.enter_context(creating(folder, force=False)))
-        with bad_rows(bad_lines) as bad:
-            work = _Sync(index, files, is_new, ignore, exclude, verbose, bad)
-            work.choose(model, rows, text_field, id_field, lexical, split=split)
-            if model is not None and is_named(model) and not is_new and not dry_run:
-                work.change_model(model)
-            work.read(folder)
+        work = _Sync(index, files, is_new, ignore, exclude, verbose, skip_bad)
+        work.choose(model, rows, text_field, id_field, lexical, csv, split=split)
+        if model is not None and is_named(model) and not is_new and not dry_run:
+            work.change_model(model)
+        work.read(folder)
         if dry_run:
             ended.pop_all()  # what was begun is left
             return work.result
@@ -163,13 +164,13 @@ class _Sync:
         ignore: bool,
         exclude: Sequence[str],
         verbose: bool,
-        bad: Any,
+        skip_bad: bool,
     ) -> None:
         self.index, self.store = index, index.store
         self.model: Model | None = None
         self.result = Synced(index)
         self.is_changed = is_new
-        self._is_new, self._verbose, self._bad = is_new, verbose, bad
+        self._is_new, self._verbose, self._skip_bad = is_new, verbose, skip_bad
         before = None if is_new else self._synced_before()
         if files is None and before is not None:
             if before["root"] != os.getcwd():
@@ -207,6 +208,7 @@ class _Sync:
         text_field: str | None,
         id_field: str | None,
         lexical: bool | None,
+        csv: Mapping[str, Any] | None,
         *,
         split: bool,
     ) -> None:
@@ -217,6 +219,7 @@ class _Sync:
             text_field or before.text_field,
             None if id_field == NONE else id_field or before.id_field,
             split or before.split,
+            stored_options(csv) or before.csv,
         )
         self._reads_otherwise = not self._is_new and self.reading != before
         if self._is_new:
@@ -254,7 +257,7 @@ class _Sync:
             with self.store.reading():
                 records = self.store.sql.execute("SELECT * FROM files")
                 known = {name: of for name, *of in records}
-        reader = Reader(self.reading, self._documents, self._bad)
+        reader = Reader(self.reading, self._documents, self._skip_bad)
         for file, in_folder in self._found.files.items():
             path = Path(split_columns(file)[0])
             try:

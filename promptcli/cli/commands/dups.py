@@ -6,7 +6,8 @@ from typing import Annotated, BinaryIO
 import typer
 
 from promptcli.cli.hits import Format, format_name
-from promptcli.cli.options import BadLines, Json, chosen_model
+from promptcli.cli.options import Csv, Json, SkipBad, chosen_model
+from promptcli.data.csv_options import csv_options
 from promptcli.recipe import is_named
 
 Check = Annotated[
@@ -47,7 +48,8 @@ def dups(
     ],
     threshold: Threshold = None,
     model: FastModel = None,
-    bad_lines: BadLines = None,
+    csv: Csv = None,
+    skip_bad: SkipBad = False,
     format: Format = None,
     check: Check = False,
     json: Json = False,
@@ -66,7 +68,8 @@ def dups(
         stream_or_name(against),
         threshold,
         model=choice if is_named(choice) or choice.device != "auto" else None,
-        bad_lines=bad_lines,
+        csv=csv_options(csv),
+        skip_bad=skip_bad,
     )
     show_leaks(leaks, (against, file), shown_as, check=check)
 

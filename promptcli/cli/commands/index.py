@@ -37,7 +37,7 @@ from promptcli.cli.hits import (
 from promptcli.cli.options import (
     RUNTIME,
     Backbone,
-    BadLines,
+    Csv,
     Dim,
     IdField,
     Json,
@@ -45,10 +45,12 @@ from promptcli.cli.options import (
     Pooling,
     Prompt,
     RecipeFields,
+    SkipBad,
     TextField,
     Transforms,
     chosen_model,
 )
+from promptcli.data.csv_options import csv_options
 from promptcli.errors import CheckFailedError, UsageError, counted
 from promptcli.recipe import Recipe
 
@@ -115,7 +117,8 @@ def build(
     split: Split = False,
     lexical: Lexical = True,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing index.")] = False,
-    bad_lines: BadLines = None,
+    csv: Csv = None,
+    skip_bad: SkipBad = False,
     json: Json = False,
 ) -> None:
     """Index sentences, or vectors that `embed` wrote, for search by meaning and by words.
@@ -147,7 +150,8 @@ def build(
         factory=factory,
         target_recall=target_recall,
         force=force,
-        bad_lines=bad_lines,
+        csv=csv_options(csv),
+        skip_bad=skip_bad,
     )
     _show_unless_quiet(output, index, as_json=json)
 
@@ -169,7 +173,8 @@ def add(
     ] = False,
     text_field: TextField = None,
     id_field: IdField = None,
-    bad_lines: BadLines = None,
+    csv: Csv = None,
+    skip_bad: SkipBad = False,
     json: Json = False,
 ) -> None:
     """Add sentences, or vectors of the same encoder, to an index.
@@ -183,7 +188,8 @@ def add(
         allow_duplicates=allow_duplicates,
         text_field=text_field,
         id_field=id_field,
-        bad_lines=bad_lines,
+        csv=csv_options(csv),
+        skip_bad=skip_bad,
     )
     if replace:
         console.note(f"{counted(replaced, 'row')} of the index replaced")
@@ -289,7 +295,8 @@ def sync(
         bool,
         typer.Option("--dry-run", help="Print the rows that would change, and change nothing."),
     ] = False,
-    bad_lines: BadLines = None,
+    csv: Csv = None,
+    skip_bad: SkipBad = False,
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
@@ -319,7 +326,8 @@ def sync(
         "lexical": lexical,
         "ignore": not no_ignore,
         "exclude": exclude or (),
-        "bad_lines": bad_lines,
+        "csv": csv_options(csv),
+        "skip_bad": skip_bad,
         "verbose": verbose,
     }
     try:
@@ -460,7 +468,8 @@ def dups(
         ),
     ] = None,
     model: OwnModel = None,
-    bad_lines: BadLines = None,
+    csv: Csv = None,
+    skip_bad: SkipBad = False,
     show: Show = None,
     format: Format = None,
     check: Check = False,
@@ -479,7 +488,9 @@ def dups(
     if against is not None:
         from promptcli.cli.leak_lists import show_leaks
 
-        leaks = index.leaks(stream_or_name(against), threshold, bad_lines=bad_lines)
+        leaks = index.leaks(
+            stream_or_name(against), threshold, csv=csv_options(csv), skip_bad=skip_bad
+        )
         show_leaks(leaks, (against, folder), shown_as, columns, check=check)
         return
     if (keep is None) != (output is None):

@@ -21,7 +21,8 @@ from promptcli.cli.hits import (
     one_line,
     print_hit,
 )
-from promptcli.cli.options import BadLines, Json, chosen_model
+from promptcli.cli.options import Csv, Json, SkipBad, chosen_model
+from promptcli.data.csv_options import csv_options
 from promptcli.retrieval.file_search import Line
 
 By = Annotated[
@@ -97,7 +98,8 @@ def search_files(
     where: Where = None,
     no_ignore: NoIgnore = False,
     exclude: Exclude = None,
-    bad_lines: BadLines = None,
+    csv: Csv = None,
+    skip_bad: SkipBad = False,
     verbose: Verbose = False,
     show: Show = None,
     format: Format = None,
@@ -125,7 +127,8 @@ def search_files(
         split=split,
         ignore=not no_ignore,
         exclude=exclude or (),
-        bad_lines=bad_lines,
+        csv=csv_options(csv),
+        skip_bad=skip_bad,
         verbose=verbose,
     )
     table = HitTable()

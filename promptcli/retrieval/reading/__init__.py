@@ -1,1 +1,0 @@
-"""The readers of files that the index has until it takes those of ``data``."""
