@@ -74,6 +74,10 @@ class WordTokenizer(PieceTokenizer):
             rows.append(known or [_NOTHING])
         return TokenRows.of(rows)
 
+    def pieces_per_word(self, texts: Sequence[str]) -> float:
+        """Return 1: a table of words has no pieces of them."""
+        return 1.0
+
     def unknown_letters(self, texts: Sequence[str]) -> tuple[int, int]:
         """Return no letters: a sentence without a known word has a vector of zeros, which is
         reported.

@@ -179,7 +179,10 @@ class Store:
 
     def _read_settings(self) -> None:
         query = "SELECT value FROM settings WHERE name IN ('generation', 'name') ORDER BY name"
-        generation, name = (json.loads(value) for (value,) in self.sql.execute(query))
+        found = [json.loads(value) for (value,) in self.sql.execute(query)]
+        if len(found) != 2:
+            raise CheckFailedError(f"{self.path} is damaged; build the index again")
+        generation, name = found
         if self.settings and (name, generation) == self.state:
             return
         rows = self.sql.execute("SELECT name, value FROM settings").fetchall()
