@@ -78,9 +78,10 @@ IdField = Annotated[
 Csv = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME=VALUE,...",
-        help="How a table is written: delim=;,decimal_separator=,,dateformat=%d.%m.%Y,"
-        "encoding=cp1252,skip=1,header=false,quote=,sheets=all.",
+        metavar="OPTIONS",
+        help="How a table is written: NAME=VALUE,NAME=VALUE: delim, decimal_separator, dateformat"
+        " (%d.%m.%Y), encoding (cp1252), skip (lines above the names), header (false), quote,"
+        " sheets (all).",
     ),
 ]
 SkipBad = Annotated[

@@ -119,7 +119,7 @@ def test_another_output_takes_force(run, fake, monkeypatch, change):
         Path("v.npy.manifest.json").unlink()
     before = Path("v.npy").read_bytes()
     more = ["--normalize"] if change == "settings" else []
-    refused(run(*EMBED, *more), 2, "v.npy", "--force")
+    refused(run(*EMBED, *more), 2, "v.npy", "force")
     assert Path("v.npy").read_bytes() == before
     assert run(*EMBED, *more, "--force").code == 0
 

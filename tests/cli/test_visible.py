@@ -60,7 +60,7 @@ def test_results_of_every_format_are_clean(format, capsys):
 
     name = f"a{SIGNS}"
     grid = Grid(["", "b"], [[name, "1"]])
-    print_report(Report({"a": name}, [name, [Text(name)], grid], [{"a": name}]), format)
+    print_report(Report({"a": name}, [name, grid], [{"a": name}]), format)
     assert not OBEYED.search(capsys.readouterr().out)
 
 

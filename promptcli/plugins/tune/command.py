@@ -51,7 +51,7 @@ def tune_command(
         typer.Option(
             metavar="SETTING=V,V",
             help="Try each value, e.g. `--sweep batch-size=64,128`; repeatable: every combination"
-            " is run. With --trials also a range, e.g. `--sweep learning-rate=1e-5..1e-4:log`.",
+            " is run. With --trials also a range, e.g. `--sweep temperature=0.01..0.2`.",
         ),
     ] = None,
     seeds: Annotated[
