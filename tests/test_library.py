@@ -157,7 +157,6 @@ def test_texts_are_kept_and_all_else_refused(given):
         (lambda _: pc.train("simcse", data=5), "examples are int"),
         (lambda _: pc.fit("whitening", on=5), "sentences are int"),
         (lambda _: pc.quantize(["a"], "int8"), "vectors are not numbers"),
-        (lambda _: pc.read_vectors(5), "`path` is int"),
         (lambda _: pc.search_heads(5), "5 is not a model"),
         (lambda _: check_texts(np.array("a")), "sentences are ndarray"),
     ],

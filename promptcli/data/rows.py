@@ -252,7 +252,8 @@ def _rows_of_table(
     cells = CellReader(options, are_texts=table.are_texts)
     others = list[Column]()
     if fields.cells:
-        chosen = {column for role in columns for column in _columns_of(columns[role], table)}
+        # those that are joined are kept beside the text, too
+        chosen = {*columns.values(), *({TEXT} if "," in columns.get(TEXT, "") else ())}
         names = [column for column in table.header if column not in chosen]
         places = [table.header.index(column) for column in names]
         if names:
