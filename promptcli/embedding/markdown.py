@@ -4,11 +4,10 @@ Headings of a quotation or an item of a list are part of it, not of the outline.
 """
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -23,13 +22,8 @@ _FRONT_LINES = 1000
 _FRONT_CHARACTERS = 1 << 16
 _FIELDS = 32
 _LONGEST_FIELD = 300
-_YAML_FIELD = re.compile(r"""["']?[\w.$-][^:#]*:(\s|$)""")
-_TOML_FIELD = re.compile(r"""["']?[\w.-][^=]*=|\[""")
-#: The line before front matter -> the lines that may end it, and the pattern of its first line.
-_FRONT = {
-    "---": (("---", "..."), _YAML_FIELD.match),
-    "+++": (("+++",), _TOML_FIELD.match),
-}
+#: The line before front matter -> the lines that may end it, and the sign behind a name.
+_FRONT = {"---": (("---", "..."), ":"), "+++": (("+++",), "=")}
 #: HTML whose line breaks count.
 _VERBATIM = re.compile(r"\s*<(pre|script|style|textarea)\b", re.IGNORECASE)
 
@@ -63,27 +57,30 @@ class FrontMatter(NamedTuple):
 def read_front_matter(lines: Iterable[str]) -> tuple[FrontMatter | None, Iterator[str]]:
     """Return the front matter of a text, None if it has none, and all lines from the first.
 
-    YAML is between lines ``---``, TOML between lines ``+++``.
+    It is lines ``name: value`` between lines ``---``, or ``name = value`` between lines ``+++``; a
+    value may be a list of single ones. What is nested, or longer than 64 KB, is text.
     """
     rest = iter(lines)
     head = list(islice(rest, 1))
     opening = head[0].rstrip() if head else ""
     if opening not in _FRONT:
         return None, chain(head, rest)
-    endings, is_field = _FRONT[opening]
+    endings, sign = _FRONT[opening]
+    size = 0
     for line in islice(rest, _FRONT_LINES):
         head.append(line)
+        size += len(line)
+        if size > _FRONT_CHARACTERS:
+            break
         if line.rstrip() in endings:
-            inside = head[1:-1]
-            filled = [line for line in inside if line.strip() and not line.startswith("#")]
-            if not filled or is_field(filled[0]):
-                return _front_matter(opening, inside), chain(head, rest)
+            fields = _fields(head[1:-1], sign)
+            if fields is not None:
+                return _front_matter(fields, head[1:-1]), chain(head, rest)
             break
     return None, chain(head, rest)
 
 
-def _front_matter(opening: str, inside: Sequence[str]) -> FrontMatter:
-    fields = _fields(opening, "\n".join(inside))
+def _front_matter(fields: dict[str, str], inside: Sequence[str]) -> FrontMatter:
     title = fields.pop("title", "")
     places = (
         number for number, line in enumerate(inside, 2) if line.lstrip("\"'").startswith("title")
@@ -92,43 +89,41 @@ def _front_matter(opening: str, inside: Sequence[str]) -> FrontMatter:
     return FrontMatter(len(inside) + 2, title, next(places, 1), tuple(kept))
 
 
-def _fields(opening: str, text: str) -> dict[str, str]:
-    """Return the fields of front matter that are texts; none if it is malformed or too long."""
-    import yaml
-
-    if len(text) > _FRONT_CHARACTERS:
-        return {}
-    try:
-        if opening == "+++":
-            values: Any = tomllib.loads(text)
+def _fields(lines: Sequence[str], sign: str) -> dict[str, str] | None:
+    """Return the fields of lines that are not empty; None if a line is none."""
+    fields: dict[str, list[str]] = {}
+    name = ""
+    for line in lines:
+        if not line.strip() or line.startswith("#"):
+            continue
+        if sign == "=" and line.startswith("["):
+            break  # a table within: what follows is nested
+        item = re.fullmatch(r"\s*- +(.*)", line.rstrip())
+        if item is not None and name:
+            fields[name].append(_value(item[1]))
+            continue
+        field = re.fullmatch(
+            rf"""["']?([\w.$-][^{sign}#]{{0,100}}?)["']?\s*{sign}(\s.*|)""", line.rstrip()
+        )
+        if field is None:
+            return None
+        name, text = field[1], field[2].strip()
+        if text[:1] in ("{", "[") and not re.fullmatch(r"\[[^\[\]{}]*\]", text):
+            fields[name] = []  # nested, or cut off
+        elif text.startswith("["):
+            fields[name] = [_value(each) for each in text[1:-1].split(",")]
         else:
-            values = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        if not isinstance(values, dict):
-            return {}
-        texts = {name: _text(value) for name, value in values.items() if isinstance(name, str)}
-    except (yaml.YAMLError, ValueError, RecursionError):  # also an integer too long to be printed
-        return {}
-    # half of a surrogate pair, escaped, is not text
-    return {_utf8(name): _utf8(text) for name, text in texts.items() if text}
+            fields[name] = [_value(text)]
+    joined = {name: ", ".join(filter(None, values)) for name, values in fields.items()}
+    return {name: text for name, text in joined.items() if text}
 
 
-def _utf8(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
-
-
-def _text(value: Any) -> str:
-    """Return a value, or a list of them, as the text of a column; empty if it is neither."""
-    if isinstance(value, list):
-        return ", ".join(filter(None, (_text(item) for item in value if not _is_nested(item))))
-    if value is None or _is_nested(value):
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return " ".join(str(value).split())
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, list | dict | set | tuple)
+def _value(text: str) -> str:
+    """Return a value without its quotes."""
+    text = text.strip()
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+        text = text[1:-1]
+    return " ".join(text.split())
 
 
 def outline(lines: Iterable[str], first: int = 1) -> Iterator[Heading | TextLine]:
