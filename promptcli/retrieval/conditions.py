@@ -31,10 +31,14 @@ _OTHER_SQL = re.compile(
     r"\b(select|values|with|collate|glob|regexp|match)\b|;|--|/\*|[?@$\[\x00]", re.I
 )
 _OPERATOR = r"\s*(?:=|==|!=|<>|<=?|>=?|(?:not\s+)?between|(?:not\s+)?in\s*\()\s*"
+_ORDER = r"\s*(?:<=?|>=?|(?:not\s+)?between)\s*"
 _REST_OF_DATE = {4: "-01-01", 7: "-01"}
 #: What a column of each type is compared with: a form that it is not, and what to give instead.
 _WRONG = {
-    "text": (r"[-+]?\.?\d", "a text in quotes"),
+    "text": (
+        r"[-+]?\.?\d",
+        "a text in quotes, or read numbers by the csv options decimal_separator=. or =,",
+    ),
     "date": (r"[-+]?\.?\d", 'a date in quotes, e.g. "2024-05"'),
     "number": (r"'(?!\s*[-+]?\.?\d[\d.eE+-]*\s*')", "a number, without quotes"),
     "truth": (r"'", "true or false, without quotes"),
@@ -111,6 +115,9 @@ class Condition:
         for name, kind in {**store.types, "id": id_kind, "text": "text"}.items():
             form, wanted = _WRONG[kind]
             column = rf"(?<![\w`])(?:{re.escape(name)}|`{re.escape(name)}`)(?![\w`])"
+            if kind == "text" and re.search(rf"{column}{_ORDER}'\d{{4}}-\d\d", self._sql, re.I):
+                hint = "read it as dates by the csv option dateformat, e.g. dateformat=%d.%m.%Y"
+                raise self._refusal(f"column {name!r} holds text, not dates; {hint}")
             if re.search(f"{column}{_OPERATOR}{form}", shape, re.I):
                 raise self._refusal(f"column {name!r} holds {kind}; compare it with {wanted}")
 
