@@ -5,11 +5,10 @@ import gc
 import os
 import sys
 
-#: Turns that a thread of OpenMP spins while it waits for the others, some ten microseconds; then it
-#: sleeps. OpenMP's own 300,000 keep a core that another program could use, and a thread that this
-#: program waits for does not get it.
+#: Turns that a thread of OpenMP spins while it waits for the others; then it sleeps. OpenMP's own
+#: 300,000 keep the core that a thread needs for which all others wait.
 SPINS = "1000"
-#: Variables by which a user says how threads wait, or the kinds of OpenMP that have them.
+#: Variables by which a user says how threads wait.
 _WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
 
 

@@ -117,7 +117,7 @@ def _open(
         pieces = shipped_tokenizer(folder)
     else:
         if name_of_family == "bert":
-            tokenizer = read_wordpiece(tokens, config)
+            tokenizer = read_wordpiece(tokens)
         if tokenizer is None:
             tokenizer = checking.load_tokenizer(tokens)
         pieces = PieceTokenizer(tokenizer, what, causal=family.causal)

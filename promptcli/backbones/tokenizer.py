@@ -2,8 +2,7 @@
 piece on its own.
 
 The space before a piece decides byte-level and SentencePiece ids, so it is never added by the
-tokenizer here: whoever cuts the pieces says it. BERT's own is read from its files without
-transformers, to the letter of its definition; anything unusual in them is left to transformers.
+tokenizer here: whoever cuts the pieces says it.
 """
 
 import contextlib
@@ -27,113 +26,51 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from promptcli.backbones.token_rows import TokenRows, pack
+from promptcli.backbones.tokenizer_files import SETTINGS, json_or_none
 from promptcli.errors import PromptcliError, UsageError, one_line, shorten
-from promptcli.storage.typed_documents import parse_json
 
-_UNK = "[UNK]"
-_SEP = "[SEP]"
-_PAD = "[PAD]"
-_CLS = "[CLS]"
-_MASK = "[MASK]"
 _SPECIALS = {
-    "unk_token": _UNK,
-    "sep_token": _SEP,
-    "pad_token": _PAD,
-    "cls_token": _CLS,
-    "mask_token": _MASK,
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
 }
-_FLAGS = ("lstrip", "rstrip", "normalized", "single_word")
-_CLASS = "tokenizer_class"
-_CLASSES = ("BertTokenizer", "BertTokenizerFast")
-#: Settings of tokenizer_config.json -> their defaults.
-_SETTINGS = {"do_lower_case": True, "tokenize_chinese_chars": True, "strip_accents": None}
-#: Its other fields, on which no id depends.
-_IDLE = ("model_max_length", "do_basic_tokenize", "never_split", "clean_up_tokenization_spaces")
+#: Files that may say more of a BERT's tokenizer than its vocabulary.
+_MORE = ("tokenizer.json", "added_tokens.json", "special_tokens_map.json")
 
 
-def read_wordpiece(folder: Path, config: Mapping[str, Any]) -> SimpleNamespace | None:
-    """Return what ``PieceTokenizer`` reads of a BERT's tokenizer.
-
-    None if its files ask for unusual settings.
+def read_wordpiece(folder: Path) -> SimpleNamespace | None:
+    """Return what ``PieceTokenizer`` reads of the shipped BERT's tokenizer, or of a copy, without
+    transformers; None if a folder has more than a vocabulary and whether it is in lower case.
     """
-    if (folder / "added_tokens.json").exists():
+    settings = json_or_none(folder / SETTINGS) or {}
+    lowercase = settings.get("do_lower_case")
+    known = {"tokenizer_class": "BertTokenizer", "do_lower_case": lowercase}
+    known["model_max_length"] = settings.get("model_max_length")
+    has_more = any((folder / name).exists() for name in _MORE)
+    if settings != known or not isinstance(lowercase, bool) or has_more:
         return None
-    try:
-        settings = _object(folder / "tokenizer_config.json")
-        definition = _object(folder / "tokenizer.json")
-        tokens = [{**token, "id": None} for token in definition.get("added_tokens", ())]
-        for token in settings.pop("added_tokens_decoder", {}).values():
-            tokens.append({"id": None, **token})
-        texts = {}
-        for name, token in _object(folder / "special_tokens_map.json").items():
-            if isinstance(token, dict):
-                tokens.append({"id": None, "special": True, **token})
-                token = token["content"]
-            texts[name] = token
-        fields = [*settings.items(), *texts.items(), (_CLASS, config.get(_CLASS))]
-        if definition.get("truncation") or definition.get("padding"):
-            return None
-        plain = {"id": None, "special": True, **dict.fromkeys(_FLAGS, False)}
-        usual = [{**plain, "content": text} for text in _SPECIALS.values()]
-        if not all(token in usual for token in tokens):
-            return None
-        if not all(_is_usual(*field) for field in fields):
-            return None
-        if definition:
-            vocabulary = definition["model"]["vocab"]
-        else:
-            vocabulary = _lines(folder / "vocab.txt")
-        tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=_UNK))
-        ids: dict[str, Any] = {f"{name}_id": vocabulary[text] for name, text in _SPECIALS.items()}
-    except (ValueError, LookupError, TypeError, AttributeError, OSError, OverflowError):
+    vocabulary = WordPiece.read_file(str(folder / "vocab.txt"))
+    if not vocabulary.keys() >= {*_SPECIALS.values()}:
         return None
-    options: dict[str, Any] = {
-        name: settings.get(name, default) for name, default in _SETTINGS.items()
-    }
-    tokenizer.normalizer = BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=options["tokenize_chinese_chars"],
-        strip_accents=options["strip_accents"],
-        lowercase=options["do_lower_case"],
-    )
+    tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=_SPECIALS["unk_token"]))
+    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = BertPreTokenizer()
-    tokenizer.decoder = WordPieceDecoder(prefix="##")
+    tokenizer.decoder = WordPieceDecoder()
     tokenizer.add_special_tokens([AddedToken(text, special=True) for text in _SPECIALS.values()])
+    ids = {f"{name}_id": vocabulary[text] for name, text in _SPECIALS.items()}
     tokenizer.post_processor = TemplateProcessing(
-        single=f"{_CLS}:0 $A:0 {_SEP}:0",
-        pair=f"{_CLS}:0 $A:0 {_SEP}:0 $B:1 {_SEP}:1",
-        special_tokens=[(_CLS, ids["cls_token_id"]), (_SEP, ids["sep_token_id"])],
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", ids["cls_token_id"]), ("[SEP]", ids["sep_token_id"])],
     )
     return SimpleNamespace(
-        backend_tokenizer=tokenizer, mask_token=_MASK, bos_token_id=None, eos_token_id=None, **ids
-    )
-
-
-def _object(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    content = parse_json(path.read_bytes())
-    if not isinstance(content, dict):
-        raise ValueError(path)
-    return content
-
-
-def _lines(path: Path) -> dict[str, int]:
-    path.read_text(encoding="utf-8")  # else the library raises a nameless exception
-    vocabulary: dict[str, int] = WordPiece.read_file(str(path))
-    return vocabulary
-
-
-def _is_usual(name: str, value: Any) -> bool:
-    """Return whether a field of the tokenizer's files is one that this file knows what to do
-    with.
-    """
-    if name == _CLASS:
-        return value in (None, *_CLASSES)
-    if name in _SPECIALS:
-        return bool(value == _SPECIALS[name])
-    return name in _IDLE or (
-        name in _SETTINGS and (isinstance(value, bool) or value is _SETTINGS[name])
+        backend_tokenizer=tokenizer,
+        mask_token=_SPECIALS["mask_token"],
+        bos_token_id=None,
+        eos_token_id=None,
+        **ids,
     )
 
 

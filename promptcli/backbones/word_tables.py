@@ -253,7 +253,7 @@ def _rows_of_shipped(name: str, tuned: np.ndarray | None) -> WordTable | None:
 def shipped_tokenizer(folder: Path) -> PieceTokenizer:
     """Return the tokenizer of a shipped BERT: it chooses a model, and then reads for it."""
     what = f"backbone {folder.name!r}"
-    return PieceTokenizer(read_wordpiece(folder, read_config(what, folder)), what)
+    return PieceTokenizer(read_wordpiece(folder), what)
 
 
 def read_words(name: str) -> WordTable:

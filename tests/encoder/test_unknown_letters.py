@@ -22,7 +22,7 @@ NOTE = "has not learned the language of these texts"
 
 @pytest.fixture(scope="module")
 def english():
-    return PieceTokenizer(read_wordpiece(SHIPPED["mini-bert"], {"model_type": "bert"}), "mini-bert")
+    return PieceTokenizer(read_wordpiece(SHIPPED["mini-bert"]), "mini-bert")
 
 
 def share(tokenizer, texts):
