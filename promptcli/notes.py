@@ -7,13 +7,11 @@ is set up.
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import Any, ParamSpec, TypeVar
+from typing import TypeVar
 
-Given = ParamSpec("Given")
-Result = TypeVar("Result")
 Value = TypeVar("Value")
 
 LOG = logging.getLogger("promptcli")
@@ -25,7 +23,6 @@ StageDisplay = Callable[[str, int | None], AbstractContextManager[Advance]]
 _DISPLAY: ContextVar[StageDisplay | None] = ContextVar("promptcli_stages", default=None)
 _SILENT: ContextVar[bool] = ContextVar("promptcli_silent", default=False)
 _COMMAND: ContextVar[str] = ContextVar("promptcli_command", default="")
-_KEYWORDS: ContextVar[Mapping[str, str]] = ContextVar("promptcli_keywords", default={})  # noqa: B039
 _OFFLINE: ContextVar[bool] = ContextVar("promptcli_offline", default=False)
 
 
@@ -56,42 +53,6 @@ def command_typed(command: str) -> AbstractContextManager[None]:
 def typed_command() -> str:
     """Return the command line that is running; "" in a program."""
     return _COMMAND.get()
-
-
-def keywords_typed(typed: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Name keywords in the messages of the block as their reader types them, up to the value:
-    ``{"batch_size": "--batch-size ", "dims": "--set dims="}``; ``{}`` as in Python.
-    """
-    return _set(_KEYWORDS, typed)
-
-
-def typed_keywords() -> Mapping[str, str]:
-    """Return how keywords are typed, for another process whose messages have the same reader."""
-    return _KEYWORDS.get()
-
-
-def keyword(name: str, value: Any = None) -> str:
-    """Return how the reader of a message types a keyword of the library.
-
-    In a program it is put into backticks, like one that the running command does not take.
-
-    Args:
-        name: A field of a job, of settings or of a recipe, or a parameter of a function.
-        value: What the message says to give.
-
-    Example:
-        >>> keyword("batch_size"), keyword("batch_size", 8)
-        ('`batch_size`', '`batch_size=8`')
-        >>> with keywords_typed({"batch_size": "--batch-size ", "dims": "--set dims="}):
-        ...     keyword("batch_size"), keyword("batch_size", 8), keyword("dims", 64)
-        ('--batch-size', '--batch-size 8', '--set dims=64')
-    """
-    typed = _KEYWORDS.get().get(name)
-    if typed is None:
-        return f"`{name}`" if value is None else f"`{name}={value}`"
-    if value is None:
-        return typed[:-1]
-    return f"{typed}{value}"
 
 
 def stages_shown(display: StageDisplay | None) -> AbstractContextManager[None]:

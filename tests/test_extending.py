@@ -58,7 +58,8 @@ sentences = [
 ]
 Path("text.txt").write_text("\\n".join(sentences * 4))
 pairs = [f"{one}\\t{other}\\t{n}" for n, (one, other) in enumerate(zip(sentences, sentences[::-1]))]
-Path("pairs.tsv").write_text("\\n".join(pairs))
+head = "sentence1\\tsentence2\\tscore"
+Path("pairs.tsv").write_text("\\n".join([head, *pairs]))
 small = (
     *("--batch-size", "4", "--epochs", "1", "--set", "eval-steps=2"),
     *("--on", "pairs.tsv", "--test", "pairs.tsv"),
@@ -164,7 +165,7 @@ def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     groups = tomllib.loads(blocks(EXTENDING, "toml")[0])["project"]["entry-points"]
     code = "".join(path.read_text() for path in (ROOT / "promptcli").rglob("*.py"))
-    tables = re.findall(r" = Table(?:\[.*\])?\(\s*\"(\w+)\"", code)
+    tables = re.findall(r" = (?:extensions\.)?Table(?:\[.*\])?\(\s*\"(\w+)\"", code)
     assert set(groups) == {f"promptcli.{name}" for name in tables}
     broken = {"broken": "my_encoders:Nothing", "avg": "my_encoders:Median"}
     groups["promptcli.poolings"] |= broken

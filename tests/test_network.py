@@ -65,6 +65,11 @@ LINES = {
     "index build": f"index build mine.txt -o index --force {TINY}",
     "index sync": "index sync mirror mine.txt",
     "search": "search 'a cat' mine.txt",
+    "index migrate": "index migrate index -m mini-static -q",
+    "tune": (
+        f"tune simcse --data mine.txt --on mine.tsv --batch-size 24 --seeds 2 --steps 1 --force"
+        f" --name tuned {TINY}"
+    ),
     "index add": (
         "index add index mine.txt --allow-duplicates -q\n"
         "index add --replace index mine.tsv --text-field sentence1 --id-field sentence1"

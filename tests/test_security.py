@@ -147,7 +147,7 @@ def test_rows_whose_second_column_is_long_are_read_a_few_at_a_time(tmp_path):
 
 def test_a_table_has_a_limit_of_columns(tmp_path):
     (tmp_path / "wide.csv").write_text(f"text{',' * 10_000}\n" * 2)
-    with pytest.raises(UsageError, match="10,001 columns; give a table of at most 10,000"):
+    with pytest.raises(UsageError, match="10,001 columns"):
         texts(tmp_path / "wide.csv")
 
 

@@ -23,7 +23,7 @@ def text(tmp_path, monkeypatch):
     monkeypatch.setenv("PROMPTCLI_HOME", str(tmp_path / "home"))
     (tmp_path / "text.txt").write_text("\n".join(SENTENCES * 4))
     pairs = [f"{SENTENCES[0]}\t{other}\t{score}" for score, other in enumerate(SENTENCES)]
-    (tmp_path / "pairs.tsv").write_text("\n".join(pairs))
+    (tmp_path / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *pairs]))
 
 
 def test_the_command_counts_tokens(capsys):

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.errors import UsageError, shorten
-from promptcli.notes import keyword
 from promptcli.storage.paths import inside
 from promptcli.storage.typed_documents import read_document
 
@@ -49,9 +48,7 @@ def check_kind(what: str, config: AdapterConfig) -> None:
     """
     kind = config.peft_type
     if kind == PREFIX_TUNING:
-        raise UsageError(
-            f"{what} is prefix tuning of peft, an encoder: give it as {keyword('model')}"
-        )
+        raise UsageError(f"{what} is prefix tuning of peft, an encoder: give it as model")
     if kind in _IN_THE_INPUT:
         supported = f"supported: LORA, {PREFIX_TUNING}"
         raise UsageError(f"{what} is a {kind} adapter of peft, which is not supported; {supported}")

@@ -13,7 +13,7 @@ from typing import Any
 
 from promptcli.data.senteval import GoldRow
 from promptcli.errors import NotFoundError, one_line
-from promptcli.notes import is_offline, keyword, warn
+from promptcli.notes import is_offline, warn
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def _table(source: HubSet) -> Any:
     import datasets
     from datasets.packaged_modules.cache.cache import Cache
 
-    hint = f"give the tasks' own files: {keyword('data_dir')} FOLDER with STS/ and SICK/"
+    hint = "give the tasks' own files: data_dir FOLDER with STS/ and SICK/"
     with _quiet():
         if not Path(source.path).is_dir():
             with contextlib.suppress(ValueError, OSError):  # not in the cache
@@ -118,7 +118,7 @@ def hub_file(name: str) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    file, hint = FILE_OF_SET[name], f"give the file itself: {keyword('data')} {FILE_OF_SET[name]}"
+    file, hint = FILE_OF_SET[name], f"give the file itself: data {FILE_OF_SET[name]}"
     try:
         return Path(
             hf_hub_download(TRAINING_FILES, file, repo_type="dataset", local_files_only=True)

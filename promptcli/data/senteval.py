@@ -19,7 +19,6 @@ from typing import ParamSpec, TypeVar
 from promptcli.data.cells import finite_number
 from promptcli.data.input_files import read_lines
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.notes import keyword
 
 #: A sentence, the other one of a pair, and the gold score or class number.
 GoldRow = tuple[str, str | None, float]
@@ -57,16 +56,16 @@ def senteval_root(folder: Path, inside: Sequence[str]) -> Path:
     if not folder.is_dir():
         shown = ", ".join(f"{name}/" for name in inside)
         raise NotFoundError(
-            f"{keyword('data_dir')} {folder}: no such folder; give a SentEval `downstream` folder"
-            f" ({shown})"
+            f"{folder}: no such folder; give a SentEval `downstream` folder ({shown})",
+            parameter="data_dir",
         )
     for inner in (".", "senteval", "downstream", "data/downstream"):
         root = folder / inner
         if any((root / name).is_dir() for name in inside):
             return root
     raise NotFoundError(
-        f"{keyword('data_dir')} {folder}: no {' or '.join(inside)} folder in it, nor in its"
-        " senteval/, downstream/"
+        f"{folder}: no {' or '.join(inside)} folder in it, nor in its senteval/, downstream/",
+        parameter="data_dir",
     )
 
 

@@ -32,7 +32,7 @@ from promptcli.data.task_table import (
 )
 from promptcli.errors import NotFoundError, UsageError, look_up, unknown
 from promptcli.extensions import absent_plugin
-from promptcli.notes import keyword, without_network
+from promptcli.notes import without_network
 
 
 @dataclass(frozen=True)
@@ -376,8 +376,7 @@ def _from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[Parts, str
     """Return the pairs of a data set of the hub, treated by the protocol, and how."""
     if row.hub is None:
         raise NotFoundError(
-            f"{name} is read from a folder; give {keyword('data_dir')} FOLDER with a folder"
-            f" {row.folder}"
+            f"{name} is read from a folder; give data_dir FOLDER with a folder {row.folder}"
         )
     rows = read_hub_set(row.hub)
     if not rules.moses:

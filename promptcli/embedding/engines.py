@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from promptcli.errors import UsageError
 from promptcli.extensions import Table
-from promptcli.notes import Advance, keyword
+from promptcli.notes import Advance
 
 if TYPE_CHECKING:
     from promptcli.embedding.parts import PartJob
@@ -36,7 +36,7 @@ class LocalEngine:
         """Refuse the address of a cluster."""
         if address is not None:
             raise UsageError(
-                f"{keyword('address')} is that of a Ray cluster; give {keyword('engine')} ray, too"
+                "it is that of a Ray cluster; give engine ray, too", parameter="address"
             )
 
     def make(

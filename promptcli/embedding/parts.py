@@ -10,10 +10,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import CheckFailedError, PromptcliError
 from promptcli.models import loading
 from promptcli.models.entries import Entry
-from promptcli.notes import Advance, keyword, keywords_typed, typed_keywords, without_network
+from promptcli.notes import Advance, without_network
 from promptcli.recipe import Choice
 from promptcli.storage.files import atomic_path, remove_leftovers
 
@@ -60,17 +60,12 @@ class PartJob:
     device: str = "auto"
     offline: bool = False
     encoder: TorchEncoder | None = None
-    keywords: Mapping[str, str] = field(default_factory=typed_keywords)  #: of its messages
 
     def make(self, shard: int, progress: Advance = lambda done: None) -> int:
         """Encode the rows of a shard into its part, which takes its name when it is complete.
 
         Return their number.
         """
-        with keywords_typed(self.keywords):
-            return self._make(shard, progress)
-
-    def _make(self, shard: int, progress: Advance) -> int:
         encoder = self.encoder = self.encoder or self._open()
         start, stop = self.manifest.bounds(shard)
         with (
@@ -175,7 +170,7 @@ def make_by_processes(
                 raise
             complete = len(parts_in(job.folder, job.manifest.shards))
             stay = f"{complete:,} of {job.manifest.shards:,} parts are complete and stay"
-            hint = f"take fewer {keyword('workers')}, and run the same command again"
+            hint = "take fewer workers, and run the same command again"
             raise PromptcliError(
                 f"a worker process died (out of memory?); {stay}; {hint}"
             ) from None

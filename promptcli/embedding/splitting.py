@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from semantic_text_splitter import TextSplitter
 
 from promptcli.errors import UsageError
-from promptcli.notes import keyword
 
 if TYPE_CHECKING:
     from promptcli.data.parquet_files import RecordBatch
@@ -60,8 +59,7 @@ class Splitter:
         for row, (name, text) in enumerate(zip(map(str, ids), texts, strict=True)):
             if re.search(PART, name):
                 raise UsageError(
-                    f"the id {name!r} looks like a part of a row; number the rows:"
-                    f" {keyword('id_field')} -"
+                    f"the id {name!r} looks like a part of a row; number the rows: id_field -"
                 )
             split = self.parts(text)
             names += (

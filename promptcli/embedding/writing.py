@@ -30,7 +30,7 @@ from promptcli.data.vectors.precision import PRECISIONS, Measured, unit
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError
 from promptcli.models.language_choice import note_unread
-from promptcli.notes import Advance, keyword
+from promptcli.notes import Advance
 from promptcli.storage.files import atomic_path, sha256, sync
 from promptcli.storage.typed_documents import to_json
 
@@ -129,8 +129,7 @@ def embed_stream(
         if len(infinite):
             row = first + rows + infinite[0]
             raise PromptcliError(
-                f"row {row}: its vector is not finite; try {keyword('dtype')} float32, or check the"
-                " model"
+                f"row {row}: its vector is not finite; try dtype float32, or check the model"
             )
         if settings.normalize:
             vectors = unit(encoded.vectors)

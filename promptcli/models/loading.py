@@ -229,8 +229,9 @@ def entry_named(registry: Registry, text: str) -> Entry:
         try:
             return read_model(text)
         except NotFoundError as error:
-            with contextlib.suppress(NotFoundError):
-                return read_model(_OWNER + text)
+            if not os.path.exists(text):
+                with contextlib.suppress(NotFoundError):
+                    return read_model(_OWNER + text)
             why = f" ({str(error).partition(';')[0]})"
     first = ", ".join([*registry.names(), *RECIPES][:_NAMED])
     listed = "`promptcli models list`, `promptcli models list --recipes`"

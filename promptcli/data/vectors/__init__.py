@@ -18,7 +18,6 @@ from promptcli.data.input_files import STANDARD, check_file
 from promptcli.data.vectors.formats import COLUMN, VECTOR_FORMATS, Floats, as_floats
 from promptcli.data.vectors.precision import PRECISIONS, Loss, Quantized
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.notes import keyword
 from promptcli.recipe import LeadingTexts
 from promptcli.storage.files import sha256
 from promptcli.storage.typed_documents import read_document
@@ -190,7 +189,7 @@ def read_manifest(path: Path) -> VectorManifest | None:
     """Return the manifest of a vector file, or None if it has none."""
     file = manifest_path(path)
     if file.is_file():
-        return read_document(file, VectorManifest, hint=f"embed again with {keyword('force')}")
+        return read_document(file, VectorManifest, hint="embed again with force")
     return None
 
 
@@ -247,11 +246,11 @@ def output_of(
     with_ids = [kind for kind, form in VECTOR_FORMATS.items() if form.columns is not None]
     if kind_of(target) not in with_ids and id_field is not None:
         raise UsageError(
-            f"{keyword('id_field')}: {target.name} does not store ids; give an {keyword('output')}"
-            f" of: {', '.join(with_ids)}"
+            f"{target.name} does not store ids; give an output of: {', '.join(with_ids)}",
+            parameter="id_field",
         )
     if target.is_file() and file.exists() and target.samefile(file):
-        raise UsageError(f"{target} is the input itself; give another {keyword('output')}")
+        raise UsageError(f"{target} is the input itself; give another output")
     return target
 
 

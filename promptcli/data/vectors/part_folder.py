@@ -24,7 +24,6 @@ from promptcli.data.parquet_files import open_parquet
 from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, names_apart
 from promptcli.data.vectors.formats import ABOUT, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, shorten
-from promptcli.notes import keyword
 from promptcli.storage.files import check_name, remove_folder, write_text
 from promptcli.storage.locks import hold, is_in_use
 from promptcli.storage.typed_documents import convert, parse_json, read_document, to_json
@@ -69,7 +68,7 @@ class PartsManifest(Manifest):
             begun, given = names_apart(
                 (self.name, self.fingerprint), (other.name, other.fingerprint)
             )
-            model = f"{keyword('model')} {self.name}" if self.name else begun
+            model = f"model {self.name}" if self.name else begun
             raise UsageError(
                 f"{folder} was started with the model {begun}, not {given}; use {model}, or another"
                 " folder"
@@ -82,7 +81,7 @@ class PartsManifest(Manifest):
         )
         for name, value in begun_options.items():
             if value != given_options[name]:
-                problem = f"{keyword(name)} {shorten(value)}, not {shorten(given_options[name])}"
+                problem = f"{name} {shorten(value)}, not {shorten(given_options[name])}"
                 raise UsageError(
                     f"{folder} was started with {problem}; give that, or another folder"
                 )
@@ -108,8 +107,7 @@ def check_part_folder(folder: Path, precision: str) -> None:
     """Refuse, before the work, a name or a precision with which parts cannot be written."""
     if precision not in PART_PRECISIONS:
         raise UsageError(
-            f"{keyword('precision')} {precision} of parts is not allowed; give"
-            f" {' or '.join(PART_PRECISIONS)}"
+            f"precision {precision} of parts is not allowed; give {' or '.join(PART_PRECISIONS)}"
         )
     check_name(folder, parameter="folder")
     if not is_unicode(str(folder)):
@@ -171,8 +169,7 @@ def counted_inputs(
     rows = sum(file.rows for file in inputs)
     if rows < shards:
         raise UsageError(
-            f"{keyword('shards')} {shards} of {rows:,} rows; give at most {max(rows, 1):,}, and"
-            " inputs with rows"
+            f"shards {shards} of {rows:,} rows; give at most {max(rows, 1):,}, and inputs with rows"
         )
     return inputs
 

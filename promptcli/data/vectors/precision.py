@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import PromptcliError, UsageError, look_up, shorten
-from promptcli.notes import keyword
 
 #: Rows on which a loss is measured.
 SAMPLE = 2000
@@ -224,7 +223,7 @@ def check_finite(vectors: Floats, texts: Sequence[str]) -> None:
     wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(wrong):
         raise PromptcliError(
-            f"the vector of {shorten(texts[wrong[0]])} is not finite; try {keyword('dtype')}"
+            f"the vector of {shorten(texts[wrong[0]])} is not finite; try dtype"
             " float32, or check the model"
         )
 

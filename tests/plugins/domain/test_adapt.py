@@ -289,7 +289,7 @@ def test_an_adaptation_that_was_killed_goes_on(texts, start, quick, run, home, m
     assert program.returncode == -signal.SIGKILL
     assert "mine.pairs" in own_models() and (home / "runs" / "mine.simcse").is_dir()
     refused = run(*arguments)
-    assert refused.code == 2 and "--resume" in refused.err
+    assert refused.code == 2 and "resume" in refused.err
     with stopped_at(monkeypatch, 2):
         interrupted = run(*arguments, "--resume")
     assert interrupted.code == 130 and "the same command with resume" in interrupted.err
