@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # a thread that may outlive its test
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis

@@ -122,14 +122,14 @@ OTHER.fingerprint = "e" * 64
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"shards": 3}, "`shards` 4, not 3"),
-        ({"normalize": True}, "`normalize` False, not True"),
-        ({"precision": "float16"}, "`precision` 'float32', not 'float16'"),
+        ({"shards": 3}, "shards 4, not 3"),
+        ({"normalize": True}, "normalize False, not True"),
+        ({"precision": "float16"}, "precision 'float32', not 'float16'"),
         (
             {"encoder": OTHER},
-            r"the model fake \(ffffffffffff\), not fake \(eeeeeeeeeeee\); use `model` fake",
+            r"the model fake \(ffffffffffff\), not fake \(eeeeeeeeeeee\); use model fake",
         ),
-        ({"encoder": HALF}, "`dtype` 'float32', not 'bfloat16'"),
+        ({"encoder": HALF}, "dtype 'float32', not 'bfloat16'"),
     ],
 )
 def test_a_folder_is_continued_as_it_was_begun(tmp_path, texts, change, message):
@@ -189,7 +189,7 @@ def test_folders_that_cannot_be_begun(tmp_path, texts):
     (tmp_path / "full" / "x").touch()
     (tmp_path / "blank.txt").touch()
     for folder, names, shards, message in (
-        (tmp_path / "out", texts, 12, "`shards` 12 of 11 rows; give at most 11"),
+        (tmp_path / "out", texts, 12, "shards 12 of 11 rows; give at most 11"),
         (tmp_path / "full", texts, 2, "holds other files"),
         (tmp_path / "out", [tmp_path / "blank.txt"], 1, "of 0 rows"),
     ):
