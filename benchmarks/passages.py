@@ -108,17 +108,16 @@ def main() -> None:
         for model in given.model or ("mini", "mini-static"):
             for rows in ("lines", "passages"):
                 index = Path(folder, f"{Path(model).name}-{rows}")
-                count = pc.sync_index(index, [guides], model, rows=rows).rows
-                answers = list(
-                    pc.search_index(
-                        index, [question for question, *_ in QUESTIONS], max(FOUND), by=given.by
-                    )
-                )
+                pc.SentenceIndex.sync(index, [guides], model=model, rows=rows)
+                opened = pc.SentenceIndex.open(index)
+                count = len(opened)
+                questions = [question for question, *_ in QUESTIONS]
+                answers = opened.search(questions, max(FOUND), by=given.by)
                 figures = list[str]()
                 for headings in (True, False):
                     places = [
                         place_of(hits, guides / file, heading, headings=headings)
-                        for (_, hits), (_, file, heading) in zip(answers, QUESTIONS, strict=True)
+                        for hits, (_, file, heading) in zip(answers, QUESTIONS, strict=True)
                     ]
                     shares = [
                         sum(place <= most for place in places) / len(places) for most in FOUND
