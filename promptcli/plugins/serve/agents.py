@@ -203,12 +203,12 @@ class _Server(MCPServer):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Any = None
     ) -> CallToolResult | InputRequiredResult:
-        taken = self._taken.get(name, arguments)
-        for argument in arguments:
-            if argument not in taken:
-                raise ToolError(str(errors.unknown("argument", argument[:80], taken)))
         # clients with strict schemas send null for what is not chosen
         given = {argument: value for argument, value in arguments.items() if value is not None}
+        taken = self._taken.get(name, given)
+        for argument in given:
+            if argument not in taken:
+                raise ToolError(str(errors.unknown("argument", argument[:80], taken)))
         try:
             return await super().call_tool(name, given, context)
         except ToolError as error:

@@ -23,7 +23,7 @@ if importlib.util.find_spec("ray") is None:
     pytest.skip("extra ray", allow_module_level=True)
 ray = ray_engine.load_ray(None)  # as the program does: else it listens to other machines
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]  # of the checkout: a folder of tests would be the module select
 EMBED = ("embed", "a.txt", "--shards", "5", "-m", "mini", "-q")
 
 
