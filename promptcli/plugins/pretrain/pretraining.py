@@ -237,36 +237,12 @@ class PretrainingRun:
         storage.write_text(output / _CARD, self._card(figures, command))
         return figures
 
-    def _shape(self, parameters: int) -> str:
-        """Return what kind of model it is, for the card."""
-        plan = self.plan
-        size = f"{plan.layers} layers, {plan.width} wide, {plan.heads} heads"
-        if self._checkpoint is not None:
-            family = self._checkpoint.backbone.provenance.family
-            return (
-                f"{family}: {size}, a vocabulary of {plan.vocab_size:,}; {parameters:,} parameters;"
-                f" begun from {self._checkpoint.name}, whose tokenizer and dropout it has."
-            )
-        tied = "tied" if plan.tied else "untied, started as equals"
-        return (
-            f"BERT: {size}, {plan.positions} positions, lower-casing WordPiece of"
-            f" {plan.vocab_size:,}; {parameters:,} parameters; output embeddings {tied}."
-        )
-
     def _card(self, figures: dict[str, Any], command: str) -> str:
         plan = self.plan
-        lines = [
-            "# A masked-LM backbone made by promptcli",
-            "",
-            self._shape(figures["parameters"]),
-            "",
-            f"- Command: `{command}`",
-            (
-                f"- Tokens seen: {figures['tokens']:,} in {figures['steps']:,} steps and"
-                f" {figures['minutes']} minutes ({figures['tokens_per_second']:,} tokens/s); seed"
-                f" {plan.seed}"
-            ),
-        ]
+        lines = ["# A masked-LM backbone made by promptcli", "", f"- Command: `{command}`"]
+        if self._checkpoint is not None:
+            family = self._checkpoint.backbone.provenance.family
+            lines.append(f"- {family}, with the tokenizer and dropout of {self._checkpoint.name}")
         if plan.objective == BAGS:
             lines.append(
                 f"- {plan.templated:.0%} of the steps teach templates: their masks predict the"
@@ -283,5 +259,5 @@ class PretrainingRun:
         for file, identity in zip(self.files, plan.files, strict=True):
             order = "unrelated" if file.unrelated else "in order"
             lines.append(f"| {file.path.name} | {identity.split()[0]} | {order} |")
-        settings = json.dumps(dataclasses.asdict(plan), indent=1)
-        return "\n".join([*lines, "", "Settings:", "", "```json", settings, "```", ""])
+        document = json.dumps({"figures": figures, "settings": dataclasses.asdict(plan)}, indent=1)
+        return "\n".join([*lines, "", "```json", document, "```", ""])

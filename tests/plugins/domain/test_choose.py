@@ -8,6 +8,7 @@ import pytest
 import promptcli as pc
 from promptcli.models import loading
 from promptcli.plugins.domain.choosing import Way, with_differences
+from promptcli.recipe import Choice
 from tests.embed_running import refused
 from tests.plugins.domain.texts import write_letters
 
@@ -113,16 +114,16 @@ def test_a_difference_is_paired():
 
 def test_models_are_computed_where_and_how_the_command_says(run, letters, monkeypatch):
     opened = []
+    plain = loading.open_encoder
 
     def open_encoder(model, **options):
         opened.append(model)
-        return loading.open_model(getattr(model, "model", model))
+        return plain(model, **options)
 
     monkeypatch.setattr(loading, "open_encoder", open_encoder)
     assert run("choose", letters, "-m", "mini-static", "--dtype", "float32").code == 0
-    assert {(model.model, model.dtype) for model in opened if not isinstance(model, str)} == {
-        ("mini-static", "float32")
-    }
+    choices = [model for model in opened if isinstance(model, Choice)]
+    assert {(choice.model, choice.dtype) for choice in choices} == {("mini-static", "float32")}
 
 
 def test_what_cannot_be_compared_is_refused_before_the_work(run, letters, tmp_path):
