@@ -69,7 +69,7 @@ def senteval_root(folder: Path, inside: Sequence[str]) -> Path:
     )
 
 
-def lines_of(path: Path, encoding: str = "utf-8-sig") -> list[str]:
+def lines_of(path: Path, encoding: str = "") -> list[str]:
     """Return the lines of a file.
 
     One that ends with a line feed has an empty last line: in a .gs file that may be a pair without

@@ -40,7 +40,7 @@ from promptcli.errors import (
 from promptcli.evaluation.candidates import load_named_tasks
 from promptcli.evaluation.evaluator import EvalSettings, keep_random_states
 from promptcli.evaluation.scores import Label
-from promptcli.extensions import used_extensions
+from promptcli.extensions import recorded_extensions, table_named, used_extensions
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.models.registry import portable
@@ -162,7 +162,17 @@ def find_finished(name: str) -> Entry | None:
 
 
 def check_same(entry: Entry, wanted: Mapping[str, Any]) -> None:
-    """Refuse what differs from the training that made a model, by its name."""
+    """Refuse what differs from the training that made a model, by its name.
+
+    The code of plug-ins is a part of it.
+    """
+    for code in recorded_extensions(entry.provenance):
+        now = table_named(code.table).extension(code.name)
+        if now != code:
+            raise UsageError(
+                f"model {entry.name!r} was trained with the code {code}, not {now}; give another"
+                " name, or force trains it again"
+            )
     facts = entry.provenance["trained"]
     stored = {**facts, **facts.get("settings", {})}
     for field, value in wanted.items():

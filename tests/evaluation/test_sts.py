@@ -212,7 +212,7 @@ BENCHMARK, SICK = "STS/STSBenchmark/sts-test.csv", "SICK/SICK_test_annotated.txt
         ({INPUT: "a\tb\n", GOLD: "1\n\n2\n"}, r"STS.gs.x.txt:3: 3 scores for the 1 lines"),
         ({INPUT: "a\tb\n"}, r"STS.input.x.txt: .*STS.gs.x.txt"),
         ({INPUT: "a\tb\n", GOLD: "\n"}, r"STS.gs.x.txt: holds no scored pairs"),
-        ({INPUT: b"a\tb\nc\t\xe9\n", GOLD: "1\n2\n"}, "x.txt: line 2: not UTF-8"),
+        ({INPUT: b"a\tb\nc\t\xe9\n", GOLD: "1\n2\n"}, "x.txt: line 2: is not UTF-8"),
         ({BENCHMARK: "a\tb\tc\td\t1\te\tf\ng\th\n"}, r"sts-test.csv:2: expected 7 columns"),
         ({BENCHMARK: "a\tb\tc\td\tscore\te\tf\n"}, r"sts-test.csv:1: the score 'score'"),
         ({SICK: "1\ta\tb\t4\tNEUTRAL\n"}, r"annotated.txt:1: expected a header"),

@@ -213,7 +213,7 @@ def test_a_t5_that_cannot_be_had(t5_folder, tiny_folder, tmp_path):
 
 def test_definitions(tmp_path, tiny_backbone):
     path = tmp_path / "pairs.tsv"
-    path.write_text("dog\tan animal\n\ncat\t an animal too \n", encoding="utf-8")
+    path.write_text("word\tdefinition\ndog\tan animal\ncat\t an animal too \n", encoding="utf-8")
     assert read_definitions(path) == [("dog", "an animal"), ("cat", "an animal too")]
     assert read_definitions(DEFINITIONS_FILE)[0].word == "river"  # the header is not a pair
     path.write_text("dog an animal\n", encoding="utf-8")

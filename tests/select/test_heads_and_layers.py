@@ -246,7 +246,8 @@ def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder):
 def test_a_better_average_is_told(command, run, tiny_folder, tmp_path):
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text(
-        "".join(f"{a}\t{b}\t{n % 6}\n" for n, (a, b) in enumerate(itertools.pairwise(SENTENCES)))
+        "sentence1\tsentence2\tscore\n"
+        + "".join(f"{a}\t{b}\t{n % 6}\n" for n, (a, b) in enumerate(itertools.pairwise(SENTENCES)))
     )
     words = [*command.split(), "--backbone", tiny_folder("bert"), "--on", pairs, "--offline", "-q"]
     found = run(*words, "--json").json

@@ -433,7 +433,7 @@ def test_an_example_is_written_as_the_papers():
 def test_every_example_and_none_have_their_own_figures(tiny_backbone, tmp_path, caplog):
     caplog.set_level("INFO")
     file = tmp_path / "pairs.tsv"
-    file.write_text(DEMONSTRATIONS)
+    file.write_text(f"word\tdefinition\n{DEMONSTRATIONS}")
     backbone = tiny_backbone("llama")
     encoder = make_encoder(pc.Recipe(backbone=backbone.name), backbone, {})
     search = functools.partial(pc.search_templates, encoder, EVERY_PAIR, mode="demonstrations")

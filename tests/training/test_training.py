@@ -244,7 +244,7 @@ def test_batches_are_every_example_once_an_epoch():
     with pytest.raises(UsageError, match="1 example is less than one batch of 4; give more"):
         steps_of(settings, [1])
     by_source = settings.replace(batches="one-source", drop_last=True)
-    with pytest.raises(UsageError, match=r"3 examples of the largest source .* `batch_size=3`"):
+    with pytest.raises(UsageError, match=r"3 examples of the largest source .* give 3"):
         steps_of(by_source, [3, 2])
 
 

@@ -664,9 +664,10 @@ def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(
 def test_rows_of_labelled_pairs_and_definitions_are_trained_on_theirs(context, examples, tmp_path):
     labels = ["entailment", "neutral", "contradiction"]
     rows = [f"{labels[at % 3]}\t{one}\t{DEMO[64 - at]}" for at, one in enumerate(DEMO[:64])]
-    (tmp_path / "nli.tsv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "nli.tsv").write_text("\n".join(["label\tpremise\thypothesis", *rows, ""]))
     (tmp_path / "words.tsv").write_text(
-        "".join(f"{('dog', 'door')[at % 2]}\t{DEMO[at]}\n" for at in range(64))
+        "word\tdefinition\n"
+        + "".join(f"{('dog', 'door')[at % 2]}\t{DEMO[at]}\n" for at in range(64))
     )
     given = {"labelled": str(tmp_path / "nli.tsv"), "definitions": str(tmp_path / "words.tsv")}
     wanted, entire = ("SBERT", "SBERT-whitening"), table("promptbert/6")

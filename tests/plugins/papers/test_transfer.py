@@ -167,7 +167,7 @@ def test_latin_1_blank_lines_and_text_that_went_through_the_script(data):
             "SST-2",
             ["SST/binary/sentiment-dev"],
             b"fine\t1\ncaf\xe9\t1\n",
-            "sentiment-dev: line 2: not UTF-8",
+            "sentiment-dev: line 2: is not UTF-8",
         ),
         (
             "MRPC",
