@@ -199,7 +199,7 @@ def read_sick(path: Path) -> Iterator[GoldRow]:
 
 
 def table_rows(
-    path: Path, columns: int, *, start: int = 1, encoding: str = "utf-8-sig"
+    path: Path, columns: int, *, start: int = 1, encoding: str = ""
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield number and fields of the lines from ``start`` on, without empty ones.
 
