@@ -154,7 +154,9 @@ def read_by(name, supervised):
 def learner_of(name, supervised, device, tiny_folder, **changes):
     folder = tiny_folder(learning.family_for(name))
     teacher = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
-    models = {"teacher": pc.load(teacher, device=device)} if name in ("distill", "rankcse") else {}
+    models = {}
+    if name in ("distill", "rankcse"):
+        models["teacher"] = pc.load(teacher, device=device, dtype="float32")
     return learning.learner_of(
         name, folder, supervised, device=device, models=models, **{"batch_size": 4, **changes}
     )

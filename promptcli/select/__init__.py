@@ -197,7 +197,7 @@ def search_templates(
 def _open_backbone(model: "Model") -> "TorchEncoder":
     from promptcli.models.loading import backbone_model, open_model
 
-    return open_model(backbone_model(model))
+    return open_model(backbone_model(model), dtype="stored")  # scores are not of fewer bits
 
 
 def _development(on: "str | Path | STSTask | None") -> "STSTask":
