@@ -143,7 +143,7 @@ def test_global_random_numbers_stay_as_they_are(encoder):
         ("nowhere.csv", r"nowhere\.csv"),
         ("retrieval:nowhere.csv", r"nowhere\.csv"),
         ("retrieval:", "retrieval"),
-        ("MR", "MR is missing: .*`data_dir`"),
+        ("MR", "MR is missing: .*data_dir"),
     ],
 )
 def test_wrong_tasks_are_one_line(encoder, task, message):
