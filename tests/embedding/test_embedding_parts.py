@@ -266,7 +266,9 @@ def test_complete_parts_survive_the_end_of_the_run(tmp_path, texts, end, error, 
         stages_shown(interrupting if end == "interrupt" else None),
     ):
         embed(tmp_path / "out", texts, model=end, workers=2)
-    assert contents(tmp_path / "out").items() < wanted.items()
+    left = contents(tmp_path / "out").items()
+    # the workers may have made all parts before the interrupt reaches them
+    assert left < wanted.items() or (end == "interrupt" and left == wanted.items())
     assert embed(tmp_path / "out", texts).finished and contents(tmp_path / "out") == wanted
 
 
