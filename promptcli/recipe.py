@@ -10,7 +10,8 @@ from typing import Any
 from promptcli.errors import UsageError
 from promptcli.grammar import (
     Parts,
-    check_numbers,
+    has_mask,
+    has_words,
     in_full,
     parse_denoise,
     parse_pooling,
@@ -26,7 +27,7 @@ from promptcli.storage.typed_documents import convert, parse_json, parse_toml
 
 def pooling_for(prompt: str) -> str:
     """Return the default pooling of a prompt: if it has a mask, the mask is read."""
-    return "last/mask" if parse_prompt(prompt).has_mask else "first-last/avg"
+    return "last/mask" if has_mask(prompt) else "first-last/avg"
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,6 @@ class Recipe:
     pooling_by_prompt: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_numbers(self.prompt, self.pooling or "", self.denoise, *self.transforms)
         if not self.pooling:
             object.__setattr__(self, "pooling", pooling_for(self.prompt))
             object.__setattr__(self, "pooling_by_prompt", True)
@@ -181,7 +181,7 @@ class Recipe:
         [X] and a deep prefix have none.
         """
         if self.period is None:
-            return self.replace(period=parse_prompt(self.prompt).has_words)
+            return self.replace(period=has_words(self.prompt))
         return self
 
 

@@ -9,21 +9,7 @@ from hypothesis import strategies as st
 from promptcli import grammar
 from promptcli.errors import UsageError
 from promptcli.grammar import (
-    AttentionHead,
-    Blocks,
-    ContrastiveSpec,
-    DeepPrefixSpec,
-    DittoSpec,
-    KVSpec,
-    LayerRange,
-    MeanSpec,
-    Rerouted,
-    ReversedSpec,
-    SoftTemplateLookupSpec,
-    SoftTemplateSpec,
-    Subtraction,
-    TemplateSpec,
-    TokenPrependingSpec,
+    Pair,
     parse_denoise,
     parse_ditto,
     parse_pooling,
@@ -32,69 +18,79 @@ from promptcli.grammar import (
 )
 from promptcli.recipe import RECIPES, Recipe
 
-_whole = st.integers(0, 10**17)
-_decimal = st.decimals(0, 10**9, places=8).map(float)
-_layers = st.builds(LayerRange, _whole, _whole)
-_blocks = st.builds(Blocks, st.none() | st.integers(1, 10**17))
-_head = st.builds(AttentionHead, _whole, _whole)
+_whole = st.integers(0, 10**17).map(str)
+_count = st.integers(1, 10**17).map(str)
+_decimal = st.decimals(0, 10**9, places=8).map(float).map(grammar.decimal_text)
+_pair = st.builds("{}-{}".format, _whole, _whole)
 _text = st.from_regex(r"[A-Za-z .]{0,9}\[X\][A-Za-z .:]{0,9}", fullmatch=True)
-_template = st.builds(TemplateSpec, _text)
+
+
+def _formed(form, *values):
+    return st.builds(form.format, *values)
+
+
 _inner = st.one_of(
-    _template,
-    st.builds(TokenPrependingSpec, st.none() | _layers, st.none() | _blocks, _text),
-    st.builds(KVSpec, st.none() | st.builds(Rerouted, _layers, _decimal), _text),
+    _text,
+    _formed("token-prepending:{}", _text),
+    _formed("token-prepending:{}:{}", _pair, _text),
+    _formed("token-prepending:{};{}:{}", st.just("") | _pair, _count | st.just("sentences"), _text),
+    _formed("kv:{}", _text),
+    _formed("kv:{};{}:{}", _pair, _decimal, _text),
 )
 _prompts = st.one_of(
     _inner,
-    st.builds(DeepPrefixSpec, _whole),
-    st.builds(SoftTemplateSpec, _text),
-    st.builds(SoftTemplateLookupSpec, _text),
-    st.builds(ReversedSpec, _inner),
-    st.builds(
-        ContrastiveSpec,
-        st.none() | st.builds(Subtraction, _whole, _decimal, st.booleans()),
+    _formed("deep-prefix:{}", _whole),
+    _formed("soft-template:{}", _text),
+    _formed("soft-template-lookup:{}", _text),
+    _formed("reversed:{}", _inner),
+    _formed("contrastive:{} || {}", _inner, _inner),
+    _formed(
+        "contrastive:{}:{}{}:{} || {}",
+        _whole,
+        _decimal,
+        st.sampled_from(["", ":norm"]),
         _inner,
         _inner,
     ),
-    st.lists(_inner, min_size=1, max_size=3).map(tuple).map(MeanSpec),
+    st.lists(_inner, min_size=1, max_size=3).map(lambda prompts: "mean:" + " || ".join(prompts)),
 )
 _plain_weights = st.one_of(
-    st.sampled_from(["avg", "cls", "tfidf"]).map(grammar.PlainWeightsSpec),
-    st.builds(grammar.PlainWeightsSpec, st.just("unbiased"), st.just("sub")),
-    st.builds(grammar.MaskSpec, st.integers(1, 99)),
-    st.builds(DittoSpec, st.none() | _head),
-    st.builds(grammar.SlotAttentionSpec, st.none() | _head, st.none() | _decimal),
+    st.sampled_from(["avg", "cls", "tfidf", "unbiased:sub", "mask", "ditto", "slot-attention"]),
+    _formed("mask:{}", _count),
+    _formed("ditto:{}", _pair),
+    _formed("slot-attention:{}", _pair),
+    _formed("slot-attention;{}", _decimal),
+    _formed("slot-attention:{};{}", _pair, _decimal),
 )
 _states = st.one_of(
-    st.sampled_from(["static", "last", "mlm-head"]).map(grammar.PlainStatesSpec),
-    st.builds(grammar.FirstLastSpec, st.sampled_from([None, 0, 1])),
-    st.builds(grammar.LayerSpec, st.integers(-99, 99)),
-    st.builds(grammar.AttentionSpec, st.none() | _layers),
-    st.builds(grammar.ValuesSpec, st.none() | _layers),
+    st.sampled_from(["static", "last", "mlm-head", "first-last", "first-last:0", "first-last:1"]),
+    _formed("layer-{}", st.integers(-99, 99)),
+    st.sampled_from(["attention", "values"]),
+    _formed("attention:{}", _pair),
+    _formed("values:{}", _pair),
 )
-_poolings = st.builds(
-    grammar.PoolingSpec,
+_poolings = _formed(
+    "{}/{}",
     _states,
     st.lists(
-        _plain_weights | st.builds(grammar.FromSpec, _whole, _plain_weights), min_size=1, max_size=3
-    ).map(tuple),
+        _plain_weights | _formed("from:{};{}", _whole, _plain_weights), min_size=1, max_size=3
+    ).map("+".join),
 )
-_exponent = st.decimals(0, 1, places=6).map(float)
 _transforms = st.one_of(
-    st.sampled_from(["flow", "normalize"]).map(grammar.PlainTransformSpec),
-    st.builds(grammar.PlainTransformSpec, st.just("projection"), st.just("mlm")),
-    st.builds(grammar.CountSpec, st.just("truncate"), st.none() | st.integers(1, 99)),
-    st.builds(grammar.EndsSpec, st.just("spectral"), st.none() | st.tuples(_whole, _whole)),
-    st.builds(grammar.WhiteningSpec, st.none() | st.integers(1, 999), st.none() | _exponent),
-    st.builds(grammar.DenseSpec, st.just("0"), st.just("tanh")),
+    st.sampled_from(["flow", "normalize", "projection:mlm", "truncate", "spectral", "whitening"]),
+    _formed("truncate:{}", _count),
+    _formed("spectral:{}", _pair),
+    _formed("whitening:{}", _count),
+    _formed("whitening:all:{}", st.decimals(0, 1, places=6).map(float).map(grammar.decimal_text)),
+    st.just("dense:0:tanh"),
 )
 
 
 @given(_prompts, _poolings, _transforms)
-def test_what_is_printed_is_read_as_the_same(prompt, pooling, transform):
-    assert parse_prompt(str(prompt)) == prompt
-    assert parse_pooling(str(pooling)) == pooling
-    assert parse_transform(str(transform)) == transform
+def test_what_is_read_is_printed_as_the_same(prompt, pooling, transform):
+    assert str(parse_prompt(prompt)) == prompt
+    assert str(parse_pooling(pooling)) == pooling
+    assert str(parse_transform(transform)) == transform
 
 
 @given(st.text(max_size=30))
@@ -133,8 +129,8 @@ def test_numbers_are_printed_in_their_shortest_form_without_an_exponent(text, pr
 def test_a_recipe_keeps_the_text_and_gives_its_parts():
     recipe = Recipe(prompt="kv:2-9;0.50:prompteol", pooling="ditto:1-10")
     assert recipe.prompt == "kv:2-9;0.50:prompteol" and recipe.pooling == "first-last/ditto:1-10"
-    assert recipe.parts.prompt == KVSpec(Rerouted(LayerRange(2, 9), 0.5), "prompteol")
-    assert recipe.parts.pooling.head == AttentionHead(1, 10)
+    assert recipe.parts.prompt.values == {"layers": (2, 9), "bias": 0.5, "text": "prompteol"}
+    assert recipe.parts.pooling.head == Pair(1, 10)
     assert recipe.parts is recipe.parts and "parts" not in recipe.to_dict()
 
 
@@ -161,7 +157,10 @@ def test_a_head_of_ditto_is_told_from_other_names(text, head):
     [
         (parse_prompt, "deep-prefix:x", "prefix length"),
         (parse_prompt, "contrastive:prompteol", "AUXILIARY"),
-        (parse_prompt, "reversed:mean:a || b", "mean"),
+        (parse_prompt, "reversed:mean:a", "mean"),
+        (parse_prompt, "reversed:a || b", "reversed:PROMPT"),
+        (parse_prompt, "token-prepending:1-7;words:[X]", "sentences"),
+        (parse_prompt, "kv:2-9;x:[X]", "BIAS"),
         (parse_pooling, "last", "STATES/WEIGHTS"),
         (parse_pooling, "layer-x/avg", "layer-K"),
         (parse_pooling, "attention:3/avg", "A-B"),

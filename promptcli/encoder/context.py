@@ -1,8 +1,9 @@
 """The arguments that prompts, poolings and transforms are built from."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,21 +11,19 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError, WrongKindError
-from promptcli.grammar import CountSpec, PromptSpec, Spec
+from promptcli.grammar import Spec
 from promptcli.named_templates import SLOT
-
-PartSpec = TypeVar("PartSpec", bound=Spec, covariant=True)
 
 
 @dataclass(frozen=True)
-class BuildContext(Generic[PartSpec]):
+class BuildContext:
     """What a prompt, a pooling or a transform is built from."""
 
-    spec: PartSpec  #: the part of the recipe, parsed
+    spec: Spec  #: the part of the recipe, parsed
     backbone: Backbone
     tensors: Mapping[str, Tensor]  #: the entry's learned and fitted tensors, by name
     #: Builds a prompt that this prompt consists of. The table of prompts passes it to its rows.
-    build_prompt: Callable[[PromptSpec], Any] | None = None
+    build_prompt: Callable[[Spec], Any] | None = None
     #: The template around the sentences, for a pooling; None: the sentence is alone.
     template: Template | None = None
 
@@ -50,8 +49,11 @@ class BuildContext(Generic[PartSpec]):
 
     def count(self, name: str, *, default: int | None = None) -> int | None:
         """Return the argument of the transform ``name`` as a whole number above 0."""
-        count = CountSpec.parse(name, self.argument).count
-        return default if count is None else count
+        if self.argument is None:
+            return default
+        if not re.fullmatch("[1-9][0-9]{0,17}", self.argument):
+            raise UsageError(f"{str(self.spec)!r} is not allowed; give a whole number: {name}:200")
+        return int(self.argument)
 
     def fitted_tensor(
         self,

@@ -21,7 +21,7 @@ from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import Template
 from promptcli.encoder.transforms.transform import Stage
 from promptcli.errors import UsageError
-from promptcli.grammar import DenoiseSpec
+from promptcli.grammar import Spec
 from promptcli.recipe import SLOT
 
 
@@ -80,7 +80,7 @@ class Biases:
         prompt: Prompt,
         pooling: Pooling,
         stages: Sequence[Stage],
-        denoising: DenoiseSpec,
+        denoising: Spec,
     ) -> None:
         self._parts = (template, backbone, prompt, pooling, stages, denoising)
         self._by_length: dict[int, Tensor] = {}
@@ -109,11 +109,11 @@ class Biases:
     def _compute(self, lengths: np.ndarray) -> Tensor:
         template, backbone, prompt, pooling, stages, denoising = self._parts
         batch = bias_batch(
-            template, lengths.tolist(), backbone, raw_positions=denoising.raw_positions
+            template, lengths.tolist(), backbone, raw_positions=denoising.argument == "code"
         )
         biases = pooling.pool(batch, backbone.run(prompt.attach(batch), pooling.needs))
         for name, step in stages:
             biases = step(biases)
-            if name == denoising.place:
+            if name == denoising.name:
                 break
         return biases

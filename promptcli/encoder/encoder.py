@@ -42,7 +42,6 @@ from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Stage, Transform
 from promptcli.errors import UsageError, WrongKindError
 from promptcli.extensions import Extension, used_extensions
-from promptcli.grammar import MeanSpec, parse_prompt
 from promptcli.recipe import MASK, SLOT, LeadingTexts, Recipe
 
 
@@ -143,7 +142,7 @@ class TorchEncoder(Encoder):
                 f"pooling {self.pooling.spec!r} reads the mask, but template {self.template.text!r}"
                 f" {has}"
             )
-        place = self.denoising.place
+        place = self.denoising.name
         if place not in ("none", *(name for name, _ in self.stages)):
             raise UsageError(
                 f"denoise {place!r} needs a transform with that stage, e.g. the transform"
@@ -339,7 +338,7 @@ class PromptEncoder(TorchEncoder):
         """
         for name, step in self.stages:
             vectors = step(vectors)
-            if name == self.denoising.place:
+            if name == self.denoising.name:
                 vectors = vectors - self.biases.at(self.sentence_lengths(lengths))
         return vectors
 
@@ -429,7 +428,7 @@ class PromptEncoder(TorchEncoder):
         """
         assert self.graph is not None
         backend = self.graph.provenance["backend"]
-        if self.denoising.place != "none":
+        if self.denoising.name != "none":
             raise UsageError(
                 f"the graph of backend {backend} computes no bias of another prompt than its own;"
                 " give torch"
@@ -451,20 +450,18 @@ class MeanEncoder(TorchEncoder):
     def _build_prompt(
         self, recipe: Recipe, tensors: Mapping[str, Tensor], graphs: Sequence[Graph]
     ) -> str:
-        spec = recipe.parts.prompt
-        assert isinstance(spec, MeanSpec)
-        if self.denoising.place not in ("none", "hidden"):
+        if self.denoising.name not in ("none", "hidden"):
             raise UsageError(
                 f"denoise {recipe.denoise!r} comes after a transform, but the prompts of a mean are"
                 " denoised one by one, before it; give hidden"
             )
         self._parts = []
-        for number, prompt in enumerate(spec.prompts):
+        for number, prompt in enumerate(recipe.parts.prompt["prompts"]):
             single = recipe.replace(prompt=str(prompt), transforms=())
             of_prompt = graphs[number : number + 1]
             self._parts.append(PromptEncoder(single, self.backbone, tensors, graphs=of_prompt))
         self.prompt = self._parts[0].prompt
-        return str(MeanSpec(tuple(parse_prompt(part.prompt.spec) for part in self._parts)))
+        return "mean:" + " || ".join(part.prompt.spec for part in self._parts)
 
     @property
     def parts(self) -> Sequence[PromptEncoder]:
@@ -502,7 +499,7 @@ def make_encoder(
     ``graphs`` are exported models, one for each prompt of the recipe.
     """
     kind: type[PromptEncoder] | type[MeanEncoder] = PromptEncoder
-    if isinstance(recipe.parts.prompt, MeanSpec):
+    if recipe.parts.prompt.name == "mean":
         kind = MeanEncoder
     return kind(recipe, backbone, tensors, leading=leading, graphs=graphs)
 

@@ -39,7 +39,7 @@ from promptcli.encoder.streams import (
     map_in_threads,
 )
 from promptcli.encoder.template import Inputs
-from promptcli.grammar import DenoiseSpec
+from promptcli.grammar import Spec
 from promptcli.notes import note
 
 # distinct sentences whose batches are planned together; the next ones are tokenised in the meantime
@@ -59,7 +59,7 @@ class OnePrompt(Protocol):
 
     pooling: Pooling
     backbone: Backbone
-    denoising: DenoiseSpec
+    denoising: Spec
     graph: Graph | None
 
     @property
@@ -305,7 +305,7 @@ class _Group:
         them.
         """
         for encoder in self._deep.values():
-            if encoder.denoising.place != "none":
+            if encoder.denoising.name != "none":
                 encoder.biases.at(np.unique(encoder.sentence_lengths(lengths)))
 
     def _compute(self, rows: TokenRows, shared: SharedTokens | None, numbers: np.ndarray) -> Fetch:

@@ -19,7 +19,7 @@ from promptcli.encoder.sentence_encoder import Encoder, longest_input
 from promptcli.encoder.template import Inputs, Template, text_rule
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError
-from promptcli.grammar import CountSpec, TransformSpec
+from promptcli.grammar import Spec
 from promptcli.recipe import SLOT, LeadingTexts, Recipe
 from promptcli.storage.tensors import StoredTensors
 
@@ -86,10 +86,10 @@ def averages_words(recipe: Recipe, leading: LeadingTexts) -> bool:
     )
 
 
-def _by_numpy(transform: TransformSpec) -> bool:
+def _by_numpy(transform: Spec) -> bool:
     """Return whether numpy computes a transform."""
     if transform.name == "truncate":
-        return isinstance(transform, CountSpec) and transform.count is not None
+        return transform["count"] is not None
     return str(transform) == "normalize"
 
 
@@ -264,13 +264,8 @@ def as_bfloat16(numbers: np.ndarray) -> np.ndarray:
     return rounded.view(np.float32)
 
 
-def _truncate(vectors: np.ndarray, transform: TransformSpec) -> np.ndarray:
-    assert isinstance(transform, CountSpec)
-    return vectors[:, : transform.count]
-
-
 #: The transforms that numpy computes: vectors (n, d) to vectors.
-_APPLY: dict[str, Callable[[np.ndarray, TransformSpec], np.ndarray]] = {
+_APPLY: dict[str, Callable[[np.ndarray, Spec], np.ndarray]] = {
     "normalize": lambda vectors, _: unit(vectors),
-    "truncate": _truncate,
+    "truncate": lambda vectors, transform: vectors[:, : transform["count"]],
 }

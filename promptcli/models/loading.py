@@ -17,7 +17,7 @@ from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.extensions import recorded_extensions, table_named
-from promptcli.grammar import parse_ditto, parse_prompt
+from promptcli.grammar import has_mask, parse_ditto
 from promptcli.models.entries import Entry
 from promptcli.models.foreign_formats import read_model
 from promptcli.models.registry import Registry
@@ -306,7 +306,7 @@ def _note_unread_mask(entry: Entry, changes: Mapping[str, Any]) -> None:
         "prompt" in changes
         and "pooling" not in changes
         and not read
-        and parse_prompt(changes["prompt"]).has_mask
+        and has_mask(changes["prompt"])
     ):
         own = f"{entry.name.split(' ')[0]} reads {entry.recipe.pooling}, as it says itself"
         note(f"the prompt has a mask, but {own}; to read the mask give the pooling last/mask")
@@ -368,7 +368,7 @@ def check_packages(entry: Entry) -> None:
     named = {
         "poolings": parts.pooling.names,
         "transforms": [transform.name for transform in parts.transforms],
-        "prompts": [getattr(parts.prompt, "name", "")],
+        "prompts": [parts.prompt.name],
     }
     for extension in recorded_extensions(entry.provenance):
         if extension.name not in named.get(extension.table, ()) or not extension.distribution:

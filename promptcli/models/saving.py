@@ -140,7 +140,7 @@ def _pooling_modules(encoder: TorchEncoder) -> tuple[list[Module], str]:
         raise InexactError(
             f"pooling {encoder.pooling.spec!r} is not a module of sentence-transformers"
         )
-    if encoder.denoising.place != "none":
+    if encoder.denoising.name != "none":
         raise InexactError("denoising depends on the length of the sentence, which no module has")
     layers = encoder.pooling.states.needs.layers
     modules = []

@@ -350,7 +350,7 @@ def static_table(encoder: TorchEncoder, program: str, *, same_length: bool = Fal
         )
     if encoder.backbone.words_only:
         raise InexactError("word vectors have their own tokenizer, which no tokenizer.json holds")
-    if type(encoder.prompt) is not Prompt or encoder.denoising.place != "none":
+    if type(encoder.prompt) is not Prompt or encoder.denoising.name != "none":
         raise InexactError("learned prompts and denoising are not rows of words")
     backbone = encoder.backbone
     template = encoder.template

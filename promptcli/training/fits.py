@@ -27,7 +27,7 @@ from promptcli.encoder.transforms.principal_axes import (
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, distinct_sentences, row_of_sentences
-from promptcli.grammar import PlainWeightsSpec, PoolingSpec, parse_transform
+from promptcli.grammar import parse_transform
 from promptcli.notes import stage
 from promptcli.recipe import Recipe
 
@@ -258,10 +258,8 @@ def _plan(recipe: Recipe) -> list[tuple[str, Recipe]]:
     planned = []
     weights = str(parts.pooling.weights[0])
     if len(parts.pooling.weights) == 1 and weights in FITS:
-        average = PoolingSpec(parts.pooling.states, (PlainWeightsSpec("avg"),))
-        planned.append(
-            (weights, recipe.replace(pooling=str(average), transforms=(), denoise="none"))
-        )
+        average = f"{parts.pooling.states}/avg"
+        planned.append((weights, recipe.replace(pooling=average, transforms=(), denoise="none")))
     for place, transform in enumerate(parts.transforms):
         if transform.name in FITS:
             planned.append((transform.name, recipe.replace(transforms=recipe.transforms[:place])))

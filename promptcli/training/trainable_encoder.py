@@ -27,7 +27,7 @@ from promptcli.encoder.prompts import initial_tensors
 from promptcli.encoder.template import Template
 from promptcli.encoder.transforms.heads import PROJECTIONS, start_projection
 from promptcli.errors import UsageError
-from promptcli.grammar import PlainTransformSpec, parse_pooling, parse_prompt
+from promptcli.grammar import parse_pooling, parse_prompt, parse_transform
 from promptcli.recipe import Recipe
 from promptcli.training.kept_rows import KeptRows
 from promptcli.training.methods.method import Method
@@ -310,7 +310,7 @@ def _make_dense(parameter: Tensor) -> None:
 def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> nn.Module:
     if kind is None:
         return nn.Identity()
-    context = BuildContext(PlainTransformSpec("projection", kind), backbone, {})
+    context = BuildContext(parse_transform(f"projection:{kind}"), backbone, {})
     head = PROJECTIONS[kind](context)
     start = start_projection(kind, context, generator)
     head.load_state_dict({name.partition(".")[2]: tensor for name, tensor in start.items()})

@@ -23,7 +23,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import build_encoder, make_encoder
 from promptcli.encoder.prompts import deep_prefix
 from promptcli.errors import UsageError
-from promptcli.grammar import DeepPrefixSpec
+from promptcli.grammar import parse_prompt
 from promptcli.recipe import RECIPES, Recipe
 from tests.learning import gradients, learner_of
 from tests.tiny import SENTENCES
@@ -263,7 +263,7 @@ def test_a_table_of_another_length_than_it_says_is_refused(folder, tmp_path):
 
 def test_a_prefix_shortens_the_longest_input(folder):
     backbone = load_backbone(str(folder))
-    shape = deep_prefix.prefix_shape(BuildContext(DeepPrefixSpec(5), backbone, {}))
+    shape = deep_prefix.prefix_shape(BuildContext(parse_prompt("deep-prefix:5"), backbone, {}))
     recipe = Recipe(str(folder), prompt="deep-prefix:5", pooling="first-last/ditto:2-3")
     encoder = make_encoder(recipe, backbone, {deep_prefix.TENSOR: torch.randn(shape)})
     assert encoder.max_length == backbone.max_tokens - 5 == 64 - 5

@@ -230,8 +230,8 @@ def test_what_cannot_be_joined_with_blocks_is_refused(tiny_backbone, tmp_path):
     causal = tiny_backbone("llama")
     for prompt, backbone, said in [
         ("token-prepending:1-1;sentences:[X]", causal, "1-1 is not allowed"),
-        ("token-prepending:1-3;0:[X]", causal, "blocks '0'"),
-        ("token-prepending:1-3;sentence:[X]", causal, "blocks 'sentence'"),
+        ("token-prepending:1-3;0:[X]", causal, "TOKENS"),
+        ("token-prepending:1-3;sentence:[X]", causal, "TOKENS"),
         ("token-prepending:1-3;sentences:[X] [X]", causal, "has 2"),
         ("token-prepending:1-3;sentences:[X]", tiny_backbone("bert"), "is for causal models"),
         ("contrastive:0:0.5:token-prepending:1-2;4:[X] || [X]", causal, "no text in blocks"),

@@ -28,7 +28,7 @@ from promptcli.encoder.transforms.principal_axes import (
     fit_spectral,
 )
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, WrongKindError
-from promptcli.grammar import PlainTransformSpec, parse_pooling
+from promptcli.grammar import parse_pooling, parse_transform
 from promptcli.recipe import MASKED_RECIPES, RECIPES, LeadingTexts, Recipe
 from tests.embed_running import refused
 from tests.making import random_encoder
@@ -410,7 +410,7 @@ def test_every_part_of_the_tables_is_walked(bert, tensors):
         **tensors,
         **start_projection(
             "tanh",
-            BuildContext(PlainTransformSpec("projection", "tanh"), bert, {}),
+            BuildContext(parse_transform("projection:tanh"), bert, {}),
             torch.Generator(),
         ),
     }

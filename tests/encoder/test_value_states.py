@@ -215,7 +215,7 @@ def test_values_that_do_not_exist_are_refused(tiny_backbone):
             made(tiny_backbone(family), "values/avg")
     with pytest.raises(UsageError, match=r"'values:1-3' do not exist .*give values:A-B"):
         made(tiny_backbone("bert"), "values:1-3/avg")
-    with pytest.raises(UsageError, match="'values:2' do not exist; give values, or values:A-B"):
+    with pytest.raises(UsageError, match="'values:2' is not allowed; give values, or values:A-B"):
         made(tiny_backbone("bert"), "values:2/avg")
 
 

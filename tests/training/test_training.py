@@ -16,7 +16,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import build_encoder, make_encoder
 from promptcli.encoder.prompts import deep_prefix, initial_tensors, soft_template
 from promptcli.errors import UsageError
-from promptcli.grammar import DeepPrefixSpec, SoftTemplateSpec
+from promptcli.grammar import parse_prompt
 from promptcli.recipe import Recipe
 from promptcli.training.batches import batch_lengths, batches, source_shares, steps_of
 from promptcli.training.methods import METHODS
@@ -60,7 +60,7 @@ def test_a_deep_prefix_equals_pefts_prefix_tuning(family, tiny_folder):
 
     folder = tiny_folder(family)
     backbone = load_backbone(str(folder))
-    shape = deep_prefix.prefix_shape(BuildContext(DeepPrefixSpec(4), backbone, {}))
+    shape = deep_prefix.prefix_shape(BuildContext(parse_prompt("deep-prefix:4"), backbone, {}))
     numbers = torch.randn(shape, generator=torch.Generator().manual_seed(2))
     recipe = Recipe(str(folder), prompt="deep-prefix:4", pooling="last/avg")
     encoder = make_encoder(recipe, backbone, {deep_prefix.TENSOR: numbers})
@@ -90,7 +90,7 @@ def test_a_deep_prefix_equals_pefts_prefix_tuning(family, tiny_folder):
 @pytest.mark.parametrize("family", SEAMED)
 def test_a_deep_prefix_moves_every_family_alike_in_any_batch(family, tiny_folder):
     backbone = load_backbone(str(tiny_folder(family)))
-    shape = deep_prefix.prefix_shape(BuildContext(DeepPrefixSpec(5), backbone, {}))
+    shape = deep_prefix.prefix_shape(BuildContext(parse_prompt("deep-prefix:5"), backbone, {}))
     numbers = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     recipe = Recipe(str(tiny_folder(family)), prompt="deep-prefix:5", pooling="last/cls")
     encoder = make_encoder(recipe, backbone, {deep_prefix.TENSOR: numbers})
@@ -125,7 +125,11 @@ def test_a_prefix_has_as_many_numbers_as_the_paper_says(
     for name, value in shape.items():
         monkeypatch.setattr(backbone, name, value)
     assert (
-        math.prod(deep_prefix.prefix_shape(BuildContext(DeepPrefixSpec(length), backbone, {})))
+        math.prod(
+            deep_prefix.prefix_shape(
+                BuildContext(parse_prompt(f"deep-prefix:{length}"), backbone, {})
+            )
+        )
         == count
     )
 
@@ -135,7 +139,7 @@ def test_an_unlearned_soft_template_is_its_template(family, tiny_folder):
     backbone = load_backbone(str(tiny_folder(family)))
     text = 'This sentence : "[X]" means [MASK] .'
     hard = make_encoder(Recipe(backbone.name, prompt=text, pooling="last/mask"), backbone, {})
-    start = initial_tensors(SoftTemplateSpec(text), backbone, torch.Generator())[
+    start = initial_tensors(parse_prompt(f"soft-template:{text}"), backbone, torch.Generator())[
         soft_template.TENSOR
     ]
     recipe = Recipe(backbone.name, prompt=f"soft-template:{text}", pooling="last/mask")

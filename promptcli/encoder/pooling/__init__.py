@@ -7,7 +7,6 @@ import functools
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,18 +36,7 @@ from promptcli.encoder.pooling.weights import (
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError, look_up, unknown
 from promptcli.extensions import Table
-from promptcli.grammar import (
-    AttentionSpec,
-    FirstLastSpec,
-    FromSpec,
-    LayerRange,
-    LayerSpec,
-    PoolingSpec,
-    StatesSpec,
-    ValuesSpec,
-    WeightsSpec,
-    parse_states,
-)
+from promptcli.grammar import Pair, PoolingSpec, parse_states
 
 
 @dataclass(frozen=True)
@@ -64,31 +52,31 @@ def _computed(states: Tensor | None) -> Tensor:
     return states
 
 
-def _static(context: BuildContext[StatesSpec]) -> States:
+def _static(context: BuildContext) -> States:
     """Raw word-embedding rows, no position, no LayerNorm (PromptBERT's static embeddings)."""
     context.refuse_argument("states 'static' take")
     return States(Needs(static=True), lambda hidden: _computed(hidden.static))
 
 
-def _mlm_head(context: BuildContext[StatesSpec]) -> States:
+def _mlm_head(context: BuildContext) -> States:
     """Rows of the masked-LM head's output matrix (PromptBERT's appendix A.2, table 12)."""
     context.refuse_argument("states 'mlm-head' take")
     return States(Needs(decoder=True), lambda hidden: _computed(hidden.decoder))
 
 
-def _last(context: BuildContext[StatesSpec]) -> States:
+def _last(context: BuildContext) -> States:
     """Read the last layer."""
     context.refuse_argument("states 'last' take")
     return _of_layer(context.backbone.n_layers)
 
 
-def _last_two(context: BuildContext[StatesSpec]) -> States:
+def _last_two(context: BuildContext) -> States:
     """Mean of the last two (ConSERT's at test)."""
     context.refuse_argument("states 'last-two' take")
     return _mean_of(context.backbone.n_layers - 1, context.backbone.n_layers)
 
 
-def _first_last(context: BuildContext[FirstLastSpec]) -> States:
+def _first_last(context: BuildContext) -> States:
     """Mean of the first and the last hidden states.
 
     The papers' "first" is hidden_states[0], the embedding layer's output (all three papers' code,
@@ -101,7 +89,7 @@ def _first_last(context: BuildContext[FirstLastSpec]) -> States:
             " after the last one"
         )
         raise UsageError(f"states 'first-last' have no mean: {widths}; take last or layer-K")
-    return _mean_of(context.spec.first or 0, context.backbone.n_layers)
+    return _mean_of(context.spec["first"] or 0, context.backbone.n_layers)
 
 
 def _mean_of(first: int, second: int) -> States:
@@ -111,11 +99,11 @@ def _mean_of(first: int, second: int) -> States:
     )
 
 
-def _layer(context: BuildContext[LayerSpec]) -> States:
+def _layer(context: BuildContext) -> States:
     """Read one layer: ``layer-0`` the embedding layer, ``layer-L`` the last one, from the end
     ``layer--1``.
     """
-    layer = context.spec.layer
+    layer = context.spec["layer"]
     count = context.backbone.n_layers + 1  # the embedding layer included
     if not -count <= layer < count:
         valid = f"layer-0 to layer-{count - 1}, or from the end layer--1 to layer--{count}"
@@ -127,20 +115,20 @@ def _of_layer(layer: int) -> States:
     return States(Needs(frozenset({layer})), lambda hidden: hidden.layers[layer])
 
 
-def _attention(context: BuildContext[AttentionSpec]) -> States:
+def _attention(context: BuildContext) -> States:
     """Sum over layers of the attention block's output, after its projection, before the residual
     (AlignedWVA).
 
     ``attention:A-B`` takes the layers A to B, 1-based as in ``layer-K``; without them all.
     """
     backbone = context.backbone
-    layers = _layers(context, LayerRange(1, backbone.n_layers))
+    layers = _layers(context, Pair(1, backbone.n_layers))
     backbone.require_hook("the states 'attention'")
     backbone.projection(0)
     return States(Needs(attended=layers), lambda hidden: _sum_of(hidden.attended, layers))
 
 
-def _values(context: BuildContext[ValuesSpec]) -> States:
+def _values(context: BuildContext) -> States:
     """Sum over layers of the values of the attention, v = W_V x + b_V, heads side by side (Value
     Aggregation, arXiv 2602.01572).
 
@@ -150,7 +138,7 @@ def _values(context: BuildContext[ValuesSpec]) -> States:
     """
     backbone = context.backbone
     last = backbone.n_layers
-    default = LayerRange(last // 2 + 1, last) if backbone.causal else LayerRange(last, last)
+    default = Pair(last // 2 + 1, last) if backbone.causal else Pair(last, last)
     layers = _layers(context, default)
     backbone.require_values()
     return States(Needs(values=layers), lambda hidden: _sum_of(hidden.values, layers))
@@ -160,11 +148,11 @@ def _sum_of(states: Mapping[int, Tensor], layers: frozenset[int]) -> Tensor:
     return functools.reduce(operator.add, (states[layer] for layer in sorted(layers)))
 
 
-def _layers(context: BuildContext[AttentionSpec], default: LayerRange) -> frozenset[int]:
+def _layers(context: BuildContext, default: Pair) -> frozenset[int]:
     """Return the layers (0-based) of ``NAME:A-B``."""
     backbone = context.backbone
     name = context.spec.name
-    wanted = context.spec.layers or default
+    wanted = context.spec["layers"] or default
     if not 1 <= wanted.first <= wanted.last <= backbone.n_layers:
         valid = (
             f"its {backbone.n_layers} layers; give {name}:A-B with 1 <= A <= B <="
@@ -174,7 +162,7 @@ def _layers(context: BuildContext[AttentionSpec], default: LayerRange) -> frozen
     return frozenset(range(wanted.first - 1, wanted.last))
 
 
-STATES: dict[str, Callable[[BuildContext[Any]], States]] = {
+STATES: dict[str, Callable[[BuildContext], States]] = {
     "static": _static,
     "mlm-head": _mlm_head,
     "last": _last,
@@ -185,7 +173,7 @@ STATES: dict[str, Callable[[BuildContext[Any]], States]] = {
     "values": _values,
 }
 
-WEIGHTS: Table[Callable[[BuildContext[Any]], Weights]] = Table(
+WEIGHTS: Table[Callable[[BuildContext], Weights]] = Table(
     "poolings",
     {
         "avg": Average,
@@ -252,13 +240,13 @@ def build_states(name: str, backbone: Backbone) -> States:
     return STATES[name](BuildContext(parse_states(name), backbone, {}))
 
 
-def _build_weights(context: BuildContext[WeightsSpec]) -> Weights:
+def _build_weights(context: BuildContext) -> Weights:
     spec = context.spec
-    if isinstance(spec, FromSpec):
-        weights = _build_weights(replace(context, spec=spec.weights))
+    if spec.name == "from":
+        weights = _build_weights(replace(context, spec=spec["weights"]))
         if weights.of_content:  # which count no token of the prompt, wherever the others begin
             return weights
-        return From(spec.first, weights)
+        return From(spec["first"], weights)
     make = look_up("weights of pooling", spec.name, WEIGHTS)
     return make(context)
 

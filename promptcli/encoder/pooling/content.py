@@ -11,7 +11,6 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.slot_attention import kept_or_all
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.encoder.template import Template
-from promptcli.grammar import WeightsSpec
 
 
 class ContentWeights(Weights):
@@ -22,7 +21,7 @@ class ContentWeights(Weights):
 
     of_content = True
 
-    def __init__(self, context: BuildContext[WeightsSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         super().__init__(context)
         self._content = ContentTokens(context.own_template(), context.backbone.tokenizer)
 

@@ -11,7 +11,6 @@ from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.errors import unknown
-from promptcli.grammar import WeightsSpec
 
 KERNELS = (1, 3, 5)  #: kernel sizes
 CHANNELS = 256  #: of each kernel size: 3 x 256 = 768 features a token
@@ -27,7 +26,7 @@ class Convolution(Weights):
     ``cnn:relu`` (``cnn``) is the paper's, ``cnn:linear`` the released code's.
     """
 
-    def __init__(self, context: BuildContext[WeightsSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         name = context.argument or "relu"
         if name not in _ACTIVATIONS:
             raise unknown("activation of weights 'cnn':", name, _ACTIVATIONS)
@@ -41,9 +40,7 @@ class Convolution(Weights):
         }
 
     @classmethod
-    def start(
-        cls, context: BuildContext[WeightsSpec], generator: torch.Generator
-    ) -> dict[str, Tensor]:
+    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
             parameters = _new_parameters(context.backbone.width)

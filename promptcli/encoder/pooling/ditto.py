@@ -12,7 +12,7 @@ from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, check_head, weighted_sum
 from promptcli.errors import UsageError
-from promptcli.grammar import DittoSpec
+from promptcli.grammar import parse_weights
 
 #: Best heads on the STS-B development set by ``published_name``: the paper's (Ditto, table 2 and
 #: figure 2), and ours for ``mini-bert``.
@@ -31,13 +31,12 @@ class Ditto(Weights):
     They are not renormalised, as in the published code: a cosine does not depend on the scale.
     """
 
-    def __init__(self, context: BuildContext[DittoSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
-        spec = context.spec
+        head = context.spec["head"]
         known = KNOWN_HEADS.get(published_name(backbone) or "")
-        if spec.head is None and known is not None:
-            spec = DittoSpec.parse(known)
-        head = spec.head
+        if head is None and known is not None:
+            head = parse_weights(f"ditto:{known}")["head"]
         if head is None:
             search = f"`promptcli ditto-search --model {shlex.quote(backbone.name)}` finds one"
             raise UsageError(
@@ -46,9 +45,9 @@ class Ditto(Weights):
             )
         check_head(backbone, head)
         backbone.require_hook("Ditto")
-        self.spec = str(spec)
-        self._layer = head.layer - 1
-        self._head = head.head - 1
+        self.spec = f"ditto:{head}"
+        self._layer = head.first - 1
+        self._head = head.last - 1
         self.needs = Needs(diagonals=frozenset({self._layer}))
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:

@@ -14,7 +14,7 @@ from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, check_head, weighted_sum
 from promptcli.errors import counted
-from promptcli.grammar import SlotAttentionSpec
+from promptcli.grammar import decimal_text
 
 ALPHA = 1.0  #: of a recipe that names none; published: 1 to 2.5
 
@@ -27,19 +27,23 @@ class SlotAttention(Weights):
     token. A sentence without such a token gets the mean of all, and is counted.
     """
 
-    def __init__(self, context: BuildContext[SlotAttentionSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
-        head = context.spec.head
+        head = context.spec["head"]
         self.slot = slot_of(backbone)
-        self._alpha = ALPHA if context.spec.alpha is None else context.spec.alpha
+        self._alpha = context.spec["alpha"]
+        if self._alpha is None:
+            self._alpha = ALPHA
         self._head: int | None = None
+        name = "slot-attention"
         layers = range(backbone.n_layers)
         if head is not None:
             check_head(backbone, head)
-            layers = range(head.layer - 1, head.layer)
-            self._head = head.head - 1
+            layers = range(head.first - 1, head.first)
+            self._head = head.last - 1
+            name = f"slot-attention:{head}"
         backbone.require_hook("slot-attention")
-        self.spec = str(SlotAttentionSpec(head, self._alpha))
+        self.spec = f"{name};{decimal_text(self._alpha)}"
         self.needs = Needs(rows=frozenset((layer, self.slot) for layer in layers))
         self._without = 0  #: sentences without a token above the threshold, since the last report
         self._lock = threading.Lock()

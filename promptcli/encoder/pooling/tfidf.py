@@ -18,7 +18,6 @@ from promptcli.encoder.batching import to_device
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.errors import UsageError, unknown
-from promptcli.grammar import WeightsSpec
 
 TENSOR = "tfidf.idf"  #: each piece's idf, (v,)
 #: The words' pieces one after the other, the number of each word's pieces, and each word's idf.
@@ -33,7 +32,7 @@ _PUNCTUATION = frozenset(string.punctuation)
 Word = tuple[int, ...]
 
 
-def choose_granularity(context: BuildContext[WeightsSpec]) -> Weights:
+def choose_granularity(context: BuildContext) -> Weights:
     """Return the weights of pieces, or those of words for ``tfidf:word``."""
     if context.argument is None:
         return TfIdf(context)
@@ -55,7 +54,7 @@ class TfIdf(Weights):
 
     spec = "tfidf"
 
-    def __init__(self, context: BuildContext[WeightsSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         idf = context.fitted_tensor(
             TENSOR, "weights 'tfidf' are fitted on a corpus", "model first-last-tfidf", None
         )
@@ -100,7 +99,7 @@ class WordTfIdf(Weights):
     spec = "tfidf:word"
     beyond_graphs = "cut sentences into words"
 
-    def __init__(self, context: BuildContext[WeightsSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         owner = "weights 'tfidf:word' are fitted on a corpus"
         choice = "pooling first-last/tfidf:word"
         pieces = context.fitted_tensor(PIECES, owner, choice, None, dtype=torch.int32).cpu()

@@ -17,7 +17,6 @@ from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.errors import unknown
-from promptcli.grammar import WeightsSpec
 
 #: Table 3's rows: each switch comes on top of those before it
 SWITCHES = ("freq", "sub", "case", "pun")
@@ -74,7 +73,7 @@ class Unbiased(Weights):
 
     averaged = slice(1, -1)
 
-    def __init__(self, context: BuildContext[WeightsSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         last = context.argument or SWITCHES[-1]
         if last not in SWITCHES:
             raise unknown("switch of 'unbiased'", last, SWITCHES)

@@ -8,7 +8,6 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, slot_po
 from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.context import BuildContext
 from promptcli.errors import UsageError, WrongKindError
-from promptcli.grammar import AttentionHead, FromSpec, MaskSpec, parse_weights
+from promptcli.grammar import Pair
 
 
 class Weights(ABC):
@@ -35,11 +34,11 @@ class Weights(ABC):
     #: the tokens of an input that get equal weights; None for any other weights
     averaged: slice | None = None
 
-    def __init__(self, context: BuildContext[Any]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         context.refuse_argument(f"weights {self.spec!r} take")
 
     @classmethod
-    def start(cls, context: BuildContext[Any], generator: torch.Generator) -> dict[str, Tensor]:
+    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
         """Return the initial values of the learned tensors by name; empty if nothing is learned."""
         return {}
 
@@ -59,9 +58,9 @@ class Weights(ABC):
         return backbone.tokenizer.encode_rows(texts)
 
 
-def check_head(backbone: Backbone, head: AttentionHead) -> None:
+def check_head(backbone: Backbone, head: Pair) -> None:
     """Refuse an attention head that a backbone does not have."""
-    if not (1 <= head.layer <= backbone.n_layers and 1 <= head.head <= backbone.n_heads):
+    if not (1 <= head.first <= backbone.n_layers and 1 <= head.last <= backbone.n_heads):
         last = f"{backbone.n_layers}-{backbone.n_heads}"
         raise UsageError(
             f"head '{head}' does not exist; {backbone.name!r} has 1-1 to {last} (layer-head,"
@@ -135,7 +134,7 @@ class From(Weights):
                 f"weights {name} with include_prompt false are not read; take avg, or a model with"
                 " include_prompt true"
             )
-        self.spec = str(FromSpec(first, parse_weights(weights.spec)))
+        self.spec = f"from:{first};{weights.spec}"
         self._first = first
         self._weights = weights
 
@@ -181,7 +180,7 @@ class Cls(AtSlot):
     slot = 0
     needs = Needs(slot=0)
 
-    def __init__(self, context: BuildContext[Any]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         super().__init__(context)
         if context.backbone.causal:
             name = context.backbone.name
@@ -196,9 +195,9 @@ class Mask(AtSlot):
     several.
     """
 
-    def __init__(self, context: BuildContext[MaskSpec]) -> None:
-        self.slot = context.spec.slot
-        self.spec = str(context.spec)
+    def __init__(self, context: BuildContext) -> None:
+        self.slot = context.spec["slot"] or 1
+        self.spec = "mask" if self.slot == 1 else f"mask:{self.slot}"
         self.needs = Needs(slot=self.slot)
 
 

@@ -4,6 +4,7 @@ A new one is a file, its import and a row here.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from promptcli.encoder.prompts.reversed_words import ReversedWords
 from promptcli.encoder.prompts.soft_template import LookedUpSoftTemplate, SoftTemplate
 from promptcli.encoder.prompts.token_prepending import TokenPrepending
 from promptcli.extensions import Table
-from promptcli.grammar import NamedPromptSpec, PromptSpec, TemplateSpec
+from promptcli.grammar import Spec
 
 #: Prompts that are more than words, by name; anything else is a template of words.
 PROMPTS: Table[type[Prompt]] = Table(
@@ -35,10 +36,10 @@ PROMPTS: Table[type[Prompt]] = Table(
 )
 
 
-def build_prompt(spec: PromptSpec, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Prompt:
+def build_prompt(spec: Spec, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Prompt:
     """Make the prompt that a recipe names."""
 
-    def build_part(part: PromptSpec) -> Prompt:
+    def build_part(part: Spec) -> Prompt:
         return build_prompt(part, backbone, {})
 
     kind, spec = _row_of(spec)
@@ -46,7 +47,7 @@ def build_prompt(spec: PromptSpec, backbone: Backbone, tensors: Mapping[str, Ten
 
 
 def initial_tensors(
-    spec: PromptSpec, backbone: Backbone, generator: torch.Generator
+    spec: Spec, backbone: Backbone, generator: torch.Generator
 ) -> dict[str, Tensor]:
     """Return the tensors that the prompt of a recipe starts learning from, by name.
 
@@ -56,12 +57,10 @@ def initial_tensors(
     return kind.start(BuildContext(spec, backbone, {}), generator)
 
 
-def _row_of(spec: PromptSpec) -> tuple[type[Prompt], PromptSpec]:
+def _row_of(spec: Spec) -> tuple[type[Prompt], Spec]:
     """Return the class of a prompt, and the spec that it is built from."""
-    if isinstance(spec, TemplateSpec):
-        added = spec.added
-        if added is None or added.name not in PROMPTS:
-            return Prompt, spec
-        return PROMPTS[added.name], added
-    assert isinstance(spec, NamedPromptSpec)
-    return PROMPTS[spec.name], spec
+    if spec.name and spec.name in PROMPTS:
+        if spec.name not in PROMPTS.own:  # a package's: what follows its name is the template
+            spec = replace(spec, values={"text": spec.argument})
+        return PROMPTS[spec.name], spec
+    return Prompt, spec

@@ -13,7 +13,7 @@ from promptcli.encoder.batching import make_batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.errors import UsageError
-from promptcli.grammar import ContrastiveSpec, Subtraction, parse_prompt
+from promptcli.grammar import decimal_text
 from promptcli.recipe import SLOT
 
 #: Layer and C by the last part of a model's name, as published.
@@ -39,13 +39,14 @@ class Contrastive(Prompt):
     name = "contrastive"
     beyond_graphs = "runs a second input beside each one"
 
-    def __init__(self, context: BuildContext[ContrastiveSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
         context.require_causal("prompt 'contrastive'")
         spec = context.spec
         assert context.build_prompt is not None
-        self._main: Prompt = context.build_prompt(spec.main)
-        self._auxiliary: Prompt = context.build_prompt(spec.auxiliary)
+        main, auxiliary = spec["prompts"]
+        self._main: Prompt = context.build_prompt(main)
+        self._auxiliary: Prompt = context.build_prompt(auxiliary)
         if isinstance(self._auxiliary, Contrastive):
             raise UsageError(
                 "the auxiliary of prompt 'contrastive' is a contrastive prompt itself; give a"
@@ -69,40 +70,28 @@ class Contrastive(Prompt):
                 f"templates {both} have different characters right around {SLOT}; give both the"
                 " same"
             )
-        subtraction = spec.subtraction
-        if subtraction is None:
+        self.layer: int = spec["layer"]  #: (0-based) at which it subtracts
+        self.factor: float = spec["factor"]  #: C
+        if self.layer is None:
             usual = (round(_SHARE * backbone.n_layers), _FACTOR)
-            layer, factor = KNOWN_SETTINGS.get(published_name(backbone) or "", usual)
-            subtraction = Subtraction(layer, factor, norm=False)
-        if subtraction.layer >= backbone.n_layers:
+            self.layer, self.factor = KNOWN_SETTINGS.get(published_name(backbone) or "", usual)
+        if self.layer >= backbone.n_layers:
             raise UsageError(
-                f"contrastive:{subtraction.layer} does not exist; {backbone.name!r} has 0 to"
+                f"contrastive:{self.layer} does not exist; {backbone.name!r} has 0 to"
                 f" {backbone.n_layers - 1}"
             )
-        self.subtraction = subtraction
-        self.spec = self.with_subtraction(subtraction.layer, subtraction.factor)
+        self._norm = spec["norm"] is not None  # the length is kept
+        self.settings = self._settings(self.layer, self.factor)  #: the spec without the templates
+        self.spec = self.with_subtraction(self.layer, self.factor)
         self._backbone = backbone
-
-    @property
-    def layer(self) -> int:
-        """The layer (0-based) at which it subtracts."""
-        return self.subtraction.layer
-
-    @property
-    def factor(self) -> float:
-        """C."""
-        return self.subtraction.factor
-
-    @property
-    def settings(self) -> str:
-        """The spec without the templates."""
-        return f"{self.name}:{self.subtraction}"
 
     def with_subtraction(self, layer: int, factor: float) -> str:
         """Return the spec with another layer and C."""
-        subtraction = replace(self.subtraction, layer=layer, factor=factor)
-        main = parse_prompt(self._main.spec)
-        return str(ContrastiveSpec(subtraction, main, parse_prompt(self._auxiliary.spec)))
+        return f"{self._settings(layer, factor)}:{self._main.spec} || {self._auxiliary.spec}"
+
+    def _settings(self, layer: int, factor: float) -> str:
+        norm = ":norm" if self._norm else ""
+        return f"{self.name}:{layer}:{decimal_text(factor)}{norm}"
 
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the auxiliary's mixtures of the same sentences, computed up to the
@@ -115,7 +104,7 @@ class Contrastive(Prompt):
         mixtures = self._backbone.mixture(self._auxiliary_batch(batch), self.layer)
         return replace(
             self._main.attach(batch),
-            contrast=Contrast(self.layer, self.factor, self.subtraction.norm, mixtures),
+            contrast=Contrast(self.layer, self.factor, self._norm, mixtures),
         )
 
     def _auxiliary_batch(self, batch: Batch) -> Batch:

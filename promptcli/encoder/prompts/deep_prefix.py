@@ -15,7 +15,6 @@ from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import Template
 from promptcli.encoder.tensor_names import DEEP_PREFIX
 from promptcli.errors import UsageError
-from promptcli.grammar import DeepPrefixSpec
 from promptcli.recipe import SLOT
 
 TENSOR = DEEP_PREFIX  #: name of its one tensor
@@ -31,7 +30,7 @@ class DeepPrefix(Prompt):
     code the positions of the tokens start after it.
     """
 
-    def __init__(self, context: BuildContext[DeepPrefixSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         shape = prefix_shape(context)
         owner = f"prompt '{context.spec}' (`train dcpcse`)"
         learned = context.learned_tensors(
@@ -45,13 +44,11 @@ class DeepPrefix(Prompt):
         self._dropout = 0.0
 
     @classmethod
-    def read_template(cls, context: BuildContext[DeepPrefixSpec]) -> Template:
+    def read_template(cls, context: BuildContext) -> Template:
         return Template(SLOT, context.backbone.tokenizer)
 
     @classmethod
-    def start(
-        cls, context: BuildContext[DeepPrefixSpec], generator: torch.Generator
-    ) -> dict[str, Tensor]:
+    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
         keys_values = torch.empty(prefix_shape(context)).normal_(0, _SPREAD, generator=generator)
         return {TENSOR: keys_values.to(context.backbone.device)}
 
@@ -72,11 +69,11 @@ class DeepPrefix(Prompt):
         return self
 
 
-def prefix_shape(context: BuildContext[DeepPrefixSpec]) -> tuple[int, int, int, int, int]:
+def prefix_shape(context: BuildContext) -> tuple[int, int, int, int, int]:
     """Return (layers, 2, heads of the keys, p, width of a head) for the length p that the spec
     names.
     """
-    length = context.spec.length
+    length: int = context.spec["length"]
     backbone = context.backbone
     backbone.require_hook("a deep prefix")
     most = backbone.max_tokens - 3  # a shortest input takes three: [CLS], a token, [SEP]

@@ -6,7 +6,7 @@ from promptcli.backbones.states import Batch, Rerouting
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.errors import UsageError
-from promptcli.grammar import KVSpec, LayerRange, Rerouted
+from promptcli.grammar import Pair, decimal_text
 
 _BIAS = 1.0  #: published
 
@@ -22,30 +22,30 @@ class KVEmbedding(Prompt):
     name = "kv"
     beyond_graphs = "hands keys and values from layer to layer"
 
-    def __init__(self, context: BuildContext[KVSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
         context.require_causal("prompt 'kv'")
         backbone.require_hook("prompt 'kv'")
         super().__init__(context)
-        rerouted = context.spec.rerouted
-        if rerouted is None:
-            rerouted = Rerouted(default_layers(backbone.n_layers), _BIAS)
-        first = rerouted.layers.first
-        exit_ = rerouted.layers.last
+        layers = context.spec["layers"] or default_layers(backbone.n_layers)
+        bias = context.spec["bias"]
+        if bias is None:
+            bias = _BIAS
+        first, exit_ = layers
         if not 1 <= first < exit_ <= backbone.n_layers:
             allowed = f"1 <= START < EXIT <= {backbone.n_layers}, e.g. kv:1-2;1:TEMPLATE"
             raise UsageError(f"kv:{first}-{exit_} is not allowed; give {allowed}")
-        self.spec = str(KVSpec(rerouted, self.template.text))
+        self.spec = f"kv:{layers};{decimal_text(bias)}:{self.template.text}"
         self.shared = ()  # the last token changes all others
-        self._rerouting = Rerouting(range(first, exit_), rerouted.bias)
+        self._rerouting = Rerouting(range(first, exit_), bias)
 
     def attach(self, batch: Batch) -> Batch:
         return replace(batch, rerouting=self._rerouting)
 
 
-def default_layers(n_layers: int) -> LayerRange:
+def default_layers(n_layers: int) -> Pair:
     """Return START and EXIT of a model for which none are given: the first half of its layers.
 
     The paper's choice was not seen; this one is the best of five ranges on SmolLM2-135M.
     """
-    return LayerRange(1, max(2, n_layers // 2))
+    return Pair(1, max(2, n_layers // 2))

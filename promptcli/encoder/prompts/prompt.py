@@ -1,7 +1,7 @@
 """The base of prompts: a template of words around a sentence."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ class Prompt:
     #: why one pass of a model cannot express it, as ONNX and OpenVINO hold it; None: it can
     beyond_graphs: str | None = None
 
-    def __init__(self, context: BuildContext[Any]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         self.template = self.read_template(context)
         if self.template.copies > 1 and not context.backbone.causal:
             note("a template with two [X] is for causal models; no paper has tried it on others")
@@ -34,13 +34,13 @@ class Prompt:
         self.shared = self.template.prefix
 
     @classmethod
-    def read_template(cls, context: BuildContext[Any]) -> Template:
+    def read_template(cls, context: BuildContext) -> Template:
         """Return the template that the spec names or spells out."""
-        text = template_text(context.spec.text, context.backbone.name)
+        text = template_text(context.spec["text"], context.backbone.name)
         return make_template(text, context.backbone.tokenizer)
 
     @classmethod
-    def start(cls, context: BuildContext[Any], generator: torch.Generator) -> dict[str, Tensor]:
+    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
         """Return the initial values of the learned tensors by name; empty for words."""
         return {}
 

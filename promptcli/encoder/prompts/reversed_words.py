@@ -6,7 +6,6 @@ from promptcli.backbones.states import Batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import END_MARKS, Template
-from promptcli.grammar import ReversedSpec, parse_prompt
 from promptcli.notes import note
 
 
@@ -19,12 +18,12 @@ class ReversedWords(Prompt):
 
     name = "reversed"
 
-    def __init__(self, context: BuildContext[ReversedSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         assert context.build_prompt is not None
-        self._inner: Prompt = context.build_prompt(context.spec.inner)
+        self._inner: Prompt = context.build_prompt(*context.spec["prompts"])
         self.template: Template = self._inner.template
         self.shared = self._inner.shared
-        self.spec = str(ReversedSpec(parse_prompt(self._inner.spec)))
+        self.spec = f"reversed:{self._inner.spec}"
         if not context.backbone.causal:
             note(f"prompt {self.name!r} is for causal models; no paper has tried it on others")
 

@@ -16,7 +16,6 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
-from promptcli.grammar import SoftTemplateSpec
 
 TENSOR = "soft-template.vectors"  #: name of its one tensor
 
@@ -29,10 +28,10 @@ class SoftTemplate(Prompt):
 
     name = "soft-template"
 
-    def __init__(self, context: BuildContext[SoftTemplateSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         super().__init__(context)
         self.shared = ()
-        self.spec = str(replace(context.spec, text=self.template.text))
+        self.spec = f"{context.spec.name}:{self.template.text}"
         self._backbone = context.backbone
         #: Positions of the vectors in an input: from its start, after the sentence from its end (-1
         #: the last).
@@ -47,9 +46,7 @@ class SoftTemplate(Prompt):
         )
 
     @classmethod
-    def start(
-        cls, context: BuildContext[SoftTemplateSpec], generator: torch.Generator
-    ) -> dict[str, Tensor]:
+    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
         """Return the word embeddings of the template's own words, (m, d)."""
         backbone = context.backbone
         ids = torch.tensor(word_ids(cls.read_template(context), backbone), device=backbone.device)

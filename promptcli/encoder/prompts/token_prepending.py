@@ -17,7 +17,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
-from promptcli.grammar import LayerRange, TokenPrependingSpec
+from promptcli.grammar import Pair
 from promptcli.named_templates import template_text
 
 #: Start and exit layer by ``published_name``, as published.
@@ -47,23 +47,23 @@ class TokenPrepending(Prompt):
 
     name = "token-prepending"
 
-    def __init__(self, context: BuildContext[TokenPrependingSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
         context.require_causal("prompt 'token-prepending'")
         super().__init__(context)
-        layers = context.spec.layers
+        layers = context.spec["layers"]
         if layers is None:
             usual = (1, max(2, round(_SHARE * backbone.n_layers)))
-            layers = LayerRange(*KNOWN_LAYERS.get(published_name(backbone) or "", usual))
-        first = layers.first
-        exit_ = layers.last
+            layers = Pair(*KNOWN_LAYERS.get(published_name(backbone) or "", usual))
+        first, exit_ = layers
         if not 0 <= first < exit_ <= backbone.n_layers:
             allowed = (
                 f"0 <= START < EXIT <= {backbone.n_layers}, e.g. token-prepending:0-1:TEMPLATE"
             )
             raise UsageError(f"token-prepending:{first}-{exit_} is not allowed; give {allowed}")
-        blocks = context.spec.blocks
-        self.spec = str(TokenPrependingSpec(layers, blocks, self.template.text))
+        blocks = context.spec["blocks"]
+        cut = "" if blocks is None else f";{blocks}"
+        self.spec = f"token-prepending:{layers}{cut}:{self.template.text}"
         self.shared = self.template.prefix[: self.template.placeholder]
         if blocks is not None:
             self.beyond_graphs = "cuts each text into blocks"
@@ -71,13 +71,13 @@ class TokenPrepending(Prompt):
         self._backbone = backbone
 
     @classmethod
-    def read_template(cls, context: BuildContext[TokenPrependingSpec]) -> Template:
-        text = template_text(context.spec.text, context.backbone.name)
+    def read_template(cls, context: BuildContext) -> Template:
+        text = template_text(context.spec["text"], context.backbone.name)
         tokenizer = context.backbone.tokenizer
-        blocks = context.spec.blocks
+        blocks = context.spec["blocks"]
         if blocks is None:
             return Template(text, tokenizer, placeholder=True)
-        return BlockTemplate(text, tokenizer, blocks.size)
+        return BlockTemplate(text, tokenizer, None if blocks == "sentences" else int(blocks))
 
     def attach(self, batch: Batch) -> Batch:
         if isinstance(self.template, BlockTemplate):

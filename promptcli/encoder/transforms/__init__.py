@@ -8,7 +8,6 @@ The stages are where template denoising may be taken: ``head`` is a network on t
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from torch import Tensor
 
@@ -32,9 +31,9 @@ from promptcli.encoder.transforms.principal_axes import (
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, look_up
 from promptcli.extensions import Table
-from promptcli.grammar import TransformSpec
+from promptcli.grammar import Spec
 
-TRANSFORMS: Table[Callable[[BuildContext[Any]], Transform]] = Table(
+TRANSFORMS: Table[Callable[[BuildContext], Transform]] = Table(
     "transforms",
     {
         "topk-tokens": TopKTokens,
@@ -53,7 +52,7 @@ TRANSFORMS: Table[Callable[[BuildContext[Any]], Transform]] = Table(
 
 
 def build_transforms(
-    specs: Iterable[TransformSpec], backbone: Backbone, tensors: Mapping[str, Tensor]
+    specs: Iterable[Spec], backbone: Backbone, tensors: Mapping[str, Tensor]
 ) -> list[Transform]:
     """Make the transforms that a recipe names, in order."""
     transforms = []

@@ -14,7 +14,6 @@ from torch.nn import functional
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
-from promptcli.grammar import TransformSpec
 
 LEVELS = 3
 STEPS = 3
@@ -154,7 +153,7 @@ class Flow(Transform):
 
     spec = "flow"
 
-    def __init__(self, context: BuildContext[TransformSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         context.refuse_argument("transform 'flow' takes")
         needed = "transform 'flow' is fitted on sentences", "model flow"
         self.takes = len(context.fitted_tensor(f"{_PREFIX}levels.0.0.norm.bias", *needed, None))

@@ -4,7 +4,6 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,6 @@ from promptcli.backbones import bert
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, look_up
-from promptcli.grammar import CountSpec, DenseSpec, PlainTransformSpec, TransformSpec
 
 
 class ClsPooler(Transform):
@@ -22,7 +20,7 @@ class ClsPooler(Transform):
 
     spec = "cls-pooler"
 
-    def __init__(self, context: BuildContext[TransformSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         self.takes = context.backbone.width
         self.stages = [("head", context.backbone.pooler)]
 
@@ -34,12 +32,11 @@ ACTIVATIONS = {"identity": bert.ACTIVATIONS["linear"], **bert.ACTIVATIONS}
 class Dense(Transform):
     """y = activation(x W^T + b), (n, d) -> (n, d'); the number tells several of them apart."""
 
-    def __init__(self, context: BuildContext[DenseSpec]) -> None:
-        spec = context.spec
-        activate = look_up("activation of transform 'dense'", spec.activation, ACTIVATIONS)
-        self.spec = str(spec)
-        self.activation = spec.activation  #: its name
-        names = [f"dense.{spec.number}.{name}" for name in ("weight", "bias")]
+    def __init__(self, context: BuildContext) -> None:
+        self.spec = str(context.spec)
+        self.activation: str = context.spec["activation"]  #: its name
+        activate = look_up("activation of transform 'dense'", self.activation, ACTIVATIONS)
+        names = [f"dense.{context.spec['number']}.{name}" for name in ("weight", "bias")]
         if any(name not in context.tensors for name in names):
             raise UsageError(
                 f"transform {self.spec!r} needs learned tensors, which are missing; load its model"
@@ -57,7 +54,7 @@ class Normalize(Transform):
 
     spec = "normalize"
 
-    def __init__(self, context: BuildContext[TransformSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         context.refuse_argument("transform 'normalize' takes")
         self.stages = [("vector", lambda vectors: functional.normalize(vectors.float(), dim=1))]
 
@@ -65,8 +62,8 @@ class Normalize(Transform):
 class Truncate(Transform):
     """The first k numbers (a model that was trained for it, e.g. by Matryoshka's loss)."""
 
-    def __init__(self, context: BuildContext[CountSpec]) -> None:
-        k = context.spec.count
+    def __init__(self, context: BuildContext) -> None:
+        k = context.spec["count"]
         if k is None:
             raise UsageError("transform 'truncate' needs the number of columns; e.g. truncate:64")
         self.spec = str(context.spec)
@@ -77,7 +74,7 @@ _PREFIX = "projection."
 _SPREAD = 0.02  # standard deviation of a new head's weights, BERT's initializer_range
 
 
-def _linear(context: BuildContext[TransformSpec]) -> nn.Sequential:
+def _linear(context: BuildContext) -> nn.Sequential:
     """Dense, new: N(0, 0.02), bias zero."""
     dense = nn.Linear(context.backbone.width, context.backbone.width)
     nn.init.normal_(dense.weight, 0, _SPREAD)
@@ -85,7 +82,7 @@ def _linear(context: BuildContext[TransformSpec]) -> nn.Sequential:
     return nn.Sequential(dense)
 
 
-def _mlm(context: BuildContext[TransformSpec]) -> nn.Module:
+def _mlm(context: BuildContext) -> nn.Module:
     """Dense, GELU and LayerNorm, starting as the pre-trained head's (supervised PromptBERT,
     OptiPrompt).
 
@@ -107,7 +104,7 @@ def _mlm(context: BuildContext[TransformSpec]) -> nn.Module:
 
 
 #: What a projection may be made of.
-PROJECTIONS: dict[str, Callable[[BuildContext[TransformSpec]], nn.Module]] = {
+PROJECTIONS: dict[str, Callable[[BuildContext], nn.Module]] = {
     "tanh": lambda context: _linear(context).append(nn.Tanh()),
     "mlm": _mlm,
     "linear": _linear,
@@ -117,10 +114,10 @@ PROJECTIONS: dict[str, Callable[[BuildContext[TransformSpec]], nn.Module]] = {
 class Projection(Transform):
     """A learned network on the vector, (n, d) -> (n, d)."""
 
-    def __init__(self, context: BuildContext[TransformSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         kind = context.argument or "tanh"
         make = look_up("projection", kind, PROJECTIONS)
-        self.spec = str(PlainTransformSpec(context.spec.name, kind))
+        self.spec = f"projection:{kind}"
         self.takes = context.backbone.width
         self.module = make(context).to(context.backbone.device)  #: the network, float32
         self.module.load_state_dict(
@@ -134,7 +131,7 @@ class Projection(Transform):
 
 
 def start_projection(
-    kind: str, context: BuildContext[TransformSpec], generator: torch.Generator
+    kind: str, context: BuildContext, generator: torch.Generator
 ) -> dict[str, Tensor]:
     """Return the numbers that a projection starts learning from."""
     with torch.random.fork_rng(devices=[]):
@@ -152,14 +149,14 @@ class TopKTokens(Transform):
     W the word-embedding matrix.
     """
 
-    def __init__(self, context: BuildContext[CountSpec]) -> None:
-        k = context.spec.count or _PUBLISHED_K
+    def __init__(self, context: BuildContext) -> None:
+        k = context.spec["count"] or _PUBLISHED_K
         rows = context.backbone.token_rows
         if k > len(rows):
             raise UsageError(
                 f"transform 'topk-tokens:{k}' is not allowed; the vocabulary has {len(rows)} tokens"
             )
-        self.spec = str(replace(context.spec, count=k))
+        self.spec = f"topk-tokens:{k}"
         self.takes = context.backbone.last_width
         self._k = k
         self._rows = rows

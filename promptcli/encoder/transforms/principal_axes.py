@@ -3,8 +3,6 @@
 """
 
 from abc import abstractmethod
-from dataclasses import replace
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,7 +14,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
-from promptcli.grammar import CountSpec, EndsSpec, WhiteningSpec
+from promptcli.grammar import Pair, Spec, decimal_text
 
 NOISE = 1e-10  #: variance, relative to the largest, that float32 rounding alone can make
 #: variance, relative to the mean square, below which vectors are one vector and its rounding
@@ -41,7 +39,7 @@ class FittedAxes(Transform):
     names: tuple[str, str]
     side = 0  #: which side of the other numbers is d
 
-    def __init__(self, context: BuildContext[Any]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         name = self.names[0].partition(".")[0]
         owner = f"transform {name!r} is fitted on sentences"
         choice = f"transform {name}"
@@ -55,7 +53,7 @@ class FittedAxes(Transform):
         self.stages = [("vector", lambda vectors: (vectors - mean) @ matrix)]
 
     @abstractmethod
-    def read(self, context: BuildContext[Any], stored: Tensor) -> tuple[str, Tensor, Tensor]:
+    def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
         """Return the spec in full, the numbers that it uses, and M."""
 
     @classmethod
@@ -98,17 +96,17 @@ class AllButTheTop(FittedAxes):
     names = ("all-but-the-top.mean", "all-but-the-top.axes")
     side = 1
 
-    def read(self, context: BuildContext[CountSpec], stored: Tensor) -> tuple[str, Tensor, Tensor]:
+    def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
         rows, d = stored.shape
-        k = context.spec.count or max(1, round(d / 100))
+        k = context.spec["count"] or max(1, round(d / 100))
         most = min(rows, d - 1)
         if k > most:
             raise UsageError(
                 f"transform 'all-but-the-top:{k}' is not allowed; the fitted model has 1 to {most}"
             )
         axes = stored[:k]
-        spec = str(replace(context.spec, count=k))
-        return spec, axes, torch.eye(d, device=axes.device) - axes.T @ axes
+        projection = torch.eye(d, device=axes.device) - axes.T @ axes
+        return f"all-but-the-top:{k}", axes, projection
 
     @staticmethod
     def of_axes(basis: Array, variances: Array) -> Array:
@@ -123,10 +121,10 @@ class Spectral(FittedAxes):
 
     names = ("spectral.mean", "spectral.axes")
 
-    def read(self, context: BuildContext[EndsSpec], stored: Tensor) -> tuple[str, Tensor, Tensor]:
+    def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
         d, columns = stored.shape
         top, bottom = _ends(context.spec, d)
-        spec = str(replace(context.spec, ends=(top, bottom)))
+        spec = f"spectral:{top}-{bottom}"
         if columns not in (d, d - top - bottom):
             kept = f"the fitted model keeps {columns} of {d} axes: fit it again"
             raise UsageError(f"transform {spec!r} is not allowed; {kept}")
@@ -154,11 +152,9 @@ class Whitening(FittedAxes):
     ordered = True
     names = (MEAN, MATRIX)
 
-    def read(
-        self, context: BuildContext[WhiteningSpec], stored: Tensor
-    ) -> tuple[str, Tensor, Tensor]:
-        k = context.spec.columns
-        exponent = context.spec.exponent
+    def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
+        k = context.spec["columns"]
+        exponent = context.spec["exponent"]
         if exponent is None:
             exponent = _FULL
         if k is not None and k > stored.size(1):
@@ -170,8 +166,10 @@ class Whitening(FittedAxes):
         # a column is u s^-1/2 and u has length 1, so its length to the power of 2a - 1 is s^(1/2 -
         # a)
         matrix = kept * torch.linalg.vector_norm(kept, dim=0).pow(2 * exponent - 1)
-        spec = WhiteningSpec(k, None if exponent == _FULL else exponent)
-        return str(spec), kept, matrix
+        spec = "whitening" if k is None else f"whitening:{k}"
+        if exponent != _FULL:
+            spec = f"whitening:{k or 'all'}:{decimal_text(exponent)}"
+        return spec, kept, matrix
 
     @staticmethod
     def of_axes(basis: Array, variances: Array) -> Array:
@@ -196,7 +194,7 @@ class EmbedFilter(Transform):
     Without A-B, half of d stays.
     """
 
-    def __init__(self, context: BuildContext[EndsSpec]) -> None:
+    def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
         if backbone not in _OUTPUT_AXES:
             rows = backbone.head.rows.detach().cpu().double()
@@ -206,19 +204,17 @@ class EmbedFilter(Transform):
         axes = _OUTPUT_AXES[backbone]
         self.takes = len(axes)
         top, bottom = _ends(context.spec, self.takes)
-        self.spec = str(replace(context.spec, ends=(top, bottom)))
+        self.spec = f"embed-filter:{top}-{bottom}"
         kept = axes[:, top : self.takes - bottom].astype(np.float32)
         columns = torch.from_numpy(kept).to(backbone.device)
         self.stages = [("vector", lambda vectors: vectors @ columns)]
 
 
-def _ends(spec: EndsSpec, d: int) -> tuple[int, int]:
+def _ends(spec: Spec, d: int) -> Pair:
     """Return how many of d axes are dropped at the top and at the bottom."""
-    if spec.ends is None:
-        return d // 4, d // 4
-    top, bottom = spec.ends
-    if top + bottom >= d:
+    ends: Pair = spec["ends"] or Pair(d // 4, d // 4)
+    if sum(ends) >= d:
         allowed = f"how many of {d} axes to drop at the top and the bottom, fewer than {d} together"
         example = f"{spec.name}:{max(d // 16, 1)}-{d // 4}"
         raise UsageError(f"transform '{spec}' is not allowed; give {allowed}, e.g. {example}")
-    return top, bottom
+    return ends

@@ -64,8 +64,8 @@ def predict_mask_tokens(
 
     Only the recipe's prompt, period, max_length and denoise are read.
     """
-    denoising = recipe.parts.denoise
-    if denoising.place not in PLACES:
+    place = recipe.parts.denoise.name
+    if place not in PLACES:
         raise errors.unknown("denoise", recipe.denoise, PLACES)
     if not 1 <= count <= len(backbone.token_rows):
         raise UsageError(
@@ -75,14 +75,14 @@ def predict_mask_tokens(
     plain = make_encoder(
         recipe.replace(pooling="last/mask", transforms=(), denoise="none"), backbone, {}
     )
-    at_hidden = str(denoising.at("hidden"))
+    at_hidden = recipe.denoise.replace(place, "hidden")
     denoised = make_encoder(plain.recipe.replace(denoise=at_hidden), backbone, {})
     of_plain, of_denoised = encode_together([plain, denoised], sentences)  # one pass serves both
     state = torch.from_numpy(of_plain.vectors).to(backbone.device)
     difference = torch.from_numpy(of_denoised.vectors).to(backbone.device)
     with torch.inference_mode():
         plain_logits = head.to_logits(head.to_hidden(state))
-        denoised_logits = PLACES[denoising.place](head, state, state - difference)
+        denoised_logits = PLACES[place](head, state, state - difference)
     plain_guesses = _best(backbone, plain_logits, count)
     denoised_guesses = _best(backbone, denoised_logits, count)
     results = []

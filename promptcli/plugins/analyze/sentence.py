@@ -95,8 +95,7 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
     encoder = make_encoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
     read = encoder.recipe.parts.pooling.head
     assert read is not None
-    layer = read.layer - 1
-    number = read.head - 1
+    layer, number = (place - 1 for place in read)
     ids = tokenize(encoder, sentence)
     batch = batching.make_batch([ids], None, backbone.tokenizer.pad, backbone.device, len(ids))
     with torch.inference_mode():

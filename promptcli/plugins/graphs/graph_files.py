@@ -96,7 +96,7 @@ class EncoderGraph(nn.Module):
         places = range(encoder.max_length - encoder.template.length + 1)
         with torch.no_grad():
             self.biases = None
-            if encoder.denoising.place != "none":
+            if encoder.denoising.name != "none":
                 self.biases = self.encoder.biases.at(np.array(places))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class EncoderGraph(nn.Module):
         vectors = encoder.pooling.pool(batch, read)
         for name, step in encoder.stages:
             vectors = step(vectors)
-            if self.biases is not None and name == encoder.denoising.place:
+            if self.biases is not None and name == encoder.denoising.name:
                 length = (lengths - encoder.template.length).clamp(0, len(self.biases) - 1)
                 vectors = vectors - self.biases[length]
         return vectors

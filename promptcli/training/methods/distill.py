@@ -5,7 +5,7 @@ sentences.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from promptcli.grammar import parse_prompt
+from promptcli.grammar import has_mask
 from promptcli.recipe import SLOT, pooling_for
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import (
@@ -62,7 +62,7 @@ class DistillSettings(TeacherSettings, TemplateSettings, TemperatureSettings, Mi
         """
         if self.pool:
             return self.pool
-        if self.template and parse_prompt(self.template[0]).has_mask:
+        if self.template and has_mask(self.template[0]):
             return pooling_for(self.template[0])
         return own
 
