@@ -18,7 +18,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import promptcli as pc
-from promptcli.encoder.encoder import PromptEncoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.recipe import RECIPES
 
 
@@ -62,7 +62,7 @@ def main():
         lines = [line.rstrip("\n") for line in file][: options.sentences]
     recipe = RECIPES[options.recipe].replace(backbone=options.model)
     encoder = pc.load(recipe, device="cpu", dtype=options.dtype, backend=options.backend)
-    assert isinstance(encoder, PromptEncoder)
+    assert isinstance(encoder, TorchEncoder)
     stored = encoder.backbone.dtype if options.backend == "torch" else torch.bfloat16
     peer = Peer(options.model, stored, options.batch)
     rows = encoder.inputs(lines).rows

@@ -41,9 +41,10 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.embedding import writing
-from promptcli.encoder import encoding
+from promptcli.encoder import batching
+from promptcli.encoder import encoder as engine
 from promptcli.encoder.batching import begin_fetch
-from promptcli.encoder.encoder import PromptEncoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.static_encoder import StaticEncoder
 from promptcli.training import trainable_encoder
 from promptcli.training.trainer import Trainer
@@ -99,7 +100,7 @@ class Card:
         self.busy = 0.0  #: seconds in which it has computed
         self._free_at = 0.0
 
-    def begin_fetch(self, tensors: Mapping[int, torch.Tensor]) -> encoding.Fetch:
+    def begin_fetch(self, tensors: Mapping[int, torch.Tensor]) -> batching.Fetch[Any]:
         """Return what waits until the card has computed the tensors."""
         fetch = begin_fetch(tensors)
         seconds = len(next(iter(tensors.values()))) / self.rate
@@ -210,13 +211,13 @@ def main() -> None:
     by_name.check_probe = lambda what, backbone: None  # it would refuse such a backbone
     spent = Spent()
     spent.timed(writing, "windows", "read")
-    spent.timed(PromptEncoder, "inputs", "tokenise")
+    spent.timed(TorchEncoder, "inputs", "tokenise")
     spent.timed(StaticEncoder, "inputs", "tokenise")
     spent.timed(StaticEncoder, "_encode", "compute")
-    spent.timed(encoding, "plan_batches", "plan batches")
-    spent.timed(encoding, "_gather", "gather")
-    spent.timed(encoding._Group, "_compute", "compute")
-    spent.timed(PromptEncoder, "batch", "make batches")
+    spent.timed(engine, "plan_batches", "plan batches")
+    spent.timed(engine, "gather", "gather")
+    spent.timed(engine._Pass, "_compute", "compute")
+    spent.timed(TorchEncoder, "batch", "make batches")
     spent.timed(trainable_encoder, "make_batch", "make batches")
     spent.timed(Trainer, "gradients", "loss and gradients")
     spent.timed(Trainer, "apply_gradients", "optimiser")
@@ -235,10 +236,10 @@ def main() -> None:
         measure_embed("embed, batches of a processor", encoder)
         torch.set_num_threads(1)
         measure_embed("embed, mini-static", static)
-        encoding._Group._streams_and_budget = lambda group: (1, GPU_TOKENS)
+        engine._Pass._streams_and_budget = lambda group: (1, GPU_TOKENS)
         measure_embed("embed, batches of a GPU", encoder)
         card = Card(CARD)
-        vars(encoding)["begin_fetch"] = card.begin_fetch
+        vars(engine)["begin_fetch"] = card.begin_fetch
         clock, _ = timed(lambda: embed(encoder))
         pace = asked.lines / clock
         print(f"embed, a card of {CARD:,} sentences/s: {pace:,.0f}, busy {card.busy / clock:.2f}")

@@ -72,11 +72,11 @@ def encoder_of(name: str, folder: str, batch: int):
     """Return what encodes texts, and what counts the tokens of a text."""
     if name == "promptcli":
         import promptcli as pc
-        from promptcli.encoder.encoder import PromptEncoder
+        from promptcli.encoder.encoder import TorchEncoder
 
         recipe = pc.RECIPES["last-avg"].replace(backbone=folder, max_length=8192)
         encoder = pc.load(recipe, device="cpu", dtype="float32")
-        assert isinstance(encoder, PromptEncoder)
+        assert isinstance(encoder, TorchEncoder)
         return encoder.encode, lambda texts: [len(row) for row in encoder.inputs(texts).rows]
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer

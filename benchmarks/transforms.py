@@ -21,8 +21,7 @@ import torch
 from promptcli.backbones.by_name import load_backbone
 from promptcli.data.sources import fitting_sentences
 from promptcli.data.tasks import load_tasks, task_names
-from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.encoding import encode_together
+from promptcli.encoder.encoder import build_encoder, encode_together
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.principal_axes import (
     fit_all_but_the_top,

@@ -71,7 +71,7 @@ HOMES = {
 #: File -> what it imports from above, inside a function: ``encoder.save(...)`` and its like are
 #: conveniences for users.
 UPWARD = {
-    Path("encoder/compat.py"): ("promptcli.models.",),
+    Path("encoder/sentence_encoder.py"): ("promptcli.models.",),
     Path("retrieval/sentence_index.py"): (
         "promptcli.retrieval.sync.",
         "promptcli.retrieval.pairs.",

@@ -241,7 +241,7 @@ def test_asking_what_an_encoder_has_computes_nothing(name, monkeypatch):
     for computing in ("encode_report", "encode_windows"):
         monkeypatch.setattr(type(opened), computing, None)
     if name == "mini-static":
-        monkeypatch.setattr(opened, "_make", None)
+        monkeypatch.setattr(opened, "on_torch", None)
     assert hasattr(opened, "fit_transform") and not hasattr(opened, "nothing_like_it")
     assert name == "mini" or not hasattr(opened, "backbone")
     assert repr(opened).startswith("Encoder('mini") and "cpu" in repr(opened)

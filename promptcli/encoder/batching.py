@@ -3,7 +3,7 @@ padding.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -24,8 +24,14 @@ _NUMBERS_A_COLUMN = 64
 _EXACT_LENGTHS = 48
 _MANY_BATCHES = 16  #: with at least this many batches, the last one is filled up too
 
+#: batches that a GPU computes or has computed while the host goes on; the last may have few rows
+_IN_FLIGHT = 2
+
 Result = TypeVar("Result")
 Key = TypeVar("Key")
+Fetch = Callable[[], dict[Key, np.ndarray]]  #: waits for arrays from a device
+#: Rows of a batch, and the parts of it that memory held.
+Computed = tuple[np.ndarray, list[tuple[np.ndarray, Fetch[Key]]]]
 
 
 def plan_batches(
@@ -112,7 +118,7 @@ def to_device(numbers: np.ndarray, device: torch.device) -> torch.Tensor:
     return tensor.to(device)
 
 
-def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Callable[[], dict[Key, np.ndarray]]:
+def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Fetch[Key]:
     """Begin to copy tensors to host memory, beside what a GPU computes.
 
     The function returned waits for them.
@@ -137,6 +143,35 @@ def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Callable[[], dict[Key, n
     return fetched
 
 
+def gather(
+    batches: Iterable[Computed[Key]], count: int, progress: Callable[[int], None]
+) -> Fetch[Key]:
+    """Begin to gather arrays (count, d) by key from batches of their rows.
+
+    Batches are fetched late, while a GPU computes the next; the last ones by the function returned.
+    """
+    gathered: dict[Key, np.ndarray] = {}
+    waiting: list[tuple[np.ndarray, Fetch[Key]]] = []
+
+    def fetch_until(left: int) -> dict[Key, np.ndarray]:
+        while len(waiting) > left:
+            rows, fetch = waiting.pop(0)
+            for key, values in fetch().items():
+                if key not in gathered:
+                    gathered[key] = np.empty((count, values.shape[1]), dtype=np.float32)
+                gathered[key][rows] = values
+        return gathered
+
+    left = count
+    for rows, parts in batches:
+        waiting += parts
+        fetch_until(_IN_FLIGHT)
+        new = min(len(rows), left)  # the last batch may repeat its rows
+        left -= new
+        progress(new)
+    return lambda: fetch_until(0)
+
+
 class LateFigures:
     """Passes each step's figures and context to ``take``, in order.
 
@@ -145,7 +180,7 @@ class LateFigures:
 
     def __init__(self, take: Callable[..., None]) -> None:
         self._take = take
-        self._unread: list[tuple[Callable[[], dict[str, np.ndarray]], tuple[Any, ...]]] = []
+        self._unread: list[tuple[Fetch[str], tuple[Any, ...]]] = []
 
     def add(self, figures: torch.Tensor, *context: Any) -> None:
         """Queue a step's figures and pass on those of the previous step (on a CPU: this step's

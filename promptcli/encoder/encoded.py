@@ -1,10 +1,12 @@
-"""Encoded sentences, and the progress of encoding them."""
+"""Encoded sentences, and the stream that makes them: windows of sentences in, their vectors out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+
+from promptcli.encoder.prefetching import prefetch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -12,25 +14,13 @@ if TYPE_CHECKING:
 Progress = Callable[[int], None]
 #: Vectors supplied by the caller: one or several.
 VectorsLike: TypeAlias = "np.ndarray | Tensor | Sequence[float] | Sequence[Sequence[float]]"
+Inputs = TypeVar("Inputs")
+
+_TOGETHER = 32_768  # distinct sentences that are encoded together
 
 
 def no_progress(done: int) -> None:
     """Ignore progress."""
-
-
-class ProgressShare:
-    """Turns progress in distinct rows of all groups into progress in sentences."""
-
-    def __init__(self, progress: Progress, sentences: int, rows: int) -> None:
-        self._progress = progress
-        self._sentences = sentences
-        self._rows = rows
-        self._done = 0
-
-    def __call__(self, rows: int) -> None:
-        before = self._done * self._sentences // self._rows
-        self._done += rows
-        self._progress(self._done * self._sentences // self._rows - before)
 
 
 @dataclass(frozen=True)
@@ -43,13 +33,10 @@ class Encoded:
     tokens: np.ndarray
 
     @classmethod
-    def empty(cls, width: int) -> "Encoded":
-        """Return no sentences, of vectors that wide."""
-        return cls(np.empty((0, width), np.float32), np.empty(0, bool), np.empty(0, np.int64))
-
-    @classmethod
     def join(cls, parts: Sequence["Encoded"]) -> "Encoded":
         """Return the sentences of all parts, one part after the other."""
+        if len(parts) == 1:
+            return parts[0]
         return cls(
             np.concatenate([part.vectors for part in parts]),
             np.concatenate([part.truncated for part in parts]),
@@ -63,10 +50,74 @@ class Encoded:
         return Encoded(self.vectors[rows], self.truncated[rows], self.tokens[rows])
 
 
-def distinct_texts(sentences: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Return the distinct sentences in order of appearance, and the place (n,) of each sentence
-    among them.
+class _Chunk(NamedTuple):
+    """Distinct sentences of a window."""
+
+    texts: list[str]
+    progress: Progress  #: takes rows, of which every sentence has one in each pass
+    places: np.ndarray | None  #: (n,) of the window's sentences, with its last chunk
+
+
+def _chunks(windows: Iterable[Sequence[str]], progress: Progress, passes: int) -> Iterator[_Chunk]:
+    for window in windows:
+        place_of: dict[str, int] = {}
+        places = [place_of.setdefault(sentence, len(place_of)) for sentence in window]
+        distinct = list(place_of) or ["."]  # which tells the width of no vectors
+        share = _share(progress, len(window), len(distinct) * passes)
+        for start in range(0, len(distinct), _TOGETHER):
+            texts = distinct[start : start + _TOGETHER]
+            is_last = start + len(texts) == len(distinct)
+            yield _Chunk(texts, share, np.array(places, np.int64) if is_last else None)
+
+
+def _share(progress: Progress, sentences: int, rows: int) -> Progress:
+    """Return what turns progress in distinct rows into progress in sentences."""
+    done = 0
+
+    def advance(new: int) -> None:
+        nonlocal done
+        before = done * sentences // rows
+        done += new
+        progress(done * sentences // rows - before)
+
+    return advance
+
+
+def encode_stream(
+    windows: Iterable[Sequence[str]],
+    read: Callable[[Sequence[str]], Inputs],
+    begin: Callable[[Inputs, Progress], Callable[[], list[Encoded]]],
+    *,
+    progress: Progress = no_progress,
+    passes: int = 1,
+) -> Iterator[list[Encoded]]:
+    """Yield the vectors of one window after the other, by each of one or several encoders.
+
+    A window's distinct sentences are encoded once, and many of them in chunks. Another thread reads
+    the next chunk. A chunk's last batches are fetched when those of the next one have begun, so
+    that a GPU computes while the caller uses the vectors.
+
+    Args:
+        windows: Sentences.
+        read: Makes the inputs of distinct sentences.
+        begin: Begins to encode inputs; what it returns waits for their vectors.
+        progress: Called with the number of sentences newly done.
+        passes: How often ``begin`` reports each input.
     """
-    place_of: dict[str, int] = {}
-    places = [place_of.setdefault(sentence, len(place_of)) for sentence in sentences]
-    return list(place_of), np.array(places, np.int64)
+    parts: list[list[Encoded]] = []
+    waiting: list[tuple[_Chunk, Callable[[], list[Encoded]]]] = []
+
+    def finish() -> Iterator[list[Encoded]]:
+        chunk, fetch = waiting.pop(0)
+        parts.append(fetch())
+        if chunk.places is not None:
+            yield [Encoded.join(of_one).take(chunk.places) for of_one in zip(*parts, strict=True)]
+            parts.clear()
+
+    chunks = _chunks(windows, progress, passes)
+    for chunk, inputs in prefetch(lambda chunk: read(chunk.texts), chunks):
+        waiting.append((chunk, begin(inputs, chunk.progress)))
+        if len(waiting) > 1:
+            yield from finish()
+    while waiting:
+        yield from finish()

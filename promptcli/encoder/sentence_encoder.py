@@ -7,23 +7,21 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from promptcli.backbones.locating import SHIPPED_TABLES
 from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import check_finite, unit
-from promptcli.encoder.compat import (
-    ModelMethods,
-    ScikitLearnMethods,
-    SentenceTransformerMethods,
-)
-from promptcli.encoder.encoded import Encoded, Progress, no_progress
+from promptcli.encoder.encoded import Encoded, Progress, VectorsLike, no_progress
 from promptcli.encoder.template import Template, lower, text_rule
 from promptcli.errors import UsageError, unknown
 from promptcli.extensions import Extension
@@ -40,8 +38,11 @@ LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
 #: Soft hyphens, joiners, marks of direction and of byte order.
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 
+Texts = str | Sequence[str]  #: a sentence, or n
+Option = str | int | bool | Progress | None  #: a value of an argument of ``encode``
 
-class Encoder(SentenceTransformerMethods, ScikitLearnMethods, ModelMethods):
+
+class Encoder(abc.ABC):
     """Sentences in, vectors out; ``promptcli.load`` opens one.
 
     It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. Nothing
@@ -66,6 +67,16 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods, ModelMethods):
     template: Template
     max_length: int  #: longest input in tokens, those of the template included
     name = ""  #: of the model that it was opened as, for messages and manifests
+    origin: Provenance  #: where its backbone came from
+    pieces: PieceTokenizer  #: the backbone's tokenizer, fit for pieces of text
+    #: its backbone, for others to share; None if it is tuned, or word vectors alone
+    loaded_backbone: "Backbone | None" = None
+    ordered = False  #: whether the first columns of a vector are a usable one, see ``Transform``
+    extensions: Sequence[Extension] = ()  #: parts whose code is not promptcli's own, in order
+    similarity_fn_name = "cosine"  #: sentence-transformers' name for what ``similarity`` computes
+    _where = "cpu"  # the name of its device
+    _takes_text = True  # whether its prompt is words, and one
+    _rewrite: Callable[[Sequence[str]], list[str]] = list  # sentences as the prompt takes them
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Refuse to make what no one computes; ``promptcli.load`` opens a model by its name."""
@@ -79,29 +90,11 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods, ModelMethods):
         return [self]
 
     @property
-    def loaded_backbone(self) -> "Backbone | None":
-        """Its backbone, for others to share; None if it is tuned, or word vectors alone."""
-        return None
-
-    @property
-    def ordered(self) -> bool:
-        """Whether the first columns of a vector are a usable vector, see ``Transform``."""
-        return False
-
-    @property
-    @abc.abstractmethod
     def device(self) -> "torch.device":
         """Where its vectors are computed."""
+        import torch
 
-    @property
-    @abc.abstractmethod
-    def origin(self) -> Provenance:
-        """Where its backbone came from."""
-
-    @property
-    @abc.abstractmethod
-    def pieces(self) -> PieceTokenizer:
-        """The backbone's tokenizer, fit for pieces of text."""
+        return torch.device(self._where)
 
     @property
     @abc.abstractmethod
@@ -113,8 +106,8 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods, ModelMethods):
         """Return every learned or fitted tensor by name; the backbone's only if they were tuned."""
 
     @abc.abstractmethod
-    def _bytes_of_tensors(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the name and the numbers of each of its tensors, in the order of their names."""
+    def _arrays(self) -> Mapping[str, np.ndarray]:
+        """Return the numbers of its tensors by name."""
 
     @abc.abstractmethod
     def to(self, device: "str | torch.device") -> "Encoder":
@@ -122,15 +115,10 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods, ModelMethods):
 
     @abc.abstractmethod
     def with_leading_text(self, text: str) -> "Encoder":
-        """Return the encoder that puts ``text`` in front of every sentence."""
+        """Return the encoder that puts ``text`` in front of every sentence.
 
-    @abc.abstractmethod
-    def encode_report(
-        self, sentences: Sequence[str], *, progress: Progress = no_progress, most: int | None = None
-    ) -> Encoded:
-        """Return the vectors of n sentences and which of them were cut.
-
-        A forward pass takes at most ``most`` sentences.
+        Only a prompt of words takes one: it goes directly before [X], in place of the model's
+        default text.
         """
 
     @abc.abstractmethod
@@ -145,6 +133,17 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods, ModelMethods):
 
         The next window is read while one is computed.
         """
+
+    def encode_report(
+        self, sentences: Sequence[str], *, progress: Progress = no_progress, most: int | None = None
+    ) -> Encoded:
+        """Return the vectors of n sentences and which of them were cut.
+
+        A forward pass takes at most ``most`` sentences.
+        """
+        texts = check_texts(sentences)
+        [encoded] = self.encode_windows([texts], progress=progress, most=most)
+        return encoded
 
     def without_cache(self) -> "Encoder":
         """Return the encoder without what it keeps between calls, the biases of denoising.
@@ -238,9 +237,9 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods, ModelMethods):
             encoder = encoder.with_leading_text(prompt)
         advancing: AbstractContextManager[Progress] = contextlib.nullcontext(progress)
         if show_progress_bar:
-            advancing = progress_bar(len(texts), progress)
+            advancing = _progress_bar(len(texts), progress)
         with advancing as advance:
-            encoded = encoder.encode_report(texts, progress=advance, most=batch_size)
+            [encoded] = encoder.encode_windows([texts], progress=advance, most=batch_size)
         check_finite(encoded.vectors, texts)
         vectors: Any = encoded.vectors[:, :truncate_dim]
         if normalize_embeddings:
@@ -255,25 +254,100 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods, ModelMethods):
             vectors = vectors[0]
         return vectors  # type: ignore[no-any-return]
 
+    def encode_query(
+        self, sentences: str | Sequence[str], **options: Option
+    ) -> "np.ndarray | Tensor":
+        """Return the vectors of queries, with the prompt ``query`` if the model has one.
+
+        See ``encode``.
+        """
+        return self._encode_as(sentences, options, ("query",))
+
+    def encode_document(
+        self, sentences: str | Sequence[str], **options: Option
+    ) -> "np.ndarray | Tensor":
+        """Return the vectors of documents, with the prompt ``document``, ``passage`` or ``corpus``
+        if the model has it.
+
+        A model of sentence-transformers always has ``query`` and ``document``, empty unless its
+        folder says otherwise, as in that library.
+        """
+        return self._encode_as(sentences, options, ("document", "passage", "corpus"))
+
+    def _encode_as(
+        self, sentences: str | Sequence[str], options: dict[str, Any], names: Sequence[str]
+    ) -> "np.ndarray | Tensor":
+        """Encode with the first prompt of these names that the model has, unless the options give
+        one.
+        """
+        if options.get("prompt") is None and options.get("prompt_name") is None:
+            options["prompt_name"] = next((name for name in names if name in self.prompts), None)
+        vectors: np.ndarray | Tensor = self.encode(sentences, **options)
+        return vectors
+
     @functools.cached_property
     def width(self) -> int:
         """d, the width of the vectors."""
-        return int(self.encode_report(["."]).vectors.shape[1])
+        return int(self.encode_report([]).vectors.shape[1])
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return d, the width of the vectors (sentence-transformers' name for it)."""
+        return self.width
+
+    get_embedding_dimension = get_sentence_embedding_dimension
+
+    @property
+    def max_seq_length(self) -> int:
+        """The longest input in tokens (sentence-transformers' name for ``max_length``)."""
+        return self.max_length
+
+    @property
+    def model_card_data(self) -> Any:
+        """Takes the figures that sentence-transformers' evaluators store, and forgets them."""
+        return SimpleNamespace(set_evaluation_metrics=lambda *_, **__: None)
+
+    @overload  # a text is a sequence of texts, too
+    def similarity(self, first: str, second: str) -> float: ...  # type: ignore[overload-overlap]
+    @overload
+    def similarity(self, first: Texts, second: Texts) -> "NDArray[np.float32]": ...
+    @overload
+    def similarity(self, first: VectorsLike, second: VectorsLike) -> "Tensor": ...
+    def similarity(self, first: Any, second: Any) -> Any:
+        """Return the cosine of every one of ``first`` with every one of ``second``, (n, m).
+
+        They are n and m sentences, or their vectors (n, d) and (m, d); of two single sentences the
+        cosine is a number.
+        """
+        if not any(map(_are_texts, (first, second))):
+            return _unit_rows(first) @ _unit_rows(second).T
+        left, right = (unit(self.encode(check_texts(texts))) for texts in (first, second))
+        cosines = (left @ right.T).clip(-1, 1)  # rounding
+        if isinstance(first, str) and isinstance(second, str):
+            return float(cosines[0, 0])
+        return cosines
+
+    def similarity_pairwise(self, first: VectorsLike, second: VectorsLike) -> "Tensor":
+        """Return the cosine of row i of ``first`` (n, d) with row i of ``second`` (n, d), (n,)."""
+        import torch
+        from torch.nn import functional
+
+        return functional.cosine_similarity(
+            torch.as_tensor(first).float(), torch.as_tensor(second).float(), dim=-1
+        )
 
     @property
     def prompts(self) -> Mapping[str, str]:
         """Texts in front of a sentence, by name, as sentence-transformers calls them."""
         return self.leading.texts
 
-    def roles(self) -> list[str]:
-        """Return the names that ``in_role`` takes: the usual ones, and those of ``prompts``."""
-        usual = itertools.chain(*ROLES)
-        return list(dict.fromkeys([*usual, *self.prompts]))
-
     @property
     def default_prompt_name(self) -> str | None:
         """The name, in ``prompts``, of the text in front of every sentence by default."""
         return self.leading.default
+
+    def roles(self) -> list[str]:
+        """Return the names that ``in_role`` takes: the usual ones, and those of ``prompts``."""
+        return list(dict.fromkeys(itertools.chain(*ROLES, self.prompts)))
 
     def in_role(self, role: str, *, report: bool = False) -> "Encoder":
         """Return the encoder for texts of a role: ``query``, ``document``, or a key of ``prompts``.
@@ -301,50 +375,15 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods, ModelMethods):
         """
         if self.recipe.text_rule == "lower":
             text = lower(text)
+        prompt = self.recipe.prompt
         before = self.leading.default_text + SLOT
-        if not self._takes_text() or before not in self.recipe.prompt:
-            raise no_text_in_front(self.recipe.prompt)
+        if not self._takes_text or before not in prompt:
+            raise UsageError(
+                f"prompt {prompt!r} takes no text in front; write it into the sentences"
+            )
         if SLOT in text or MASK in text:
             raise UsageError(f"prompt {text!r} holds {SLOT} or {MASK}; give the text alone")
-        return text, self.recipe.replace(prompt=self.recipe.prompt.replace(before, text + SLOT))
-
-    def _takes_text(self) -> bool:
-        """Return whether the prompt is words, and one."""
-        return True
-
-    def __repr__(self) -> str:
-        """Return the backbone, how sentences are read, and the device; nothing is computed."""
-        recipe = self.recipe
-        after = "".join(f", {transform}" for transform in recipe.transforms)
-        if recipe.denoise != "none":
-            after += f", denoise {recipe.denoise}"
-        read = f"{recipe.prompt!r}, {recipe.pooling}{after}"
-        return f"Encoder({recipe.backbone!r}, {read}, on {self._where()})"
-
-    def _where(self) -> str:
-        """Return the name of its device."""
-        return str(self.device)
-
-    @property
-    def extensions(self) -> Sequence[Extension]:
-        """Parts whose code is not promptcli's own, in order; none for most encoders."""
-        return ()
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """Hash of recipe, weights, tokenizer and extensions: equal for the same encoder, whatever
-        folder its backbone came from.
-
-        Precision and graph, which change vectors a little, are in ``provenance``.
-        """
-        provenance = self.origin
-        digest = hashlib.sha256(self.recipe.replace(backbone="").to_json().encode())
-        digest.update(f"{provenance.weights_sha256} {provenance.tokenizer_sha256}".encode())
-        for name, numbers in self._bytes_of_tensors():
-            digest.update(name.encode() + numbers)
-        for extension in self.extensions:
-            digest.update(json.dumps(vars(extension), sort_keys=True).encode())
-        return digest.hexdigest()
+        return text, self.recipe.replace(prompt=prompt.replace(before, text + SLOT))
 
     def prepare(self, sentences: Sequence[str]) -> list[str]:
         """Return n sentences as they go to the tokenizer, see ``Template.prepare``.
@@ -364,14 +403,121 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods, ModelMethods):
         rule = text_rule(self.recipe.text_rule)
         return self.template.prepare(self._rewrite(cut), bool(self.recipe.period), rule)
 
-    def _rewrite(self, sentences: Sequence[str]) -> list[str]:
-        """Return n sentences as the prompt takes them."""
-        return list(sentences)
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hash of recipe, weights, tokenizer and extensions: equal for the same encoder, whatever
+        folder its backbone came from.
+
+        Precision and graph, which change vectors a little, are in ``provenance``.
+        """
+        provenance = self.origin
+        digest = hashlib.sha256(self.recipe.replace(backbone="").to_json().encode())
+        digest.update(f"{provenance.weights_sha256} {provenance.tokenizer_sha256}".encode())
+        for name, numbers in sorted(self._arrays().items()):
+            digest.update(name.encode() + numbers.tobytes())
+        for extension in self.extensions:
+            digest.update(json.dumps(vars(extension), sort_keys=True).encode())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        """Return the backbone, how sentences are read, and the device; nothing is computed."""
+        recipe = self.recipe
+        steps = [repr(recipe.prompt), recipe.pooling, *recipe.transforms]
+        if recipe.denoise != "none":
+            steps.append(f"denoise {recipe.denoise}")
+        return f"Encoder({recipe.backbone!r}, {', '.join(steps)}, on {self._where})"
+
+    # -- a transformer of scikit-learn that learns nothing, with the parameter ``model``
+
+    def fit(self, X: object = None, y: object = None) -> Self:
+        """Return self: nothing is learned."""
+        return self
+
+    def transform(self, X: Sequence[str]) -> np.ndarray:
+        """Return ``encode(X)``, (n, d)."""
+        return self.encode(X)
+
+    def fit_transform(self, X: Sequence[str], y: object = None) -> np.ndarray:
+        """Return ``encode(X)``, (n, d)."""
+        return self.encode(X)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return ``model``, which is this encoder: what ``set_params`` replaces."""
+        return {"model": self}
+
+    def set_params(self, **params: Any) -> Self:
+        """Become the encoder of another ``model``, which is what ``load`` takes, or an encoder.
+
+        Raises:
+            ValueError: Another parameter is given.
+        """
+        from promptcli.models.loading import open_encoder
+
+        if params.keys() - {"model"}:
+            raise ValueError(f"invalid parameter {', '.join(params)}; an encoder has model")
+        if params.get("model", self) is not self:
+            opened = open_encoder(params["model"])
+            self.__class__ = type(opened)  # type: ignore[assignment]
+            self.__dict__ = dict(vars(opened))
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        """Return a copy that ``set_params`` can change; they share their weights."""
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that nothing has to be fitted; BERTopic asks a pipeline whether it is."""
+        from sklearn.base import BaseEstimator
+
+        tags = BaseEstimator().__sklearn_tags__()
+        tags.requires_fit = False
+        return tags
+
+    # -- functions of promptcli.models; nothing else in this package calls it
+
+    def save(self, folder: str | Path, *, force: bool = False) -> None:
+        """Write the encoder into a folder that ``load`` and sentence-transformers open.
+
+        See ``promptcli.save``.
+        """
+        from promptcli.models.saving import save
+
+        save(self, folder, force=force)
+
+    save_pretrained = save
+
+    def register(self, name: str, *, force: bool = False) -> None:
+        """Keep the encoder under a name that ``promptcli.load`` and ``--model`` know.
+
+        See ``promptcli.register``.
+        """
+        from promptcli.models.loading import register
+
+        register(self, name, force=force)
+
+    def push_to_hub(self, repo: str, *, private: bool = False, revision: str | None = None) -> Any:
+        """Send the encoder to ``OWNER/NAME`` of the Hugging Face hub; see ``promptcli.push``."""
+        from promptcli.models.hub import push
+
+        return push(self, repo, private=private, revision=revision)
 
 
-def no_text_in_front(prompt: str) -> UsageError:
-    """Return the error for a prompt that takes no text in front of a sentence."""
-    return UsageError(f"prompt {prompt!r} takes no text in front; write it into the sentences")
+def _unit_rows(vectors: VectorsLike) -> "Tensor":
+    """Return vectors (n, d), or a single one (d,), as rows of length 1, (n, d)."""
+    import torch
+    from torch.nn import functional
+
+    tensor = torch.as_tensor(vectors).float()
+    return functional.normalize(tensor.reshape(-1, tensor.size(-1)), dim=1)
+
+
+def _are_texts(given: Any) -> bool:
+    return isinstance(given, str) or (len(given) > 0 and isinstance(given[0], str))
 
 
 def longest_input(wanted: int | None, room: int, backbone: str) -> int:
@@ -384,7 +530,7 @@ def longest_input(wanted: int | None, room: int, backbone: str) -> int:
 
 
 @contextlib.contextmanager
-def progress_bar(total: int, progress: Progress) -> Iterator[Progress]:
+def _progress_bar(total: int, progress: Progress) -> Iterator[Progress]:
     """Draw a bar of sentences; the function yielded adds to it, and calls ``progress``."""
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
 

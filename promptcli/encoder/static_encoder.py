@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from promptcli.backbones.names import words_only
-from promptcli.backbones.provenance import TABLE, Provenance
-from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.backbones.provenance import TABLE
 from promptcli.backbones.word_tables import TUNED_ROWS, WordTable, open_table
-from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.averaging import average_rows
-from promptcli.encoder.encoded import Encoded, Progress, distinct_texts, no_progress
-from promptcli.encoder.prefetching import prefetch
+from promptcli.encoder.encoded import Encoded, Progress, encode_stream, no_progress
 from promptcli.encoder.sentence_encoder import Encoder, longest_input
 from promptcli.encoder.template import Inputs, Template, text_rule
 from promptcli.encoder.tensor_names import TUNED
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 
 #: What the rows of a language model's table are rounded to. Other types are torch's.
 _NUMBERS = {"stored": "float32", "float32": "float32", "bfloat16": "bfloat16"}
-_WINDOW = 32_768  # distinct sentences that are encoded together
 
 
 def static_encoder(
@@ -46,17 +42,13 @@ def static_encoder(
     No other place decides which encoders do without torch. ``on_torch`` makes the same encoder on
     torch.
     """
-    arrays: Mapping[str, np.ndarray] = {}
-    if isinstance(tensors, StoredTensors):
-        arrays = tensors.arrays
+    arrays = arrays_of(tensors)
     tuned_rows = TUNED + TUNED_ROWS
-    numbers = _NUMBERS.get(dtype)
-    if (
-        not averages_words(recipe, leading)
-        or arrays.keys() != tensors.keys()
-        or not arrays.keys() <= {tuned_rows}
-        or device not in ("auto", "cpu")
-        or numbers is None
+    if not (
+        averages_words(recipe, leading)
+        and arrays.keys() == tensors.keys() <= {tuned_rows}
+        and device in ("auto", "cpu")
+        and dtype in _NUMBERS
     ):
         return None
     if words_only(recipe.backbone):
@@ -66,11 +58,15 @@ def static_encoder(
         return None
     if table.provenance.family == TABLE:
         check_words_only(recipe, table=True)
-    if not table.of_language_model:
-        numbers = "float32"
+    numbers = _NUMBERS[dtype] if table.of_language_model else "float32"
     return StaticEncoder(
         recipe, table, tensors, numbers=numbers, leading=leading, on_torch=on_torch
     )
+
+
+def arrays_of(tensors: "Mapping[str, Tensor]") -> Mapping[str, np.ndarray]:
+    """Return the numbers of tensors that were read from a file; none of others."""
+    return tensors.arrays if isinstance(tensors, StoredTensors) else {}
 
 
 def averages_words(recipe: Recipe, leading: LeadingTexts) -> bool:
@@ -98,25 +94,21 @@ def check_words_only(recipe: Recipe, *, table: bool = False) -> None:
 
     A table of words may also have its own dense, normalize and truncate layers, and a prompt.
     """
-    layers = tuple(
-        str(transform)
-        for transform in recipe.parts.transforms
-        if table and transform.name in ("dense", "normalize", "truncate")
-    )
-    allowed = Recipe(
-        recipe.backbone, pooling="static/avg", max_length=recipe.max_length, transforms=layers
-    )
+    allowed = Recipe(recipe.backbone, pooling="static/avg", max_length=recipe.max_length)
     if table:
-        allowed = allowed.replace(prompt=recipe.prompt, period=recipe.period)
-    fields = recipe.resolve().to_dict()
+        layers = ("dense", "normalize", "truncate")
+        specs = [str(spec) for spec in recipe.parts.transforms if spec.name in layers]
+        allowed = allowed.replace(prompt=recipe.prompt, period=recipe.period, transforms=specs)
     possible = allowed.resolve().to_dict()
-    if fields != possible:
-        shown = ", ".join(
-            f"{key} {value!r}" for key, value in fields.items() if value != possible.get(key)
-        )
+    others = [
+        f"{key} {value!r}"
+        for key, value in recipe.resolve().to_dict().items()
+        if value != possible.get(key)
+    ]
+    if others:
         raise UsageError(
-            f"{recipe.backbone!r} holds word vectors, which only the model static-avg"
-            f" averages, not {shown}"
+            f"{recipe.backbone!r} holds word vectors, which only the model static-avg averages,"
+            f" not {', '.join(others)}"
         )
 
 
@@ -137,47 +129,23 @@ class StaticEncoder(Encoder):
         on_torch: Callable[[], Any],
     ) -> None:
         self.leading = leading
+        self.origin = table.provenance
+        self.pieces = table.tokenizer
         self.template = Template(recipe.prompt, table.tokenizer)
-        backbone = table.provenance.backbone
-        self.max_length = longest_input(recipe.max_length, table.max_tokens, backbone)
+        self.max_length = longest_input(recipe.max_length, table.max_tokens, self.origin.backbone)
         self.template.check_room(self.max_length)
         text_rule(recipe.text_rule)
         self.recipe = recipe.resolve()
         self._table = table
         self._tensors = tensors
         self._numbers = numbers
-        self._make = on_torch
-
-    def on_torch(self) -> Any:
-        """Return the same encoder on torch, which is made once."""
-        return self._on_torch
-
-    @functools.cached_property
-    def _on_torch(self) -> Any:
-        return self._make()
+        #: Returns the same encoder on torch, which is made once.
+        self.on_torch = functools.cache(on_torch)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the encoder on torch in its place."""
         reduced: tuple[Any, ...] = self.on_torch().__reduce__()
         return reduced
-
-    @property
-    def device(self) -> "torch.device":
-        """The CPU."""
-        import torch
-
-        return torch.device("cpu")
-
-    def _where(self) -> str:
-        return "cpu"
-
-    @property
-    def origin(self) -> Provenance:
-        return self._table.provenance
-
-    @property
-    def pieces(self) -> PieceTokenizer:
-        return self._table.tokenizer
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -186,10 +154,8 @@ class StaticEncoder(Encoder):
     def tensors(self) -> "Mapping[str, Tensor]":
         return self._tensors
 
-    def _bytes_of_tensors(self) -> Iterator[tuple[str, bytes]]:
-        if isinstance(self._tensors, StoredTensors):
-            for name, array in sorted(self._tensors.arrays.items()):
-                yield name, array.tobytes()
+    def _arrays(self) -> Mapping[str, np.ndarray]:
+        return arrays_of(self._tensors)
 
     def to(self, device: "str | torch.device") -> Encoder:
         """Return the encoder itself for the CPU, else one on torch."""
@@ -214,13 +180,6 @@ class StaticEncoder(Encoder):
         encoder.name = self.name
         return encoder
 
-    def encode_report(
-        self, sentences: Sequence[str], *, progress: Progress = no_progress, most: int | None = None
-    ) -> Encoded:
-        texts = check_texts(sentences)
-        windows = [texts[start : start + _WINDOW] for start in range(0, len(texts), _WINDOW)]
-        return Encoded.join(list(self.encode_windows(windows or [[]], progress=progress)))
-
     def encode_windows(
         self,
         windows: Iterable[Sequence[str]],
@@ -228,24 +187,25 @@ class StaticEncoder(Encoder):
         progress: Progress = no_progress,
         most: int | None = None,
     ) -> Iterator[Encoded]:
-        for window, (places, inputs) in prefetch(self._read, windows):
-            yield self._encode(inputs).take(places)
-            progress(len(window))
+        def begin(inputs: Inputs, progress: Progress) -> Callable[[], list[Encoded]]:
+            return lambda: [self._encode(inputs, progress)]
 
-    def _read(self, window: Sequence[str]) -> tuple[np.ndarray, Inputs]:
-        """Return each sentence's place among the distinct ones, and the inputs of these."""
-        distinct, places = distinct_texts(window)
-        return places, self.inputs(distinct)
+        encoded = encode_stream(windows, self.inputs, begin, progress=progress)
+        return (window for [window] in encoded)
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
         """Return the inputs of n sentences."""
         ids = self.pieces.encode_rows(self.prepare(sentences))
         return self.template.splice(ids, self.max_length)
 
-    def _encode(self, inputs: Inputs) -> Encoded:
+    def _encode(self, inputs: Inputs, progress: Progress) -> Encoded:
         vectors = average_rows(inputs.rows, self._rows, len(self._table.rows))
         for transform in self.recipe.parts.transforms:
-            vectors = _APPLY[transform.name](vectors, transform)
+            if transform.name == "truncate":
+                vectors = vectors[:, : transform["count"]]
+            else:
+                vectors = unit(vectors)
+        progress(len(vectors))
         return Encoded(vectors, inputs.truncated, inputs.rows.lengths)
 
     def _rows(self, numbers: np.ndarray) -> np.ndarray:
@@ -262,10 +222,3 @@ def as_bfloat16(numbers: np.ndarray) -> np.ndarray:
     last = (bits >> 16) & 1
     rounded: np.ndarray = (bits + 0x7FFF + last) & 0xFFFF0000
     return rounded.view(np.float32)
-
-
-#: The transforms that numpy computes: vectors (n, d) to vectors.
-_APPLY: dict[str, Callable[[np.ndarray, Spec], np.ndarray]] = {
-    "normalize": lambda vectors, _: unit(vectors),
-    "truncate": lambda vectors, transform: vectors[:, : transform["count"]],
-}

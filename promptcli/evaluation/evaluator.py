@@ -22,8 +22,7 @@ from promptcli.data.tasks import (
 )
 from promptcli.data.vectors import read_vectors
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.encoding import encode_together
+from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.scores import (

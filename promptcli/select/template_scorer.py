@@ -13,8 +13,7 @@ import promptcli
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.token_rows import TokenRows
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import PromptEncoder, TorchEncoder
-from promptcli.encoder.encoding import encode_together
+from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.encoder.template import Inputs
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, row_of_sentences, spearman_score
@@ -177,7 +176,7 @@ class TemplateScorer:
         return TokenRows.of([self._pieces[piece] for piece in pieces])
 
 
-class _SharedTokens(PromptEncoder):
+class _SharedTokens(TorchEncoder):
     """An encoder whose sentences are tokenised by its scorer, which also counts what it encodes."""
 
     def __init__(self, recipe: Recipe, scorer: TemplateScorer) -> None:

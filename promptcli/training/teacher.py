@@ -19,8 +19,7 @@ from promptcli.data.sources import TrainingExamples
 from promptcli.data.vectors import read_manifest
 from promptcli.data.vectors.formats import Floats, read_array
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.encoding import encode_windows
+from promptcli.encoder.encoder import TorchEncoder, encode_windows
 from promptcli.errors import UsageError
 from promptcli.models.loading import open_model
 from promptcli.notes import note, stage

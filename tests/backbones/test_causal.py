@@ -16,8 +16,7 @@ from promptcli.backbones import backbone as backbone_module
 from promptcli.backbones import by_name
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.encoding import encode_together
+from promptcli.encoder.encoder import build_encoder, encode_together
 from promptcli.encoder.prompts.reversed_words import reversed_words
 from promptcli.errors import UsageError
 from promptcli.named_templates import named_templates

@@ -7,8 +7,7 @@ import torch
 from promptcli.backbones.states import Needs
 from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.block_template import OF_BLOCK, OF_TEXT, sentences_of
-from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.encoding import encode_together
+from promptcli.encoder.encoder import build_encoder, encode_together
 from promptcli.encoder.pooling.content import ContentTokens
 from promptcli.errors import UsageError
 from promptcli.grammar import parse_prompt
@@ -238,7 +237,7 @@ def test_what_cannot_be_joined_with_blocks_is_refused(tiny_backbone, tmp_path):
     ]:
         with pytest.raises(UsageError, match=said):
             build_encoder(Recipe(prompt=prompt, pooling="last/avg"), backbone=backbone)
-    with pytest.raises(UsageError, match="into blocks"):
+    with pytest.raises(UsageError, match="in blocks"):
         build_encoder(
             Recipe(prompt="token-prepending:1-3;4:Say [X]", pooling="last/avg", denoise="hidden"),
             backbone=causal,

@@ -101,7 +101,7 @@ def test_a_template_whose_places_differ_or_that_is_not_for_two_is_refused(tiny_b
     for recipe, backbone, said in [
         (ECHO.replace(prompt='Say [X] again: "[X]"'), causal, "different characters"),
         (Recipe(prompt="[X] [MASK] [X]"), masked, "between its two"),
-        (Recipe(prompt="[X] is [X] [MASK]", denoise="hidden"), masked, "and .* has 2"),
+        (Recipe(prompt="[X] is [X] [MASK]", denoise="hidden"), masked, "around one"),
         (ECHO.replace(prompt="[X] [X] [X]"), causal, "has 3"),
         (
             ECHO.replace(prompt="contrastive:0:0.5:Say [X] and [X] || Not [X]"),

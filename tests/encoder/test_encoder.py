@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import promptcli as pc
 from promptcli.backbones.states import Needs
-from promptcli.encoder import batching, encoding
+from promptcli.encoder import batching
+from promptcli.encoder import encoder as engine
 from promptcli.encoder.batching import make_batch, padded_length, plan_batches, token_budget
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.encoder import MeanEncoder, build_encoder, make_encoder
-from promptcli.encoder.encoding import encode_together
+from promptcli.encoder.encoder import TorchEncoder, build_encoder, encode_together, make_encoder
 from promptcli.encoder.pooling import WEIGHTS, initial_weights
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
 from promptcli.encoder.streams import map_in_threads
@@ -306,18 +306,18 @@ def test_a_window_is_handed_over_when_the_next_one_is_being_computed(bert, monke
     encoder = build_encoder(Recipe(), backbone=bert)
     windows = [SENTENCES[:5], SENTENCES[5:6], [], SENTENCES[3:9]]
     expected = [encoder.encode_report(window).vectors for window in windows]
-    begin, events = encoding.begin_fetch, []
+    begin, events = engine.begin_fetch, []
 
     def beginning(tensors):
         fetch = begin(tensors)
         events.append("begun")
         return lambda: events.append("fetched") or fetch()
 
-    monkeypatch.setattr(encoding, "begin_fetch", beginning)
+    monkeypatch.setattr(engine, "begin_fetch", beginning)
     for vectors, encoded in zip(expected, encoder.encode_windows(windows), strict=True):
         assert np.array_equal(encoded.vectors, vectors)
         events.append("handed over")
-    assert events.count("begun") == events.count("fetched") == 3  # a batch each
+    assert events.count("begun") == events.count("fetched") == 4  # a batch each
     first = events.index("handed over")
     assert events[:first] == ["begun", "begun", "fetched"]
 
@@ -325,7 +325,7 @@ def test_a_window_is_handed_over_when_the_next_one_is_being_computed(bert, monke
 def test_the_mean_of_prompts_is_made_of_their_encoders(bert):
     recipe = Recipe(pooling="last/mask", prompt="mean:a [X] [MASK] || [X] is [MASK]")
     mean = make_encoder(recipe.replace(denoise="hidden"), bert, {})
-    assert isinstance(mean, MeanEncoder) and isinstance(mean, pc.Encoder)
+    assert isinstance(mean, TorchEncoder) and isinstance(mean, pc.Encoder)
     assert [part.recipe.prompt for part in mean.parts] == ["a [X] [MASK]", "[X] is [MASK]"]
     expected = np.mean([part.encode(SENTENCES) for part in mean.parts], axis=0, dtype=np.float32)
     assert np.array_equal(mean.encode(SENTENCES), expected)
@@ -341,8 +341,8 @@ def test_a_fresh_encoder_has_computed_no_bias_yet(bert):
         encoder = make_encoder(recipe, bert, {})
         vectors = encoder.encode(SENTENCES)
         fresh = encoder.without_cache()
-        assert all(not part.biases._by_length for part in fresh.parts)
-        assert all(part.biases._by_length for part in encoder.parts)
+        assert all(not part._biases for part in fresh.parts)
+        assert all(part._biases for part in encoder.parts)
         assert np.allclose(fresh.encode(SENTENCES), vectors, atol=1e-6)
 
 
@@ -380,7 +380,7 @@ def test_each_prompt_of_a_mean_is_checked_on_its_own(bert):
 def test_the_prompts_of_a_mean_are_not_denoised_after_a_transform(bert):
     recipe = Recipe(pooling="last/mask", prompt="mean:a [X] [MASK] || [X] is [MASK]")
     recipe = recipe.replace(denoise="logits", transforms=("topk-tokens:5",))
-    with pytest.raises(UsageError, match=r"'logits' comes after a transform, .*; give hidden"):
+    with pytest.raises(UsageError, match=r"'logits' needs .* no mean of prompts"):
         make_encoder(recipe, bert, {})
 
 

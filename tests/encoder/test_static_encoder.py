@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 import promptcli as pc
 from promptcli.backbones import kernels
-from promptcli.encoder.encoder import PromptEncoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.static_encoder import StaticEncoder, as_bfloat16
 from promptcli.models.loading import open_encoder, open_model
 from promptcli.recipe import Choice
@@ -74,7 +74,7 @@ def test_commands_with_a_static_encoder_do_not_import_torch(tmp_path):
 
 def equal(static, whole):
     """Compare everything that a caller and a stored document see of two encoders."""
-    assert type(static) is StaticEncoder and type(whole) is PromptEncoder
+    assert type(static) is StaticEncoder and type(whole) is TorchEncoder
     one, other = static.encode_report(SENTENCES), whole.encode_report(SENTENCES)
     assert one.vectors.dtype == np.float32
     assert np.abs(one.vectors - other.vectors).max() <= 1e-6
@@ -168,7 +168,7 @@ def test_what_needs_torch_has_the_same_errors_and_results(options):
         assert str(raised.value) == str(error)
     else:
         encoder = open_encoder(choice, **given)
-        assert type(encoder) is PromptEncoder and encoder.fingerprint == expected.fingerprint
+        assert type(encoder) is TorchEncoder and encoder.fingerprint == expected.fingerprint
 
 
 def test_what_only_torch_has_comes_from_the_encoder_on_torch(tmp_path):

@@ -12,7 +12,7 @@ from promptcli.backbones import tokenizer as tokenizer_module
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.averaging import average_rows
-from promptcli.encoder.encoder import PromptEncoder, build_encoder
+from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.recipe import Recipe
 from tests.tiny import SENTENCES
 
@@ -96,7 +96,7 @@ def test_averages_equal_the_batches(name, family, tiny_backbone, monkeypatch):
     assert np.array_equal(encoder.encode(ODD, progress=done.append), short[len(SENTENCES) : -1])
     assert sum(done) == len(ODD)
     assert encoder.encode([]).shape == (0, encoder.width)
-    monkeypatch.setattr(PromptEncoder, "averaged_rows", lambda self: None)
+    monkeypatch.setattr(TorchEncoder, "averaged_rows", lambda self: None)
     batched = encoder.encode_report(sentences)
     assert np.abs(batched.vectors - short).max() < 1e-6
     assert report.truncated[-1] == (name != "unbiased") and np.array_equal(

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from promptcli.backbones.by_name import load_backbone
-from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.encoding import encode_together
+from promptcli.encoder.encoder import build_encoder, encode_together
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
 from promptcli.errors import UsageError
 from promptcli.recipe import RECIPES, Recipe

@@ -19,8 +19,7 @@ from promptcli import notes
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.preparation import Preparation
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.encoding import encode_together
+from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.errors import UsageError
 from promptcli.plugins.analyze import pictures
 from promptcli.plugins.analyze.plots import name_points

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from promptcli import errors
 from promptcli.backbones.backbone import Backbone
-from promptcli.encoder.encoder import TorchEncoder, make_encoder
-from promptcli.encoder.encoding import encode_together
+from promptcli.encoder.encoder import TorchEncoder, encode_together, make_encoder
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 

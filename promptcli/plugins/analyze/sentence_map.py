@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli import errors, notes
-from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.encoding import encode_together
+from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.errors import UsageError
 
 #: Most sentences whose trustworthiness is measured: it takes all distances among them.

@@ -16,7 +16,7 @@ import promptcli
 from promptcli import errors
 from promptcli.backbones import checking, devices
 from promptcli.encoder import streams
-from promptcli.encoder.encoder import PromptEncoder, TorchEncoder, build_encoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder, build_encoder, make_encoder
 from promptcli.errors import UsageError
 from promptcli.models import parity
 from promptcli.notes import note
@@ -116,7 +116,7 @@ def _dtypes(backend: GraphLibrary, wanted: str) -> tuple[str, ...]:
 
 
 def _graph_of(
-    encoder: PromptEncoder,
+    encoder: TorchEncoder,
     backend: GraphLibrary,
     folder: Path,
     dtypes: tuple[str, ...],

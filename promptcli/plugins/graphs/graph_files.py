@@ -97,7 +97,7 @@ class EncoderGraph(nn.Module):
         with torch.no_grad():
             self.biases = None
             if encoder.denoising.name != "none":
-                self.biases = self.encoder.biases.at(np.array(places))
+                self.biases = self.encoder.biases(np.array(places))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return (n, d) float32 from ids and mask, both (n, t) int64."""
