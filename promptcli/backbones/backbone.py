@@ -7,17 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from promptcli.backbones.adapters import ModelAdapter, Sizes
 from promptcli.backbones.attention_hook import (
     AttentionHook,
     Injected,
     Recorded,
     Stopped,
+    allow_prepending,
     hook_fault,
+    register_attention,
 )
+from promptcli.backbones.bert import BertModel
 from promptcli.backbones.checking import load_tokenizer
 from promptcli.backbones.devices import tf32_products
 from promptcli.backbones.dropout import install_fast_dropout
@@ -36,6 +39,7 @@ from promptcli.backbones.states import (
     without_shared,
 )
 from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.backbones.value_states import allow_values
 from promptcli.errors import UsageError
 from promptcli.extensions import Extension
 
@@ -65,31 +69,40 @@ class Backbone:
         folder: Path,
         tensor_names: frozenset[str],
     ) -> None:
+        self.model = model  #: transformers', or our own BERT
         self.tokenizer = tokenizer
         self.provenance = provenance
-        self.family: Family = FAMILIES[provenance.family]
-        sizes = Sizes.of(model.config)
-        self.width = sizes.width  #: d
-        self.last_width = sizes.last_width  #: of the last hidden states
-        self.n_layers = sizes.n_layers  #: L
-        self.n_heads = sizes.n_heads  #: h
-        self.n_key_heads = sizes.n_key_heads  #: h'
-        self.head_width = sizes.head_width  #: d/h
-        self.causal: bool = self.family.causal  #: a token sees those before it only
         self.folder = folder  #: where its files are
         self.tensor_names = tensor_names  #: of the checkpoint
-        self._adapter = ModelAdapter(model, self.family)
-        self.max_tokens = self._adapter.max_tokens  #: longest input in tokens, specials included
+        family: Family = FAMILIES[provenance.family]
+        self.family = family
+        config = model.config
+        self.width: int = config.hidden_size  #: d
+        #: of the last hidden states; differs in OPT-350M, which projects them
+        self.last_width: int = getattr(config, "word_embed_proj_dim", self.width)
+        self.n_layers: int = config.num_hidden_layers  #: L
+        self.n_heads: int = config.num_attention_heads  #: h
+        #: h', heads of keys and values: fewer than h where queries share them
+        self.n_key_heads: int = getattr(config, "num_key_value_heads", None) or self.n_heads
+        #: d/h (set separately in Qwen3 and Gemma)
+        self.head_width: int = getattr(config, "head_dim", None) or self.width // self.n_heads
+        self.causal: bool = family.causal  #: a token sees those before it only
+        #: Our own BERT, whose last layer can be computed at one position of each input alone.
+        self._ours = isinstance(model, BertModel)
+        self._takes_hook = family.hook or self._ours
+        self._padding: int = config.pad_token_id or 0  #: id, by the configuration
+        self._first_position = self._padding + 1 if family.pads_before_positions else 0
+        #: longest input in tokens, specials included
+        self.max_tokens: int = config.max_position_embeddings - self._first_position
+        if family.causal:
+            allow_prepending(model.get_submodule(family.layers))
+        if family.values:
+            allow_values(model, family.values, self.n_layers)
 
     @property
     def extension(self) -> Extension | None:
         """Where the code of its family came from; None if it is promptcli's own."""
         return FAMILIES.extension(self.provenance.family)
-
-    @property
-    def model(self) -> Any:
-        """The model, transformers' or our own BERT."""
-        return self._adapter.model
 
     @property
     def name(self) -> str:
@@ -106,18 +119,19 @@ class Backbone:
     @property
     def reentrant(self) -> bool:
         """Whether several threads may compute at once and gain by it: our own BERT on a CPU."""
-        return self._adapter.ours and self.device.type == "cpu"
+        return self._ours and self.device.type == "cpu"
 
     @property
     def token_rows(self) -> Tensor:
         """The word-embedding matrix, (v, d) (d may be smaller than the width: ALBERT, small
         ELECTRA).
         """
-        return self._adapter.token_rows
+        rows: Tensor = self.model.get_input_embeddings().weight
+        return rows
 
     def to(self, device: torch.device) -> "Backbone":
         copied = copy.copy(self)
-        copied._adapter = self._adapter.on(copy.deepcopy(self.model).to(device))
+        copied.model = copy.deepcopy(self.model).to(device)
         copied._compiled = None
         return copied
 
@@ -130,7 +144,8 @@ class Backbone:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._adapter.register_hook()
+        if self._takes_hook and not self._ours:
+            register_attention()  # another process has not loaded it
 
     @property
     def tokenizer_folder(self) -> Path:
@@ -185,7 +200,7 @@ class Backbone:
         batch = without_shared(batch)
         static = decoder = None
         if needs.static:
-            static = self._adapter.embeddings(batch).float()
+            static = self.embeddings(batch).float()
         if needs.decoder:
             decoder = self.head.rows[batch.ids].float()
         row_slots: dict[int, list[int]] = {}
@@ -255,11 +270,11 @@ class Backbone:
     def _pass(self, batch: Batch, needs: Needs, injected: Injected, recorded: Recorded) -> Any:
         """Run the model on a batch without shared tokens; None if the hook ended the pass early."""
         options: dict[str, Any] = {}
-        if self._adapter.takes_hook:
+        if self._takes_hook:
             options["hook"] = AttentionHook(injected, recorded)
         attention_too = needs.attended or needs.values
         last_only = needs.layers == {self.n_layers} and not attention_too
-        if last_only and self._adapter.ours:
+        if last_only and self._ours:
             options["slots"] = recorded.slots
         with contextlib.ExitStack() as stack, contextlib.suppress(Stopped):
             change = batch.augment
@@ -271,7 +286,7 @@ class Backbone:
                 )
             if self.tf32:
                 stack.enter_context(tf32_products())
-            arguments = self._adapter.arguments(batch)
+            arguments = self._arguments(batch)
             model = self.model
             if self._compiled is not None and model.training and change is None:
                 model = self._compiled
@@ -284,6 +299,55 @@ class Backbone:
                 **options,
             )
         return None
+
+    def _arguments(self, batch: Batch) -> dict[str, Tensor | None]:
+        """Return a batch as the model takes it."""
+        words = {"input_ids": batch.ids}
+        if batch.soft is not None:
+            embedded = self.embeddings(batch)
+            # Gemma's own look-up multiplies by it
+            scale = getattr(self.model.get_input_embeddings(), "embed_scale", None)
+            words = {"inputs_embeds": embedded if scale is None else embedded * scale.to(embedded)}
+        # Causal models take positions with gaps for several texts in a row, unless there is a mask;
+        # on a GPU they would wait for it to look for gaps.
+        on_gpu = batch.ids.device.type == "cuda"
+        has_gaps = self.causal and (batch.positions is not None or on_gpu)
+        mask = batch.real().long() if batch.padded or has_gaps else None
+        return {**words, "attention_mask": mask, "position_ids": self._positions(batch)}
+
+    def embeddings(self, batch: Batch) -> Tensor:
+        """Return the word embeddings (n, t, e), learned vectors in the places of their words."""
+        rows = self.token_rows[batch.ids]
+        if batch.soft is None:
+            return rows
+        lines = torch.arange(batch.ids.size(0), device=batch.ids.device).unsqueeze(1)
+        vectors = batch.soft.vectors.to(rows.dtype).expand(len(lines), -1, -1)
+        return rows.index_put((lines, batch.soft.slots), vectors)
+
+    def _positions(self, batch: Batch) -> Tensor:
+        before = 0  # keys of a deep prefix: the code of DCPCSE, and peft, count from them
+        if batch.prefix is not None:
+            before = batch.prefix[0][0].size(-2)
+        positions = batch.positions
+        if positions is None and self._has_typed_padding(batch):
+            # RoBERTa does not count it
+            others = (batch.ids != self._padding).long()
+            return (others.cumsum(dim=1) + before) * others + self._padding
+        if positions is None:
+            positions = torch.arange(batch.ids.size(1), device=batch.ids.device).unsqueeze(0)
+        offset = 0 if batch.raw_positions else self._first_position
+        return positions + before + offset
+
+    def _has_typed_padding(self, batch: Batch) -> bool:
+        """Return whether an input may have a token of padding, typed by a user, beside those that
+        fill it up, in a family whose positions depend on it.
+        """
+        if not self._first_position or batch.soft is not None:
+            return False
+        if batch.rows is None:
+            return True
+        filling = batch.rows.size - int(batch.host_lengths().sum())
+        return int(np.count_nonzero(batch.rows == self._padding)) > filling
 
     def projection(self, layer: int) -> nn.Module:
         """Return the output projection of a layer's attention (0-based)."""
@@ -325,7 +389,7 @@ class Backbone:
     @property
     def _embedding_layer(self) -> nn.Module:
         """Words, positions and types together, LayerNorm included."""
-        layer = self._adapter.embedding_layer
+        layer: nn.Module | None = getattr(self.model, "embeddings", None)
         if layer is None:
             raise UsageError(
                 f"family {self.provenance.family!r} has no complete embedding layer; take e.g."
@@ -338,8 +402,8 @@ class Backbone:
 
     def require_hook(self, wanted: str) -> None:
         """Prove, at first need, that the attention hook computes what the model computes."""
-        if not self._adapter.takes_hook or self._hook_fault:
-            reason = f": {self._hook_fault}" if self._adapter.takes_hook else ""
+        if not self._takes_hook or self._hook_fault:
+            reason = f": {self._hook_fault}" if self._takes_hook else ""
             others = ", ".join(name for name, family in FAMILIES.items() if family.opens)
             raise UsageError(
                 f"{wanted} needs the attention of the layers, which family"
@@ -349,7 +413,7 @@ class Backbone:
 
     @functools.cached_property
     def _hook_fault(self) -> str | None:
-        return None if self._adapter.ours else hook_fault(self.model, self.n_layers)
+        return None if self._ours else hook_fault(self.model, self.n_layers)
 
     @functools.cached_property
     def head(self) -> MLMHead:

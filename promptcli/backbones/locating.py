@@ -5,7 +5,7 @@ the hub.
 import hashlib
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from promptcli.backbones import checking
@@ -21,6 +21,7 @@ _SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
 SHIPPED: dict[str, Path] = {"mini-bert": _SHIPPED_FOLDER / "mini-bert"}
 SHIPPED_TABLES: dict[str, Path] = {"mini-multi": _SHIPPED_FOLDER / "mini-multi"}
 
+_WAYS = f"give a folder, a hub id, or what is shipped: {', '.join(SHIPPED)}"
 _MISTYPED = 0.75  # a word so like a shipped name is taken for it, mistyped, before the hub is asked
 #: One of them is in every folder of a language model.
 BACKBONE_MARKS = ("config.json", ADAPTER_CONFIG)
@@ -76,27 +77,24 @@ def locate(
     if folder is not None:
         return folder, None
     repository, _, wanted = name.partition("@")
-    ways = f"shipped: {', '.join(SHIPPED)}; else give a folder or a hub id"
     if is_path or repository.count("/") > 1:
-        raise NotFoundError(f"no backbone folder {name!r}; {ways}")
+        raise NotFoundError(f"no backbone folder {name!r}; {_WAYS}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     def snapshot(*, local: bool) -> tuple[Path, str]:
-        folder = Path(
-            snapshot_download(
-                repository, revision=wanted or None, allow_patterns=[*files], local_files_only=local
-            )
+        folder = snapshot_download(
+            repository, revision=wanted or None, allow_patterns=[*files], local_files_only=local
         )
-        check_marks(repository, folder, one_of)
-        return folder, folder.name
+        check_marks(repository, Path(folder), one_of)
+        return Path(folder), Path(folder).name
 
     try:
         return snapshot(local=True)
     except (LocalEntryNotFoundError, FileNotFoundError):
         _check_worth_asking(name)
     except HFValidationError:
-        raise NotFoundError(f"no backbone {name!r}; {ways}") from None
+        raise NotFoundError(f"no backbone {name!r}; {_WAYS}") from None
     warn(f"downloading backbone {repository} from the Hugging Face hub")
     try:
         return snapshot(local=False)
@@ -118,12 +116,8 @@ def _check_worth_asking(name: str) -> None:
     likely meant.
     """
     if os.path.exists(name):
-        raise NotFoundError(
-            f"{name!r} is a file; give a folder, a hub id, or what is shipped: {', '.join(SHIPPED)}"
-        )
-    meant = did_you_mean(name, SHIPPED, likeness=_MISTYPED)
-    if cached := cached_id(name):
-        meant = f"; did you mean {cached}?"
+        raise NotFoundError(f"{name!r} is a file; {_WAYS}")
+    meant = similar_name(name, SHIPPED)
     parent = Path(name).parent
     if not meant and "/" in name and "@" not in name and parent.is_dir():
         folders = [str(path) for path in parent.iterdir() if path.is_dir()]
@@ -144,20 +138,18 @@ def hub_remedy(name: str) -> str:
     return f"for a hub repository of that name write {name}@main"
 
 
-def cached_id(name: str) -> str | None:
-    """Return the hub id of a model in the hub's cache that is called ``name`` but for its owner.
-
-    None without one.
-
-    In the cache, OWNER/NAME is the folder ``models--OWNER--NAME``.
+def similar_name(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message that suggests what a name means: a model of the hub's cache, if
+    it has all but the owner, else a known name; "" if nothing is like it.
     """
     from huggingface_hub.constants import HF_HUB_CACHE
 
+    # OWNER/NAME is the folder models--OWNER--NAME
     for folder in sorted(Path(HF_HUB_CACHE).glob("models--*--*")):
         _, owner, model = folder.name.split("--", 2)
         if model.lower() == name.lower():
-            return f"{owner}/{model}"
-    return None
+            return f"; did you mean {owner}/{model}?"
+    return did_you_mean(name, known, likeness=_MISTYPED)
 
 
 def weights_digest(folder: Path) -> str:
@@ -187,15 +179,15 @@ def own_tokenizer(folder: Path) -> Path:
 def weight_files(what: str, folder: Path) -> list[Path]:
     """Return the safetensors files, in order; pickles are refused with the reason."""
     shards = checking.json_field(folder / _SHARDS, "weight_map")
-    if isinstance(shards, dict):
-        for name in set(map(str, shards.values())):
-            checking.path_inside(what, folder, name, _SHARDS)
+    for name in set(map(str, shards.values())) if isinstance(shards, dict) else ():
+        checking.path_inside(what, folder, name, _SHARDS)
     files = sorted(path for path in folder.glob("*.safetensors") if path.name != _NUMBERS)
-    if files:
-        return files
-    remedies = dict.fromkeys(MODEL_FILES, "is a backbone itself: give that file")
-    for path in sorted(folder.iterdir()):
-        remedy = (remedies | _OTHER_WEIGHTS).get(path.suffix)
-        if remedy:
-            raise UsageError(f"{what} has its weights in {path.name} only, which {remedy}")
-    raise UsageError(f"{what} has no *.safetensors weights")
+    remedies = dict.fromkeys(MODEL_FILES, "is a backbone itself: give that file") | _OTHER_WEIGHTS
+    for path in () if files else sorted(folder.iterdir()):
+        if path.suffix in remedies:
+            raise UsageError(
+                f"{what} has its weights in {path.name} only, which {remedies[path.suffix]}"
+            )
+    if not files:
+        raise UsageError(f"{what} has no *.safetensors weights")
+    return files

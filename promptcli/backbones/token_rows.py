@@ -47,7 +47,7 @@ class TokenRows(Sequence[list[int]]):
         return cls(whole.ravel(), counts * len(ids))
 
     @classmethod
-    def ended_by(cls, end: int, ids: np.ndarray) -> "TokenRows":
+    def ended_by(cls, end: int | None, ids: np.ndarray) -> "TokenRows":
         """Return the rows that an id ends in an array, without it."""
         stays = ids != end
         lengths = np.flatnonzero(~stays)

@@ -7,6 +7,7 @@ tokenizer here: whoever cuts the pieces says it.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import re
 import string
@@ -16,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unicodedata import is_normalized
 
-import numpy as np
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import WordPiece
@@ -25,7 +26,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
-from promptcli.backbones.token_rows import TokenRows, pack
+from promptcli.backbones.token_rows import TokenRows
 from promptcli.backbones.tokenizer_files import SETTINGS, json_or_none
 from promptcli.errors import PromptcliError, UsageError, one_line, shorten
 
@@ -76,11 +77,7 @@ def read_wordpiece(folder: Path) -> SimpleNamespace | None:
 
 _SLICE = 1024  # pieces at a time: the tokenizer's own objects are many times the size of the ids
 _KEPT_CHARACTERS = 1 << 20  #: characters of the words whose ids are kept; then they are forgotten
-_END = "\0"  # ends a piece where several are one text
-_OF_END = -1  # its code among ids
-_NO_WORDS = {"": b"", _END: pack([_OF_END])}
 _MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
-_WORDS_A_TEXT = 32
 _A_WORD = re.compile(r"[^\W\d_]+")  #: for counts of pieces
 _OF_UNKNOWN = 3  #: pieces that represent an unknown token
 #: Scripts (the first word of a letter's Unicode name) whose signs are words or syllables, often
@@ -169,7 +166,7 @@ class PieceTokenizer:
         #: Every punctuation mark is a separate token, so that pieces never join.
         self.splits_punctuation = "BertPreTokenizer" in json.dumps(definition.get("pre_tokenizer"))
         #: a word between spaces has the same ids everywhere
-        self.splits_at_blanks = _splits_at_blanks(definition)
+        self.splits_at_blanks = splits_at_blanks(definition)
         # their first characters
         self._added = {token["content"][:1] for token in definition["added_tokens"]}
         added = "|".join(map(re.escape, _typed_tokens(definition))) or "(?!)"
@@ -213,64 +210,42 @@ class PieceTokenizer:
         return TokenRows.of(encoding.ids for encoding in encodings)
 
     def _by_words(self, pieces: list[str]) -> TokenRows:
-        """Tokenise each word once: text repeats its words, and looking one up is many times faster.
+        """Tokenise each word once: text repeats its words, and looking one up is many times
+        faster.
 
-        Words end at spaces and at ASCII punctuation, each mark a word: BERT's tokenizer always cuts
-        there. A piece that may spell an added token, such as ``[MASK]``, is not split.
+        Words end at spaces, and at ASCII punctuation where no mark joins it and no added token,
+        such as ``[MASK]``, may be spelled.
         """
-        text = f" {_END} ".join([*pieces, ""])
-        unsplit = {*self._added, _END}
-        if text.count(_END) > len(pieces) or any(map(text.__contains__, self._added)):
-            plain = np.array([not any(map(piece.__contains__, unsplit)) for piece in pieces])
-            if not plain.all():
-                return self._in_two_parts(pieces, plain)
-        for mark in filter(text.__contains__, string.punctuation):
-            text = text.replace(mark, f" {mark} ")
-        words = text.split(" ")
-        ids_of_word = self._known_words(set(words))
-        ids = np.frombuffer(b"".join(map(ids_of_word.__getitem__, words)), np.intc)
-        return TokenRows.ended_by(_OF_END, ids)
-
-    def _in_two_parts(self, pieces: list[str], plain: np.ndarray) -> TokenRows:
-        """Tokenise the plain pieces by words, the others whole."""
-        parts = [
-            self._by_words([pieces[number] for number in np.flatnonzero(plain)]),
-            self._whole([pieces[number] for number in np.flatnonzero(~plain)]),
-        ]
-        order = np.concatenate([np.flatnonzero(plain), np.flatnonzero(~plain)])
-        return TokenRows.joined(parts).take(np.argsort(order))
+        text = "\n".join([piece.replace("\n", " ") for piece in pieces])
+        if is_normalized("NFC", text) and not any(map(text.__contains__, self._added)):
+            for mark in filter(text.__contains__, string.punctuation):
+                text = text.replace(mark, f" {mark} ")
+        split = [line.split(" ") for line in text.split("\n")]
+        known = self._known_words(set(itertools.chain.from_iterable(split)))
+        return TokenRows.unpacked([b"".join(map(known.__getitem__, words)) for words in split])
 
     def _known_words(self, words: set[str]) -> dict[str, bytes]:
         """Return a table of packed ids that has these words, and all that were asked for before."""
-        if not self._words or self._held > _KEPT_CHARACTERS:
-            self._words = dict(_NO_WORDS)
+        if self._held > _KEPT_CHARACTERS:
+            self._words = {}
             self._held = 0
         known = self._words  # another thread may begin a new one
         new = list(words.difference(known))
-        if new:
-            known.update(zip(new, self._ids_of_words(new), strict=True))
-            self._held += sum(map(len, new))
+        known.update(zip(new, self._ids_of_words(new), strict=True))
+        self._held += sum(map(len, new))
         return known
 
     def _ids_of_words(self, words: list[str]) -> list[bytes]:
         """Return the ids of each word, many in one text with a mark between them: a text costs more
         than its words.
         """
-        mark = next(filter(self.knows, _MARKS), None)
+        text = "".join(words)
+        mark = next((mark for mark in _MARKS if self.knows(mark) and mark not in text), None)
         if mark is None:
             return self._whole(words).packed()
-        apart = [word for word in words if mark in word]
-        ids_of = dict(zip(apart, self._whole(apart).packed(), strict=True))
-        plain = [word for word in words if mark not in word]
-        groups = [
-            plain[start : start + _WORDS_A_TEXT] for start in range(0, len(plain), _WORDS_A_TEXT)
-        ]
+        groups = [words[start : start + 32] for start in range(0, len(words), 32)]
         whole = self._whole([f" {mark} ".join([*group, ""]) for group in groups])
-        end_of_word = self.id(mark)
-        assert end_of_word is not None
-        rows = TokenRows.ended_by(end_of_word, whole.ids)
-        ids_of |= zip(plain, rows.packed(), strict=True)
-        return [ids_of[word] for word in words]
+        return TokenRows.ended_by(self.id(mark), whole.ids).packed()
 
     def unknown_letters(self, texts: Sequence[str]) -> tuple[int, int]:
         """Return how many letters of the texts the vocabulary does not know, and how many there
@@ -421,17 +396,32 @@ def _remove_leading_blank(definition: dict[str, Any]) -> set[str]:
     return {"always"}
 
 
-def _splits_at_blanks(definition: Any) -> bool:
-    """Whether this is BERT's own tokenizer: all it does to a text happens between spaces."""
-    parts = {}
-    for name in ("normalizer", "pre_tokenizer", "model"):
-        parts[name] = (definition.get(name) or {}).get("type")
-    if parts["normalizer"] not in (None, "BertNormalizer"):
-        return False
-    if parts["pre_tokenizer"] != "BertPreTokenizer" or parts["model"] != "WordPiece":
-        return False
+#: Normalizers that look at one character, or at one with the marks on it.
+_LOCAL = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer")
+#: A pattern of one character: a class of such without another inside.
+_CLASS_OF_CHARACTERS = re.compile(r"\[\^?(?:[^\[\]\\&]|\\.)+\]", re.DOTALL)
+
+
+def splits_at_blanks(definition: Mapping[str, Any]) -> bool:
+    """Return whether all that a tokenizer does to a text happens between spaces, as BERT's does."""
+    pre_tokenizer, model = (
+        (definition.get(name) or {}).get("type") for name in ("pre_tokenizer", "model")
+    )
+    normalizer = definition.get("normalizer") or {"normalizers": []}
     added = definition["added_tokens"]
-    return not any(" " in token["content"] or token["normalized"] for token in added)
+    return (
+        pre_tokenizer == "BertPreTokenizer"
+        and model in ("WordPiece", "Unigram")
+        and all(map(_is_local, normalizer.get("normalizers", [normalizer])))
+        and not any(" " in token["content"] or token["normalized"] for token in added)
+    )
+
+
+def _is_local(step: Mapping[str, Any]) -> bool:
+    pattern = step.get("pattern") or {}
+    single = len(pattern.get("String", "")) == 1
+    of_class = _CLASS_OF_CHARACTERS.fullmatch(pattern.get("Regex", "")) is not None
+    return step["type"] in _LOCAL or (step["type"] == "Replace" and (single or of_class))
 
 
 def _leave_blanks_to_metaspace(definition: dict[str, Any]) -> None:

@@ -6,10 +6,9 @@ know. So it is given a copy without such fields.
 
 import contextlib
 import json
-import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,58 +26,10 @@ _TOKEN = frozenset(("content", "single_word", "lstrip", "rstrip", "normalized", 
 _TYPE = "__type"
 #: Settings that transformers takes from the definition alone, and hands on with all their fields.
 _HANDED_ON = ("tokenizer_padding", "tokenizer_truncation", "_json_padding", "_json_truncation")
+#: Parts of a model that are long, and are passed over.
+_VOCABULARY = {"vocab", "merges"}
 #: Files of a folder that a tokenizer may be read from.
 _SUFFIXES = (".json", ".txt", ".model")
-
-
-class _Model(msgspec.Struct):
-    """What is read of a model: its vocabulary, which is long, is passed over."""
-
-    type: Any = None
-    unk_id: Any = None
-    unk_token: Any = None
-    continuing_subword_prefix: Any = None
-    end_of_word_suffix: Any = None
-
-
-class _Definition(msgspec.Struct):
-    added_tokens: Any = None
-    normalizer: Any = None
-    pre_tokenizer: Any = None
-    post_processor: Any = None
-    decoder: Any = None
-    truncation: Any = None
-    model: _Model | None = None
-
-
-def encodes_by_words(definition: Mapping[str, Any]) -> bool:
-    """Return whether a text's tokens are those of its words, if the text is in form NFKC.
-
-    Words end at spaces and at ASCII punctuation, as BERT's do: no step looks further, and no token
-    is added to the vocabulary.
-    """
-    types = [(definition[part] or {}).get("type") for part in ("pre_tokenizer", "model")]
-    normalizer = definition["normalizer"] or {}
-    first, *others = normalizer.get("normalizers") or [normalizer]
-    return (
-        first.get("type") == "NFKC"
-        and all(map(_is_of_characters, others))
-        and types in (["BertPreTokenizer", "WordPiece"], ["BertPreTokenizer", "Unigram"])
-        and not definition["added_tokens"]
-        and definition["truncation"] is None
-    )
-
-
-#: A pattern of one character: a class of such without another inside.
-_CLASS_OF_CHARACTERS = re.compile(r"\[\^?(?:[^\[\]\\&]|\\.)+\]", re.DOTALL)
-
-
-def _is_of_characters(part: Mapping[str, Any]) -> bool:
-    """Return whether a normalizer changes characters one by one."""
-    old = part.get("pattern") or {}
-    single = len(old.get("String", "")) == 1
-    of_class = _CLASS_OF_CHARACTERS.fullmatch(old.get("Regex", "")) is not None
-    return part["type"] == "Lowercase" or (part["type"] == "Replace" and (single or of_class))
 
 
 @contextlib.contextmanager
@@ -88,26 +39,23 @@ def without_unknown_fields(folder: Path) -> Iterator[Path]:
     """
     settings = json_or_none(folder / SETTINGS)
     versions = settings.get("fast_tokenizer_files") if isinstance(settings, dict) else None
-    definitions = [DEFINITION]
-    if isinstance(versions, list):  # several for several versions
-        definitions += filter(_is_text, versions)
     cleaned: dict[str, Any] = {}
-    for name in definitions:
-        path = inside(folder, name)
+    for name in [DEFINITION, *(versions if isinstance(versions, list) else ())]:
+        path = inside(folder, str(name))
         if path is not None:
             tokens = checked_definition(folder.name, path).get("added_tokens")
             known = _clean(tokens, {"id"})
             if known != tokens:
-                cleaned[name] = json_or_none(path) | {"added_tokens": known}
-    specials = json_or_none(folder / _SPECIALS)
+                cleaned[str(name)] = json_or_none(path) | {"added_tokens": known}
     if isinstance(settings, dict):
         known = {name: value for name, value in settings.items() if name not in _HANDED_ON}
         known = _clean(known, {_TYPE})
         if "added_tokens_decoder" in known:
             known["added_tokens_decoder"] = _clean(known["added_tokens_decoder"], set())
         cleaned |= {SETTINGS: known} if known != settings else {}
-    if _clean(specials, set()) != specials:
-        cleaned[_SPECIALS] = _clean(specials, set())
+    specials = json_or_none(folder / _SPECIALS)
+    known = _clean(specials, set())
+    cleaned |= {_SPECIALS: known} if known != specials else {}
     if not cleaned:
         yield folder
         return
@@ -133,10 +81,6 @@ def _clean(value: Any, more: set[str]) -> Any:
     return {name: _clean(item, more) for name, item in value.items()}
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 def json_or_none(path: Path) -> Any:
     """Return the content of a JSON file; None if it is missing or wrong, which is said by whoever
     needs the file.
@@ -154,8 +98,12 @@ def checked_definition(what: str, path: Path) -> dict[str, Any]:
     Refuse one that makes megabytes of a letter.
     """
     try:
-        content = msgspec.json.decode(path.read_bytes(), type=_Definition)
-        definition: Any = msgspec.to_builtins(content)
+        parts = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
+        model = msgspec.json.decode(
+            parts.pop("model", msgspec.Raw(b"{}")), type=dict[str, msgspec.Raw]
+        )
+        definition: Any = _decoded(parts)
+        definition["model"] = _decoded({name: model[name] for name in model.keys() - _VOCABULARY})
     except OSError:
         definition = None
     except (msgspec.DecodeError, ValueError, RecursionError):  # Python's reader allows more
@@ -164,3 +112,7 @@ def checked_definition(what: str, path: Path) -> dict[str, Any]:
         return {}
     check_growth(what, definition)
     return definition
+
+
+def _decoded(parts: dict[str, msgspec.Raw]) -> dict[str, Any]:
+    return {name: msgspec.json.decode(part) for name, part in parts.items()}

@@ -5,8 +5,8 @@ the steps are tried here with the texts that they look for, and with letters tha
 """
 
 import base64
-import binascii
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -20,24 +20,31 @@ _MOST = 256
 _LETTERS = ("a", "A", " ", ".", "1", "é", "İ", "ﷺ", "字", "😀")
 #: Times that each is repeated, so that steps meet what earlier ones have made of neighbours.
 _TIMES = 4
-_MOST_STEPS = 512
+_MOST_PARTS = 512
 _MOST_TEXTS = 1024
 #: Places of a template into which a text is put, e.g. a pair of one text with itself.
 _MOST_COPIES = 4
 #: Where a part of a definition lists its own parts.
 _PARTS = ("normalizers", "pretokenizers", "decoders", "processors")
-#: What the model repeats for each unknown word or piece of a word.
-_REPEATED = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix")
+#: Fields whose text a step puts into others; the model's are put in for each unknown word or piece.
+_PUT_IN = (
+    "content",
+    "prepend",
+    "precompiled_charsmap",
+    "unk_token",
+    "continuing_subword_prefix",
+    "end_of_word_suffix",
+)
 _CJK = re.compile("([\u4e00-\u9fff])")
 #: Patterns that match no empty place: letters and classes of them, perhaps repeated.
 _ATOM = r"(?:\\[sSdDwW]|\\[pP]\{\w+\}|\\[^\w]|\[[^\]\[]+\]|[^\\\[\](){}.*+?|^$])"
 _NOT_EMPTY = re.compile(rf"(?:{_ATOM}(?:\+|\{{[1-9]\d*(?:,\d*)?\}})?)+")
+_NFKD = functools.partial(unicodedata.normalize, "NFKD")
 #: Type of a step -> the longest that it makes of a text. Bytes become letters of up to two bytes.
-_CHANGES: dict[str, Callable[[str], str]] = {
-    **{form: functools.partial(unicodedata.normalize, form) for form in ("NFC", "NFD", "NFKC")},
-    **dict.fromkeys(("NFKD", "Precompiled"), functools.partial(unicodedata.normalize, "NFKD")),
+_CHANGES: dict[Any, Callable[[str], str]] = {
+    **dict.fromkeys(("NFC", "NFD", "NFKC", "NFKD", "Precompiled"), _NFKD),
     "Lowercase": str.lower,
-    "BertNormalizer": lambda text: _CJK.sub(r" \1 ", unicodedata.normalize("NFD", text.lower())),
+    "BertNormalizer": lambda text: _CJK.sub(r" \1 ", _NFKD(text.lower())),
     "ByteLevel": lambda text: text.encode("utf-8", "replace").decode("latin-1"),
 }
 
@@ -49,18 +56,24 @@ def check_growth(what: str, definition: dict[str, Any]) -> None:
         what: Whose it is, for the message.
         definition: Content of a ``tokenizer.json``, with or without its vocabulary.
     """
-    reading = [*_steps(definition.get("normalizer")), *_steps(definition.get("pre_tokenizer"))]
-    writing = [*_steps(definition.get("decoder"))]
+    names = ("normalizer", "pre_tokenizer", "decoder", "post_processor", "model")
+    before, splitting, writing, templates, model = (
+        [*_steps(definition.get(name))] for name in names
+    )
+    reading = before + splitting
     fault = (
-        _fault_of_texts([definition.get("model"), *reading, *writing])
+        _fault_of_sizes([*reading, *writing, *templates, *model])
         or _fault_of_steps(reading)
         or _fault_of_steps(writing)
-        or _fault_of_template([*_steps(definition.get("post_processor"))])
     )
-    if fault:
+    copies = 1
+    for step in templates:
+        copies *= max(1, str(step.get("single")).count("'Sequence'"))
+    if fault or copies > _MOST_COPIES:
         raise UsageError(
-            f"the tokenizer of {what} makes too much of a text ({fault}); take one whose"
-            " replacements are short"
+            f"the tokenizer of {what} makes too much of a text"
+            f" ({fault or 'its template puts it into many places'}); take one whose replacements"
+            " are short"
         )
 
 
@@ -78,38 +91,46 @@ def _steps(part: Any) -> Iterator[dict[str, Any]]:
             waiting[:0] = parts
 
 
-def _fault_of_texts(steps: list[Any]) -> str:
-    """Return what is wrong with the texts that steps, or the model, put into a text."""
+def _fault_of_sizes(steps: list[dict[str, Any]]) -> str:
+    """Return what is wrong with the texts that steps put into a text, and with their number."""
     for step in steps:
-        if not isinstance(step, dict):
-            continue
-        for name in ("content", "prepend", *_REPEATED):
-            text = step.get(name)
-            if isinstance(text, str) and len(text) > _MOST:
-                return f"its {name} has {len(text):,} characters"
-        try:
-            content = base64.b64decode(step.get("precompiled_charsmap") or "")
-        except (binascii.Error, TypeError, ValueError):
-            continue  # said by its library
-        # SentencePiece's: the size of its index, the index, texts with a zero after each
-        begin = 4 + int.from_bytes(content[:4], "little")
-        longest = max(map(len, content[begin:].split(b"\0")))
-        if longest > _MOST:
-            return f"its map of letters has a text of {longest:,} bytes"
+        for name in _PUT_IN:
+            longest = _length(name, step.get(name))
+            if longest > _MOST:
+                return f"its {name} has {longest:,} characters"
+        tokens = step.get("special_tokens")
+        lists = [step.get("single"), *(tokens.values() if isinstance(tokens, dict) else ())]
+        for part in lists:
+            ids = part.get("ids") if isinstance(part, dict) else part
+            if isinstance(ids, list) and len(ids) > _MOST:
+                return f"its template has {len(ids):,} parts"
     return ""
+
+
+def _length(name: str, text: Any) -> int:
+    """Return how long a text is that a step puts in; of a map, the longest of its texts."""
+    if not isinstance(text, str):
+        return 0
+    if name != "precompiled_charsmap":
+        return len(text)
+    try:
+        content = base64.b64decode(text)
+    except ValueError:
+        return 0  # said by its library
+    # SentencePiece's: the size of its index, the index, texts with a zero after each
+    begin = 4 + int.from_bytes(content[:4], "little")
+    return max(map(len, content[begin:].split(b"\0")))
 
 
 def _fault_of_steps(steps: list[dict[str, Any]]) -> str:
     """Return what is wrong with the length to which steps, one after the other, bring a text."""
-    if len(steps) > _MOST_STEPS:
-        return f"it has {len(steps):,} steps"
-    texts = set(_LETTERS)
-    for step in steps:
-        for text in (*_pattern(step), step.get("content")):
-            if isinstance(text, str):
-                texts |= {text, *text[:_MOST]}
-    if len(texts) > _MOST_TEXTS:
-        return f"its steps name {len(texts):,} texts"
+    named = itertools.chain.from_iterable((*_pattern(step), step.get("content")) for step in steps)
+    texts = {*_LETTERS}
+    for text in named:
+        if isinstance(text, str):
+            texts |= {text, *text[:_MOST]}
+    if len(steps) > _MOST_PARTS or len(texts) > _MOST_TEXTS:
+        return f"it has {len(steps):,} steps that name {len(texts):,} texts"
     for text in texts - {""}:
         grown = text * _TIMES
         for step in steps:
@@ -143,22 +164,3 @@ def _apply(step: dict[str, Any], text: str) -> str:
     if not _NOT_EMPTY.fullmatch(expression):  # a place before each letter
         return "".join(letter + made for letter in text)
     return text if len(made) == 1 else made * len(text)
-
-
-def _fault_of_template(steps: list[dict[str, Any]]) -> str:
-    """Return what is wrong with the number of texts, or of tokens, that templates put in."""
-    copies = 1
-    for step in steps:
-        single = step.get("single")
-        if not isinstance(single, list):
-            continue
-        names = [name for piece in single if isinstance(piece, dict) for name in piece]
-        copies *= max(1, names.count("Sequence"))
-        if copies > _MOST_COPIES or len(names) > _MOST:
-            return f"its template has {len(names):,} parts and puts a text into {copies} places"
-        tokens = step.get("special_tokens")
-        for token in tokens.values() if isinstance(tokens, dict) else ():
-            ids = token.get("ids") if isinstance(token, dict) else None
-            if isinstance(ids, list) and len(ids) > _MOST:
-                return f"its template has {len(ids):,} tokens for one"
-    return ""

@@ -7,7 +7,6 @@ sentence is lower-cased and split at spaces: the tasks' text is tokenised alread
 
 import functools
 import hashlib
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,11 +36,13 @@ from promptcli.backbones.locating import (
 from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.token_rows import TokenRows
-from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece, tokenizing
-from promptcli.backbones.tokenizer_files import (
-    checked_definition,
-    encodes_by_words,
+from promptcli.backbones.tokenizer import (
+    PieceTokenizer,
+    read_wordpiece,
+    splits_at_blanks,
+    tokenizing,
 )
+from promptcli.backbones.tokenizer_files import checked_definition
 from promptcli.errors import UsageError
 from promptcli.storage.files import sha256
 from promptcli.storage.tensors import load_arrays
@@ -110,22 +111,19 @@ class TableTokenizer(WordTokenizer):
         if not unknown:
             # a Unigram model has the number of its unknown token, others have its text
             model = definition["model"]
-            self.unk = model["unk_id"]
-            if model["unk_token"] is not None:
+            self.unk = model.get("unk_id")
+            if model.get("unk_token") is not None:
                 self.unk = self.id(model["unk_token"])
-        self._of_words = longest is None and encodes_by_words(definition)
+        cuts = longest is not None or definition.get("truncation") is not None
+        self.splits_at_blanks = not cuts and splits_at_blanks(definition)
+        self._added: set[str] = set()
         self._words: dict[str, bytes] = {}
         self._held = 0
-        self._added: set[str] = set()
 
     def encode_rows(self, pieces: Sequence[str]) -> TokenRows:
         """Return the ids of every sentence's tokens without those that have no row in the table."""
-        if self._of_words:
-            composed = [unicodedata.normalize("NFKC", piece) for piece in pieces]
-            found = super(WordTokenizer, self).encode_rows(composed)
-        else:
-            found = self._whole([piece[: self._characters] for piece in pieces])
-        return found.filled(self.pad)
+        read = self._by_words if self.splits_at_blanks else self._whole
+        return read([piece[: self._characters] for piece in pieces]).filled(self.pad)
 
     def _whole(self, pieces: list[str]) -> TokenRows:
         with tokenizing():

@@ -1,10 +1,10 @@
 """Read the folder of a model of promptcli, peft, sentence-transformers, ..., or refuse it with the
-reason.
+reason: a table of the files that tell a format, their schemas and their readers.
 """
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,10 +15,10 @@ from promptcli.backbones.adapter_files import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
     PREFIX_TUNING,
+    AdapterConfig,
     base_name,
     base_of,
     check_kind,
-    read_adapter_config,
 )
 from promptcli.backbones.checking import (
     is_table,
@@ -94,6 +94,10 @@ _TEMPLATES = {
 }
 #: Where PromptBERT takes denoising, by head (its code: T(h) - T(h_hat), or the head of h - h_hat).
 _DENOISE = {"projection:mlm": "head", "projection:tanh": "hidden"}
+#: Backbones of the models that SimCSE's authors released.
+_SIMCSE = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large")
+
+Config = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ class _Folder:
     name: str  #: as the user gave it: a folder, or a hub id
     path: Path
 
-    def document(self, file: str, kind: Any = dict[str, Any]) -> Any:
+    def document(self, file: str, kind: Any = Config) -> Any:
         if not (self.path / file).is_file():
             raise self.error(f"has no {file}; {_HINT}")
         return read_document(self.inside(file), kind, hint=_HINT, error=UsageError)
@@ -110,7 +114,7 @@ class _Folder:
         """Return the path of a name that a file of the folder gives, unless it leads out of it."""
         return path_inside(self.name, self.path, name, file)
 
-    def optional(self, file: str, kind: Any = dict[str, Any]) -> Any:
+    def optional(self, file: str, kind: Any = Config) -> Any:
         """Return the content of a JSON file; empty if it is missing."""
         return self.document(file, kind) if (self.path / file).is_file() else kind()
 
@@ -128,14 +132,90 @@ class _Folder:
         kind: str,
         recipe: Recipe,
         tensors: "Mapping[str, Tensor]",
-        *notes: str,
         prompts: LeadingTexts | None = None,
     ) -> Entry:
-        for text in notes:
-            note(f"{self.name} {text}")
         name = self.name if kind == "language model" else self.path.resolve().name
-        loaded = {"loaded": {"kind": kind}}
-        return Entry(name, recipe, dict(tensors), loaded, prompts=prompts or LeadingTexts())
+        return Entry(
+            name,
+            recipe,
+            dict(tensors),
+            {"loaded": {"kind": kind}},
+            prompts=prompts or LeadingTexts(),
+        )
+
+    def note_assumed(self, recipe: Recipe) -> None:
+        assumed = f"{recipe.prompt} {recipe.pooling}"
+        note(f"{self.name} does not say how sentences are read; assumed unless given: {assumed}")
+
+
+def read_model(name: str) -> Entry:
+    """Return the encoder in a folder or under a hub id, with ``@revision`` after it."""
+    path, revision = locate(name, files=MODEL_FILES, one_of=MODEL_MARKS)
+    entry = read_model_folder(name, path)
+    loaded = {"source": name, "revision": revision, **entry.provenance.get("loaded", {})}
+    return replace(entry, provenance={**entry.provenance, "loaded": loaded})
+
+
+def read_model_folder(name: str, path: Path) -> Entry:
+    """Return the encoder in a folder; ``name`` is its name in messages and recipes."""
+    folder = _Folder(name, path)
+    for file, (schema, read) in _FORMATS.items():
+        if (path / file).is_file():
+            return read(folder, folder.document(file, schema))
+    raise UsageError(f"{name} is not a model folder: it has none of {', '.join(_FORMATS)}")
+
+
+def _promptcli(folder: _Folder, manifest: Any) -> Entry:
+    entry = read_entry(folder.path, checked=True)
+    if entry.target in _GRAPHS:
+        raise folder.error(
+            f"is an export for {entry.target}: a graph; load the model that it was made from"
+        )
+    if entry.target is not None and is_table(folder.path):
+        return _table(folder, folder.optional(MODULES, list[_Module]))
+    own = (str(folder.path), str(folder.path / BACKBONE), *BACKBONES, *SHIPPED_TABLES)
+    for recipe in (entry.recipe, entry.transfer or entry.recipe):
+        name = recipe.backbone
+        # a backbone elsewhere on this machine would be passed on with the model
+        if name not in own and (words_only(name) or os.path.exists(name)):
+            raise folder.error(
+                f"has the backbone {shorten(name)}, outside of the folder; load it by its name in"
+                " the registry, or fetch a folder that holds its backbone"
+            )
+    entry = replace(entry, provenance={**entry.provenance, "loaded": {"kind": "promptcli folder"}})
+    if entry.recipe.backbone == str(folder.path):
+        return with_backbone(entry, folder.name)
+    return entry
+
+
+def _adapter(folder: _Folder, config: AdapterConfig) -> Entry:
+    """Read an adapter of peft: prefix tuning is a deep prefix, a LoRA is its own backbone."""
+    if config.peft_type != PREFIX_TUNING:
+        # before a note; other kinds than LoRA are refused when it is loaded
+        check_kind(folder.name, config)
+        is_causal = config.task_type == "CAUSAL_LM"
+        recipe = RECIPES["prompteol"] if is_causal else Recipe(pooling="last/cls")
+        folder.note_assumed(recipe)
+        return folder.entry("peft LoRA adapter", recipe.replace(backbone=folder.name), {})
+    stored = folder.tensors(ADAPTER_WEIGHTS).get("prompt_embeddings")
+    sizes = (config.num_layers, config.num_attention_heads, config.token_dim)
+    numbers = _prefix(folder, sizes, stored)
+    base = base_name(folder.name, folder.path, config)
+    recipe = Recipe(
+        f"{base}@{config.revision}" if config.revision else base,
+        f"deep-prefix:{numbers.size(3)}",
+        pooling="last/cls",
+    )
+    folder.note_assumed(recipe)
+    return folder.entry("peft prefix tuning", recipe, {DEEP_PREFIX: numbers})
+
+
+@dataclass(frozen=True)
+class _Module:
+    """One of ``modules.json``."""
+
+    type: str
+    path: str | None = ""
 
 
 @dataclass(frozen=True)
@@ -159,117 +239,40 @@ class _DenseConfig:
     module_input_name: str | None = None
 
 
-def read_model(name: str) -> Entry:
-    """Return the encoder in a folder or under a hub id, with ``@revision`` after it."""
-    path, revision = locate(name, files=MODEL_FILES, one_of=MODEL_MARKS)
-    entry = read_model_folder(name, path)
-    loaded = {"source": name, "revision": revision, **entry.provenance.get("loaded", {})}
-    return replace(entry, provenance={**entry.provenance, "loaded": loaded})
-
-
-def read_model_folder(name: str, path: Path) -> Entry:
-    """Return the encoder in a folder; ``name`` is its name in messages and recipes."""
-    folder = _Folder(name, path)
-    for file, read in _READERS.items():
-        if (path / file).is_file():
-            return read(folder)
-    raise UsageError(f"{name} is not a model folder: it has none of {', '.join(_READERS)}")
-
-
-def _promptcli(folder: _Folder) -> Entry:
-    entry = read_entry(folder.path, checked=True)
-    if entry.target in _GRAPHS:
-        raise folder.error(
-            f"is an export for {entry.target}: a graph; load the model that it was made from"
-        )
-    if entry.target is not None and is_table(folder.path):
-        return _table(folder)
-    own = (str(folder.path), str(folder.path / BACKBONE), *BACKBONES, *SHIPPED_TABLES)
-    for recipe in (entry.recipe, entry.transfer or entry.recipe):
-        name = recipe.backbone
-        # a backbone elsewhere on this machine would be passed on with the model
-        if name not in own and (words_only(name) or os.path.exists(name)):
-            raise folder.error(
-                f"has the backbone {shorten(name)}, outside of the folder; load it by its name in"
-                " the registry, or fetch a folder that holds its backbone"
-            )
-    entry = replace(entry, provenance={**entry.provenance, "loaded": {"kind": "promptcli folder"}})
-    if entry.recipe.backbone == str(folder.path):
-        return with_backbone(entry, folder.name)
-    return entry
-
-
-def _adapter(folder: _Folder) -> Entry:
-    """Read an adapter of peft: prefix tuning is a deep prefix, a LoRA is its own backbone."""
-    config = read_adapter_config(folder.inside(ADAPTER_CONFIG))
-    if config.peft_type != PREFIX_TUNING:
-        # before a note; other kinds than LoRA are refused when it is loaded
-        check_kind(folder.name, config)
-        is_causal = config.task_type == "CAUSAL_LM"
-        recipe = RECIPES["prompteol"] if is_causal else Recipe(pooling="last/cls")
-        return folder.entry(
-            "peft LoRA adapter",
-            recipe.replace(backbone=folder.name),
-            {},
-            _assumption(recipe),
-        )
-    stored = folder.tensors(ADAPTER_WEIGHTS).get("prompt_embeddings")
-    sizes = ("num_layers", "num_attention_heads", "token_dim")
-    numbers = _prefix(folder, vars(config), sizes, stored)
-    base = base_name(folder.name, folder.path, config)
-    recipe = Recipe(
-        f"{base}@{config.revision}" if config.revision else base,
-        f"deep-prefix:{numbers.size(3)}",
-        pooling="last/cls",
-    )
-    return folder.entry("peft prefix tuning", recipe, {DEEP_PREFIX: numbers}, _assumption(recipe))
-
-
-def _size(config: Mapping[str, Any], name: str) -> int:
-    size = config.get(name)
-    return size if isinstance(size, int) and size > 0 else 0
-
-
-def _assumption(recipe: Recipe) -> str:
-    return (
-        f"does not say how sentences are read; assumed unless given: {recipe.prompt}"
-        f" {recipe.pooling}"
-    )
-
-
-def _kinds(folder: _Folder) -> list[tuple[str, str]]:
+def _kinds(folder: _Folder, modules: list[_Module]) -> list[tuple[str, str]]:
     """Return the class and the folder of each module."""
     kinds = []
-    for module in folder.document(MODULES, list[dict[str, Any]]):
-        kind, path = str(module.get("type")), str(module.get("path") or "")
-        if not kind.startswith("sentence_transformers."):
+    for module in modules:
+        path = module.path or ""
+        if not module.type.startswith("sentence_transformers."):
             raise folder.error(
-                f"has a module {kind} ({path or '.'}): it is remote code and is never run"
+                f"has a module {module.type} ({path or '.'}): it is remote code and is never run"
             )
         folder.inside(path, MODULES)
-        kinds.append((kind.rpartition(".")[2], "" if path == "." else path))
-    return kinds or [("no module", "")]
+        kinds.append((module.type.rpartition(".")[2], "" if path == "." else path))
+    return kinds
 
 
-def _sentence_transformers(folder: _Folder) -> Entry:
-    modules = _kinds(folder)
-    if modules[0][0] == "StaticEmbedding" or _is_model2vec(folder):
-        return _table(folder)
-    kinds = [kind for kind, _ in modules]
+def _sentence_transformers(folder: _Folder, modules: list[_Module]) -> Entry:
+    kinds = _kinds(folder, modules)
+    names = [kind for kind, _ in kinds]
+    if names[:1] == ["StaticEmbedding"] or _is_model2vec(folder):
+        return _table(folder, modules)
     task = folder.optional("sentence_bert_config.json").get("transformer_task")
-    if kinds == ["Transformer"] and task == "sequence-classification":
+    if names == ["Transformer"] and task == "sequence-classification":
         raise folder.error(_RERANKER)
-    if kinds[:2] != ["Transformer", "Pooling"]:
+    if names[:2] != ["Transformer", "Pooling"]:
         raise folder.error(
-            f"begins with {', '.join(kinds[:2])}, not with Transformer and Pooling, or"
-            " StaticEmbedding"
+            f"begins with {', '.join(names[:2]) or 'no module'}, not with Transformer and"
+            " Pooling, or StaticEmbedding"
         )
-    inside = f"{modules[0][1]}/" if modules[0][1] else ""
+    (_, body), (_, pooling), *after = kinds
+    inside = f"{body}/" if body else ""
     config = _config_of(folder, inside)
     family = _check_family(folder, config)
-    weights, counted = _weights(folder, modules[1][1])
-    width = _size(config, "hidden_size") or _size(config, "dim")
-    transforms, tensors = _after_pooling(folder, modules[2:], width * (weights.count("+") + 1))
+    weights, counted = _weights(folder, folder.document(f"{pooling}/{_CONFIG}"))
+    width = _size(config.get("hidden_size")) or _size(config.get("dim"))
+    transforms, tensors = _after_pooling(folder, after, width * (weights.count("+") + 1))
     longest, rule = _reading(folder, inside, config)
     about = folder.optional("config_sentence_transformers.json", _About)
     prompts = _prompts(folder, about, counted)
@@ -278,29 +281,50 @@ def _sentence_transformers(folder: _Folder) -> Entry:
         raise folder.error(
             "has a default prompt that its pooling leaves out, which is not supported"
         )
-    after = tokens_added_after(folder.path / inside) if FAMILIES[family].causal else ""
+    end = tokens_added_after(folder.path / inside) if FAMILIES[family].causal else ""
     recipe = Recipe(
         backbone=str(folder.path / inside) if inside else folder.name,
-        prompt=f"{text}{SLOT}{after}",
+        prompt=f"{text}{SLOT}{end}",
         period=False,
         pooling=f"last/{weights}",
         transforms=(*transforms, *_truncation(folder, about)),
         text_rule=rule,
         max_length=longest,
     )
-    return folder.entry("sentence-transformers", recipe, tensors, prompts=prompts)
+    return folder.entry("sentence-transformers", recipe, tensors, prompts)
 
 
-def _config_of(folder: _Folder, inside: str) -> dict[str, Any]:
+def _table(folder: _Folder, modules: list[_Module]) -> Entry:
+    """Read a table of words: sentence-transformers' StaticEmbedding, or a model of model2vec."""
+    (_, inside), *after = _kinds(folder, modules) or [("", "")]
+    transforms, tensors = _after_pooling(folder, after)
+    if _is_model2vec(folder):
+        transforms = ["normalize"] if folder.document(_CONFIG).get("normalize") else []
+    about = folder.optional("config_sentence_transformers.json", _About)
+    recipe = Recipe(
+        str(folder.path / inside) if inside else folder.name,
+        period=False,
+        pooling="static/avg",
+        transforms=(*transforms, *_truncation(folder, about)),
+    )
+    prompts = LeadingTexts() if about == _About() else _prompts(folder, about, True)
+    return folder.entry("table of words", recipe, tensors, prompts)
+
+
+def _is_model2vec(folder: _Folder) -> bool:
+    return bool(json_field(folder.path / _CONFIG, "model_type") == "model2vec")
+
+
+def _config_of(folder: _Folder, inside: str) -> Config:
     """Return the configuration of a language model; an adapter has that of its base."""
     base = base_of(folder.name, folder.path / inside)
     if base is not None:
         folder, inside = _Folder(base, locate(base)[0]), ""
-    config: dict[str, Any] = folder.document(f"{inside}{_CONFIG}")
+    config: Config = folder.document(f"{inside}{_CONFIG}")
     return config
 
 
-def _check_family(folder: _Folder, config: Mapping[str, Any]) -> str:
+def _check_family(folder: _Folder, config: Config) -> str:
     """Return the family of a language model that is supported, and needs no remote code."""
     family = str(family_of(config))
     if family in FAMILIES and "auto_map" not in config:
@@ -321,10 +345,10 @@ def _after_pooling(
     transforms: list[str] = []
     for number, (kind, path) in enumerate(modules):
         if kind == "Dense":
-            spec, layer = _dense(folder, path, number)
-            transforms.append(spec)
-            tensors |= layer
-            out, takes = layer[f"dense.{number}.weight"].shape
+            activation, weight, bias = _dense(folder, path)
+            transforms.append(f"dense:{number}:{activation}")
+            tensors |= {f"dense.{number}.weight": weight, f"dense.{number}.bias": bias}
+            out, takes = weight.shape
             if width not in (0, takes):
                 widths = f"vectors of {takes} dimensions ({path}), and those before it have {width}"
                 raise folder.error(f"has a Dense layer for {widths}; {_HINT}")
@@ -338,7 +362,10 @@ def _after_pooling(
     return transforms, tensors
 
 
-def _dense(folder: _Folder, path: str, number: int) -> "tuple[str, dict[str, Tensor]]":
+def _dense(folder: _Folder, path: str) -> "tuple[str, Tensor, Tensor]":
+    """Return the activation, the weights and the bias of a layer."""
+    import torch
+
     from promptcli.encoder.transforms.heads import ACTIVATIONS
 
     config: _DenseConfig = folder.document(f"{path}/{_CONFIG}", _DenseConfig)
@@ -348,18 +375,14 @@ def _dense(folder: _Folder, path: str, number: int) -> "tuple[str, dict[str, Ten
         known = ", ".join(ACTIVATIONS)
         raise folder.error(f"has a Dense layer with {activation} ({path}); supported: {known}")
     stored = folder.tensors(f"{path}/model.safetensors")
-    if "linear.weight" not in stored:
-        raise folder.error(f"has no linear.weight in {path}/model.safetensors; {_HINT}")
-    weight = stored["linear.weight"]
-    shape = tuple(weight.shape)
+    weight = stored.get("linear.weight", torch.empty(0, 0))
+    shape = (*weight.shape,)
     wanted = (config.out_features or shape[0], config.in_features or shape[-1])
-    if shape != wanted:
+    if shape != wanted or not all(shape):
         raise folder.error(
             f"has a weight of {shape} in {path}, and its config.json says {wanted}; {_HINT}"
         )
-    bias = stored.get("linear.bias", weight.new_zeros(len(weight)))
-    tensors = {f"dense.{number}.weight": weight, f"dense.{number}.bias": bias}
-    return f"dense:{number}:{activation}", tensors
+    return activation, weight, stored.get("linear.bias", weight.new_zeros(len(weight)))
 
 
 def _prompts(folder: _Folder, about: _About, counted: bool) -> LeadingTexts:
@@ -376,20 +399,13 @@ def _prompts(folder: _Folder, about: _About, counted: bool) -> LeadingTexts:
     return LeadingTexts(texts, default, counted)
 
 
-def _weights(folder: _Folder, path: str) -> tuple[str, bool]:
-    config: dict[str, Any] = folder.document(f"{path}/{_CONFIG}")
-    modes = [mode for flag, mode in FLAGS.items() if config.get(flag)]
-    if "pooling_mode" in config:
-        names = config["pooling_mode"] or []
-        if not isinstance(names, list):
-            names = [names]
-        modes = list(map(str, names))
-    others = [
-        key
-        for key, on in config.items()
-        if key.startswith("pooling_mode_") and on is True and key not in FLAGS
-    ]
-    unknown = [mode for mode in modes if mode not in MODES] + others
+def _weights(folder: _Folder, config: Config) -> tuple[str, bool]:
+    """Return our name of a pooling, and whether it counts the tokens of a prompt."""
+    flags = [name for name, on in config.items() if name.startswith("pooling_mode_") and on is True]
+    named = config.get("pooling_mode", [mode for flag, mode in FLAGS.items() if config.get(flag)])
+    modes = named if isinstance(named, list) else [named]
+    unknown = [str(mode) for mode in modes if mode not in MODES]
+    unknown += [flag for flag in flags if flag not in FLAGS]
     if unknown or not modes:
         raise folder.error(
             f"pools by {', '.join(unknown) or 'nothing'}; supported: {', '.join(MODES)}"
@@ -397,9 +413,7 @@ def _weights(folder: _Folder, path: str) -> tuple[str, bool]:
     return "+".join(MODES[mode] for mode in modes), bool(config.get("include_prompt", True))
 
 
-def _reading(
-    folder: _Folder, inside: str, config: Mapping[str, Any]
-) -> tuple[int | None, str | None]:
+def _reading(folder: _Folder, inside: str, config: Config) -> tuple[int | None, str | None]:
     """Return the longest input in tokens (None: the backbone's limit), and the text rule.
 
     Older versions store the limit with the module, newer ones with the tokenizer.
@@ -413,22 +427,19 @@ def _reading(
     )
     _check_usual(folder, f"{inside}tokenizer_config.json", {"split_special_tokens": split})
     longest = module.get("max_seq_length") or limit
-    positions = config.get("max_position_embeddings")
     most = _NO_LIMIT
-    if isinstance(positions, int):
+    if isinstance(positions := config.get("max_position_embeddings"), int):
         pads = FAMILIES[str(family_of(config))].pads_before_positions
         most = min(positions - 2 * pads, _NO_LIMIT)
     tokenizer = folder.path / f"{inside}tokenizer.json"
-    strips = not tokenizer.is_file() or "BertPreTokenizer" in tokenizer.read_text(
-        encoding="utf-8", errors="replace"
-    )
+    strips = not tokenizer.is_file() or b"BertPreTokenizer" in tokenizer.read_bytes()
     rule = None if strips else "as-typed"
     if module.get("do_lower_case"):
         rule = "lower"
     return longest if isinstance(longest, int) and longest < most else None, rule
 
 
-def _check_usual(folder: _Folder, file: str, config: Mapping[str, Any]) -> None:
+def _check_usual(folder: _Folder, file: str, config: Config) -> None:
     """Refuse a setting of sentence-transformers that changes vectors and is not supported here."""
     for name, usual in _USUAL.items():
         value = config.get(name)
@@ -447,101 +458,77 @@ def _truncation(folder: _Folder, about: _About) -> list[str]:
     return [] if about.truncate_dim is None else [f"truncate:{about.truncate_dim}"]
 
 
-def _is_model2vec(folder: _Folder) -> bool:
-    return bool(folder.optional(_CONFIG).get("model_type") == "model2vec")
-
-
-def _table(folder: _Folder) -> Entry:
-    """Read a table of words: sentence-transformers' StaticEmbedding, or a model of model2vec."""
-    after: list[tuple[str, str]] = []
-    inside = ""
-    if (folder.path / MODULES).is_file():
-        (_, inside), *after = _kinds(folder)
-    transforms, tensors = _after_pooling(folder, after)
-    if _is_model2vec(folder):
-        transforms = ["normalize"] if folder.optional(_CONFIG).get("normalize") else []
-    about = folder.optional("config_sentence_transformers.json", _About)
-    recipe = Recipe(
-        str(folder.path / inside) if inside else folder.name,
-        period=False,
-        pooling="static/avg",
-        transforms=(*transforms, *_truncation(folder, about)),
-    )
-    prompts = LeadingTexts() if about == _About() else _prompts(folder, about, True)
-    return folder.entry("table of words", recipe, tensors, prompts=prompts)
-
-
-def _plain(folder: _Folder) -> Entry:
-    """Read the authors' own checkpoints, recognised by tensors and names, and plain language
-    models.
+def _plain(folder: _Folder, config: Config) -> Entry:
+    """Read a table of model2vec, the authors' own checkpoints, recognised by tensors and names, and
+    plain language models.
     """
     if _is_model2vec(folder):
-        return _table(folder)
-    config = folder.document(_CONFIG)
+        return _table(folder, [])
     family = _check_family(folder, config)
-    weights = folder.path / "model.safetensors"
-    names = tensor_names(weights)
+    weights = "model.safetensors"
+    names = tensor_names(folder.path / weights)
+    called = folder.name.lower()
+    prefix = "prefix_encoder.embedding.weight"
     trained = _is_contrastive(config, names)
-    if "prefix_encoder.embedding.weight" in names:
+    recipe = Recipe(folder.name, pooling="last/cls")
+    if prefix in names:
         kind = "PromCSE checkpoint"
-        recipe = Recipe(pooling="last/cls")
-    elif trained and re.search(r"prompt-?_?(ro)?bert", folder.name.lower()):
-        template = _TEMPLATES["roberta" if "roberta" in family else "bert"]
+    elif trained and re.search(r"prompt-?_?(ro)?bert", called):
         kind = "PromptBERT checkpoint"
-        recipe = Recipe(prompt=template, pooling="last/mask")
-    elif trained or _is_released_simcse(folder, config, names):
+        template = _TEMPLATES["roberta" if "roberta" in family else "bert"]
+        recipe = recipe.replace(prompt=template, pooling="last/mask")
+    elif trained or ("simcse" in called and _is_released_simcse(config, names)):
         kind = "SimCSE checkpoint"
-        recipe = Recipe(pooling="last/cls")
     else:
         _check_plain(folder, config)
         recipe = Recipe(folder.name, pooling="last/last-token" if FAMILIES[family].causal else "")
-        return folder.entry("language model", recipe, {}, _assumption(recipe))
-    supervised = bool(re.search(r"(?<!un)sup", folder.name.lower()))
+        folder.note_assumed(recipe)
+        return folder.entry("language model", recipe, {})
+    supervised = bool(re.search(r"(?<!un)sup", called))
     how = "and read as an unsupervised one, without a head: its name has neither sup nor unsup"
-    if "sup" in folder.name.lower():
+    if "sup" in called:
         how = f"{'supervised' if supervised else 'unsupervised'} by its name"
-    taken = f"is taken for a {kind}, {how}"
-    stored = folder.tensors(weights.name) if names else {}
-    recipe, tensors = _head(recipe.replace(backbone=folder.name), stored, supervised)
-    if kind == "PromCSE checkpoint":
+    stored = folder.tensors(weights) if names else {}
+    tensors: dict[str, Tensor] = {}
+    if supervised:
+        recipe, tensors = _head(recipe, stored)
+    if prefix in names:
         sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
-        numbers = _prefix(folder, config, sizes, stored["prefix_encoder.embedding.weight"])
+        numbers = _prefix(folder, tuple(map(config.get, sizes)), stored[prefix])
         recipe = recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}")
-        tensors = {**tensors, DEEP_PREFIX: numbers}
-    return folder.entry(kind, recipe, tensors, taken)
+        tensors[DEEP_PREFIX] = numbers
+    note(f"{folder.name} is taken for a {kind}, {how}")
+    return folder.entry(kind, recipe, tensors)
 
 
-def _is_contrastive(config: Mapping[str, Any], names: Collection[str]) -> bool:
+def _is_contrastive(config: Config, names: Collection[str]) -> bool:
     """Return whether a checkpoint is one of SimCSE's program, or of those that grew from it.
 
     It keeps a projection beside the language model, or the name of its class. Which of these
     methods it is, and whether supervised, it does not keep: that is left to the folder's name.
     """
-    classes = [str(name) for name in config.get("architectures") or ()]
+    classes = map(str, config.get("architectures") or ())
     return "mlp.dense.weight" in names or any(name.endswith("ForCL") for name in classes)
 
 
-#: Backbones of the models that SimCSE's authors released.
-_SIMCSE = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large")
-
-
-def _is_released_simcse(folder: _Folder, config: Mapping[str, Any], names: Collection[str]) -> bool:
-    """Return whether a folder is a model that SimCSE's authors released, or of that form.
+def _is_released_simcse(config: Config, names: Collection[str]) -> bool:
+    """Return whether a checkpoint has the form of those that SimCSE's authors released.
 
     Its projection was renamed to the pooler, so that only shape and name are left to tell.
     """
-    named = "simcse" in folder.name.lower()
-    pooled = any("pooler." in name for name in names)
-    return named and pooled and any(PUBLISHED[name].describes(config) for name in _SIMCSE)
+    shapes = (PUBLISHED[name] for name in _SIMCSE)
+    return _has_pooler(names) and any(published.describes(config) for published in shapes)
 
 
-def _check_plain(folder: _Folder, config: Mapping[str, Any]) -> None:
+def _has_pooler(names: Collection[str]) -> bool:
+    return any("pooler." in name for name in names)
+
+
+def _check_plain(folder: _Folder, config: Config) -> None:
     """Refuse a folder that looks like a language model alone and is more."""
     remedy = "; for its language model alone give it as the backbone"
-    if any(
-        str(name).endswith("ForSequenceClassification")
-        for name in config.get("architectures") or ()
-    ):
+    classes = map(str, config.get("architectures") or ())
+    if any(name.endswith("ForSequenceClassification") for name in classes):
         raise folder.error(f"{_RERANKER}{remedy}")
     for path in sorted(folder.path.glob("1_*")):
         raise folder.error(
@@ -549,54 +536,46 @@ def _check_plain(folder: _Folder, config: Mapping[str, Any]) -> None:
         )
 
 
-def _prefix(
-    folder: _Folder, config: Mapping[str, Any], sizes: Sequence[str], stored: "Tensor | None"
-) -> "Tensor":
+def _size(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _prefix(folder: _Folder, sizes: tuple[Any, ...], stored: "Tensor | None") -> "Tensor":
     """Return keys and values (L, 2, h, p, d/h), stored as (p, 2 L d).
 
-    ``sizes`` names layers, heads and width.
+    ``sizes`` are layers, heads and width, as the configuration says them.
     """
-    layers, heads, width = (_size(config, name) for name in sizes)
+    layers, heads, width = map(_size, sizes)
     shape = (0,) if stored is None else tuple(stored.shape)
     if stored is None or 0 in (layers, heads, width) or shape != (*shape[:1], 2 * layers * width):
         shapes = f"{shape}, and its configuration says (length, {2 * layers * width})"
         raise folder.error(f"has a prefix of shape {shapes}; {_HINT}")
-    return (
-        stored.float()
-        .view(len(stored), layers, 2, heads, width // heads)
-        .permute(1, 2, 3, 0, 4)
-        .contiguous()
-    )
+    parts = stored.float().view(len(stored), layers, 2, heads, width // heads)
+    return parts.permute(1, 2, 3, 0, 4).contiguous()
 
 
-def _head(
-    recipe: Recipe, stored: "Mapping[str, Tensor]", supervised: bool
-) -> "tuple[Recipe, dict[str, Tensor]]":
+def _head(recipe: Recipe, stored: "Mapping[str, Tensor]") -> "tuple[Recipe, dict[str, Tensor]]":
     """Return a recipe with the head that a supervised checkpoint keeps, and the head's tensors."""
-    if not supervised:
-        return recipe, {}
-    if "mlp.dense.weight" not in stored:
-        pooled = any("pooler." in name for name in stored)
-        return recipe.replace(transforms=("cls-pooler",) if pooled else ()), {}
-    dense = {name: stored[f"mlp.dense.{name}"].float() for name in ("weight", "bias")}
-    transform = "projection:tanh"
-    tensors = {f"projection.0.{name}": tensor for name, tensor in dense.items()}
-    if "mlp.LayerNorm.weight" in stored:
-        transform = "projection:mlm"
-        tensors = {
-            f"projection.0.{part}.{name}": stored[f"mlp.{part}.{name}"].float()
-            for part in ("dense", "LayerNorm")
-            for name in ("weight", "bias")
-        }
+    head = {
+        f"projection.0.{name.removeprefix('mlp.')}": tensor.float()
+        for name, tensor in stored.items()
+        if name.startswith(("mlp.dense.", "mlp.LayerNorm."))
+    }
+    if not head:
+        return recipe.replace(transforms=("cls-pooler",) if _has_pooler(stored) else ()), {}
+    transform = "projection:mlm"
+    if "projection.0.LayerNorm.weight" not in head:
+        transform = "projection:tanh"
+        head = {name.replace("dense.", ""): tensor for name, tensor in head.items()}
     denoise = _DENOISE[transform] if MASK in recipe.prompt else "none"
-    return recipe.replace(transforms=(transform,), denoise=denoise), tensors
+    return recipe.replace(transforms=(transform,), denoise=denoise), head
 
 
-#: File that identifies a kind of folder -> its reader, in order of precedence.
-_READERS: dict[str, Callable[[_Folder], Entry]] = {
-    MODEL_MANIFEST: _promptcli,
-    MODULES: _sentence_transformers,
-    ADAPTER_CONFIG: _adapter,
-    _CONFIG: _plain,
+#: File that tells a format -> its schema and its reader, in order of precedence.
+_FORMATS: dict[str, tuple[Any, Callable[[_Folder, Any], Entry]]] = {
+    MODEL_MANIFEST: (Config, _promptcli),
+    MODULES: (list[_Module], _sentence_transformers),
+    ADAPTER_CONFIG: (AdapterConfig, _adapter),
+    _CONFIG: (Config, _plain),
 }
-MODEL_MARKS = tuple(_READERS)
+MODEL_MARKS = tuple(_FORMATS)

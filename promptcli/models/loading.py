@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.backbones.locating import SHIPPED as BACKBONES
-from promptcli.backbones.locating import cached_id, hub_remedy, locate
+from promptcli.backbones.locating import hub_remedy, locate, similar_name
 from promptcli.backbones.names import words_only
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
@@ -28,7 +28,6 @@ from promptcli.settings import BARE, home_folder
 if TYPE_CHECKING:
     import torch
 
-    from promptcli.backbones.backbone import Backbone
     from promptcli.encoder.encoder import TorchEncoder
 
 #: An encoder, or what ``load`` takes.
@@ -37,8 +36,6 @@ DEFAULT_MODEL = "mini"  #: the entry if nothing is chosen
 MULTILINGUAL = "mini-multi"  #: the entry for texts in other languages
 #: Shipped models -> their languages, as messages name them.
 LANGUAGES = {DEFAULT_MODEL: "English", "mini-static": "English", MULTILINGUAL: "eleven languages"}
-#: likeness (difflib) from which a word is a known name, mistyped; the hub is not asked
-_MISTYPED = 0.75
 _NAMED = 5  #: models that a message names
 _OWNER = "sentence-transformers/"  #: of models of the hub that are often called by the rest
 #: Fields that fitted tensors depend on. If no model is chosen, a change of these starts from the
@@ -126,9 +123,7 @@ def load(
     if revision is not None:
         choice = f"{choice}@{revision}"
     with without_network(offline):
-        entry = with_changes(entry_of(choice), changes)
-        if dim is not None:
-            entry = truncate_dim(entry, dim)
+        entry = truncated(with_changes(entry_of(choice), changes), dim)
         _note_unread_mask(entry, changes)
         return open_encoder(
             entry,
@@ -161,7 +156,7 @@ def entry_of(model: Model) -> Entry:
         raise UsageError(
             f"{model!r} is not a model; give an encoder, a recipe, or a name, e.g. 'mini'"
         )
-    return entry_named(open_registry(), str(model))
+    return _entry_named(open_registry(), str(model))
 
 
 def resolve(registry: Registry, choice: Choice) -> Entry:
@@ -172,47 +167,37 @@ def resolve(registry: Registry, choice: Choice) -> Entry:
     changed entry has its own name, no scores, and is not in the registry.
     """
     changes = dict(choice.changes)
-    of_recipe = True
-    if choice.model is None:
-        # the default entry's head belongs to its own backbone
-        plain = bool(changes.keys() & set(_FITTED)) or choice.backbone != BARE.backbone
-        if plain:
-            entry = Entry("recipe", Recipe())
-        else:
-            entry = registry.load(DEFAULT_MODEL)
+    name = choice.model
+    # the default entry's head belongs to its own backbone
+    plain = bool(changes.keys() & set(_FITTED)) or choice.backbone != BARE.backbone
+    if name is None and plain:
+        entry = Entry("recipe", Recipe())
     else:
-        entry = entry_named(registry, choice.model)
-        of_recipe = is_recipe(registry, choice.model)
+        entry = _entry_named(registry, name or DEFAULT_MODEL)
+    of_recipe = name is None or is_recipe(registry, name)
     if of_recipe and entry.recipe.backbone == BARE.backbone:
         changes = {"backbone": choice.backbone, **changes}
-    entry = with_changes(entry, changes)
-    if choice.dim is None:
-        return entry
-    return truncate_dim(entry, choice.dim)
+    return truncated(with_changes(entry, changes), choice.dim)
 
 
-def truncate_dim(entry: Entry, dim: int) -> Entry:
+def truncated(entry: Entry, dim: int | None) -> Entry:
     """Return an entry whose vectors are cut to the first ``dim`` dimensions, and note what that
-    costs.
+    costs; None leaves it whole.
     """
+    if dim is None:
+        return entry
     recipe = entry.recipe.truncate(dim)
     facts = entry.provenance.get("trained", {})
     if (value := facts.get("by_dim", {}).get(str(dim))) is not None:
-        if entry.scores:
-            instead = f" instead of {entry.scores[0]['value']:.2f}"
-        else:
-            instead = ""
-        width = entry.provenance["width"]
-        on = facts["chosen_by"]
-        note(
-            f"the first {dim} of {width} dimensions of {entry.name!r}: {value:.2f}{instead} on {on}"
-        )
+        instead = f" instead of {entry.scores[0]['value']:.2f}" if entry.scores else ""
+        kept = f"the first {dim} of {entry.provenance['width']} dimensions of {entry.name!r}"
+        note(f"{kept}: {value:.2f}{instead} on {facts['chosen_by']}")
     return dataclasses.replace(
         entry, name=f"{entry.name} dim={dim}", recipe=recipe, scores=[], transfer=None
     )
 
 
-def entry_named(registry: Registry, text: str) -> Entry:
+def _entry_named(registry: Registry, text: str) -> Entry:
     """Return the entry of a name: of a model, a folder, a recipe, or on the hub, where
     ``sentence-transformers/`` may be left out.
     """
@@ -224,34 +209,33 @@ def entry_named(registry: Registry, text: str) -> Entry:
         return Entry(text, RECIPES["static-avg"].replace(backbone=text))
     if os.path.isdir(text) or "/" in text:
         return read_model(text)
-    mistyped = _suggestion(registry, text)
-    with without_network(bool(mistyped)):
+    similar = _similar(registry, text)
+    with without_network(bool(similar)):
         try:
             return read_model(text)
         except NotFoundError as error:
-            if not os.path.exists(text):
-                with contextlib.suppress(NotFoundError):
-                    return read_model(_OWNER + text)
             why = f" ({str(error).partition(';')[0]})"
+        if not os.path.exists(text):
+            with contextlib.suppress(NotFoundError):
+                return read_model(_OWNER + text)
+    if similar:
+        why = f"{similar} {hub_remedy(text)}"
     first = ", ".join([*registry.names(), *RECIPES][:_NAMED])
     listed = "`promptcli models list`, `promptcli models list --recipes`"
-    models = f"models: {first}, ... (all: {listed})"
-    if mistyped:
-        raise NotFoundError(f"no model {text!r}{mistyped} {hub_remedy(text)}; {models}")
-    raise NotFoundError(f"no model {text!r}{why}; {models}; or give a folder, or a hub id")
+    raise NotFoundError(
+        f"no model {text!r}{why}; models: {first}, ... (all: {listed}); or give a folder, or a hub"
+        " id"
+    )
 
 
-def _suggestion(registry: Registry, text: str) -> str:
+def _similar(registry: Registry, text: str) -> str:
     """Return the end of a message that suggests the known name that is meant.
 
     Nothing if the hub is worth asking.
     """
-    if {"/", "@"} & set(text):
-        return ""
-    cached = cached_id(text)
-    if cached is not None:
-        return "" if cached == _OWNER + text else f"; did you mean {cached}?"
-    return did_you_mean(text, [*registry.names(), *RECIPES, *BACKBONES], likeness=_MISTYPED)
+    similar = similar_name(text, [*registry.names(), *RECIPES, *BACKBONES])
+    is_known = {"/", "@"} & set(text) or similar == f"; did you mean {_OWNER}{text}?"
+    return "" if is_known else similar
 
 
 def is_recipe(registry: Registry, text: str) -> bool:
@@ -268,10 +252,7 @@ def with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
     Refuse a change that its fitted tensors forbid.
     """
     # a new prompt has its own default
-    if "prompt" in changes:
-        fields = {"period": None, **changes}
-    else:
-        fields = changes
+    fields = {"period": None, **changes} if "prompt" in changes else changes
     recipe = entry.recipe.replace(**fields)
     if recipe.resolve() == entry.recipe.resolve():
         return entry
@@ -280,22 +261,17 @@ def with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
     ]
     forbidden = [name for name in _FITTED if name in differing]
     if entry.tensors and forbidden:
-        fixed = f"its {' and '.join(forbidden)} cannot be changed"
         raise UsageError(
-            f"model {entry.name!r} holds parameters fitted for its recipe, so {fixed}; see"
-            " `promptcli fit`"
+            f"model {entry.name!r} holds parameters fitted for its recipe, so its"
+            f" {' and '.join(forbidden)} cannot be changed; see `promptcli fit`"
         )
-    name = " ".join(
-        [
-            entry.name,
-            *(f"{field}={getattr(recipe, field)}" for field in changes if field in differing),
-        ]
-    )
-    transfer = None
-    if entry.transfer is not None:
-        transfer = entry.transfer.replace(**fields)
-    return Entry(
-        name, recipe, entry.tensors, entry.provenance, transfer=transfer, prompts=entry.prompts
+    named = [f"{field}={getattr(recipe, field)}" for field in changes if field in differing]
+    return dataclasses.replace(
+        entry,
+        name=" ".join([entry.name, *named]),
+        recipe=recipe,
+        scores=[],
+        transfer=entry.transfer and entry.transfer.replace(**fields),
     )
 
 
@@ -318,11 +294,7 @@ def _read_recipe(text: str) -> Entry:
     if parse_ditto(text) is not None:
         return Entry(text, Recipe(pooling=text))
     path = Path(text)
-    if (
-        not text.lstrip().startswith("{")
-        and path.suffix in (".json", ".toml")
-        and os.path.isfile(path)
-    ):
+    if "{" not in text and path.suffix in (".json", ".toml") and os.path.isfile(path):
         try:
             return Entry(path.stem, Recipe.from_text(path.read_text(encoding="utf-8-sig")))
         except (UnicodeDecodeError, PermissionError) as error:
@@ -347,22 +319,20 @@ def backbone_model(model: Model) -> Model:
     name = str(name)
     if name in registry.names() or is_recipe(registry, name):
         return model
-    if mistyped := _suggestion(registry, name):
+    if similar := _similar(registry, name):
         with without_network():
             try:
                 locate(name)
             except NotFoundError:
-                raise NotFoundError(f"no model {name!r}{mistyped} {hub_remedy(name)}") from None
+                raise NotFoundError(f"no model {name!r}{similar} {hub_remedy(name)}") from None
     if isinstance(model, Choice):
         return dataclasses.replace(model, model=None, changes={**model.changes, "backbone": name})
     return Recipe(backbone=name)
 
 
-def check_packages(entry: Entry) -> None:
-    """Refuse a model that needs a row of a package that is not installed, by what to install.
-
-    Raises:
-        UsageError: With the package and its version, as the model's record has them.
+def _check_packages(entry: Entry) -> None:
+    """Refuse a model that needs a row of a package that is not installed, by the package and its
+    version, as the model's record has them.
     """
     parts = entry.recipe.parts
     named = {
@@ -370,14 +340,12 @@ def check_packages(entry: Entry) -> None:
         "transforms": [transform.name for transform in parts.transforms],
         "prompts": [parts.prompt.name],
     }
-    for extension in recorded_extensions(entry.provenance):
-        if extension.name not in named.get(extension.table, ()) or not extension.distribution:
-            continue
-        if extension.name not in table_named(extension.table):
+    for row in recorded_extensions(entry.provenance):
+        needed = row.distribution and row.name in named.get(row.table, ())
+        if needed and row.name not in table_named(row.table):
             raise UsageError(
-                f"model {entry.name!r} needs {extension.name!r} of {extension.distribution}"
-                f" {extension.version}, which is not installed here; install it: pip install"
-                f" {extension.distribution}"
+                f"model {entry.name!r} needs {row.name!r} of {row.distribution} {row.version},"
+                f" which is not installed here; install it: pip install {row.distribution}"
             )
 
 
@@ -403,40 +371,34 @@ def open_encoder(
         dtype = model.dtype or dtype
         backend = model.backend if backend == "torch" else backend
     entry = entry_of(model)
-    check_packages(entry)
+    _check_packages(entry)
+    recipe = entry.recipe
     # an average of rows is not faster in fewer bits, and is the same on every processor
-    on_cpu = device in ("auto", "cpu")
-    if dtype == "auto" and on_cpu and averages_words(entry.recipe, entry.prompts):
+    if dtype == "auto" and device in ("auto", "cpu") and averages_words(recipe, entry.prompts):
         dtype = "float32"
+    how: dict[str, Any] = {"device": device, "dtype": dtype, "leading": entry.prompts}
+    loaded = [peer.loaded_backbone for peer in peers]
+    shared = {backbone.name: backbone for backbone in reversed(loaded) if backbone is not None}
 
     def on_torch() -> "TorchEncoder":
         from promptcli.models.backend_table import build_on
 
         made = build_on(
             backend,
-            entry.recipe,
+            recipe,
             folder=home_folder() / "cache" / "graphs",
             rows=rows,
             calibration=calibration,
-            device=device,
-            dtype=dtype,
-            backbone=shared_backbone(peers, entry.recipe.backbone),
+            backbone=shared.get(recipe.backbone),
             tensors=entry.tensors,
-            leading=entry.prompts,
+            **how,
         )
         made.name = entry.name
         return made
 
     encoder: Encoder | None = None
     if backend == "torch":
-        encoder = static_encoder(
-            entry.recipe,
-            entry.tensors,
-            device=device,
-            dtype=dtype,
-            leading=entry.prompts,
-            on_torch=on_torch,
-        )
+        encoder = static_encoder(recipe, entry.tensors, on_torch=on_torch, **how)
     encoder = encoder or on_torch()
     encoder.name = entry.name
     if isinstance(model, Choice):
@@ -474,14 +436,6 @@ def _note_choice(choice: Choice, entry: Entry) -> None:
         )
     elif not entry.tensors:  # the changes leave nothing of the default entry
         note(f"using {plain}, not {default}")
-
-
-def shared_backbone(encoders: Iterable[Encoder], name: str) -> "Backbone | None":
-    """Return the backbone of that name of an encoder that did not tune it."""
-    for encoder in encoders:
-        if encoder.origin.backbone == name and encoder.loaded_backbone is not None:
-            return encoder.loaded_backbone
-    return None
 
 
 def list_models() -> list[Entry]:

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 import promptcli as pc
-from promptcli.backbones.tokenizer_files import encodes_by_words
+from promptcli.backbones.tokenizer import splits_at_blanks
 from promptcli.backbones.word_tables import TableTokenizer
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.static_encoder import StaticEncoder
@@ -80,7 +80,7 @@ def test_tokens_are_those_of_the_definition_though_words_are_read_once(tmp_path,
         ]
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    assert encodes_by_words(json.loads(tokenizer.to_str()))
+    assert splits_at_blanks(json.loads(tokenizer.to_str()))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     rows = tokenizer.get_vocab_size()
     read = TableTokenizer(tmp_path / "tokenizer.json", rows, unknown=True, longest=None)
@@ -93,7 +93,7 @@ def test_tokens_are_those_of_the_definition_though_words_are_read_once(tmp_path,
 @pytest.mark.parametrize(
     ("normalizer", "splitting"),
     [
-        (normalizers.Lowercase(), pre_tokenizers.BertPreTokenizer()),
+        (normalizers.Strip(), pre_tokenizers.BertPreTokenizer()),
         (normalizers.NFKC(), pre_tokenizers.Whitespace()),
         (
             normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("a b", "c")]),
@@ -109,7 +109,7 @@ def test_a_tokenizer_that_may_look_further_than_a_word_reads_whole_texts(normali
     tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = splitting
-    assert not encodes_by_words(json.loads(tokenizer.to_str()))
+    assert not splits_at_blanks(json.loads(tokenizer.to_str()))
 
 
 def load(folder):

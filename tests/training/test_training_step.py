@@ -397,7 +397,7 @@ def test_looked_up_slots_are_those_of_the_published_code(tiny_folder):
                 number
             ]
         attached = soft.prompt.attach(batch_of([row], backbone))
-        assert torch.equal(backbone._adapter.embeddings(attached)[0], vectors)
+        assert torch.equal(backbone.embeddings(attached)[0], vectors)
     alone = np.concatenate([soft.encode([one]) for one in sentences])
     assert np.abs(soft.encode(sentences) - alone).max() < 1e-5
 
