@@ -34,7 +34,9 @@ class Row:
     def verdict(self, margin: float) -> str:
         """Return the verdict; ``margin``: points that the row may lose on other texts."""
         own, *elsewhere = self.changes
-        if self.trained.facts["best_step"] == 0 and not ATTEMPTS[self.name].starts_elsewhere:
+        attempt = ATTEMPTS[self.name]
+        starts_elsewhere = attempt.is_frozen or attempt.is_pretrained
+        if self.trained.facts["best_step"] == 0 and not starts_elsewhere:
             return NOTHING_LEARNED
         if not own.beyond_chance:
             return UNCHANGED
@@ -58,41 +60,26 @@ class Row:
         }
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """The start's scores, which those of the attempts are compared with."""
+def compare(
+    trained: Mapping[str, pc.Trained],
+    start: Sequence[Any],
+    tasks: Sequence[RetrievalTask | STSTask],
+) -> list[Row]:
+    """Return a row for each run, by the name of its attempt, beside the scores of the start.
 
-    #: the test queries of the texts, then tasks on other texts
-    tasks: Sequence[RetrievalTask | STSTask]
-    scores: Sequence[Any]  #: of the start, one a task
-
-    @classmethod
-    def of(
-        cls, start: TorchEncoder, name: str, tasks: Sequence[RetrievalTask | STSTask]
-    ) -> "Baseline":
-        """Score the start, whose name is given, on the tasks."""
-        return cls(tasks, score_model(start, name, tasks))
-
-    def compare(self, trained: Mapping[str, pc.Trained]) -> list[Row]:
-        """Return a row for each run, by the name of its attempt.
-
-        The p-values on the first task are corrected for the number of runs (Holm).
-        """
-        rows = []
-        for name, run in trained.items():
-            scores = score_model(run.encoder, name, self.tasks)
-            pairs = zip(scores, self.scores, strict=True)
-            changes = [evaluator.compare([score], [earlier]) for score, earlier in pairs]
-            rows.append(Row(name, run, scores, changes))
-        p_values = statistics.holm([row.changes[0].p_value for row in rows])
-        for row, p_value in zip(rows, p_values, strict=True):
-            row.changes[0] = dataclasses.replace(row.changes[0], p_holm=p_value)
-        return rows
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row of the start."""
-        scores = [score.figures() for score in self.scores]
-        return {"row": AS_IT_IS, "scores": scores, "verdict": ""}
+    The p-values on the first task are corrected for the number of runs (Holm).
+    """
+    rows = []
+    for name, run in trained.items():
+        scores = score_model(run.encoder, name, tasks)
+        pairs = zip(scores, start, strict=True)
+        rows.append(
+            Row(name, run, scores, [evaluator.compare([now], [before]) for now, before in pairs])
+        )
+    p_values = statistics.holm([row.changes[0].p_value for row in rows])
+    for row, p_value in zip(rows, p_values, strict=True):
+        row.changes[0] = dataclasses.replace(row.changes[0], p_holm=p_value)
+    return rows
 
 
 def score_model(

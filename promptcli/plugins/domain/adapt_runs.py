@@ -18,8 +18,6 @@ from promptcli.plugins.domain.pretrained_start import BATCH_TOKENS, add_change, 
 from promptcli.recipe import Choice
 from promptcli.storage import runs
 
-PAIRS, SENTENCES = "pairs", "sentences"
-
 
 @dataclass(frozen=True)
 class Attempt:
@@ -27,27 +25,19 @@ class Attempt:
 
     method: str
     about: str  #: what it learns from, in words
-    learns_from: str  #: ``PAIRS`` or ``SENTENCES``
-    epochs: float
+    epochs: float = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
     weight: float = 1.0  #: its share of the time, beside those of the others
+    #: whether it learns from pairs by the start's vectors and judgement, else from sentences
+    is_taught: bool = False
+    is_pretrained: bool = False  #: whether masked language modelling on the texts comes first
     #: whether it begins at the pre-trained backbone, which it does not change, not at the start
     is_frozen: bool = False
-    #: settings that name the start, whose vectors and judgement it learns by
-    taught_by_start: Sequence[str] = ()
-    is_pretrained: bool = False  #: whether masked language modelling on the texts comes first
     puts_in_prompt: bool = False  #: whether its sentences are put into the start's prompt
-
-    @property
-    def starts_elsewhere(self) -> bool:
-        """Whether it is another model than the start before its first step."""
-        return self.is_frozen or self.is_pretrained
 
     def examples(self, collection: Collection) -> Sequence[Any]:
         """Return what it learns from in a collection: pairs of texts, or sentences."""
-        if self.learns_from == PAIRS:
-            return collection.pairs
-        return collection.sentences
+        return collection.pairs if self.is_taught else collection.sentences
 
     def batch_size(self, collection: Collection) -> int:
         """Return its batch size, which the examples of a small collection fill twice at least."""
@@ -59,7 +49,6 @@ class Attempt:
 _BY_PAIRS = Attempt(
     "distill",
     "queries made from the texts, with their passages",
-    PAIRS,
     epochs=5,
     weight=3.0,
     settings={
@@ -68,20 +57,18 @@ _BY_PAIRS = Attempt(
         "max_length": 96,
         "contrastive_weight": 0.2,
     },
-    taught_by_start=("teacher", "mine"),
+    is_taught=True,
 )
 #: By the name in the table. The papers' methods keep their own settings, but for the number of
 #: steps.
 ATTEMPTS = {
-    PAIRS: _BY_PAIRS,
+    "pairs": _BY_PAIRS,
     "pretrain": dataclasses.replace(
         _BY_PAIRS, about="the words of the texts, then as pairs", is_pretrained=True
     ),
-    "promptbert": Attempt(
-        "promptbert", "the sentences alone", SENTENCES, epochs=1, puts_in_prompt=True
-    ),
-    "simcse": Attempt("simcse", "the sentences alone", SENTENCES, epochs=1),
-    "dcpcse": Attempt("dcpcse", "the sentences alone", SENTENCES, epochs=1, is_frozen=True),
+    "promptbert": Attempt("promptbert", "the sentences alone", puts_in_prompt=True),
+    "simcse": Attempt("simcse", "the sentences alone"),
+    "dcpcse": Attempt("dcpcse", "the sentences alone", is_frozen=True),
 }
 #: Share of the time given that is planned: a machine has other work, too.
 _PLANNED = 0.8
@@ -128,10 +115,6 @@ class Trainings:
     def run_name(self, attempt: str) -> str:
         return f"{self.name}.{attempt}"
 
-    def is_done(self, attempt: str) -> bool:
-        """Return whether an attempt was run to its end before."""
-        return self.run_name(attempt) in loading.open_registry().names()
-
     def check_free(self, *, force: bool) -> None:
         """Refuse models with the names of runs; with ``force`` remove what earlier runs left."""
         if force:
@@ -153,30 +136,28 @@ class Trainings:
                     if attempt.puts_in_prompt and self.start.recipe.prompt == pc.Recipe().prompt:
                         raise UsageError(
                             "it learns from sentences inside a prompt, such as mini's, and model"
-                            f" {self.start.name!r} reads them without one; the other rows do not"
-                            " need it"
+                            f" {self.start.name!r} reads them without one"
                         )
-                    if attempt.is_pretrained:
-                        token_seconds = self._seconds_of_a_token()
-                    step_seconds[name] = self._seconds_of_a_step(attempt)
+                    with notes.silent():
+                        if attempt.is_pretrained:
+                            with tempfile.TemporaryDirectory() as folder:
+                                token_seconds = self._pretrain(Path(folder), _FEWEST_TOKENS)
+                        step_seconds[name] = self._seconds_of_a_step(attempt)
                 except UsageError as error:
                     left_out[name] = str(error)
                     notes.note(f"{name} is left out: {error}")
                 advance(1)
         if not step_seconds:
             raise UsageError(next(iter(left_out.values())))
+        passages = self.collection.made.passages[:_TIMED_PASSAGES]
+        encoder = loading.open_model(self.start, device=self.where.device, dtype="float32")
+        began = time.perf_counter()
+        encoder.encode(passages)
+        passage_seconds = (time.perf_counter() - began) / len(passages)
         schedule = plan_steps(
-            self.collection,
-            step_seconds,
-            token_seconds,
-            self._seconds_of_a_passage(),
-            3600 * hours,
+            self.collection, step_seconds, token_seconds, passage_seconds, 3600 * hours
         )
         return dataclasses.replace(schedule, left_out=left_out)
-
-    def _seconds_of_a_token(self) -> float:
-        with tempfile.TemporaryDirectory() as folder, notes.silent():
-            return self._pretrain(Path(folder), _FEWEST_TOKENS)
 
     def _pretrain(self, folder: Path, tokens: int) -> float:
         return pretrain_backbone(
@@ -189,75 +170,66 @@ class Trainings:
         )
 
     def _seconds_of_a_step(self, attempt: Attempt) -> float:
-        batch_size = attempt.batch_size(self.collection)
-        few = attempt.examples(self.collection)[: 2 * batch_size]
-        with notes.silent():
-            timed = pc.train(
-                attempt.method,
-                few,
-                on=self.collection.timing_task(_TIMED_QUERIES),
-                **self._arguments(attempt, steps=_TIMED_STEPS, eval_steps=_TIMED_STEPS),
-            )
+        few = attempt.examples(self.collection)[: 2 * attempt.batch_size(self.collection)]
+        settings = {"steps": _TIMED_STEPS, "eval_steps": _TIMED_STEPS}
+        timed = pc.train(
+            attempt.method,
+            few,
+            on=self.collection.timing_task(_TIMED_QUERIES),
+            **self._arguments(attempt, self.start.name, settings),
+        )
         return timed.curve[-1].seconds / _TIMED_STEPS
-
-    def _seconds_of_a_passage(self) -> float:
-        passages = self.collection.made.passages[:_TIMED_PASSAGES]
-        encoder = loading.open_model(self.start, device=self.where.device, dtype="float32")
-        began = time.perf_counter()
-        encoder.encode(passages)
-        return (time.perf_counter() - began) / len(passages)
 
     def run_all(self, schedule: Schedule) -> Iterator[tuple[str, pc.Trained]]:
         """Train all attempts, and yield the name and the run of each that does not fail.
 
         An attempt that was run to its end before is only opened again.
         """
-        remaining = [name for name in schedule.steps if not self.is_done(name)]
-        left = sum(schedule.seconds[name] for name in remaining)
+        models = loading.open_registry().names()
+        done = {name for name in schedule.steps if self.run_name(name) in models}
+        left = sum(schedule.seconds[name] for name in schedule.steps if name not in done)
         notes.note(f"all of it takes about {in_minutes(left)}")
         for number, name in enumerate(schedule.steps, 1):
             place = f"{number} of {len(schedule.steps)}"
-            if name in remaining:
-                seconds = schedule.seconds[name]
-                about = self.attempts[name].about
-                notes.note(
-                    f"{place}: {name}, from {about}; about {in_minutes(seconds)},"
-                    f" {in_minutes(left)} left in all"
-                )
-                trained = self.run(name, schedule)
-                left -= seconds
-            else:
+            if name in done:
                 notes.note(f"{place}: {name} was done before")
                 with notes.silent():
                     trained = self.run(name, schedule)
+            else:
+                notes.note(
+                    f"{place}: {name}, from {self.attempts[name].about}; about"
+                    f" {in_minutes(schedule.seconds[name])}, {in_minutes(left)} left in all"
+                )
+                trained = self.run(name, schedule)
+                left -= schedule.seconds[name]
             if trained is not None:
                 yield name, trained
 
-    def run(self, attempt: str, schedule: Schedule) -> pc.Trained | None:
+    def run(self, name: str, schedule: Schedule) -> pc.Trained | None:
         """Return a trained attempt, resumed if it was stopped; None if it failed."""
-        described = self.attempts[attempt]
-        steps = schedule.steps[attempt]
+        attempt = self.attempts[name]
+        steps = schedule.steps[name]
         settings = {
             "steps": steps,
             "eval_steps": max(1, steps // _SCORES),
             "patience": _PATIENCE,
         }
-        start = self.start.name
         try:
-            if described.is_pretrained:
+            start = self.start.name
+            if attempt.is_pretrained:
                 start = self._pretrained_start(schedule.tokens)
             return pc.train(
-                described.method,
-                described.examples(self.collection),
+                attempt.method,
+                attempt.examples(self.collection),
                 on=self.collection.development_task,
-                name=self.run_name(attempt),
+                name=self.run_name(name),
                 resume=True,
-                **self._arguments(described, start, **settings),
+                **self._arguments(attempt, start, settings),
             )
         except UsageError:
             raise
         except PromptcliError as error:  # its loss is not a number, or memory does not hold it
-            notes.note(f"{attempt} failed and is left out: {error}")
+            notes.note(f"{name} failed and is left out: {error}")
             return None
 
     def _pretrained_start(self, tokens: int) -> str:
@@ -271,20 +243,23 @@ class Trainings:
         return name
 
     def _arguments(
-        self, attempt: Attempt, start: str | None = None, **settings: Any
+        self, attempt: Attempt, start: str, settings: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return the arguments of ``train`` for an attempt: its start, and its settings."""
-        changes = {
+        """Return the arguments of ``train`` for an attempt."""
+        begins = {"start": start}
+        if attempt.is_frozen:
+            begins = {"backbone": self.start.recipe.backbone}
+        if attempt.is_taught:
+            begins |= {"teacher": self.start.name, "mine": self.start.name}
+        return {
+            **begins,
+            "device": self.where.device,
+            "dtype": self.where.dtype,
             **attempt.settings,
-            **dict.fromkeys(attempt.taught_by_start, self.start.name),
             "batch_size": attempt.batch_size(self.collection),
             "seed": self.seed,
             **settings,
         }
-        begins = {"start": start or self.start.name}
-        if attempt.is_frozen:
-            begins = {"backbone": self.start.recipe.backbone}
-        return {**begins, "device": self.where.device, "dtype": self.where.dtype, **changes}
 
     def forget(self) -> None:
         """Remove the models and folders of all runs."""
@@ -322,10 +297,8 @@ def plan_steps(
         attempt = ATTEMPTS[name]
         count = len(attempt.examples(collection))
         wanted[name] = int(attempt.epochs * count / attempt.batch_size(collection))
-        encoded = scored
-        if attempt.taught_by_start:
-            encoded += 2 * count  # both texts of each pair
-        fixed[name] = passage_seconds * encoded
+        both_texts = 2 * count if attempt.is_taught else 0  # which the start encodes
+        fixed[name] = passage_seconds * (scored + both_texts)
         if attempt.is_pretrained:
             tokens = _tokens_of(collection, planned / token_seconds)
             fixed[name] += tokens * token_seconds
@@ -344,7 +317,7 @@ def _fitting_steps(
     def need(name: str) -> float:
         return wanted[name] * step_seconds[name] / weights[name]
 
-    steps = {}
+    steps = dict(wanted)
     left = seconds
     left_weight = sum(weights.values())
     # the others get what the shortest leave of their shares
@@ -353,7 +326,7 @@ def _fitting_steps(
         steps[name] = max(_FEWEST_STEPS, min(wanted[name], int(share / step_seconds[name])))
         left -= steps[name] * step_seconds[name]
         left_weight -= weights[name]
-    return {name: steps[name] for name in wanted}
+    return steps
 
 
 def _tokens_of(collection: Collection, tokens_in_time: float) -> int:

@@ -16,7 +16,14 @@ from promptcli.models import loading
 from promptcli.models.language_choice import language_of
 from promptcli.notes import note
 from promptcli.plugins.domain.adapt_collection import FEWEST, Collection, tasks_elsewhere
-from promptcli.plugins.domain.adapt_rows import BETTER, BETTER_HERE, Baseline, Row
+from promptcli.plugins.domain.adapt_rows import (
+    AS_IT_IS,
+    BETTER,
+    BETTER_HERE,
+    Row,
+    compare,
+    score_model,
+)
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings, in_minutes
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.recipe import Choice
@@ -156,21 +163,23 @@ def adapt(
         trained = dict(trainings.run_all(schedule))
         tasks: list[RetrievalTask | STSTask] = [collection.test_task, *tasks_elsewhere()]
         opened = loading.open_model(entry, device=where.device, dtype="float32")
-        baseline = Baseline.of(opened, entry.name, tasks)
-        compared = baseline.compare(trained)
+        before = score_model(opened, entry.name, tasks)
+        compared = compare(trained, before, tasks)
         better = [row for row in compared if row.verdict(margin) == BETTER]
         # by the development queries: the test's figures would flatter the highest of several
         chosen = max(better, key=lambda row: row.trained.chosen_by, default=None)
+        scores = [score.figures() for score in before]
+        as_it_is = {"row": AS_IT_IS, "scores": scores, "verdict": ""}
         document = {
             "saved": name if chosen else None,
             "chosen": chosen.name if chosen else None,
-            "reason": _reason(compared, chosen, baseline.scores[0].value, margin),
+            "reason": _reason(compared, chosen, before[0].value, margin),
             "start": entry.name,
             "files": names,
             "margin": margin,
             "queries": collection.sizes,
             "tasks": [task.label for task in tasks],
-            "rows": [baseline.to_dict(), *(row.to_dict(margin) for row in compared)],
+            "rows": [as_it_is, *(row.to_dict(margin) for row in compared)],
             "left_out": schedule.left_out,
         }
         if chosen is not None:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from promptcli.data.tasks import RetrievalTask
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import UsageError, counted
 from promptcli.evaluation import evaluator, statistics
-from promptcli.evaluation.scores import Label
+from promptcli.evaluation.scores import ExampleScore, Label
 from promptcli.models import language_choice, loading
 from promptcli.models.loading import Model
 from promptcli.plugins.domain.endpoint import PREFIX, Endpoint
@@ -147,13 +147,14 @@ def choose(
         if not isinstance(model, str):
             further[loading.entry_of(model).name] = model
         elif model.startswith(PREFIX):
-            endpoint = Endpoint(model, key)
-            endpoint.check()
-            further[model] = endpoint
+            further[model] = Endpoint(model, key)
         else:
-            named = dataclasses.replace(computed, model=model)
-            loading.entry_of(named)  # refused before the work
-            further[model] = named
+            further[model] = dataclasses.replace(computed, model=model)
+    for named in further.values():  # refused before the work
+        if isinstance(named, Endpoint):
+            named.check()
+        else:
+            loading.entry_of(named)
     made = synthetic_queries(
         list_of_names(files), title=title, most=queries, most_passages=MOST_PASSAGES, seed=seed
     )
@@ -164,72 +165,63 @@ def choose(
     compared: dict[str, Model | Endpoint] = {
         name: dataclasses.replace(computed, model=name) for name in shipped
     }
-    ways = [_way(None, "words", made.task("lexical"), None)]
-    for name, either in (compared | further).items():
-        encoded = _encode(name, either, made.task())
-        for by, ranking in _RANKINGS.items():
-            ways.append(_way(name, by, made.task(ranking), encoded))
+    ways = [_by_words(made.task("lexical"))]
+    for name, each in (compared | further).items():
+        ways += _by_model(name, each, made)
     return Chosen(with_differences(ways), made)
 
 
 def with_differences(ways: Sequence[Way]) -> list[Way]:
     """Return ways, best first, with their paired differences to the best."""
-    ordered = sorted(ways, key=lambda way: -way.ndcg)
-    compared = [ordered[0]]
-    for way in ordered[1:]:
-        by_query = 100 * (way.by_query - ordered[0].by_query)
+    best, *others = sorted(ways, key=lambda way: -way.ndcg)
+    compared = [best]
+    for way in others:
+        by_query = 100 * (way.by_query - best.by_query)
         interval = statistics.interval(statistics.resampled_mean(by_query))
         difference = PairedDifference(float(by_query.mean()), interval)
         compared.append(dataclasses.replace(way, to_best=difference))
     return compared
 
 
-@dataclass(frozen=True)
-class _Encoded:
-    """What a model made of a task, and how fast."""
-
-    queries: Array
-    passages: Array
-    sentences_per_second: float
-    megabytes: float | None
+def _by_words(task: RetrievalTask) -> Way:
+    score = _score(task, np.zeros((0, 0), np.float32))
+    return Way(None, "words", score.value, score.ci95, score.by_example)
 
 
-def _way(model: str | None, by: By, task: RetrievalTask, encoded: _Encoded | None) -> Way:
-    """Return a way with nDCG@10 by the ranking of the task."""
-    matrix = np.zeros((0, 0), np.float32)
-    speed = size = None
-    if encoded is not None:
-        rows = evaluator.row_of_sentences([task])
-        matrix = np.zeros((len(rows), encoded.passages.shape[1]), np.float32)
-        matrix[[rows[text] for text in task.documents]] = encoded.passages
-        matrix[[rows[text] for text in task.queries]] = encoded.queries
-        speed = encoded.sentences_per_second
-        size = encoded.megabytes
-    embedded = evaluator.TaskVectors(Label("", ""), {}, "", matrix)
-    [score] = evaluator.score_vectors([embedded], [task])
-    gains = score.by_example
-    interval = statistics.interval(statistics.resampled_mean(100 * gains))
-    return Way(model, by, 100 * float(gains.mean()), interval, gains, speed, size)
-
-
-def _encode(name: str, model: Model | Endpoint, task: RetrievalTask) -> _Encoded:
-    """Return the vectors of a task, passages and queries in their roles."""
-    count = len(task.documents) + len(task.queries)
-    with notes.stage(f"encode {name}", count) as advance:
+def _by_model(name: str, model: Model | Endpoint, made: SyntheticQueries) -> Iterator[Way]:
+    """Yield the ways of a model, which encodes passages and queries in their roles."""
+    task = made.task()
+    rows = len(task.documents) + len(task.queries)
+    asking: Encoder | Endpoint
+    answering: Encoder | Endpoint
+    megabytes = None
+    with notes.stage(f"encode {name}", rows) as advance:
         if isinstance(model, Endpoint):
-            begin = time.perf_counter()
-            passages = model.encode(task.documents, advance)
-            seconds = time.perf_counter() - begin
-            queries = model.encode(task.queries, advance)
-            return _Encoded(queries, passages, len(task.documents) / seconds, None)
-        encoder = loading.open_encoder(model, dtype="auto", rows=count)
-        documents = encoder.in_role("document", report=True)
+            asking = answering = model
+        else:
+            encoder = loading.open_encoder(model, dtype="auto", rows=rows)
+            megabytes = megabytes_of(encoder)
+            asking = encoder.in_role("query", report=True)
+            answering = encoder.in_role("document", report=True)
         begin = time.perf_counter()
-        passages = documents.encode(task.documents, progress=advance)
-        seconds = time.perf_counter() - begin
-        asking = encoder.in_role("query", report=True)
+        passages = answering.encode(task.documents, progress=advance)
+        speed = len(passages) / (time.perf_counter() - begin)
         queries = asking.encode(task.queries, progress=advance)
-        return _Encoded(queries, passages, len(task.documents) / seconds, megabytes_of(encoder))
+    row_of = evaluator.row_of_sentences([task])
+    vectors = np.zeros((len(row_of), passages.shape[1]), np.float32)
+    vectors[[row_of[text] for text in task.documents]] = passages
+    vectors[[row_of[text] for text in task.queries]] = queries
+    for by, ranking in _RANKINGS.items():
+        score = _score(made.task(ranking), vectors)
+        yield Way(name, by, score.value, score.ci95, score.by_example, speed, megabytes)
+
+
+def _score(task: RetrievalTask, vectors: Array) -> ExampleScore:
+    """Return nDCG@10 by the ranking of a task."""
+    embedded = evaluator.TaskVectors(Label("", ""), {}, "", vectors)
+    [score] = evaluator.score_vectors([embedded], [task])
+    assert isinstance(score, ExampleScore)
+    return score
 
 
 def megabytes_of(encoder: Encoder) -> float:

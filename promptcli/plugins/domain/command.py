@@ -1,6 +1,7 @@
 """``promptcli choose`` and ``adapt``: their tables, and what to type next."""
 
 import os
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,11 +98,10 @@ def _cells(way: "Way", names: Mapping[str | None, str]) -> list[str]:
     if way.to_best is None:
         cells += ["", "", "best"]
     else:
-        verdict = "within chance" if way.to_best.is_chance else "worse"
+        verdict = "within chance" if way.is_as_good else "worse"
         cells += [f"{way.to_best.value:+.1f}", _half(way.to_best.ci95), verdict]
-    for figure in (way.sentences_per_second, way.megabytes):
-        cells.append("-" if figure is None else f"{figure:,.0f}")
-    return cells
+    figures = (way.sentences_per_second, way.megabytes)
+    return [*cells, *("-" if figure is None else f"{figure:,.0f}" for figure in figures)]
 
 
 def _half(interval: Sequence[float]) -> str:
@@ -113,35 +113,30 @@ def _names(chosen: "Chosen") -> dict[str | None, str]:
     """Return short names of models: of a folder, a hub id or an endpoint the end, if no other model
     has it.
     """
-    short = dict[str | None, str]()
-    for way in chosen.ways:
-        if way.model is not None:
-            short[way.model] = way.model.rstrip("/").rpartition("#")[2].rpartition("/")[2]
+    models = {way.model for way in chosen.ways if way.model is not None}
+    short = {model: re.split("[#/]", model.rstrip("/"))[-1] for model in models}
     counts = Counter(short.values())
-    names = {model: end if counts[end] == 1 else str(model) for model, end in short.items()}
-    return {None: "-", **names}
+    names: dict[str | None, str] = {None: "-"}
+    for model, end in short.items():
+        names[model] = end if counts[end] == 1 else model
+    return names
 
 
 def _document(chosen: "Chosen", advice: Sequence[str]) -> dict[str, Any]:
     ways = []
     for way in chosen.ways:
-        to_best = low = high = None
-        if way.to_best is not None:
-            to_best = way.to_best.value
-            low, high = way.to_best.ci95
+        best = way.to_best
         figures = {
             "ndcg_at_10": way.ndcg,
             "ci95_low": way.ci95[0],
             "ci95_high": way.ci95[1],
-            "to_best": to_best,
-            "to_best_low": low,
-            "to_best_high": high,
+            "to_best": best and best.value,
+            "to_best_low": best and best.ci95[0],
+            "to_best_high": best and best.ci95[1],
             "sentences_per_second": way.sentences_per_second,
             "megabytes": way.megabytes,
         }
-        rounded = {
-            name: None if figure is None else round(figure, 4) for name, figure in figures.items()
-        }
+        rounded = {name: figure and round(figure, 4) for name, figure in figures.items()}
         ways.append({"model": way.model, "by": way.by, **rounded, "within_chance": way.is_as_good})
     made = chosen.queries
     queries = {
@@ -184,18 +179,14 @@ def _words(way: "Way", names: Mapping[str | None, str]) -> str:
     """Return a way as a sentence names it."""
     if way.model is None:
         return "words alone"
-    ranked = {"meaning": "meaning", "both": "meaning and words"}[way.by]
+    ranked = "meaning and words" if way.by == "both" else way.by
     return f"{names[way.model]} by {ranked}"
 
 
 def _search(model: str | None, files: Sequence[str], *, by: str | None = None) -> str:
     """Return the command of a search by a model."""
-    words = [*files]
-    if model is not None:
-        words += ["-m", model]
-    if by is not None:
-        words += ["--by", by]
-    return f'promptcli search "your question" {shlex.join(words)}'
+    options = [*(("-m", model) if model else ()), *(("--by", by) if by else ())]
+    return f'promptcli search "your question" {shlex.join([*files, *options])}'
 
 
 def adapt(
@@ -292,11 +283,13 @@ def adapt(
 def _show_adapted(document: Mapping[str, Any]) -> None:
     rows = []
     for row in document["rows"]:
-        cells = list[str]()
-        changes = row.get("changes") or [None] * len(row["scores"])
-        for score, change in zip(row["scores"], changes, strict=True):
-            cells.append(f"{score['value']:.1f}")
-            cells.append((change and f"{change['value']:+.1f} {_half(change['ci95'])}") or "")
+        cells = []
+        for number, score in enumerate(row["scores"]):
+            change = ""
+            if "changes" in row:
+                gained = row["changes"][number]
+                change = f"{gained['value']:+.1f} {_half(gained['ci95'])}"
+            cells += [f"{score['value']:.1f}", change]
         rows.append([row["row"], *cells[:2], row["verdict"], *cells[2:]])
     rows += [[name, "-", "", "left out", *[""] * 4] for name in document["left_out"]]
     result_table(_ADAPT_HEADS, rows)

@@ -1,6 +1,7 @@
 """Embeddings of an endpoint of OpenAI's form: ``POST URL/embeddings``."""
 
 import asyncio
+import itertools
 import math
 import re
 import time
@@ -28,13 +29,13 @@ _BUSY = (408, 409, 429, 500, 502, 503, 504)
 _SHOWN = 150  #: characters of what went wrong
 
 
-class _Row(msgspec.Struct):
+class _Embedding(msgspec.Struct):
     index: int
     embedding: list[float]
 
 
 class _Answer(msgspec.Struct):
-    data: list[_Row]
+    data: list[_Embedding]
 
 
 class Endpoint:
@@ -81,7 +82,9 @@ class Endpoint:
         warn(f"sending passages and queries of your texts to {self.host}")
         self._ask(["one"])
 
-    def encode(self, texts: Sequence[str], advance: Callable[[float], None]) -> NDArray[np.float32]:
+    def encode(
+        self, texts: Sequence[str], progress: Callable[[float], None]
+    ) -> NDArray[np.float32]:
         """Return the vectors of n texts, (n, d)."""
         cut = sum(len(text) > _LONGEST for text in texts)
         if cut:
@@ -92,30 +95,29 @@ class Endpoint:
             vectors.append(self._ask(batch))
             if vectors[-1].shape[1] != vectors[0].shape[1]:
                 raise self._error("vectors of several widths")
-            advance(len(batch))
+            progress(len(batch))
         return np.concatenate(vectors)
 
     def _ask(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of one request, which is sent again while the endpoint is busy."""
         content = {"model": self.name, "input": texts, "encoding_format": "float"}
         body = msgspec.json.encode(content)
-        for tries in range(1, _TRIES + 1):
+        for tries in itertools.count(1):
             try:
-                answering = self._thread.submit(asyncio.run, self._post(body))
-                status, retry_after, answer = answering.result()
+                posting = self._thread.submit(asyncio.run, self._post(body))
+                status, retry_after, answer = posting.result()
             except TimeoutError:
                 raise self._error(f"no whole answer within {_SECONDS:.0f} seconds") from None
             except httpx2.ProtocolError:
                 raise self._error("an answer that is not HTTP") from None
             except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
                 raise self._error(str(error) or type(error).__name__) from None
-            if status == HTTPStatus.OK:
-                return self._vectors(answer, len(texts))
             if status not in _BUSY or tries == _TRIES:
-                phrases = {each.value: each.phrase for each in HTTPStatus}
-                raise self._error(f"{status} {phrases.get(status, '')}")
+                break
             time.sleep(_pause(retry_after, tries))
-        raise AssertionError("the last try returns or raises")
+        if status != HTTPStatus.OK:
+            raise self._error(f"{status} {httpx2.codes.get_reason_phrase(status)}")
+        return self._vectors(answer, len(texts))
 
     async def _post(self, body: bytes) -> tuple[int, str, bytes]:
         """Return status, Retry-After and body of an answer, all of it within time and size."""
@@ -134,16 +136,14 @@ class Endpoint:
 
     def _vectors(self, answer: bytes, count: int) -> NDArray[np.float32]:
         try:
-            data = msgspec.json.decode(answer, type=_Answer).data
-            data.sort(key=lambda row: row.index)
+            rows = msgspec.json.decode(answer, type=_Answer).data
+            vector_of = {row.index: row.embedding for row in rows}
             with np.errstate(over="ignore"):
-                vectors = np.array([row.embedding for row in data], np.float32)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
+                vectors = np.array([vector_of[row] for row in range(count)], np.float32)
+        except (msgspec.MsgspecError, LookupError, RecursionError, ValueError):
             raise self._error("an answer of another form than OpenAI's") from None
-        numbers = [row.index for row in data]
-        is_matrix = vectors.ndim == 2 and vectors.size > 0
-        if numbers != list(range(count)) or not is_matrix or not np.isfinite(vectors).all():
-            raise self._error(f"no vector of finite numbers for each of {counted(count, 'text')}")
+        if vectors.ndim != 2 or not vectors.size or not np.isfinite(vectors).all():
+            raise self._error("vectors without numbers, or with some that are not finite")
         return vectors
 
     def _error(self, reason: str) -> PromptcliError:
@@ -159,6 +159,4 @@ def _pause(wanted: str, tries: int) -> float:
         seconds = float(wanted)
     except ValueError:
         seconds = math.nan
-    if not seconds >= 0:
-        return 2.0**tries
-    return min(seconds, _SECONDS)
+    return min(seconds, _SECONDS) if seconds >= 0 else 2.0**tries

@@ -17,7 +17,7 @@ Split ``made.queries`` by ``query.document`` where parts of a collection must no
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,12 +111,12 @@ class SyntheticQueries:
 
 
 @dataclass(frozen=True)
-class _Row:
-    """A passage, a line or a row of a table."""
+class _Passage:
+    """A passage of a text, a line or a row of a table."""
 
     document: str
-    path: tuple[str, ...]  # the headings above it
-    title: str
+    kind: str  #: of the queries that its titles are: ``HEADING`` or ``TITLE``
+    path: tuple[str, ...]  #: the headings above it, or the title of a row
     body: str
 
 
@@ -128,8 +128,8 @@ class _PossibleQuery:
     kind: str
     document: str
     rows: tuple[int, ...]
-    titles: tuple[int, ...] = ()  # places in the path of the answers of the headings that it is
-    skipped: str = ""  # what stands before it: a first sentence that several texts have
+    places: tuple[int, ...] = ()  #: in the path of the answers, of the titles that it is
+    beginnings: tuple[str, ...] = ()  #: sentences at which the answer begins, the query the last
 
 
 def synthetic_queries(
@@ -161,9 +161,13 @@ def synthetic_queries(
     """
     draw = random.Random(seed)
     rows, count = _read(files, TITLES if title is None else (title.casefold(),))
-    if title is not None and not any(row.title for row in rows):
+    if title is not None and not any(row.kind == TITLE and row.path for row in rows):
         raise UsageError(f"no table has a column {title!r} with text", parameter="title")
-    possible = _ordered_queries(rows, draw)
+    possible = _spread([*_by_titles(rows)], draw)
+    answers = {row for query in possible for row in query.rows}
+    beginnings = [query for query in _by_beginnings(rows) if query.rows[0] not in answers]
+    for kind in (FIRST_SENTENCE, FIRST_WORDS):
+        possible += _spread([query for query in beginnings if query.kind == kind], draw)
     if len(possible) < fewest:
         read = f"{errors.counted(len(rows), 'passage')} of {errors.counted(count, 'file')}"
         raise UsageError(
@@ -171,22 +175,50 @@ def synthetic_queries(
             f" {fewest}; give more texts, or texts with headings, titles or several"
             " sentences; what occurs in several places is no query"
         )
-    counts = (count, len(rows), len(possible))
-    return _collect(rows, possible[:most], most_passages, draw, counts)
+    chosen = possible[:most]
+
+    asking = defaultdict[int, list[_PossibleQuery]](list)
+    for query in chosen:
+        for row in query.rows:
+            asking[row].append(query)
+    others = [row for row in range(len(rows)) if row not in asking]
+    if most_passages is not None:
+        room = max(0, most_passages - len(asking))
+        others = draw.sample(others, min(room, len(others)))
+    text_of = {row: _text_without(rows[row], asking[row]) for row in sorted([*asking, *others])}
+    document_of = dict[str, str]()
+    for row, text in text_of.items():
+        if text:
+            document_of.setdefault(text, rows[row].document)
+    place_of = {text: place for place, text in enumerate(document_of)}
+    queries = []
+    for query in chosen:
+        places = {place_of[text_of[row]] for row in query.rows if text_of[row]}
+        queries.append(
+            SyntheticQuery(query.text, query.kind, query.document, tuple(sorted(places)))
+        )
+    return SyntheticQueries(
+        tuple(queries),
+        tuple(document_of),
+        tuple(document_of.values()),
+        files=count,
+        all_passages=len(rows),
+        all_queries=len(possible),
+    )
 
 
-def _read(files: Sequence[str | Path], titles: Sequence[str]) -> tuple[list[_Row], int]:
-    """Return the rows of files, and the number of files that were read."""
+def _read(files: Sequence[str | Path], titles: Sequence[str]) -> tuple[list[_Passage], int]:
+    """Return the passages of files, and the number of files that were read."""
     found = find_named_files([str(name) for name in files])
     encoder = loading.open_encoder(_WINDOW_MODEL)
     reader = Reader(Reading(), lambda: encoder)
-    rows = list[_Row]()
+    rows = list[_Passage]()
     count = 0
     with notes.stage("read", len(found.files)) as advance:
         for file, in_folder in found.files.items():
             read = reader.read_found(file, found, in_folder=in_folder)
             if read is not None:
-                rows += _rows_of(file, read, titles)
+                rows += _passages_of(file, read, titles)
                 count += 1
             advance(1)
     if left_out := found.note(verbose=False):
@@ -194,93 +226,78 @@ def _read(files: Sequence[str | Path], titles: Sequence[str]) -> tuple[list[_Row
     return rows, count
 
 
-def _rows_of(file: str, read: FileRows, titles: Sequence[str]) -> Iterator[_Row]:
+def _passages_of(file: str, read: FileRows, titles: Sequence[str]) -> Iterator[_Passage]:
     """Yield the rows of a file: a text of passages is one document, a line or a row is its own."""
-    cells = [
-        {name: str(values[row]) for name, values in read.columns.items() if values[row] is not None}
-        for row in range(len(read.rows))
-    ]
-    for passage, columns in zip(read.rows, cells, strict=True):
-        if "end_line" in columns:
+    for number, passage in enumerate(read.rows):
+        cells = {name.casefold(): values[number] for name, values in read.columns.items()}
+        if cells.get("end_line") is not None:
             path = tuple(title[: _LONGEST + 1] for title in passage.heading.split(" > ") if title)
-            yield _Row(file, path, "", passage.body)
+            yield _Passage(file, HEADING, path, passage.body)
             continue
         title = ""
-        if columns.get("file") is None:
-            title = _title_of(columns, titles)
-        yield _Row(f"{file}:{passage.line}", (), title, _after(title, passage.body))
-
-
-def _title_of(columns: dict[str, str], titles: Sequence[str]) -> str:
-    by_name = {name.casefold(): cell for name, cell in columns.items()}
-    cell = next((by_name[name] for name in titles if by_name.get(name)), "")
-    return cell[: _LONGEST + 1].strip()  # of one that is too long for a query, enough to tell
+        if cells.get("file") is None:
+            cell = next((cells[name] for name in titles if cells.get(name)), "")
+            title = str(cell)[: _LONGEST + 1].strip()  # of a longer one, enough to tell
+        yield _Passage(
+            document=f"{file}:{passage.line}",
+            kind=TITLE,
+            path=(title,) if title else (),
+            body=_after(title, passage.body),
+        )
 
 
 def _after(query: str, body: str) -> str:
     """Return a body without the query with which it begins; spaces and case do not count."""
     if not query or len(query) > _LONGEST:
         return body
-    words = query.split()
-    pattern = r"\s*" + r"\s+".join(map(re.escape, words)) + r"(?!\w)[\s:.,;!?-]*"
-    start = re.match(pattern, body, re.IGNORECASE)
-    if start is None:
-        return body
-    return body[start.end() :]
+    words = r"\s+".join(map(re.escape, query.split()))
+    return re.sub(rf"\A\s*{words}(?!\w)[\s:.,;!?-]*", "", body, flags=re.IGNORECASE)
 
 
-def _by_headings(rows: Sequence[_Row]) -> Iterator[_PossibleQuery]:
-    """Yield the headings that are queries.
+def _by_titles(rows: Sequence[_Passage]) -> Iterator[_PossibleQuery]:
+    """Yield the headings and titles that are queries.
 
     A heading of one word, or one above several texts, follows the headings above it.
     """
     below = defaultdict[tuple[str, tuple[str, ...]], list[int]](list)
-    direct = dict[tuple[str, tuple[str, ...]], None]()
     for number, row in enumerate(rows):
-        if row.path:
-            direct[row.document, row.path] = None
         for depth in range(1, len(row.path) + 1):
             below[row.document, row.path[:depth]].append(number)
     used = Counter[str]()
     for _, path in below:
-        used.update({_key(path[start:]) for start in range(len(path))})
-    for document, path in direct:
-        answers = below[document, path]
+        used.update({_key(" ".join(path[start:])) for start in range(len(path))})
+    for document, path in dict.fromkeys((row.document, row.path) for row in rows):
+        answers = below.get((document, path), [])
         if len(answers) > _MOST_ANSWERS or not any(
             _has_words(rows[row].body, _BODY_WORDS) for row in answers
         ):
             continue
         for start in reversed(range(len(path))):
-            words = sum(len(title.split()) for title in path[start:])
-            if words > _MOST_WORDS or len(" ".join(path[start:])) > _LONGEST:
+            text = " ".join(path[start:])
+            words = len(text.split())
+            if words > _MOST_WORDS or len(text) > _LONGEST:
                 break
-            if words >= _FEWEST_WORDS and used[_key(path[start:])] == 1:
-                text = " ".join(path[start:])
+            if words >= _FEWEST_WORDS and used[_key(text)] == 1:
+                kind = rows[answers[0]].kind
                 places = tuple(range(start, len(path)))
-                yield _PossibleQuery(text, HEADING, document, tuple(answers), places)
+                yield _PossibleQuery(text, kind, document, tuple(answers), places)
                 break
 
 
-def _by_titles(rows: Sequence[_Row]) -> Iterator[_PossibleQuery]:
-    used = Counter(_key([row.title]) for row in rows)
-    for number, row in enumerate(rows):
-        words = len(row.title.split())
-        fits = _FEWEST_WORDS <= words <= _MOST_WORDS and len(row.title) <= _LONGEST
-        if fits and used[_key([row.title])] == 1 and _has_words(row.body, _BODY_WORDS):
-            yield _PossibleQuery(row.title, TITLE, row.document, (number,))
-
-
-def _by_beginnings(rows: Sequence[_Row]) -> Iterator[_PossibleQuery]:
+def _by_beginnings(rows: Sequence[_Passage]) -> Iterator[_PossibleQuery]:
     """Yield the beginnings that are queries; of a text that begins as others do, what is next."""
-    beginnings = [("", *_beginning(row.body)) for row in rows]
-    used = Counter(_key([text]) for _, text, _ in beginnings)
-    for number, (_, text, kind) in enumerate(beginnings):
-        if text and kind == FIRST_SENTENCE and used[_key([text])] > 1:
-            beginnings[number] = (text, *_beginning(_after(text, rows[number].body)))
-            used[_key([beginnings[number][1]])] += 1
-    for number, (skipped, text, kind) in enumerate(beginnings):
-        if text and used[_key([text])] == 1:
-            yield _PossibleQuery(text, kind, rows[number].document, (number,), skipped=skipped)
+    first = [_beginning(row.body) for row in rows]
+    counts = Counter(_key(text) for text, kind in first if kind == FIRST_SENTENCE)
+    shared = {key for key, count in counts.items() if count > 1}
+    skipped = [text if _key(text) in shared else "" for text, _ in first]
+    queries = [_beginning(_after(text, row.body)) for text, row in zip(skipped, rows, strict=True)]
+    used = Counter(_key(text) for text, _ in queries)
+    for number, (text, kind) in enumerate(queries):
+        if text and used[_key(text)] == 1 and _key(text) not in shared:
+            beginnings = (skipped[number], text)
+            yield _PossibleQuery(
+                text, kind, rows[number].document, (number,), beginnings=beginnings
+            )
 
 
 def _beginning(body: str) -> tuple[str, str]:
@@ -288,104 +305,50 @@ def _beginning(body: str) -> tuple[str, str]:
     the ends of sentences, and which of them it is; an empty text if neither is a query.
     """
     for end in _SENTENCE_END.finditer(body, 0, _LONGEST):
+        sentence = body[: end.end()].split()
         rest = body[end.end() : end.end() + _LONGEST].lstrip()
-        if rest[:1].islower():  # an abbreviation
+        if rest[:1].islower() or len(sentence) < _SENTENCE_WORDS:  # an abbreviation
             continue
-        sentence = " ".join(body[: end.end()].split())
-        words = len(sentence.split())
-        if words > _MOST_WORDS or not _has_words(rest, _REST_WORDS):
-            return "", FIRST_SENTENCE
-        if words >= _SENTENCE_WORDS:
-            return sentence, FIRST_SENTENCE
-    if _SENTENCE_END.search(body, _LONGEST):  # a sentence that is too long for a query
-        return "", FIRST_SENTENCE
-    first_words = body.split(maxsplit=_FIRST_WORDS + _REST_WORDS)[: _FIRST_WORDS + _REST_WORDS]
-    query = " ".join(first_words[:_FIRST_WORDS])
-    if len(first_words) < _FIRST_WORDS + _REST_WORDS or len(query) > _LONGEST:
+        fits = len(sentence) <= _MOST_WORDS and _has_words(rest, _REST_WORDS)
+        return (" ".join(sentence) if fits else ""), FIRST_SENTENCE
+    words = body.split(maxsplit=_FIRST_WORDS + _REST_WORDS)
+    query = " ".join(words[:_FIRST_WORDS])
+    is_too_long = len(query) > _LONGEST or _SENTENCE_END.search(body, _LONGEST)
+    if len(words) < _FIRST_WORDS + _REST_WORDS or is_too_long:
         return "", FIRST_WORDS
     return query, FIRST_WORDS
 
 
-def _key(titles: Iterable[str]) -> str:
-    return " ".join(" ".join(titles).casefold().split())
+def _key(text: str) -> str:
+    """Return what is equal for texts that a reader would call the same."""
+    return " ".join(text.casefold().split())
 
 
 def _has_words(text: str, fewest: int) -> bool:
-    return len(text.split()) >= fewest
+    return len(text.split(maxsplit=fewest)) >= fewest
 
 
-def _ordered_queries(rows: Sequence[_Row], draw: random.Random) -> list[_PossibleQuery]:
-    """Return all queries: headings and titles, then the beginnings of rows that answer none.
-
-    Each kind is in a random order.
-    """
-    queries = _spread([*_by_headings(rows), *_by_titles(rows)], draw)
-    answers = {row for query in queries for row in query.rows}
-    beginnings = [each for each in _by_beginnings(rows) if each.rows[0] not in answers]
-    for kind in (FIRST_SENTENCE, FIRST_WORDS):
-        queries += _spread([each for each in beginnings if each.kind == kind], draw)
-    return queries
-
-
-def _spread(candidates: Sequence[_PossibleQuery], draw: random.Random) -> list[_PossibleQuery]:
-    """Return candidates in a random order in which each document has one before any has two."""
-    shuffled = draw.sample(candidates, len(candidates))
+def _spread(queries: Sequence[_PossibleQuery], draw: random.Random) -> list[_PossibleQuery]:
+    """Return queries in a random order in which each document has one before any has two."""
+    turns = defaultdict[int, list[_PossibleQuery]](list)
     earlier = Counter[str]()
-    turns = list[int]()
-    for candidate in shuffled:
-        turns.append(earlier[candidate.document])
-        earlier[candidate.document] += 1
-    order = sorted(range(len(shuffled)), key=turns.__getitem__)
-    return [shuffled[place] for place in order]
+    for query in draw.sample(queries, len(queries)):
+        turns[earlier[query.document]].append(query)
+        earlier[query.document] += 1
+    return [query for turn in sorted(turns) for query in turns[turn]]
 
 
-def _collect(
-    rows: Sequence[_Row],
-    chosen: Sequence[_PossibleQuery],
-    most_passages: int | None,
-    draw: random.Random,
-    counts: tuple[int, int, int],
-) -> SyntheticQueries:
-    """Return the queries with their answers and other passages."""
-    removed = defaultdict[int, list[_PossibleQuery]](list)
-    for candidate in chosen:
-        for row in candidate.rows:
-            removed[row].append(candidate)
-    others = [number for number in range(len(rows)) if number not in removed]
-    if most_passages is not None:
-        room = max(0, most_passages - len(removed))
-        others = draw.sample(others, min(room, len(others)))
-    passages = dict[str, int]()
-    documents = list[str]()
-    places = dict[int, int]()
-    for number in sorted([*removed, *others]):
-        text = _text_without(rows[number], removed[number])
-        if not text.strip():
-            continue
-        places[number] = passages.setdefault(text, len(passages))
-        if len(documents) < len(passages):
-            documents.append(rows[number].document)
-    queries = list[SyntheticQuery]()
-    for each in chosen:
-        answers = sorted({places[row] for row in each.rows if row in places})
-        queries.append(SyntheticQuery(each.text, each.kind, each.document, tuple(answers)))
-    return SyntheticQueries(tuple(queries), tuple(passages), tuple(documents), *counts)
-
-
-def _text_without(row: _Row, queries: Sequence[_PossibleQuery]) -> str:
+def _text_without(row: _Passage, queries: Sequence[_PossibleQuery]) -> str:
     """Return the text of a row without what queries were taken from."""
-    removed = {place for query in queries for place in query.titles}
+    removed = {place for query in queries for place in query.places}
     titles = [title for place, title in enumerate(row.path) if place not in removed]
     while titles[1:] and len(" > ".join(titles)) > _LONGEST_HEADING:
         del titles[0]
     body = row.body
-    kinds = {query.kind for query in queries}
-    for place in sorted(removed & set(range(len(row.path)))):
+    for place in sorted(removed.intersection(range(len(row.path)))):
         body = _after(row.path[place], body)
     for query in queries:
-        if query.kind in (FIRST_SENTENCE, FIRST_WORDS):
-            body = _after(query.text, _after(query.skipped, body))
-    if row.title and TITLE not in kinds:
-        titles = [row.title]
+        for beginning in query.beginnings:
+            body = _after(beginning, body)
     heading = " > ".join(titles)[:_LONGEST_HEADING]
     return f"{heading}\n{body}".strip()
