@@ -8,14 +8,14 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.given import is_unicode
 from promptcli.data.layouts import ID, TEXT, is_optional
 from promptcli.data.tables import MISSING, IsoDate, Table
-from promptcli.errors import UsageError, shorten
+from promptcli.errors import shorten
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
@@ -72,12 +72,12 @@ class CellReader:
 
     def score(self, cell: Any) -> str:
         """Return a cell of a column of scores as text."""
-        word = str(cell).strip().lower()
-        if word in ("true", "false"):
-            return str(int(word == "true"))
-        text = label_text(cell)
-        is_number = self._point and self._number.fullmatch(text.strip())
-        return self._plain(text.strip()) if is_number else text
+        word = str(cell).strip()
+        if word.lower() in ("true", "false"):
+            return str(int(word.lower() == "true"))
+        return (
+            self._plain(word) if self._point and self._number.fullmatch(word) else label_text(cell)
+        )
 
     def number(self, cell: Any) -> int | float | None:
         """Return the number that a cell is, else None."""
@@ -131,47 +131,42 @@ class CellReader:
                 Column(name, kind, readers.get(kind, cell_text), name in table.whole)
                 for name, kind in columns
             ]
-        seen = [_Seen(dict(readers)) for _ in names]
+        seen = [_Seen(list(readers)) for _ in names]
         for _, rows in blocks:
-            for evidence, cells in zip(seen, zip(*rows, strict=True), strict=False):
-                evidence.take([cell for cell in map(stripped, cells) if cell is not None])
+            for column, cells in zip(seen, zip(*rows, strict=True), strict=True):
+                filled = [cell for cell in map(stripped, cells) if cell is not None]
+                for kind in list(column.kinds):
+                    values = list(map(readers[kind], filled))
+                    if None in values:
+                        column.kinds.remove(kind)
+                    elif kind == "number":
+                        column.types.update(map(type, values))
+                        pointed = (cell for cell in filled if type(cell) is str and "." in cell)
+                        column.doubts.update(
+                            _DOUBTFUL.fullmatch(cell) is not None for cell in pointed
+                        )
         found = list[Column]()
-        for name, evidence in zip(names, seen, strict=True):
-            kind = next(iter(evidence.kinds), "text")
-            is_doubtful = self._are_texts and not self._point and evidence.is_doubtful
-            if evidence.is_empty or (is_doubtful and kind == "number"):
+        for name, column in zip(names, seen, strict=True):
+            # all are left where no cell has a value
+            kind = column.kinds[0] if 0 < len(column.kinds) < len(readers) else "text"
+            if kind == "number" and not self._point and column.doubts == {True}:
                 kind = "text"
-            found.append(Column(name, kind, readers.get(kind, cell_text), evidence.is_whole))
+            found.append(Column(name, kind, readers.get(kind, cell_text), column.types <= {int}))
         return found
+
+
+def _is_doubtful(cell: str) -> bool:
+    return _DOUBTFUL.fullmatch(cell) is not None
 
 
 @dataclass
 class _Seen:
     """What the cells of a column have shown so far."""
 
-    kinds: dict[str, Callable[[Any], Any]]  #: the types that all have, with their readers
-    is_empty: bool = True
-    is_whole: bool = True  #: all numbers are whole
-    may_group: bool = False  #: some cells may have a point between thousands
-    has_decimals: bool = False  #: some cell has a point that is a decimal point
-
-    @property
-    def is_doubtful(self) -> bool:
-        return self.may_group and not self.has_decimals
-
-    def take(self, cells: Sequence[Any]) -> None:
-        self.is_empty = self.is_empty and not cells
-        for kind, read in list(self.kinds.items()):
-            values = list(map(read, cells))
-            if None in values:
-                del self.kinds[kind]
-            elif kind == "number":
-                self.is_whole = self.is_whole and all(type(value) is int for value in values)
-                for cell in cells:
-                    if type(cell) is str and "." in cell:
-                        doubtful = _DOUBTFUL.fullmatch(cell) is not None
-                        self.may_group = self.may_group or doubtful
-                        self.has_decimals = self.has_decimals or not doubtful
+    kinds: list[str]  #: the types that all have
+    types: set[type] = field(default_factory=set)  #: of the numbers
+    #: whether a point is one between thousands as well as a decimal point
+    doubts: set[bool] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -235,9 +230,7 @@ def _sentence_text(value: Any) -> str:
 
 def _text_or_blank(value: Any) -> str:
     """Return a sentence; a missing one, null or NaN, is blank, like an empty cell of a CSV."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return _sentence_text(value)
+    return "" if value is None or value != value else _sentence_text(value)
 
 
 def _optional_text(value: Any) -> str:
@@ -248,9 +241,8 @@ def _optional_text(value: Any) -> str:
 
 def label_text(value: Any) -> str:
     """Return a label or a score as text."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        raise ValueError("is empty; give text or a number")
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    is_number = type(value) in (int, float) and math.isfinite(value)
+    if not is_number and not isinstance(value, str):
         raise ValueError(f"is {_shown(value)}; a label or a score is text or a number")
     return _sentence_text(str(value))
 
@@ -270,26 +262,6 @@ def reader_of(role: str, cells: CellReader, *, blank: bool = True) -> Callable[[
         "grade": cells.score,
     }
     return readers.get(role, _sentence_text)
-
-
-def given_columns(columns: Any, count: int) -> "list[tuple[Column, Any]]":
-    """Return columns that a program gives for ``count`` rows, each with its Arrow array.
-
-    ``columns`` hold the values of each row by their name: a mapping, or a DataFrame.
-    """
-    reader = CellReader(CsvOptions(), are_texts=False)
-    names, values = list[str](), list[list[Any]]()
-    for name in columns:
-        cells = [getattr(value, "item", lambda value=value: value)() for value in columns[name]]
-        if len(cells) != count:
-            raise UsageError(
-                f"column {name!r} has {len(cells):,} values for {count:,} sentences; give one for"
-                " each"
-            )
-        names.append(str(name))
-        values.append(cells)
-    found = reader.columns(Table(), names, [((), list(zip(*values, strict=True)))] if names else [])
-    return [(column, column.array(cells)) for column, cells in zip(found, values, strict=True)]
 
 
 def _iso(day: datetime.date) -> str:

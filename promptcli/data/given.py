@@ -2,47 +2,15 @@
 file.
 """
 
-import functools
-import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from numbers import Integral
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError
 from promptcli.notes import note
-from promptcli.settings import check_type
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def check_arguments(function: Function) -> Function:
-    """Decorate a public function: an unknown keyword, and text where a number belongs, are a
-    ``UsageError``.
-
-    Parameters that also take other types than plain ones (sentences, models) are left to the
-    function. One that is declared with ``**others: None`` takes unknown keywords whose value is
-    None.
-    """
-    parameters = dict(inspect.signature(function).parameters)
-    kinds = {parameter.kind: name for name, parameter in parameters.items()}
-    further = parameters.pop(kinds.get(inspect.Parameter.VAR_KEYWORD, ""), None)
-    named = [name for name in parameters if name not in ("self", "cls")]
-
-    @functools.wraps(function)
-    def checked(*args: Any, **options: Any) -> Any:
-        for name, value in options.items():
-            taken = further is not None and (further.annotation is not None or value is None)
-            if name not in parameters and not taken:
-                raise unknown(f"argument of {function.__name__}", name, named)
-        for name, value in (*zip(parameters, args, strict=False), *options.items()):
-            if name in parameters:
-                check_type(name, value, parameters[name].annotation)
-        return function(*args, **options)
-
-    return cast(Function, checked)
 
 
 def check_rows(rows: Any, what: str, kind: str = "text") -> list[Any]:

@@ -17,6 +17,7 @@ import re
 import shutil
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,22 +48,18 @@ LINE = 64
 STANDARD = Path("-")
 
 _BUFFER = 1 << 20
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_IMAGE = "an image, not text; give a text or a table"
-#: First bytes of files that are not text, and what to do with them.
+_IMAGE = "an image"
+#: First bytes of files that are not text.
 _OTHER_KINDS = {
-    b"\x1f\x8b": "gzip data; name the file .gz, or pipe it through gunzip -c",
-    b"PK\x03\x04": (
-        "an Office document or a zip archive, not text; save it as text or CSV, unpack it, or end"
-        " the name of a workbook with .xlsx"
-    ),
-    b"\xd0\xcf\x11\xe0": "an old Office document, not text; save it as text or CSV",
-    b"{\\rtf": "an RTF document; save it as plain text",
-    b"%PDF-": "a PDF, not text; extract its text first, e.g. pdftotext FILE.pdf FILE.txt",
+    b"\x1f\x8b": "gzip data without the ending .gz",
+    b"PK\x03\x04": "an Office document or a zip archive",
+    b"\xd0\xcf\x11\xe0": "an old Office document",
+    b"{\\rtf": "an RTF document",
+    b"%PDF-": "a PDF",
     b"\x89PNG": _IMAGE,
     b"\xff\xd8\xff": _IMAGE,
     b"GIF8": _IMAGE,
-    b"PAR1": "Parquet; end its name with .parquet",
+    b"PAR1": "Parquet without the ending .parquet",
 }
 
 
@@ -111,21 +108,22 @@ def check_file(path: Path, *, regular: bool = False, allowed: str | None = None)
         os.stat(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        names: list[str] = []
+        names = list[str]()
         with contextlib.suppress(OSError, ValueError):
             names = [name for name in os.listdir(path.parent) if name != path.name]  # a dead link
         near = did_you_mean(path.name, names)
         raise NotFoundError(
             f"{str(path)!r} cannot be opened ({reason}); give {allowed}{near}"
         ) from None
+    problem = ""
     if path.is_dir():
-        raise UsageError(f"{str(path)!r} is a folder; give a file in it")
-    if not os.access(path, os.R_OK):
-        raise UsageError(
-            f"{str(path)!r} may not be read; change its permissions (chmod +r) or copy it"
-        )
-    if regular and not path.is_file():
-        raise UsageError(f"{str(path)!r} is a pipe, which is read only once; give a file")
+        problem = "is a folder; give a file in it"
+    elif not os.access(path, os.R_OK):
+        problem = "may not be read; change its permissions (chmod +r) or copy it"
+    elif regular and not path.is_file():
+        problem = "is a pipe, which is read only once; give a file"
+    if problem:
+        raise UsageError(f"{str(path)!r} {problem}")
 
 
 def check_sentence(word: str) -> None:
@@ -183,65 +181,59 @@ def file_sha256(path: str | Path) -> str:
         return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
 
 
-@dataclass(frozen=True)
+@dataclass
 class OpenText:
     """The bytes of a file, unpacked, whose lines can be read once, or again if it is stored."""
 
     path: str | Path
     file: BinaryIO
-    ending: str = ""  #: a key of ``COMPRESSED``, or any other one
+    stored: bool
 
     @property
     def name(self) -> str:
         return display_name(self.path)
 
     @functools.cached_property
-    def raw(self) -> "_HashedBytes":
-        """The bytes that are stored, hashed while they are read."""
+    def _raw(self) -> _HashedBytes:
         return _HashedBytes(self.file)
 
     def sha256(self) -> str:
-        """Return the hex SHA-256 of the bytes read so far."""
-        return self.raw.hash.hexdigest()
-
-    def again(self, encoding: str = "", bad: BadRows = REFUSED) -> Iterator[str]:
-        """Yield the lines from the first, of a file that was opened as ``stored``."""
+        """Return the hex SHA-256 of the stored file, or of the bytes read so far."""
+        if not self.stored:
+            return self._raw.hash.hexdigest()
         self.file.seek(0)
-        return OpenText(self.path, self.file, self.ending).lines(encoding, bad)
+        return hashlib.file_digest(cast(Any, self.file), "sha256").hexdigest()
 
     def lines(self, encoding: str = "", bad: BadRows = REFUSED) -> Iterator[str]:
         """Yield the lines with their ends, well encoded; an empty one in place of a bad one.
 
         Refuse what is not text, and an encoding other than UTF-8 that was not said.
         """
-        stream: Any = io.BufferedReader(self.raw, _BUFFER)
-        if self.ending in COMPRESSED:
-            stream = io.BufferedReader(COMPRESSED[self.ending](stream), _BUFFER)
-        with _naming_damage(self.name, self.ending):
-            head = stream.peek(4096)[:4096]
-        for first, kind in _OTHER_KINDS.items():
-            if head.startswith(first):
-                raise UsageError(f"{self.name}: {kind}")
-        if not encoding and head[:2] in _UTF16:
-            raise UsageError(f"{self.name} is UTF-16: give encoding=utf-16", parameter="csv")
-        if not encoding and b"\0" in head:
-            line = head.partition(b"\0")[0].count(b"\n") + 1
-            raise UsageError(f"{self.name}: line {line}: a NUL byte; it is no text of UTF-8")
-        try:
-            text = io.TextIOWrapper(stream, encoding or "utf-8-sig", "surrogateescape", "\n")
-        except LookupError:
-            raise UsageError(f"no encoding {encoding!r}; e.g. cp1252", parameter="csv") from None
+        raw = self._raw
+        if self.stored:
+            self.file.seek(0)
+            raw = _HashedBytes(self.file)
+        ending = Path(self.path).suffix.lower()
+        stream: Any = io.BufferedReader(raw, _BUFFER)
+        if ending in COMPRESSED:
+            stream = io.BufferedReader(COMPRESSED[ending](stream), _BUFFER)
         number, unpacked = 1, 0
-        with _naming_damage(self.name, self.ending, lambda: number):
+        try:
+            head = stream.peek(64)
+            for first, kind in _OTHER_KINDS.items():
+                if head.startswith(first):
+                    cure = "save it as text or CSV, or name it by its format"
+                    raise UsageError(f"{self.name} is {kind}, not text; {cure}")
+            text = io.TextIOWrapper(stream, encoding or "utf-8-sig", "surrogateescape", "\n")
             while line := text.readline(LONGEST_LINE + 1):
                 if len(line) > LONGEST_LINE:
                     raise UsageError(
                         f"{self.name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; give"
                         " one row a line"
                     )
-                if self.ending in COMPRESSED:
+                if ending in COMPRESSED:
                     unpacked += len(line) + LINE
-                    check_unpacked(self.name, unpacked, self.raw.size, "unpack it before")
+                    check_unpacked(self.name, unpacked, raw.size, "unpack it before")
                 if number == 1 and "\r" in line[:-2] and not line.endswith("\n"):
                     raise UsageError(
                         f"{self.name}: its lines end with a carriage return alone; convert it: tr"
@@ -249,15 +241,23 @@ class OpenText:
                     )
                 if line.endswith("\r\r\n"):  # an end that was converted twice
                     line = line.rstrip("\r\n") + "\n"
-                if "\0" in line:
-                    bad.add(self.name, "line", number, "a NUL byte; it is no text of UTF-8")
-                    line = "\n"
-                elif not line.isascii() and not is_unicode(line):
-                    reason = f"is not {encoding or 'UTF-8'}; give encoding=cp1252, or another"
+                reason = ""
+                if not is_unicode(line):
+                    reason = f"is not {encoding or 'UTF-8'}; give encoding=cp1252, utf-16, ..."
+                elif "\0" in line:
+                    reason = "a NUL byte; it is no text of UTF-8"
+                if reason:
                     bad.add(self.name, "line", number, reason, parameter="csv")
                     line = "\n"
                 yield line
                 number += 1
+        except LookupError:
+            raise UsageError(f"no encoding {encoding!r}; e.g. cp1252", parameter="csv") from None
+        except (UnicodeError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            damaged = f"damaged or cut-off {ending} data" if ending in COMPRESSED else "unreadable"
+            raise UsageError(
+                f"{self.name}: line {number}: {damaged} ({one_line(error, 100)})"
+            ) from None
 
 
 @contextlib.contextmanager
@@ -267,41 +267,36 @@ def open_text(
     """Open a file, pipe or URL; with ``stored`` its lines can be read again and again, from a copy
     if need be.
     """
-    ending = Path(path).suffix.lower()
     with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
         if not stored or file.seekable():
-            yield OpenText(path, file, ending)
+            yield OpenText(path, file, stored)
             return
         with tempfile.TemporaryFile() as copy:
             shutil.copyfileobj(file, copy)
-            copy.seek(0)
-            yield OpenText(path, copy, ending)
+            yield OpenText(path, copy, stored)
 
 
 def skipped_files(errors: Sequence[UsageError]) -> str:
     """Return the note on files that were left out, given the errors of reading them."""
     tables = [error for error in errors if isinstance(error, NoColumnError)]
-    others = [error for error in errors if not isinstance(error, NoColumnError)]
+    others = [str(error).partition(": ")[0] for error in errors if error not in tables]
     parts = list[str]()
     if others:
-        names = [str(error).partition(": ")[0] for error in others]
         files = counted(len(others), "file")
         parts.append(
-            f"skipped {files} that cannot be read as text or tables: {_first_names(names)}"
+            f"skipped {files} that cannot be read as text or tables: {_first_names(others)}"
         )
     if tables:
-        names = [error.file for error in tables]
         parts.append(
             f"skipped {counted(len(tables), 'table')} without a column 'text' or 'sentence':"
-            f" {_first_names(names)}; {tables[0].hint}"
+            f" {_first_names([error.file for error in tables])}; {tables[0].hint}"
         )
     return "; ".join(parts)
 
 
 def _first_names(names: Sequence[str]) -> str:
-    if len(names) <= 3:
-        return ", ".join(names)
-    return f"{', '.join(names[:3])} and {len(names) - 3:,} more"
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def read_lines(path: Path, encoding: str = "") -> Iterator[str]:
@@ -325,22 +320,6 @@ def check_unpacked(name: str, unpacked: int, packed: int, remedy: str) -> None:
         raise UsageError(
             f"{name} unpacks to more than {RATIO:,} times its size; if that is right, {remedy}"
         )
-
-
-@contextlib.contextmanager
-def _naming_damage(name: str, ending: str, line: Callable[[], int] = lambda: 1) -> Iterator[None]:
-    """Name the file and the line at which compressed data are damaged."""
-    try:
-        yield
-    except UnicodeError:
-        raise UsageError(f"{name}: line {line()}: is not in the encoding that was said") from None
-    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        reason = one_line(error, 100)
-        if ending in COMPRESSED:
-            problem = f"damaged or cut-off {ending} data ({reason}); compress it again"
-        else:
-            problem = f"cannot be read ({reason}); copy it, or look at its disk"
-        raise UsageError(f"{name}: line {line()}: {problem}") from None
 
 
 def count_lines(path: Path) -> int:
@@ -371,28 +350,21 @@ def find_inputs(names: Sequence[str]) -> list[str]:
 
     Globs sorted.
     """
-    files: list[str] = []
+    files = list[str]()
     for name in names:
-        if not name.strip():
-            raise UsageError(
-                "the name of an input is empty (a variable that is not set?); give a file"
-            )
         files += _find_remote(name) if is_remote(name) else _find_local(name)
-    seen = set[str]()
-    for name in files:
-        if name in seen:
-            raise UsageError(f"{name} is given twice; give every file once")
-        seen.add(name)
+    doubled = next((name for name, count in Counter(files).items() if count > 1), None)
+    if doubled is not None:
+        raise UsageError(f"{doubled} is given twice; give every file once")
     return files
 
 
 def _find_local(name: str) -> list[str]:
     path = Path(name)
+    if not name.strip():
+        raise UsageError("the name of an input is empty; give a file")
     if path == STANDARD:
-        raise UsageError(
-            "parts are made from files, which can be read again, not from standard input; give"
-            " files"
-        )
+        raise UsageError("parts are made from files, which can be read again, not standard input")
     if path.is_dir():
         inside = (file for file in path.rglob("*.parquet") if file.is_file())
         # Arrow and Spark, too, skip names that begin with an underscore or a dot
@@ -422,9 +394,7 @@ def _find_remote(name: str) -> list[str]:
             return sorted(system.glob(path))
         if system.isdir(path):
             return sorted(file for file in system.find(path) if file.endswith(".parquet"))
-        if system.exists(path):
-            return [path]
-        return []
+        return [path] if system.exists(path) else []
 
     protocol = name.partition("://")[0]
     files = on_file_system(name, look)

@@ -79,21 +79,6 @@ def name_key(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).casefold()
 
 
-#: Names by which a first line is recognised as a header.
-KNOWN_NAMES = {
-    name_key(name)
-    for names in (*ALIASES.values(), *SIDES, *POSITIVES, ("word", "definition"))
-    for name in names
-}
-
-
-#: Names of a pair's first sentence.
-FIRST_SIDES = {name_key(first) for first, _ in (*SIDES, *POSITIVES)}
-#: Names of columns of numbers.
-NUMERIC_NAMES = {name_key(name) for role in NUMERIC for name in ALIASES[role]}
-#: A name of a column of ids: ``id``, ``_id``, ``user_id``, ``userId``.
-ID_NAME = re.compile(r"^id$|[\s_.-]id$|[a-z]Id$|^ID$|[\s_.-]ID$")
-
 #: The key of a column of hard negatives: ``negative``, ``negative_1`` (sentence-transformers),
 #: ``negative.1`` (pandas).
 _NEGATIVE = re.compile(rf"({'|'.join(map(name_key, ALIASES[OPTIONAL]))})(\.?\d+)?")
@@ -122,26 +107,6 @@ def layout_of_width(layouts: Sequence[tuple[str, ...]], width: int) -> tuple[str
     if TRIPLETS in layouts and width > len(TRIPLETS):
         return with_negatives(width - len(PAIRS))
     return None
-
-
-def unique_names(header: Sequence[str]) -> list[str]:
-    """Return the names of columns.
-
-    Further columns of one name get a number, as in pandas.
-
-    Example:
-        >>> unique_names(["tag", "text", "tag", "tag"])
-        ['tag', 'text', 'tag.1', 'tag.2']
-    """
-    names = list[str]()
-    for name in header:
-        unique = name
-        number = 0
-        while unique in names or (number and unique in header):
-            number += 1
-            unique = f"{name}.{number}"
-        names.append(unique)
-    return names
 
 
 def find_column(name: str, header: Sequence[str]) -> str | None:

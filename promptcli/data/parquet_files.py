@@ -24,13 +24,13 @@ RecordBatch = Any
 
 def groups_from(file: Any, start: int) -> tuple[list[int], int]:
     """Return the row groups from that of row ``start`` on, and the number of their first row."""
-    first_row = 0
-    for group in range(file.num_row_groups):
+    group = first_row = 0
+    while group < file.num_row_groups:
         end = first_row + file.metadata.row_group(group).num_rows
         if end > start:
-            return list(range(group, file.num_row_groups)), first_row
-        first_row = end
-    return [], first_row
+            break
+        group, first_row = group + 1, end
+    return list(range(group, file.num_row_groups)), first_row
 
 
 def read_few(file: Any, name: str, **options: Any) -> Iterator[RecordBatch]:
@@ -38,30 +38,23 @@ def read_few(file: Any, name: str, **options: Any) -> Iterator[RecordBatch]:
 
     A dictionary makes many long texts of a small file. The options are those of ``iter_batches``.
     """
+    import pyarrow as pa
+
     unpacked = 0
     packed = _size_of(file)
     for batch in read_batches(file, _FEW, **options):
-        pieces = [batch]
-        if batch.nbytes > CHARACTERS:
-            pieces = [batch.slice(row, 1) for row in range(len(batch))]
-        for piece in map(_without_dictionaries, pieces):
+        rows = 1 if batch.nbytes > CHARACTERS else _FEW
+        for row in range(0, len(batch), rows):
+            columns = [
+                column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+                for column in batch.slice(row, rows).columns
+            ]
+            piece = batch.slice(row, rows)
+            if columns:
+                piece = pa.record_batch(columns, batch.schema.names)
             unpacked += piece.nbytes
             check_unpacked(name, unpacked, packed, _UNPACK)
             yield piece
-
-
-def _without_dictionaries(batch: RecordBatch) -> RecordBatch:
-    """Return a batch with values where Arrow has their numbers in a dictionary."""
-    import pyarrow as pa
-
-    if not any(map(pa.types.is_dictionary, batch.schema.types)):
-        return batch
-    columns = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        columns[name] = column
-    return pa.record_batch(columns)
 
 
 @contextlib.contextmanager

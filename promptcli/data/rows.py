@@ -8,12 +8,11 @@ Batches of another layout (see ``layouts``) have its columns, all of them text.
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from promptcli.data.bad_rows import BadRows
 from promptcli.data.cells import CellReader, Column, reader_of
@@ -26,12 +25,11 @@ from promptcli.data.input_files import (
     check_file,
     count_lines,
     display_name,
-    file_sha256,
     is_remote,
     open_text,
     without_end,
 )
-from promptcli.data.layouts import ID, NUMERIC, SENTENCES, TEXT, Columns, is_optional
+from promptcli.data.layouts import ID, NONE, NUMERIC, SENTENCES, TEXT, Columns, is_optional
 from promptcli.data.parquet_files import CHARACTERS, RecordBatch, open_parquet
 from promptcli.data.tables import (
     INPUT_FORMATS,
@@ -82,9 +80,9 @@ class Rows:
 
     def peek(self) -> "tuple[Rows, list[str]]":
         """Return the same rows, still to be walked, and the texts of the first batch."""
-        head = list(itertools.islice(self.batches, 1))
-        texts = [text for batch in head for text in batch.column(TEXT).to_pylist()]
-        return dataclasses.replace(self, batches=itertools.chain(head, self.batches)), texts
+        first = next(self.batches)
+        rows = dataclasses.replace(self, batches=itertools.chain([first], self.batches))
+        return rows, first.column(TEXT).to_pylist()
 
 
 @contextlib.contextmanager
@@ -120,12 +118,7 @@ def open_rows(
     with open_from(path, fields, stdin, csv=csv, bad=bad) as rows:
         batches = rows.batches
         if skip_blank:
-            import pyarrow.compute as pc
-
-            trimmed = ((batch, pc.utf8_trim_whitespace(batch.column(TEXT))) for batch in batches)
-            batches = filter(
-                len, (batch.filter(pc.not_equal(texts, "")) for batch, texts in trimmed)
-            )
+            batches = filter(len, map(_without_blank, batches))
         if TEXT in rows.columns:
             batches = with_row_numbers(batches)
         first = next(batches, None)
@@ -133,6 +126,12 @@ def open_rows(
             bad.tell(rows.name)
             raise UsageError(f"{display_name(path)} is empty; give a file with at least one row")
         yield dataclasses.replace(rows, batches=itertools.chain([first], batches))
+
+
+def _without_blank(batch: RecordBatch) -> RecordBatch:
+    import pyarrow.compute as pc
+
+    return batch.filter(pc.not_equal(pc.utf8_trim_whitespace(batch.column(TEXT)), ""))
 
 
 @contextlib.contextmanager
@@ -153,18 +152,16 @@ def open_from(
     if not is_remote(path) and extension in (".parquet", ".xlsx"):
         check_file(Path(path), regular=True)
     is_table = extension in TABLES or (extension not in _TEXTS and extension in INPUT_FORMATS)
-    if stdin is not None and str(path) == str(STANDARD):
+    if stdin is not None:
         is_table = bool(fields.names) or fields.layouts != (SENTENCES,)
     with open_text(path, stdin, stored=is_table) as text:
         if not is_table:
             yield _rows_of_text(text, fields, options, start, bad)
         elif extension == ".parquet":
-            with open_parquet(
-                text.file, text.name, hint="give another file", error=UsageError
-            ) as file:
-                rows = _rows_of_table(
-                    ParquetTable(file, text.name), text.path, fields, options, start, bad
-                )
+            hint = "give another file"
+            with open_parquet(text.file, text.name, hint=hint, error=UsageError) as file:
+                table = ParquetTable(file, text.name)
+                rows = _rows_of_table(table, text, fields, options, start, bad)
                 yield dataclasses.replace(rows, total=lambda: file.metadata.num_rows)
         elif extension == ".xlsx":
             word = fields.first_word
@@ -172,33 +169,24 @@ def open_from(
             if book.word_is_sheet or ":" in word:
                 column = "" if book.word_is_sheet else word.rpartition(":")[2]
                 fields = fields.without_sheet(column)
-            yield _rows_of_table(book, text.path, fields, options, start, bad)
+            yield _rows_of_table(book, text, fields, options, start, bad)
+        elif extension in _JSON or (stdin is not None and _begins_json(text)):
+            whole = fields.cells or fields.layouts != (SENTENCES,)
+            objects = JsonTable(text, options, bad, fields.names, whole)
+            yield _rows_of_table(objects, text, fields, options, start, bad)
         else:
-            table: Table
-            if extension in _JSON or (str(path) == str(STANDARD) and _begins_json(text)):
-                whole = fields.cells or fields.layouts != (SENTENCES,)
-                table = JsonTable(text, options, bad, fields.names, whole)
-            else:
-                table = INPUT_FORMATS.get(extension, CsvTable)(text, options, bad)
-            rows = _rows_of_table(table, text.path, fields, options, start, bad)
-            if str(path) == str(STANDARD):
-                text.file.seek(0)
-                digest = hashlib.file_digest(cast(Any, text.file), "sha256").hexdigest()
-                rows = dataclasses.replace(rows, sha256=lambda: digest)
-            elif extension in (".csv", ".tsv", ".jsonl", ".ndjson"):
-                rows = dataclasses.replace(rows, total=functools.partial(_count, text.path))
-            yield rows
+            lines = INPUT_FORMATS.get(extension, CsvTable)(text, options, bad)
+            yield _rows_of_table(lines, text, fields, options, start, bad)
 
 
 def _begins_json(text: OpenText) -> bool:
-    start = text.file.read(64).lstrip()[:1]
-    text.file.seek(0)
-    return start in (b"{", b"[")
+    return next(text.lines(), "").lstrip()[:1] in ("{", "[")
 
 
 def _count(path: str | Path) -> int | None:
     """Return about how many rows a file with lines has; None if that is not cheap to know."""
-    if is_remote(path) or extension_of(path)[1] or not Path(path).is_file():
+    extension, ending = extension_of(path)
+    if is_remote(path) or ending or extension in (".json", ".xlsx") or not Path(path).is_file():
         return None
     return count_lines(Path(path))
 
@@ -209,23 +197,18 @@ def _count(path: str | Path) -> int | None:
 def _rows_of_text(
     text: OpenText, fields: ColumnChoice, options: CsvOptions, start: int, bad: BadRows
 ) -> Rows:
-    if fields.names:
-        named = ",".join(fields.named) or fields.text or fields.id
-        if named != "-":
-            raise UsageError(
-                f"{text.name} is plain text and has no columns; leave out {named}, or end its name"
-                " in .csv, .tsv or .jsonl"
-            )
-    if SENTENCES not in fields.layouts:
-        wanted = " or ".join(", ".join(layout) for layout in fields.layouts)
+    named = ",".join(fields.named) or fields.text or fields.id
+    if SENTENCES not in fields.layouts or (named and named != NONE):
+        wanted = named or " or ".join(", ".join(layout) for layout in fields.layouts)
         raise UsageError(
             f"{text.name} is plain text and has no columns; give a table with the columns {wanted}"
+            " (.csv, .tsv or .jsonl), or name none"
         )
 
     def batches() -> Iterator[RecordBatch]:
         lines = itertools.islice(text.lines(options.encoding, bad), start, None)
-        for block in _blocks((number, [without_end(line)]) for number, line in enumerate(lines)):
-            yield _batch_of({TEXT: [line for (line,) in block[1]]})
+        for _, block in _blocks((number, [without_end(line)]) for number, line in enumerate(lines)):
+            yield _batch_of({TEXT: [line for (line,) in block]})
         bad.tell(text.name, "blank")
 
     total = functools.partial(_count, text.path)
@@ -234,21 +217,19 @@ def _rows_of_text(
 
 def _rows_of_table(
     table: Table,
-    path: str | Path,
+    text: OpenText,
     fields: ColumnChoice,
     options: CsvOptions,
     start: int,
     bad: BadRows,
 ) -> Rows:
-    name = display_name(path)
-    digest = functools.partial(file_sha256, path)
+    name = text.name
+    total = functools.partial(_count, text.path)
     if not table.header:
-        return Rows(name, {}, iter(()), digest, lambda: 0)
+        return Rows(name, {}, iter(()), text.sha256, total)
     columns = fields.choose(table.header, name, only=not table.are_texts)
-    if isinstance(table, ParquetTable):
-        nested = next((column for column in columns.values() if table.is_nested(column)), None)
-        if nested is not None:
-            raise UsageError(f"{name}: column {nested!r} holds lists or the like; name one of text")
+    if isinstance(table, ParquetTable) and (nested := table.nested.intersection(columns.values())):
+        raise UsageError(f"{name}: column {nested.pop()!r} holds lists or the like; name a text")
     cells = CellReader(options, are_texts=table.are_texts)
     others = list[Column]()
     if fields.cells:
@@ -261,12 +242,7 @@ def _rows_of_table(
     bad.forget()  # they are counted when they are read
     batches = _batches(table, name, columns, others, cells, start, bad)
     types = {_renamed(column.name, columns): column.kind for column in others}
-    return Rows(name, columns, batches, digest, lambda: None, types)
-
-
-def _columns_of(column: str, table: Table) -> list[str]:
-    """Return the columns of a file that a role has: several are joined."""
-    return [column] if column in table.header else column.split(",")
+    return Rows(name, columns, batches, text.sha256, total, types)
 
 
 def _renamed(column: str, columns: Columns) -> str:
@@ -284,25 +260,29 @@ def _batches(
     bad: BadRows,
 ) -> Iterator[RecordBatch]:
     """Yield the chosen columns of a table, and the others behind them."""
-    parts = {role: _columns_of(column, table) for role, column in columns.items()}
-    wanted = [column for columns in parts.values() for column in columns]
-    wanted += [column.name for column in others]
+    import pyarrow as pa
+
+    #: each with the columns of the file that it has: several are joined
+    roles = {
+        role: [column] if column in table.header else column.split(",")
+        for role, column in columns.items()
+    }
+    wanted = [*itertools.chain(*roles.values()), *(column.name for column in others)]
     places = [table.header.index(column) for column in wanted]
-    readers = {role: reader_of(role, cells) for role in columns}
+    readers = {role: reader_of(role, cells) for role in roles}
     is_first = True
     for numbers, rows in _blocks(table.rows(places, start)):
-        rest = list(zip(*rows, strict=True))
+        held = iter(list(zip(*rows, strict=True)))
         wrong = dict[int, str]()
         arrays = dict[str, Any]()
-        for role, of_role in parts.items():
+        for role, parts in roles.items():
+            of_parts = list(itertools.islice(held, len(parts)))
             is_text = role not in (TEXT, ID, *NUMERIC)
-            if is_text and is_first and all(map(cells.is_number, rest[0])):
-                raise UsageError(
-                    f"{name}: column {columns[role]!r} holds numbers, and {role} is text"
-                )
+            if is_text and is_first and None not in map(cells.number, of_parts[0]):
+                raise UsageError(f"{name}: column {parts[0]!r} holds numbers, and {role} is text")
             texts = [
-                _texts(rest.pop(0), readers[role], column, wrong, optional=is_optional(role))
-                for column in of_role
+                _texts(of_part, readers[role], column, wrong, optional=is_optional(role))
+                for column, of_part in zip(parts, of_parts, strict=True)
             ]
             arrays[role] = texts[0]
             if len(texts) > 1:
@@ -310,12 +290,10 @@ def _batches(
         is_first = False
         for place, reason in wrong.items():
             bad.add(name, table.kind, numbers[place], reason)
-        for column, held in zip(others, rest, strict=True):
-            arrays[_renamed(column.name, columns)] = column.array(held)
+        for column in others:
+            arrays[_renamed(column.name, columns)] = column.array(next(held))
         batch = _batch_of(arrays)
         if wrong:
-            import pyarrow as pa
-
             batch = batch.filter(pa.array([place not in wrong for place in range(len(batch))]))
         if len(batch):
             yield batch
@@ -397,21 +375,20 @@ def windows(batches: Iterable[RecordBatch], rows: int, most_bytes: int) -> Itera
     import pyarrow as pa
 
     pieces = list[RecordBatch]()
-    count = 0
-    size = 0
-    for batch in batches:
-        while len(batch):
-            pieces.append(batch.slice(0, rows - count))
-            batch = batch.slice(len(pieces[-1]))
-            count = count + len(pieces[-1])
-            size = size + pieces[-1].nbytes
-            if count == rows or size >= most_bytes:
+    count = size = 0
+    for batch in itertools.chain(batches, [None]):
+        while batch is None or len(batch):
+            if batch is not None:
+                pieces.append(batch.slice(0, rows - count))
+                batch = batch.slice(len(pieces[-1]))
+                count += len(pieces[-1])
+                size += pieces[-1].nbytes
+            if pieces and (batch is None or count == rows or size >= most_bytes):
                 yield pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
                 pieces = []
-                count = 0
-                size = 0
-    if pieces:
-        yield pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
+                count = size = 0
+            if batch is None:
+                return
 
 
 def sentences_of(rows: Rows) -> Rows:

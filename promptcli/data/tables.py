@@ -5,12 +5,14 @@ false, an ``IsoDate``, or None. What a file does not say is refused with what to
 """
 
 import csv
+import functools
 import itertools
 import json
+import operator
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from promptcli import extensions
@@ -27,7 +29,7 @@ from promptcli.notes import note
 #: Rows by which the delimiter of a CSV is told, columns of a table, characters of a column's name.
 _LOOKED_AT, _COLUMNS, _LONGEST_NAME = 100, 10_000, 1000
 DELIMITERS = ",;\t|"
-#: Levels of lists and objects in a row of JSON; Python writes some 960.
+#: Levels of lists and objects in a row of JSON or Parquet; Python writes some 960.
 _DEEPEST = 100
 #: A number, a date or a time, as no name of a column is.
 _FIGURE = re.compile(r"-?\d[\d.,:/ -]*")
@@ -57,7 +59,7 @@ class Table:
 
 
 def named_header(
-    cells: Sequence[Any], below: Iterable[Sequence[Any]], where: str, skip: int
+    cells: Sequence[Any], below: Sequence[Sequence[Any]], name: str, where: str, skip: int
 ) -> list[str]:
     """Return the names of columns in a row of cells; one without a name has its number.
 
@@ -65,26 +67,26 @@ def named_header(
     have none, as pandas writes it.
     """
     names = ["" if cell is None else str(cell).strip() for cell in cells]
-    nameless = [place for place, name in enumerate(names) if place and not name]
-    if nameless and any(row[place] for row in below for place in nameless if place < len(row)):
+    nameless = [place for place, given in enumerate(names) if place and not given]
+    if any(row[place] for row in below for place in nameless if place < len(row)):
         raise UsageError(
-            f"{where} names {len(names) - len(nameless)} of {len(names)} columns; if it is a title"
-            f" above the names, give skip={skip + 1}",
+            f"{name}: {where} names {len(names) - len(nameless)} of {len(names)} columns; if it is"
+            f" a title above the names, give skip={skip + 1}",
             parameter="csv",
         )
-    return [name or str(number) for number, name in enumerate(names, 1)]
+    header = [given or str(number) for number, given in enumerate(names, 1)]
+    check_header(header, name, where)
+    return header
 
 
 def check_header(header: Sequence[str], name: str, where: str) -> None:
     """Refuse names of columns that are none."""
     longest = max(map(len, header), default=0)
-    if longest > _LONGEST_NAME:
+    if longest > _LONGEST_NAME or len(header) > _COLUMNS:
         raise UsageError(
-            f"{name}: a name of {longest:,} characters in {where}; a column's has at most"
-            f" {_LONGEST_NAME:,}"
+            f"{name}: {len(header):,} columns and a name of {longest:,} characters in {where};"
+            f" a table has at most {_COLUMNS:,}, and a name {_LONGEST_NAME:,}"
         )
-    if len(header) > _COLUMNS:
-        raise UsageError(f"{name}: {len(header):,} columns; a table has at most {_COLUMNS:,}")
     doubled = next((column for column in header if header.count(column) > 1), None)
     if doubled is not None:
         raise UsageError(
@@ -106,34 +108,32 @@ class CsvTable(Table):
 
     def __init__(self, text: OpenText, options: CsvOptions, bad: BadRows) -> None:
         csv.field_size_limit(LONGEST_LINE)
-        self._text, self._options, self._bad, self._name = text, options, bad, text.name
+        self._text, self._options, self._bad = text, options, bad
         self._skip = options.skip
         self._delimiter = options.delim or self._find_delimiter()
-        records = self._records(self._delimiter, bad)
-        first, names = next((record for record in records if record[1]), (1, []))
-        if options.header == "false":
-            self._headless = True
+        filled = (record for record in self._records(self._delimiter, bad) if record[1])
+        first, names = next(filled, (1, []))
+        self._headless = options.header == "false"
+        if self._headless:
             self.header = [str(number) for number in range(1, len(names) + 1)]
-        else:
-            self._headless = False
-            where = f"line {first}"
-            below = (row for _, row in itertools.islice(records, _LOOKED_AT))
-            self.header = named_header(names, below, f"{self._name}: {where}", self._skip)
-            figure = next(filter(_FIGURE.fullmatch, filter(None, map(str.strip, names))), None)
-            if figure is not None and not options.header:
-                raise UsageError(
-                    f"{self._name}: {figure!r} in {where} is no name of a column; give header=false"
-                    " if the first line is a row, header=true if it has the names",
-                    parameter="csv",
-                )
-            check_header(self.header, self._name, where)
+            return
+        below = [row for _, row in itertools.islice(filled, _LOOKED_AT)]
+        self.header = named_header(names, below, text.name, f"line {first}", self._skip)
+        figure = next(filter(_FIGURE.fullmatch, self.header), "")
+        if figure in names and not options.header:
+            raise UsageError(
+                f"{text.name}: {figure!r} in line {first} is no name of a column; give header=false"
+                " if the first line is a row, header=true if it has the names",
+                parameter="csv",
+            )
 
     def _lines(self) -> Iterator[str]:
-        lines = self._text.again(self._options.encoding, self._bad)
-        return itertools.islice(lines, self._skip, None)
+        return itertools.islice(
+            self._text.lines(self._options.encoding, self._bad), self._skip, None
+        )
 
     def _records(self, delimiter: str, bad: BadRows) -> Iterator[tuple[int, list[str]]]:
-        """Yield the rows that are not blank, with the number of their first lines."""
+        """Yield the rows, each with the number of its first line."""
         quote = self._options.quote
         reader = csv.reader(
             self._lines(),
@@ -145,61 +145,53 @@ class CsvTable(Table):
         while True:
             number = self._skip + reader.line_num + 1
             try:
-                row = next(reader)
+                yield number, next(reader)
             except StopIteration:
                 return
             except csv.Error as error:
                 problem = "a quote is not closed" if "end of data" in str(error) else str(error)
                 reason = (
-                    f"{problem}; a text with {delimiter!r} or quotes is written in double quotes"
+                    f"{problem}; a text with {delimiter!r} or quotes is written in double quotes,"
+                    " or give quote= if quotes are text"
                 )
-                if quote and delimiter == "\t":
-                    reason += ", or give quote= if quotes are text"
-                bad.add(self._name, "line", number, reason, parameter="csv")
-                continue
-            yield number, row
+                bad.add(self._text.name, "line", number, reason, parameter="csv")
 
     def _find_delimiter(self) -> str:
         """Return the only sign that separates the same number of cells in all of the first rows."""
+        name = self._text.name
         if extension_of(self._text.path)[0] == ".tsv":
             return "\t"
         first = next(self._lines(), "")
         if first.lower().startswith("sep=") and len(first.strip()) == 5:  # Excel's own line
             self._skip += 1
             return first[4]
-        shapes = {delimiter: self._widths(delimiter) for delimiter in DELIMITERS}
-        even = [sign for sign, widths in shapes.items() if len(set(widths)) == 1 and widths[0] > 1]
-        if len(even) == 1:
-            return even[0]
-        in_names = [sign for sign, widths in shapes.items() if widths and widths[0] > 1]
-        listed = " or ".join(f"delim={_written(sign)}" for sign in even or in_names)
-        if len(even or in_names) > 1:
+        widths = dict[str, list[int]]()
+        for sign in DELIMITERS:
+            filled = (row for _, row in self._records(sign, BadRows(skip=True)) if row)
+            widths[sign] = [len(row) for row in itertools.islice(filled, _LOOKED_AT)]
+        in_names = [sign for sign, found in widths.items() if found and found[0] > 1]
+        signs = [sign for sign in in_names if len(set(widths[sign])) == 1] or in_names
+        if len(signs) > 1:
+            listed = " or ".join(f"delim={sign}".replace("\t", "tab") for sign in signs)
             problem = "several signs may separate its cells"
-            raise UsageError(f"{self._name}: {problem}; give {listed}", parameter="csv")
-        if in_names:
-            return in_names[0]
-        for sign, widths in shapes.items():
-            widest = max(widths, default=1)
-            line = next((line for line, width in enumerate(widths) if width == widest), 0)
-            if widest > 1 and len(set(widths[line:])) == 1 and (widest > 2 or sign != ","):
+            raise UsageError(f"{name}: {problem}; give {listed}", parameter="csv")
+        for sign, found in widths.items() if not signs else ():
+            widest = max(found, default=1)
+            line = found.index(widest) if found else 0
+            if widest > 1 and len(set(found[line:])) == 1 and (widest > 2 or sign != ","):
                 raise UsageError(
-                    f"{self._name}: line 1 has one column and the row below {line} has {widest},"
+                    f"{name}: line 1 has one column and the row below {line} has {widest},"
                     f" separated by {sign!r}; if lines above the names are a title, give"
                     f" skip={self._skip + line}",
                     parameter="csv",
                 )
-        return ","
-
-    def _widths(self, delimiter: str) -> list[int]:
-        records = self._records(delimiter, BadRows(skip=True))
-        filled = (row for _, row in records if row)
-        return [len(row) for row in itertools.islice(filled, _LOOKED_AT)]
+        return signs[0] if signs else ","
 
     def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
         width = len(self.header)
         records = self._records(self._delimiter, self._bad)
+        records = itertools.dropwhile(lambda record: not record[1], records)
         if not self._headless:
-            records = itertools.dropwhile(lambda record: not record[1], records)
             next(records, None)
         if width > 1:
             records = (record for record in records if record[1])
@@ -214,11 +206,7 @@ class CsvTable(Table):
                     f"{counted(len(row), 'column')}, but the header has {width} ({names}); a text"
                     f" with {self._delimiter!r} is written in double quotes"
                 )
-                self._bad.add(self._name, "line", number, reason)
-
-
-def _written(sign: str) -> str:
-    return "tab" if sign == "\t" else sign
+                self._bad.add(self._text.name, "line", number, reason)
 
 
 #: Extension -> what opens a table of lines: takes a stored ``OpenText``, how it is written, and who
@@ -242,70 +230,64 @@ class JsonTable(Table):
     def __init__(
         self, text: OpenText, options: CsvOptions, bad: BadRows, named: Sequence[str], whole: bool
     ) -> None:
-        self._text, self._encoding, self._bad, self._name = text, options.encoding, bad, text.name
-        lists = {column.rpartition("[].")[0] for column in named}
-        if len(lists) > 1:
+        self._text, self._bad, self._name = text, bad, text.name
+        self._lines = functools.partial(text.lines, options.encoding, bad)
+        self._path, *others = dict.fromkeys(column.rpartition("[].")[0] for column in named or [""])
+        if others:
             raise UsageError(f"{self._name}: columns of one list are named; got {', '.join(named)}")
-        self._path = next(iter(lists), "")
         self._items = self._document()
-        if self._items is not None:
-            self.kind = "row"
+        self.kind = "line" if self._items is None else "row"
         objects = (item for _, item in self._objects(BadRows(skip=True) if bad.skips else bad))
-        keys = dict[str, None]()
+        fields = dict[str, None]()
         for item in objects if whole else itertools.islice(objects, 1):
-            keys.update(dict.fromkeys(item))
+            fields.update(dict.fromkeys(item))
             for column in named:
-                if "." in column and _at(item, column.rpartition("[].")[2]) is not MISSING:
-                    keys[column.rpartition("[].")[2]] = None
-        self.header = list(keys)
+                field = column.rpartition("[].")[2]
+                if _at(item, field) is not MISSING:
+                    fields[field] = None
+        self.header = list(fields)
         check_header(self.header, self._name, "an object")
-
-    def _lines(self) -> Iterator[str]:
-        return self._text.again(self._encoding, self._bad)
 
     def _document(self) -> list[Any] | None:
         """Return the items of a file that is one JSON value; None if it has an object a line."""
-        lines = (line for line in self._lines() if line.strip())
-        first = next(lines, "")
-        if first.lstrip()[:1] != "[":
-            if extension_of(self._text.path)[0] != ".json":
-                return None
-            try:
-                _json_value(first)
-                if next(lines, None) is not None:
-                    return None
-            except ValueError:
-                pass  # the first line of an object of several
+        is_list = next(filter(str.strip, self._lines()), "").lstrip().startswith("[")
+        if not is_list and extension_of(self._text.path)[0] != ".json":
+            return None
         content, size = list[str](), 0
         for line in self._lines():
             content.append(line)
             size += len(line)
             if size > LONGEST_LINE:
+                if not is_list:
+                    return None
                 cure = "make lines of it: jq -c '.[]' IN > OUT.jsonl"
                 raise UsageError(f"{self._name}: a JSON value of more than 64 MiB; {cure}")
         try:
             value = _json_value("".join(content))
         except ValueError as error:
-            hint = "give one array, or an object a line"
-            raise UsageError(f"{self._name}: malformed JSON: {error}; {hint}") from None
+            if not is_list:
+                return None
+            raise UsageError(f"{self._name}: malformed JSON: {error}") from None
         if isinstance(value, list):
             return value
-        if not self._path and isinstance(value, dict):
-            lists = [
-                f"{key}[].{'text' if 'text' in items[0] else next(iter(items[0]), '')}"
+        lists = (
+            [
+                f"{self._name}:{key}[].{'text' if 'text' in items[0] else next(iter(items[0]), '')}"
                 for key, items in value.items()
                 if isinstance(items, list) and items and isinstance(items[0], dict)
             ]
-            if lists:
-                raise UsageError(
-                    f"{self._name} is one object with a list of objects; name the column of these,"
-                    f" e.g. {self._name}:{' or '.join(lists)}"
-                )
+            if isinstance(value, dict) and not self._path
+            else []
+        )
+        if lists:
+            raise UsageError(
+                f"{self._name} is one object with a list of objects; name the column of these, e.g."
+                f" {' or '.join(lists)}"
+            )
         return [value]
 
     def _objects(self, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
-        values = enumerate(self._lines() if self._items is None else self._items, 1)
-        for number, value in values:
+        for number, value in enumerate(self._lines() if self._items is None else self._items, 1):
             if self._items is None:
                 if not value.strip():
                     continue
@@ -355,24 +337,24 @@ def _json_value(text: str) -> Any:
     import msgspec
 
     try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, ValueError, RecursionError):
         try:
+            value = msgspec.json.decode(text)
+        except (msgspec.DecodeError, ValueError):
             value = json.loads(text)  # msgspec does not read NaN, for example, as a number
-        except RecursionError:
-            raise ValueError(f"it is nested deeper than {_DEEPEST} levels") from None
-    if text.count("[") + text.count("{") > _DEEPEST:
-        level = [value]
-        for _ in range(_DEEPEST + 1):
-            level = [
-                inner
-                for item in level
-                if isinstance(item, dict | list)
-                for inner in (item.values() if isinstance(item, dict) else item)
-            ]
-        if level:
-            raise ValueError(f"it is nested deeper than {_DEEPEST} levels")
-    return value
+        if text.count("[") + text.count("{") <= _DEEPEST or _depth(value) <= _DEEPEST:
+            return value
+    except RecursionError:
+        pass
+    raise ValueError(f"it is nested deeper than {_DEEPEST} levels")
+
+
+def _depth(value: Any) -> int:
+    """Return the levels of lists and objects in a value."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return 0
+    return 1 + max(map(_depth, value), default=0)
 
 
 # XLSX
@@ -391,101 +373,66 @@ class WorkbookTable(Table):
         rows.
         """
         require("python_calamine", extra="xlsx")
-        self._name, self._skip = path, options.skip
-        self._rows = tempfile.NamedTemporaryFile("r", encoding="utf-8")
-        named, colon, _ = word.rpartition(":")
-        wanted = named or ("*" if options.sheets else "")
-        arguments = (path, self._rows.name, wanted, "" if colon else word)
+        self._lines = tempfile.NamedTemporaryFile("r", encoding="utf-8")
+        sheet, colon, _ = word.rpartition(":")
+        wanted = sheet or ("*" if options.sheets else "")
+        arguments = (path, self._lines.name, wanted, "" if colon else word, str(options.skip))
         command = python_command("promptcli.data.workbook", *arguments)
         try:
             child = subprocess.run(
-                command,
-                capture_output=True,
-                timeout=workbook.SECONDS,
-                check=False,
+                command, capture_output=True, timeout=workbook.SECONDS, check=False
             )
             why = child.stderr.decode(errors="replace").strip().rpartition("\n")[2]
             failed = child.returncode != 0
         except subprocess.TimeoutExpired:
             why, failed = "it takes too long", True
-        first = self._rows.readline()
+        first = self._lines.readline()
         if failed or not first:
             why = one_line(why, 100) or "out of memory"
-            raise UsageError(
-                f"{self._name} cannot be read as a workbook ({why}); save the sheet as CSV"
-            )
+            raise UsageError(f"{path} cannot be read as a workbook ({why}); save the sheet as CSV")
         about = json.loads(first)
-        self.word_is_sheet = bool(word) and not colon and word in about["sheets"]
-        if not self.word_is_sheet:
-            self._choose(about, named, wanted)
+        sheets, filled = about["sheets"], about["filled"]
+        self.word_is_sheet = bool(word) and not colon and word in sheets
+        if sheet and sheet not in sheets:
+            near = did_you_mean(sheet, sheets)
+            raise UsageError(f"{path}: no sheet {sheet!r}; sheets: {', '.join(sheets)}{near}")
+        if not wanted and not self.word_is_sheet and len(filled) > 1:
+            raise UsageError(
+                f"{path} has rows in {len(filled)} sheets: {', '.join(filled)}; name one as"
+                f" {path}:{filled[0]}, or give sheets=all",
+                parameter="csv",
+            )
         for count, what in (
             (about["formulas"], "formulas without a value are blank: open and save the workbook"),
             (about["merged"], "merged ranges: their first cell alone has a value"),
         ):
             if count:
-                note(f"{self._name}: {count:,} {what}")
-        self._start = self._rows.tell()
+                note(f"{path}: {count:,} {what}")
+        self._start = self._lines.tell()
         self.header = list[str]()
-        for sheet, rows in self._sheets():
-            found = next(rows, (0, []))[1]
-            where = f"{self._name}: the first row of {sheet!r}"
-            below = (row for _, row in itertools.islice(rows, _LOOKED_AT))
-            header = named_header(found, below, where, self._skip)
+        for name, rows in self._sheets():
+            names, *below = (row for _, _, row in itertools.islice(rows, _LOOKED_AT))
+            where = f"the first row of {name!r}"
+            header = named_header(names, below, path, where, options.skip)
             if self.header and header != self.header:
                 raise UsageError(
-                    f"{self._name}: sheet {sheet!r} has other columns ({', '.join(header)}); name"
-                    " one sheet"
+                    f"{path}: sheet {name!r} has other columns ({', '.join(header)}); name one"
+                    " sheet"
                 )
             self.header = header
-            check_header(header, self._name, where)
 
-    def _sheets(self) -> Iterator[tuple[str, Iterator[tuple[int, list[Any]]]]]:
-        """Yield the name of each sheet, and its rows that are not empty, with their numbers."""
-        self._rows.seek(self._start)
-        lines = map(json.loads, self._rows)
-        sheet = next(lines, None)
-        while sheet is not None:
-            ended = list[str]()
-
-            def rows(ended: list[str] = ended) -> Iterator[tuple[int, list[Any]]]:
-                number = 0
-                for row in lines:
-                    if isinstance(row, str):
-                        ended.append(row)
-                        return
-                    number += 1
-                    if number > self._skip and any(cell is not None for cell in row):
-                        yield number, row
-
-            of_sheet = rows()
-            yield sheet, of_sheet
-            for _ in of_sheet:
-                pass
-            sheet = next(iter(ended), None)
-
-    def _choose(self, about: Mapping[str, Any], sheet: str, wanted: str) -> None:
-        """Refuse a sheet that is not there, and one of several that is not named."""
-        sheets, filled = about["sheets"], about["filled"]
-        if sheet and sheet not in sheets:
-            listed = ", ".join(sheets)
-            near = did_you_mean(sheet, sheets)
-            raise UsageError(f"{self._name}: no sheet {sheet!r}; sheets: {listed}{near}")
-        if not wanted and len(filled) > 1:
-            raise UsageError(
-                f"{self._name} has rows in {len(filled)} sheets: {', '.join(filled)}; name one as"
-                f" {self._name}:{filled[0]}, or give sheets=all",
-                parameter="csv",
-            )
+    def _sheets(self) -> Iterator[tuple[str, Iterator[Any]]]:
+        """Yield the name of each sheet, and its rows that are not empty: name, number, cells."""
+        self._lines.seek(self._start)
+        return itertools.groupby(map(json.loads, self._lines), operator.itemgetter(0))
 
     def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
-        def of_all() -> Iterator[tuple[int, list[Any]]]:
-            for _, rows in self._sheets():
-                next(rows, None)  # the names
-                for number, row in rows:
-                    cells = [IsoDate(cell["date"]) if type(cell) is dict else cell for cell in row]
-                    yield number, [cells[place] for place in places]
-
-        return itertools.islice(of_all(), start, None)
+        below = itertools.chain.from_iterable(
+            itertools.islice(rows, 1, None) for _, rows in self._sheets()
+        )
+        for _, number, row in itertools.islice(below, start, None):
+            cells = (row[place] for place in places)
+            yield number, [IsoDate(cell["date"]) if type(cell) is dict else cell for cell in cells]
 
 
 # Parquet
@@ -500,41 +447,34 @@ class ParquetTable(Table):
         import pyarrow as pa
 
         self._file, self._name = file, name
-        self.header = file.schema_arrow.names
-        self.types = {}
-        self.whole = {field.name for field in file.schema_arrow if pa.types.is_integer(field.type)}
+        fields = list(file.schema_arrow)
+        self.header = [field.name for field in fields]
         check_header(self.header, name, "the file")
-        for field in file.schema_arrow:
-            kind = field.type
-            if pa.types.is_dictionary(kind):
-                kind = kind.value_type
-            self.types[field.name] = next(
-                (
-                    name
-                    for name, tests in _PARQUET_TYPES.items()
-                    if any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
-                ),
-                "text",
-            )
-            kinds = [kind]
-            for _ in range(_DEEPEST):
-                kinds = [
-                    kind.field(place).type for kind in kinds for place in range(kind.num_fields)
-                ]
-            if kinds:
+        kinds = {
+            field.name: getattr(field.type, "value_type", field.type)
+            if pa.types.is_dictionary(field.type)
+            else field.type
+            for field in fields
+        }
+        self.whole = {column for column, kind in kinds.items() if pa.types.is_integer(kind)}
+        self.nested = {column for column, kind in kinds.items() if kind.num_fields}
+        self.types = dict[str, str]()
+        for column, kind in kinds.items():
+            found = [
+                name
+                for name, tests in _PARQUET_TYPES.items()
+                if any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
+            ]
+            self.types[column] = found[0] if found else "text"
+            if str(kind).count("<") > _DEEPEST:
                 problem = f"is nested deeper than {_DEEPEST} levels"
-                raise UsageError(f"{name}: column {field.name!r} {problem}")
-
-    def is_nested(self, column: str) -> bool:
-        """Return whether a column holds lists or the like."""
-        return bool(self._file.schema_arrow.field(column).type.num_fields)
+                raise UsageError(f"{name}: column {column!r} {problem}")
 
     def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
         columns = [self.header[place] for place in places]
         groups, number = groups_from(self._file, start)
-        for batch in read_few(
-            self._file, self._name, columns=list(dict.fromkeys(columns)), row_groups=groups
-        ):
+        read = list(dict.fromkeys(columns))
+        for batch in read_few(self._file, self._name, columns=read, row_groups=groups):
             cells = [values_of(batch, column, self._name) for column in columns]
             for row in zip(*cells, strict=True) if cells else [()] * len(batch):
                 number += 1

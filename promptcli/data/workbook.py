@@ -59,32 +59,37 @@ def _empty_formulas(path: str) -> int:
     return count
 
 
-def main(path: str, output: str, wanted: str, word: str) -> None:
-    """Write what sheets there are, and the rows of one as JSON lines: of ``wanted``, of all
-    (``*``), of ``word`` if that is a sheet, else of the only one that is shown and has rows.
+def main(path: str, output: str, wanted: str, word: str, skip: str) -> None:
+    """Write what sheets there are, and then, as JSON lines, the sheet, number and cells of the rows
+    that are not empty: of the sheet ``wanted``, of all (``*``), of ``word`` if that is a sheet,
+    else of the only one that is shown and has rows.
     """
     _limit()
     from python_calamine import CalamineWorkbook
 
     book = CalamineWorkbook.from_path(path)
-    hidden = {sheet.name for sheet in book.sheets_metadata if "Visible" not in str(sheet.visible)}
-    filled = [name for name in book.sheet_names if book.get_sheet_by_name(name).total_height]
-    shown = [name for name in filled if name not in hidden]
-    if word in book.sheet_names:
+    sheets = {name: book.get_sheet_by_name(name) for name in book.sheet_names}
+    shown = [
+        each.name
+        for each in book.sheets_metadata
+        if "Visible" in str(each.visible) and sheets[each.name].total_height
+    ]
+    if word in sheets:
         wanted = word
-    names = [wanted] if wanted in book.sheet_names else shown if wanted in ("*", "") else []
+    names = [wanted] if wanted in sheets else shown if wanted in ("*", "") else []
     about = {
-        "sheets": list(book.sheet_names),
+        "sheets": list(sheets),
         "filled": shown,
         "formulas": _empty_formulas(path),
-        "merged": sum(len(book.get_sheet_by_name(name).merged_cell_ranges or ()) for name in names),
+        "merged": sum(len(sheets[name].merged_cell_ranges or ()) for name in names),
     }
     with open(output, "w", encoding="utf-8") as lines:
         lines.write(f"{json.dumps(about)}\n")
         for name in names if wanted or len(shown) == 1 else ():
-            lines.write(f"{json.dumps(name)}\n")
-            for row in book.get_sheet_by_name(name).iter_rows():
-                lines.write(f"{json.dumps(list(map(_value, row)))}\n")
+            for number, row in enumerate(sheets[name].iter_rows(), 1):
+                cells = list(map(_value, row))
+                if number > int(skip) and any(cell is not None for cell in cells):
+                    lines.write(f"{json.dumps([name, number, cells])}\n")
 
 
 if __name__ == "__main__":

@@ -292,7 +292,7 @@ def test_the_remedies_of_a_refused_table_work(tmp_path):
     for names, message in (("a,b,c,d", "no column 'a'"), ("body,x", "no column 'x'")):
         with pytest.raises(UsageError, match=message):
             training_examples(f"{path}:{names}")
-    with pytest.raises(UsageError, match="plain text and has no columns; leave out a,b"):
+    with pytest.raises(UsageError, match=r"plain text and has no columns; .*a,b"):
         training_examples(f"{write(tmp_path, 'b.txt', 'one')}:a,b")
 
 
