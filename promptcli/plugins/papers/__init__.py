@@ -4,8 +4,9 @@ It imports nothing heavy, since the command line reads it.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,12 @@ def reproduce(
     Raises:
         UsageError: An unknown table, head or setting.
     """
-    from promptcli.plugins.papers.contexts import head_of
+    from promptcli.plugins.papers.contexts import (
+        MeasurementContext,
+        figures_cache,
+        head_of,
+        open_backbone,
+    )
     from promptcli.plugins.papers.documents import wanted_tables
 
     settings = settings or {}
@@ -87,12 +93,12 @@ def reproduce(
         if given and not train:
             raise UsageError("is for rows that are trained; give train, too", parameter=name)
     choice = _choice(backbone)
-    if head is not None and paper and choice.model is None:
-        raise UsageError(
-            "is of one backbone, and paper measures several; give a backbone, too",
-            parameter="head",
-        )
     if head is not None:
+        if paper and choice.model is None:
+            raise UsageError(
+                "is of one backbone, and paper measures several; give a backbone, too",
+                parameter="head",
+            )
         head = head_of(head, choice.model or choice.backbone)
     wanted = wanted_tables(tables, choice.model, choice.backbone, paper=paper, train=train)
     if settings:
@@ -100,30 +106,25 @@ def reproduce(
     runs: Sequence[int] = ()
     if train:
         runs = (42,) if seeds == 1 else range(seeds)
-
-    def open_on(name: str) -> "MeasurementContext":
-        from promptcli.plugins.papers.contexts import open_context
-
-        with senteval.tasks_from(data_dir):
-            return open_context(
-                dataclasses.replace(choice, model=name),
-                texts,
+    contexts = {}
+    with senteval.tasks_from(data_dir):
+        for _, name in wanted:
+            contexts[name] = MeasurementContext(
+                name,
+                partial(open_backbone, dataclasses.replace(choice, model=name)),
+                figures_cache(fresh=force),
+                texts=texts,
                 seeds=runs,
                 head=head,
                 draw=draw,
-                fresh=force,
                 paper=paper,
                 changes=settings,
             )
-
-    return _measure(wanted, open_on, head, Path(output))
+    return _measure([(table, contexts[name]) for table, name in wanted], Path(output))
 
 
 def _measure(
-    wanted: "Sequence[tuple[PublishedTable, str]]",
-    open_on: "Callable[[str], MeasurementContext]",
-    head: str | None,
-    folder: Path,
+    wanted: "Sequence[tuple[PublishedTable, MeasurementContext]]", folder: Path
 ) -> Iterator[Reproduction]:
     """Yield each table on its backbone."""
     from promptcli.encoder.encoder import make_encoder
@@ -131,13 +132,10 @@ def _measure(
     from promptcli.plugins.papers.report import write_result
     from promptcli.recipe import Recipe
 
-    contexts: dict[str, MeasurementContext] = {}
-    for table, name in wanted:
-        if name not in contexts:
-            contexts[name] = open_on(name)
-        context = contexts[name]
-        if head is not None:  # refuses a head that does not exist
-            recipe = Recipe(backbone=name, pooling=f"last/ditto:{head}")
+    for table, context in wanted:
+        name = context.backbone_name
+        if context.head is not None:  # refuses a head that does not exist
+            recipe = Recipe(backbone=name, pooling=f"last/ditto:{context.head}")
             make_encoder(recipe, context.backbone, {})
         try:
             document = measure_table(table, context)
@@ -160,11 +158,14 @@ def overviews(
 
     The result is JSON-ready.
     """
-    from promptcli.plugins.papers.contexts import open_context
+    from promptcli.plugins.papers.contexts import MeasurementContext, open_backbone
     from promptcli.plugins.papers.documents import overview
 
+    choice = _choice(backbone)
     with notes.without_network():
-        context = open_context(_choice(backbone), texts, draw=draw)
+        context = MeasurementContext(
+            choice.model or choice.backbone, partial(open_backbone, choice), texts=texts, draw=draw
+        )
         return [overview(table, context) for table in published_tables().values()]
 
 
@@ -172,16 +173,12 @@ def _check_settings(settings: Mapping[str, Any], tables: "Sequence[PublishedTabl
     """Refuse a setting that no trained row of the tables has."""
     from promptcli.plugins.papers.systems import SYSTEMS, method_of
 
-    methods = {}
-    for table in tables:
-        for row in table.rows:
-            if SYSTEMS[row.kind].trains:
-                method = method_of(row)
-                methods[method.name] = method
+    trained = [row for table in tables for row in table.rows if SYSTEMS[row.kind].trains]
+    methods = {method.name: method for method in map(method_of, trained)}
     for name in settings:
         if not any(name in vars(method.small) for method in methods.values()):
-            trained = ", ".join(methods) or "none"
-            raise UsageError(f"no method trained here has it ({trained})", parameter=name)
+            having = ", ".join(methods) or "none"
+            raise UsageError(f"no method trained here has it ({having})", parameter=name)
 
 
 def _choice(backbone: str | Choice | None) -> Choice:

@@ -125,25 +125,18 @@ class ClassifierSetting:
         generator = np.random.RandomState(self.seed)
         if held_out is None:
             shuffled = rows[generator.permutation(len(rows))]
-            count = int(HELD_OUT * len(rows))
-            held_out = shuffled[:count]
-            rows = shuffled[count:]
+            held_out, rows = np.split(shuffled, [int(HELD_OUT * len(rows))])
         return ClassifierFit(rows, held_out, decays, generator)
 
+    def tensors(self, examples: Examples) -> tuple[Tensor, Tensor]:
+        """Return features (n, d) with a last column of ones, (n, d + 1), and labels (n,)."""
+        features, labels = examples
+        values = torch.ones(len(features), features.shape[1] + 1)
+        values[:, :-1] = torch.from_numpy(features)
+        return values.to(self.device), torch.from_numpy(labels).to(self.device)
 
-@dataclass(frozen=True)
-class FittedClassifiers:
-    """Trained classifiers of f fits with r weight decays each."""
-
-    weights: Tensor  #: (f, r, c, d + 1), the bias last
-    accuracy: Tensor  #: (f, r) of the held-out examples, 0 to 1
-
-
-def with_bias(features: Floats, device: str) -> Tensor:
-    """Return features (n, d) with a last column of ones, (n, d + 1)."""
-    values = torch.ones(len(features), features.shape[1] + 1)
-    values[:, :-1] = torch.from_numpy(features)
-    return values.to(device)
+    def stage(self, fits: int) -> AbstractContextManager[Advance]:
+        return stage(f"classify {self.task}".strip(), fits)
 
 
 def train(
@@ -152,34 +145,31 @@ def train(
     fits: Sequence[ClassifierFit],
     setting: ClassifierSetting,
     advance: Advance = lambda done: None,
-) -> FittedClassifiers:
-    """Train the classifiers of f fits of similar length side by side.
+) -> tuple[Tensor, Tensor]:
+    """Train the classifiers of f fits of similar length with r weight decays each, side by side.
 
     Features are (n, d + 1), labels (n,). ``advance`` is called with the number of fits that have
-    ended.
+    ended. Returned are the weights (f, r, c, d + 1), the bias last, and the accuracies (f, r) of
+    the held-out examples, 0 to 1.
     """
+    training = setting.training
     order = sorted(range(len(fits)), key=lambda number: -len(fits[number].train))
-    first = _first_weights(features.shape[1] - 1, setting.classes, setting.seed)
-    run = _Run(features, labels, [fits[number] for number in order], setting.training, first)
+    with torch.random.fork_rng(devices=[]):  # a linear layer as PyTorch makes it from a seed
+        torch.manual_seed(setting.seed)
+        layer = torch.nn.Linear(features.shape[1] - 1, setting.classes)
+    first = torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach()
+    run = _Run(features, labels, [fits[number] for number in order], training, first)
     passes = 0
-    while run.fits and passes <= setting.training.max_passes:
-        for _ in range(setting.training.epoch_size):
+    while run.fits and passes <= training.max_passes:
+        for _ in range(training.epoch_size):
             run.one_pass()
-        passes += setting.training.epoch_size
+        passes += training.epoch_size
         going = len(run.fits)
         run.look()
         advance(going - len(run.fits))
     advance(len(run.fits))
     back = np.argsort(order)
-    return FittedClassifiers(run.best.cpu()[back], run.accuracy.cpu()[back])
-
-
-def _first_weights(width: int, classes: int, seed: int) -> Tensor:
-    """Return (c, d + 1): a linear layer as PyTorch makes it after ``manual_seed``."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        layer = torch.nn.Linear(width, classes)
-    return torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach()
+    return run.best[back], run.accuracy[back]
 
 
 class _Run:
@@ -193,98 +183,79 @@ class _Run:
         training: ClassifierTraining,
         first: Tensor,
     ) -> None:
-        count = len(fits)
-        decays = len(fits[0].decay)
+        shape = (len(fits), len(fits[0].decay))
         device = features.device
-        self.classes, width = first.shape
         self._features = features
         self._labels = labels
         self._training = training
         self.fits = list(fits)  #: that still train
-        self._places = list(range(count))  #: of these fits among all
-        sizes = [len(fit.held_out) for fit in fits]
-        held_out = torch.from_numpy(np.concatenate([fit.held_out for fit in fits])).to(device)
-        self._held_out = torch.split(held_out, sizes)
+        self._places = list(range(len(fits)))  #: of these fits among all
+        self._held_out = [torch.from_numpy(fit.held_out).to(device) for fit in fits]
         # the classifiers of a fit lie below each other: (f, r * c, d + 1)
-        self._weights = first.to(device).repeat(count, decays, 1)
-        self._mean = torch.zeros_like(self._weights)
-        self._square = torch.zeros_like(self._weights)
-        self._steps = torch.zeros(count, 1, 1, device=device)
+        weights = first.to(device).repeat(*shape, 1)
         decay = torch.tensor([list(fit.decay) for fit in fits], device=device)
-        self._decay = decay.repeat_interleave(self.classes, dim=1)[:, :, None]
-        self._futile = torch.zeros(count, decays, dtype=torch.int64, device=device)
-        self.accuracy = torch.full((count, decays), -1.0, dtype=torch.float64, device=device)
-        self.best = torch.empty(count, decays, self.classes, width, device=device)
+        decay = decay.repeat_interleave(len(first), dim=1)[:, :, None]
+        steps = torch.zeros(len(fits), 1, 1, device=device)
+        means = torch.zeros_like(weights), torch.zeros_like(weights)
+        #: of the fits that train: weights, weight decays, steps, the optimiser's running means
+        self._state = [weights, decay, steps, *means]
+        self._futile = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.accuracy = torch.full(shape, -1.0, dtype=torch.float64, device=device)
+        self.best = torch.empty(*shape, *first.shape, device=device)
 
     def one_pass(self) -> None:
         """Go over every fit's training examples once, in a newly drawn order."""
         batch = self._training.batch
         steps = [math.ceil(len(fit.train) / batch) for fit in self.fits]
-        most_steps = steps[0]
-        rows = np.full((len(self.fits), most_steps * batch), -1)  # -1: padding
-        for number, fit in enumerate(self.fits):
-            order = fit.generator.permutation(len(fit.train))
-            rows[number, : len(fit.train)] = fit.train[order]
+        rows = np.full((len(self.fits), steps[0] * batch), -1)  # -1: padding
+        for row, fit in zip(rows, self.fits, strict=True):
+            row[: len(fit.train)] = fit.generator.permutation(fit.train)
         drawn = torch.from_numpy(rows).to(self._features.device)  # the one copy of a pass
         mask = (drawn >= 0).float()
         drawn.clamp_(min=0)
-        for step in range(most_steps):
+        for step in range(steps[0]):
             active = sum(of_fit > step for of_fit in steps)
             part = slice(step * batch, (step + 1) * batch)
             self._step(drawn[:active, part], mask[:active, part])
 
     def _step(self, rows: Tensor, mask: Tensor) -> None:
         """Take one step of the first f fits on ``rows`` (f, b); ``mask`` is 0 at padding."""
-        active = len(rows)
-        weights = self._weights[:active]
-        decay = self._decay[:active]
-        steps = self._steps[:active]
+        weights, decay, steps, mean, square = (part[: len(rows)] for part in self._state)
         inputs = self._features.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)
-        scores = torch.bmm(inputs, weights.transpose(1, 2)).view(*rows.shape, -1, self.classes)
+        scores = torch.bmm(inputs, weights.transpose(1, 2)).view(*rows.shape, *self.best.shape[1:3])
         # the gradient of cross-entropy by the scores: softmax, less 1 at the label
         errors = scores.softmax(-1)
         labels = self._labels[rows][:, :, None, None].expand(-1, -1, errors.shape[2], 1)
-        minus_one = errors.new_full((), -1.0).expand(*errors.shape[:3], 1)
-        errors.scatter_add_(-1, labels, minus_one)
+        errors.scatter_add_(-1, labels, errors.new_full((), -1.0).expand_as(labels))
         share_of_mean = mask / mask.sum(1, keepdim=True)
         errors *= share_of_mean[:, :, None, None]
         gradient = torch.bmm(errors.flatten(2).transpose(1, 2), inputs)
         gradient.addcmul_(decay, weights)
         steps += 1
-        optimizer = OPTIMIZERS[self._training.optimizer]
-        move = optimizer(gradient, self._mean[:active], self._square[:active], steps)
+        move = OPTIMIZERS[self._training.optimizer](gradient, mean, square, steps)
         weights.sub_(move, alpha=self._training.learning_rate)
 
     def look(self) -> None:
         """Score the held-out examples, keep better weights, and drop the fits that ended."""
         going = []
-        for number, place in enumerate(self._places):
+        for place, weights in zip(self._places, self._state[0], strict=True):
             rows = self._held_out[place]
-            scores = self._features[rows] @ self._weights[number].T
-            predicted = scores.view(len(rows), -1, self.classes).argmax(-1)
+            scores = self._features[rows] @ weights.T
+            predicted = scores.view(len(rows), *self.best.shape[1:3]).argmax(-1)
             hits = (predicted == self._labels[rows][:, None]).sum(0)
             accuracy = hits.double() / len(rows)
             is_going = self._futile[place] <= self._training.tenacity
             is_better = is_going & (accuracy > self.accuracy[place])
             self.accuracy[place] = torch.where(is_better, accuracy, self.accuracy[place])
-            weights = self._weights[number].view(*self.best.shape[1:])
-            self.best[place] = torch.where(is_better[:, None, None], weights, self.best[place])
+            best = self.best[place]
+            self.best[place] = torch.where(is_better[:, None, None], weights.view_as(best), best)
             self._futile[place] += (is_going & ~is_better).long()
             going.append((self._futile[place] <= self._training.tenacity).any())
         numbers = np.flatnonzero(torch.stack(going).cpu()).tolist()  # the one wait of a look
         if len(numbers) < len(self.fits):
-            self._keep(numbers)
-
-    def _keep(self, numbers: Sequence[int]) -> None:
-        """Keep the fits of these numbers."""
-        self.fits = [self.fits[number] for number in numbers]
-        self._places = [self._places[number] for number in numbers]
-        rows = torch.tensor(numbers, dtype=torch.int64).to(self._features.device)
-        self._weights = self._weights[rows]
-        self._mean = self._mean[rows]
-        self._square = self._square[rows]
-        self._steps = self._steps[rows]
-        self._decay = self._decay[rows]
+            self.fits = [self.fits[number] for number in numbers]
+            self._places = [self._places[number] for number in numbers]
+            self._state = [part[numbers] for part in self._state]
 
 
 def pair_features(first: Floats, second: Floats) -> Floats:
@@ -300,21 +271,18 @@ def stratified_folds(labels: Labels, folds: int, seed: int) -> list[tuple[RowNum
     go to a fold.
     """
     _, first, encoded = np.unique(labels, return_index=True, return_inverse=True)
-    by_appearance = np.argsort(np.argsort(first))
-    encoded = by_appearance[encoded]
+    encoded = np.argsort(np.argsort(first))[encoded]  # classes by their first appearance
     dealt = np.sort(encoded)
-    by_fold = [np.bincount(dealt[fold::folds], minlength=len(first)) for fold in range(folds)]
-    counts = np.stack(by_fold)
     generator = np.random.RandomState(seed)
     fold_of = np.empty(len(labels), dtype=np.int64)
     for number in range(len(first)):
-        places = np.arange(folds).repeat(counts[:, number])
+        counts = np.bincount(np.flatnonzero(dealt == number) % folds, minlength=folds)
+        places = np.arange(folds).repeat(counts)
         generator.shuffle(places)
         fold_of[encoded == number] = places
     split = []
     for fold in range(folds):
-        is_test = fold_of == fold
-        split.append((np.flatnonzero(~is_test), np.flatnonzero(is_test)))
+        split.append((np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)))
     return split
 
 
@@ -343,22 +311,20 @@ def check_labels(name: str, splits: Mapping[str, Labels], training: ClassifierTr
         )
     if "dev" in splits:
         return
-    folds = training.folds
-    fewest = int(counts.min())
+    folds = needed = training.folds
     left = len(labels)
-    fewest_left = fewest
-    needed = f"{folds} folds; give {folds}"
     if "all" in splits:  # an outer fold is tested on, the others are folded again
-        left -= math.ceil(len(labels) / folds)
-        fewest_left -= math.ceil(fewest / folds)
-        needed = f"{folds} folds within folds; give at least {folds + 2}"
-    if fewest_left < folds:
-        rarest = classes[counts.argmin()]
-        raise UsageError(f"{name}: {fewest} examples of class {rarest} are too few for {needed}")
-    if int(HELD_OUT * left) == 0:
-        least = round(1 / HELD_OUT)
+        needed += 2
+        left -= math.ceil(left / folds)
+    if counts.min() < needed:
         raise UsageError(
-            f"{name}: of {left} training examples {HELD_OUT:.0%} cannot be held out; give {least}"
+            f"{name}: {counts.min()} examples of class {classes[counts.argmin()]} are too few for"
+            f" {folds} folds; give at least {needed}"
+        )
+    if int(HELD_OUT * left) == 0:
+        raise UsageError(
+            f"{name}: of {left} training examples {HELD_OUT:.0%} cannot be held out; give"
+            f" {round(1 / HELD_OUT)}"
         )
 
 
@@ -368,62 +334,54 @@ def nested_cross_validation(splits: Mapping[str, Examples], setting: ClassifierS
     They choose it by their own folds. All folds are drawn by 1111, as in SentEval's
     InnerKFoldClassifier; the seed decides first weights and order alone.
     """
-    all_features, numbers = splits["all"]
-    features, labels = _tensors(splits["all"], setting)
-    outer = stratified_folds(numbers, setting.training.folds, SENTEVAL_SEED)
-    chosen = []
-    dev = []
-    test = []
-    right = np.zeros(len(numbers))
-    with _classifying_stage(setting, len(outer) * setting.training.folds + len(outer)) as advance:
+    features, labels = setting.tensors(splits["all"])
+    folds = setting.training.folds
+    outer = stratified_folds(splits["all"][1], folds, SENTEVAL_SEED)
+    with setting.stage((folds + 1) * folds) as advance:
+        chosen = []
         for rows, _ in outer:
-            decay, score = _by_folds(
-                features, labels, rows, numbers, setting, SENTEVAL_SEED, advance
-            )
-            chosen.append(decay)
-            dev.append(score)
+            chosen.append(_by_folds(features, labels, rows, setting, SENTEVAL_SEED, advance))
         fits = []
-        for (rows, _), decay in zip(outer, chosen, strict=True):
+        for (rows, _), (decay, _) in zip(outer, chosen, strict=True):
             fits.append(setting.fit(rows, None, [decay]))
-        trained = train(features, labels, fits, setting, advance).weights[:, 0]
+        trained, _ = train(features, labels, fits, setting, advance)
+    right = np.zeros(len(labels))
     for (_, rows), weights in zip(outer, trained, strict=True):
-        right[rows] = _right_answers((all_features[rows], numbers[rows]), weights, setting)
-        test.append(_percent(right[rows]))
-    return Outcome(
-        test=round(float(np.mean(test)), 2),
-        right=right,
-        dev=round(float(np.mean(dev)), 2),
-        decays=chosen,
-    )
+        right[rows] = _right_answers(features[rows], labels[rows], weights[0])
+    decays, dev = zip(*chosen, strict=True)
+    test = [_percent(right[rows]) for _, rows in outer]
+    return Outcome(round(float(np.mean(test)), 2), right, round(float(np.mean(dev)), 2), [*decays])
 
 
 def cross_validation(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
     """Test on ``test`` a classifier whose weight decay folds of ``train`` chose."""
-    features, labels = _tensors(splits["train"], setting)
-    numbers = splits["train"][1]
-    rows = np.arange(len(numbers))
-    with _classifying_stage(setting, setting.training.folds + 1) as advance:
-        decay, dev = _by_folds(features, labels, rows, numbers, setting, setting.seed, advance)
+    features, labels = setting.tensors(splits["train"])
+    rows = np.arange(len(labels))
+    with setting.stage(setting.training.folds + 1) as advance:
+        decay, dev = _by_folds(features, labels, rows, setting, setting.seed, advance)
         fit = setting.fit(rows, None, [decay])
-        fitted = train(features, labels, [fit], setting, advance)
-    right = _right_answers(splits["test"], fitted.weights[0, 0], setting)
-    return Outcome(test=_percent(right), right=right, dev=dev, decays=[decay])
+        weights, _ = train(features, labels, [fit], setting, advance)
+    right = _right_answers(*setting.tensors(splits["test"]), weights[0, 0])
+    return Outcome(_percent(right), right, dev, [decay])
 
 
 def fixed_split(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
     """Test on ``test`` a classifier trained on ``train``; ``dev`` chose its decay and its end."""
     train_features, train_labels = splits["train"]
     dev_features, dev_labels = splits["dev"]
-    all_features = np.concatenate([train_features, dev_features])
-    all_labels = np.concatenate([train_labels, dev_labels])
-    features, labels = _tensors((all_features, all_labels), setting)
-    rows = np.arange(len(all_labels))
-    fit = setting.fit(rows[: len(train_labels)], rows[len(train_labels) :], DECAYS)
-    with _classifying_stage(setting, 1) as advance:
-        fitted = train(features, labels, [fit], setting, advance)
-    best, dev = _best(fitted)
-    right = _right_answers(splits["test"], fitted.weights[0, best], setting)
-    return Outcome(test=_percent(right), right=right, dev=dev, decays=[DECAYS[best]])
+    features, labels = setting.tensors(
+        (
+            np.concatenate([train_features, dev_features]),
+            np.concatenate([train_labels, dev_labels]),
+        )
+    )
+    rows, held_out = np.split(np.arange(len(labels)), [len(train_labels)])
+    with setting.stage(1) as advance:
+        fit = setting.fit(rows, held_out, DECAYS)
+        weights, accuracy = train(features, labels, [fit], setting, advance)
+    best, dev = _best(accuracy)
+    right = _right_answers(*setting.tensors(splits["test"]), weights[0, best])
+    return Outcome(_percent(right), right, dev, [DECAYS[best]])
 
 
 #: The splits of a transfer task -> how it is scored.
@@ -436,45 +394,32 @@ PROTOCOL_OF_SPLITS: dict[
 }
 
 
-def _classifying_stage(setting: ClassifierSetting, fits: int) -> AbstractContextManager[Advance]:
-    return stage(f"classify {setting.task}".strip(), fits)
-
-
 def _by_folds(
     features: Tensor,
     labels: Tensor,
     rows: RowNumbers,
-    numbers: Labels,
     setting: ClassifierSetting,
     seed: int,
     advance: Advance,
 ) -> tuple[float, float]:
     """Return the best weight decay over folds of the rows, and its mean accuracy x 100."""
-    folds = stratified_folds(numbers[rows], setting.training.folds, seed)
+    folds = stratified_folds(labels.cpu().numpy()[rows], setting.training.folds, seed)
     fits = [setting.fit(rows[kept], rows[held_out], DECAYS) for kept, held_out in folds]
-    best, score = _best(train(features, labels, fits, setting, advance))
+    _, accuracy = train(features, labels, fits, setting, advance)
+    best, score = _best(accuracy)
     return DECAYS[best], score
 
 
-def _best(fitted: FittedClassifiers) -> tuple[int, float]:
-    scores = [round(100 * float(value), 2) for value in fitted.accuracy.mean(0)]
+def _best(accuracy: Tensor) -> tuple[int, float]:
+    scores = [round(100 * float(value), 2) for value in accuracy.cpu().mean(0)]
     return int(np.argmax(scores)), max(scores)
 
 
-def _right_answers(
-    examples: Examples, weights: Tensor, setting: ClassifierSetting
-) -> NDArray[np.float64]:
+def _right_answers(features: Tensor, labels: Tensor, weights: Tensor) -> NDArray[np.float64]:
     """Return 1 for each example that a classifier labels rightly, else 0."""
-    features, labels = _tensors(examples, setting)
-    predicted = (features @ weights.to(features.device).T).argmax(1)
-    right = predicted == labels
+    right = (features @ weights.T).argmax(1) == labels
     return right.double().cpu().numpy()
 
 
 def _percent(right: NDArray[np.float64]) -> float:
     return round(100 * float(right.mean()), 2)
-
-
-def _tensors(examples: Examples, setting: ClassifierSetting) -> tuple[Tensor, Tensor]:
-    features, labels = examples
-    return with_bias(features, setting.device), torch.from_numpy(labels).to(setting.device)

@@ -209,12 +209,12 @@ def _measure(
 
 def _parts(document: Mapping[str, Any], *, intervals: bool) -> list[result_files.Part]:
     """Lay out a result document: caption, a table with every row's lines, remarks."""
+    from promptcli.plugins.papers.measures import COLUMNS
     from promptcli.plugins.papers.report import (
         caption,
         heads,
         notes,
         reasons,
-        score_columns,
         table_lines,
     )
 
@@ -230,7 +230,9 @@ def _parts(document: Mapping[str, Any], *, intervals: bool) -> list[result_files
             cells.append([line.label, *line.cells])
         elif intervals or line.kind != "interval":
             cells.append([f"  {line.label}", *line.cells])
-    best = best_cells(cells, score_columns(document), measured)
+    columns = enumerate(document["columns"], 1)
+    scores = [number for number, name in columns if COLUMNS[name].is_score]
+    best = best_cells(cells, scores, measured)
     return [
         f"{document['table']}: {document['title']}",
         *caption(document),

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from promptcli.backbones import locating
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.names import words_only
-from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.published_backbones import published_name
 from promptcli.data import senteval, sources
 from promptcli.data.layouts import LAYOUTS
@@ -48,14 +46,28 @@ class MeasureData:
     content: Any = None  #: for the measure alone
 
 
+def figures_cache(*, fresh: bool) -> Cache:
+    """Return the cache of figures; a ``fresh`` one returns nothing of earlier runs."""
+    return Cache(home_folder() / "cache" / "figures", fresh=fresh)
+
+
+def _data_folder() -> Path | None:
+    folder = senteval.senteval_folder()
+    if folder is not None and not folder.is_dir():
+        raise NotFoundError(f"{folder}: no such folder; give a SentEval `downstream` folder")
+    return folder
+
+
 @dataclass(eq=False)
 class MeasurementContext:
     """One backbone and the data to measure it on."""
 
     backbone_name: str  #: a shipped name, a folder, a hub id, or a file of word vectors
     open_backbone: Callable[[], Backbone]  #: loads a new copy, since training changes it
-    cache: Cache  #: of measured values and trained weights
-    data_dir: Path | None = None  #: SentEval folder, or None for the hub
+    #: of measured values and trained weights
+    cache: Cache = field(default_factory=lambda: figures_cache(fresh=False))
+    #: SentEval folder, or None for the hub
+    data_dir: Path | None = field(default_factory=_data_folder)
     #: data that rows are fitted, counted and trained on
     texts: Texts = field(default_factory=Texts)
     seeds: Sequence[int] = ()  #: of the runs of every trained row; none: such rows are left out
@@ -96,10 +108,11 @@ class MeasurementContext:
     def backbone_facts(self) -> dict[str, Any]:
         """Identity of the backbone, JSON-ready, without its folder."""
         provenance = self.backbone.provenance
+        hashes = f"{provenance.weights_sha256} {provenance.tokenizer_sha256}"
         facts: dict[str, Any] = {
             "name": self.name,
             "published": self.published,
-            "id": identifier(provenance),
+            "id": hashlib.sha256(hashes.encode()).hexdigest()[:8],  # tells equal names apart
             "family": provenance.family,
             "weights_sha256": provenance.weights_sha256,
             "tokenizer_sha256": provenance.tokenizer_sha256,
@@ -131,23 +144,25 @@ class MeasurementContext:
         if source is None:
             raise UsageError(needed)
         if kind not in self._examples:
-            known = list(layouts)  # those of the other kinds are read, too, to be refused below
+            # those of the other kinds are read, too, to be refused below
+            known = dict.fromkeys(layouts)
             for others, _ in EXAMPLES.values():
-                known += [layout for layout in others if layout not in known]
+                known |= dict.fromkeys(others)
             self._examples[kind] = sources.training_examples(source, layouts=tuple(known))
         examples = self._examples[kind]
         if (examples.layout or LAYOUTS["sentences"]) not in layouts:
             raise UsageError(f"{needed}; {Path(source).name} is not such a file")
         return examples
 
-    def example_facts(self, kind: str) -> dict[str, Any]:
-        """Return the identity of those examples, JSON-ready, without their folder."""
+    def text_facts(self, kind: str) -> dict[str, Any]:
+        """Return the identity of the corpus, or of the training data of another kind, JSON-ready,
+        without their folder.
+        """
+        if kind == "corpus":
+            return self.corpus_facts
         examples = self.examples(kind)
-        return {
-            "name": Path(getattr(self.texts, kind)).name,
-            "examples": len(examples),
-            "sha256": examples.sha256,
-        }
+        name = Path(getattr(self.texts, kind)).name
+        return {"name": name, "examples": len(examples), "sha256": examples.sha256}
 
     @property
     def missing(self) -> dict[str, str]:
@@ -162,14 +177,15 @@ class MeasurementContext:
 
         def load() -> MeasureData:
             loaded = load_tasks(self.data_dir, names, PROTOCOL)
-            facts: dict[str, dict[str, Any]] = {}
-            for task in loaded.tasks:
-                facts[task.label] = {
+            facts = {
+                task.label: {
                     "pairs": len(task.pairs()),
                     "expected_pairs": task.expected_pairs,
                     "text": task.text,
                     "sha256": task.sha256(),
                 }
+                for task in loaded.tasks
+            }
             return MeasureData(facts, loaded.missing, loaded.tasks)
 
         return self.once(" ".join(names), load)
@@ -189,52 +205,11 @@ class MeasurementContext:
         return self._loaded[name]
 
 
-def identifier(provenance: Provenance) -> str:
-    """Return a short hash of a backbone's weights and tokenizer, to tell equal names apart."""
-    both = f"{provenance.weights_sha256} {provenance.tokenizer_sha256}"
-    return hashlib.sha256(both.encode()).hexdigest()[:8]
-
-
-def open_context(
-    choice: Choice,
-    texts: Texts = Texts(),  # noqa: B008 - frozen
-    *,
-    seeds: Sequence[int] = (),
-    head: str | None = None,
-    draw: "Draw | None" = None,
-    fresh: bool = False,
-    paper: bool = False,
-    changes: Mapping[str, Any] | None = None,
-) -> MeasurementContext:
-    """Return the context of measurements on a backbone.
-
-    A ``fresh`` one takes nothing from the cache. ``paper`` and ``changes`` are of the settings of
-    trained rows.
-    """
-    folder = senteval.senteval_folder()
-    if folder is not None and not folder.is_dir():
-        raise NotFoundError(
-            f"{folder}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)"
-        )
-    name = choice.model or choice.backbone
-
-    def open_backbone() -> Backbone:
-        recipe = Recipe(backbone=name, pooling="static/avg")  # the simplest: any backbone has it
-        encoder = build_encoder(recipe, device=choice.device, dtype=choice.dtype or "stored")
-        return encoder.backbone
-
-    return MeasurementContext(
-        name,
-        open_backbone,
-        Cache(home_folder() / "cache" / "figures", fresh=fresh),
-        data_dir=folder,
-        texts=texts,
-        seeds=tuple(seeds),
-        head=head,
-        draw=draw,
-        paper=paper,
-        changes=changes or {},
-    )
+def open_backbone(choice: Choice) -> Backbone:
+    """Return a new copy of the backbone that is chosen."""
+    # the simplest recipe: any backbone has it
+    recipe = Recipe(backbone=choice.model or choice.backbone, pooling="static/avg")
+    return build_encoder(recipe, device=choice.device, dtype=choice.dtype or "stored").backbone
 
 
 #: Draws the figure of that name into a file, whose name it returns.
@@ -248,13 +223,12 @@ def head_of(text: str, backbone: str) -> str:
         return str(written.head)
     registry = loading.open_registry()
     if text not in registry.names():
-        models = ", ".join(registry.names())
         raise NotFoundError(
-            f"{text!r} is neither LAYER-HEAD, e.g. 1-9, nor a model; there are: {models}",
+            f"{text!r} is neither LAYER-HEAD, e.g. 1-9, nor a model; there are:"
+            f" {', '.join(registry.names())}",
             parameter="head",
         )
-    card = registry.card(text)
-    recipe = card.recipe
+    recipe = registry.card(text).recipe
     read = parse_ditto(recipe.pooling)
     if read is None:
         raise UsageError(
@@ -262,20 +236,8 @@ def head_of(text: str, backbone: str) -> str:
             " saves one",
             parameter="head",
         )
-    weights = card.provenance.get("weights_sha256")
-    if recipe.backbone != backbone and (weights is None or weights != _weights(backbone)):
+    if recipe.backbone != backbone:
         raise UsageError(
             f"model {text!r} is on {recipe.backbone}; give that backbone", parameter="head"
         )
     return str(read.head)
-
-
-def _weights(backbone: str) -> str | None:
-    """Return the hash of a language model's weights, by its files; None if they are not here."""
-    if words_only(backbone):
-        return None
-    try:
-        folder, _ = locating.locate(backbone)
-    except NotFoundError:
-        return None
-    return locating.known_digest(folder, locating.weights_digest(folder))

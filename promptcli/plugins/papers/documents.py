@@ -10,7 +10,7 @@ import promptcli
 from promptcli.backbones.names import words_only
 from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.evaluation import statistics
-from promptcli.plugins.papers.contexts import PROTOCOL, MeasurementContext
+from promptcli.plugins.papers.contexts import EXAMPLES, PROTOCOL, MeasureData, MeasurementContext
 from promptcli.plugins.papers.measures import (
     COLUMNS,
     EXTREMES,
@@ -33,7 +33,6 @@ from promptcli.plugins.papers.systems import (
     MeasuredSystem,
     RowKind,
     Systems,
-    examples_kind,
     grouped_by_input,
     hash_of,
     recipe_id,
@@ -61,18 +60,13 @@ def plan_table(table: PublishedTable, context: MeasurementContext) -> list[Plann
 
     A published backbone is measured on its own rows only.
     """
-    columns: dict[str, str] = {}
-    for column in table.columns:
-        reason = _reason_of_column(column, context)
-        if reason is not None:
-            columns[column] = reason
+    reasons = {column: _reason_of_column(column, context) for column in table.columns}
+    columns = {column: reason for column, reason in reasons.items() if reason}
     planned = []
     for row in table.rows:
         reason = _reason_of_row(row, table, context)
-        if reason is None:
-            planned.append(PlannedRow(row, dict(columns)))
-        else:
-            planned.append(PlannedRow(row, dict.fromkeys(table.columns, reason)))
+        not_measured = dict.fromkeys(table.columns, reason) if reason else dict(columns)
+        planned.append(PlannedRow(row, not_measured))
     return planned
 
 
@@ -182,15 +176,10 @@ def grouped(reasons: Iterable[str]) -> dict[str, int]:
         start, _, detail = reason.partition(": ")
         details.setdefault(start, []).append(detail)
     counts = {}
-    for start, all_details in details.items():
-        different = ", ".join(dict.fromkeys(filter(None, all_details)))
-        text = f"{start}: {different}" if different else start
-        counts[text] = len(all_details)
+    for start, found in details.items():
+        different = ", ".join(dict.fromkeys(filter(None, found)))
+        counts[f"{start}: {different}" if different else start] = len(found)
     return counts
-
-
-#: Keys of a system's identity that name its training and fitting text.
-_TEXTS = {"corpus", "triplets", "examples"}
 
 
 def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[str, Any]:
@@ -199,15 +188,22 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
     Every row has its published and measured values, or why it is not measured.
     """
     rows = plan_table(table, context)
-    _build_systems(rows, table, context)
-    data, missing = _measure_rows(rows, table, context)
-    trains = bool(context.seeds)
-    on_backbone = any(row.kind.on_backbone(train=trains) for row in rows)
-    trained = [row for row in rows if row.kind.trains and row.cells]
+    for row in rows:
+        if row.kind.make is not None and len(row.not_measured) < len(table.columns):
+            try:
+                row.system = row.kind.make(row.row, context)
+            except PromptcliError as error:
+                row.not_measured.update(dict.fromkeys(table.columns, str(error)))
+    loaded = _measure_rows(rows, table, context)
+    data = loaded.facts
+    texts = {row.system.fitted_on for row in rows if row.system}
+    if any("corpus" in cell["on"] for row in rows for cell in row.cells.values()):
+        texts.add("corpus")
+    of_texts = {kind: context.text_facts(kind) for kind in EXAMPLES if kind in texts}
     seeds: dict[str, Any] = {"bootstrap": statistics.BOOTSTRAP_SEED}
-    if trained:
+    if any(row.kind.trains and row.cells for row in rows):
         seeds["training"] = list(context.seeds)
-    tasks_of_means = _tasks_of_means(table, data)
+    on_backbone = any(row.kind.on_backbone(train=bool(context.seeds)) for row in rows)
     return {
         "promptcli": promptcli.__version__,
         "versions": library_versions(),
@@ -219,51 +215,40 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
         "seeds": seeds,
         "resamples": statistics.RESAMPLES,
         "data": data,
-        "missing": list(missing),
-        **_texts(rows, trained, context),
-        "rows": [_row(row, context, tasks_of_means) for row in rows],
+        "missing": list(loaded.missing),
+        "corpus": None,
+        "triplets": None,
+        **of_texts,
+        "rows": [_row(row, table.columns, data, context) for row in rows],
     }
-
-
-def _build_systems(
-    rows: Sequence[PlannedRow], table: PublishedTable, context: MeasurementContext
-) -> None:
-    """Give a system to each row that has a column to measure, or the reason why that fails."""
-    for row in rows:
-        if row.kind.make is None or len(row.not_measured) == len(table.columns):
-            continue
-        try:
-            row.system = row.kind.make(row.row, context)
-        except PromptcliError as error:
-            row.not_measured.update(dict.fromkeys(table.columns, str(error)))
 
 
 def _measure_rows(
     rows: Sequence[PlannedRow], table: PublishedTable, context: MeasurementContext
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Fill the rows' cells, measure by measure; return facts of the data and the missing data."""
-    data: dict[str, Any] = {}
-    missing: dict[str, str] = {}
+) -> MeasureData:
+    """Fill the rows' cells, measure by measure; return the data of all measures."""
+    data = MeasureData()
     for measure in dict.fromkeys(MEASURE_OF[column] for column in table.columns):
         columns = {column for column in table.columns if MEASURE_OF[column] == measure}
-        measured = [row for row in rows if row.system and columns - row.not_measured.keys()]
+        measured = [
+            (row, row.system.runs)
+            for row in rows
+            if row.system and columns - row.not_measured.keys()
+        ]
         if not measured:
             continue
         loaded = data_of(measure, context)
-        data |= loaded.facts
-        missing |= loaded.missing
-        runs: list[MeasuredSystem] = []
-        for row in measured:
-            assert row.system is not None
-            runs += row.system.runs
-        cells_of_runs = iter(_measure(measure, runs, context))
-        for row in measured:
-            assert row.system is not None
-            row.cells |= over_runs([next(cells_of_runs) for _ in row.system.runs])
-    return data, missing
+        data.facts.update(loaded.facts)
+        data.missing.update(loaded.missing)
+        cells = _measure(measure, [run for _, runs in measured for run in runs], context)
+        for row, runs in measured:
+            row.cells |= over_runs([cells[run] for run in runs])
+    return data
 
 
-def _measure(name: str, systems: Systems, context: MeasurementContext) -> list[Cells]:
+def _measure(
+    name: str, systems: Systems, context: MeasurementContext
+) -> dict[MeasuredSystem, Cells]:
     """Return each system's cells.
 
     Equal systems are measured once, and known cells come from the cache.
@@ -271,65 +256,33 @@ def _measure(name: str, systems: Systems, context: MeasurementContext) -> list[C
     measure = MEASURES[name]
     data = data_of(name, context)
     assert measure.run is not None
-    keys = [{"measure": name, **system.identity, "data": data.facts} for system in systems]
-    hashes = [hash_of(key) for key in keys]
+    keys = {system: {"measure": name, **system.identity, "data": data.facts} for system in systems}
     known: dict[str, Cells] = {}
     unknown: dict[str, MeasuredSystem] = {}
-    for digest, key, system in zip(hashes, keys, systems, strict=True):
-        if digest in known or digest in unknown:
-            continue
-        cached = None
-        if measure.cached:
-            cached = context.cache.get(key)
+    for system, key in keys.items():
+        cached = context.cache.get(key) if measure.cached else None
         if cached is None:
-            unknown[digest] = system
+            unknown.setdefault(hash_of(key), system)
         else:
-            known[digest] = cached
+            known[hash_of(key)] = cached
     for members in grouped_by_input(unknown.values()):
         for system, cells in zip(members, measure.run(members, data, context), strict=True):
-            number = systems.index(system)
             kept = {column: value for column, value in cells.items() if column in measure.columns}
-            known[hashes[number]] = kept
+            known[hash_of(keys[system])] = kept
             if measure.cached:
-                context.cache.put(keys[number], kept)
-    return [known[digest] for digest in hashes]
-
-
-def _tasks_of_means(table: PublishedTable, data: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return each column that is an average with its tasks that have data."""
-    tasks = {}
-    for column in table.columns:
-        averaged = COLUMNS[column].mean_of
-        if averaged:
-            tasks[column] = [name for name in averaged if name in data]
-    return tasks
-
-
-def _texts(
-    rows: Sequence[PlannedRow], trained: Sequence[PlannedRow], context: MeasurementContext
-) -> dict[str, Any]:
-    """Return the facts of all text that something was fitted, trained or counted on."""
-    used = {examples_kind(planned.row, context) for planned in trained}
-    for planned in rows:
-        if planned.system is not None:
-            used |= _TEXTS & planned.system.identity.keys()
-        if any("corpus" in cell["on"] for cell in planned.cells.values()):
-            used.add("corpus")
-    facts: dict[str, Any] = {
-        "corpus": context.corpus_facts if "corpus" in used else None,
-        "triplets": None,
-    }
-    for kind in ("triplets", "labelled", "definitions"):
-        if kind in used:
-            facts[kind] = context.example_facts(kind)
-    return facts
+                context.cache.put(keys[system], kept)
+    return {system: known[hash_of(key)] for system, key in keys.items()}
 
 
 def _row(
-    planned: PlannedRow, context: MeasurementContext, tasks_of_means: Mapping[str, Sequence[str]]
+    planned: PlannedRow,
+    columns: Sequence[str],
+    data: Mapping[str, Any],
+    context: MeasurementContext,
 ) -> dict[str, Any]:
-    """Return one row of the document."""
+    """Return one row of the document; ``data`` are those of the measures."""
     row = planned.row
+    cells = planned.cells
     on_none = planned.kind.make is not None and planned.kind.backbone == "none"
     own = on_none or context.is_on(row.backbone)
     published = {
@@ -338,21 +291,33 @@ def _row(
         "figures": dict(row.published),
         "std": dict(row.std),
     }
-    published_means: dict[str, float | None] = {}
-    other_tasks: dict[str, int] = {}
-    for column, tasks in tasks_of_means.items():
-        mean = _published_mean(row, column, tasks)
-        published_means[column] = mean
-        count = len(COLUMNS[column].mean_of)
-        if mean is not None:
-            published["average_of_same_tasks"] = mean
-        elif column in row.published and 0 < len(tasks) < count:
-            other_tasks[column] = count
+    #: of averages that lack tasks here: the published average of the same tasks, if it is known
+    averages: dict[str, float | None] = {}
+    other_tasks = {}
+    for column in columns:
+        tasks = [name for name in COLUMNS[column].mean_of if name in data]
+        if 0 < len(tasks) < len(COLUMNS[column].mean_of):
+            values = [row.published.get(task) for task in tasks]
+            numbers = [value for value in values if _is_number(value)]
+            averages[column] = None
+            if len(numbers) == len(tasks):
+                average = round(float(np.mean(numbers)), 2)
+                averages[column] = published["average_of_same_tasks"] = average
+            elif column in row.published:
+                other_tasks[column] = len(COLUMNS[column].mean_of)
     if other_tasks:
         published["other_tasks"] = other_tasks
-    differences: dict[str, float] = {}
-    if own:
-        differences = _differences(row, planned.cells, published_means)
+    differences = {}
+    for column, printed in row.published.items():
+        against = averages.get(column, printed)
+        if own and column in cells and _is_number(against):
+            measured = cells[column]["value"]
+            if _is_number(measured):
+                differences[column] = round(measured - against, 6)
+    figures = {}
+    for column, cell in cells.items():
+        counted = {"tasks": len(cell["on"])} if COLUMNS[column].mean_of else {}
+        figures[column] = cell | counted
     return {
         "method": row.method,
         "setting": row.setting,
@@ -360,25 +325,14 @@ def _row(
         "note": row.note,
         **_system_facts(planned.system, context),
         "published": published,
-        "figures": _with_tasks(planned.cells),
+        "figures": figures,
         "difference": differences,
         "not_measured": planned.not_measured,
     }
 
 
-def _with_tasks(cells: Cells) -> Cells:
-    """Return cells in which each average has the number of its tasks."""
-    counted = {}
-    for column, found in cells.items():
-        if COLUMNS[column].mean_of:
-            counted[column] = {**found, "tasks": len(found["on"])}
-        else:
-            counted[column] = found
-    return counted
-
-
 def _system_facts(system: MeasuredSystem | None, context: MeasurementContext) -> dict[str, Any]:
-    """Return a system's recipe, the text it was fitted on, and its attention head."""
+    """Return a system's recipe, the text it was fitted or trained on, and its attention head."""
     facts: dict[str, Any] = {
         "recipe_id": None,
         "recipe": None,
@@ -389,63 +343,17 @@ def _system_facts(system: MeasuredSystem | None, context: MeasurementContext) ->
     }
     if system is None:
         return facts
-    facts["fitted"] = bool(_TEXTS & system.identity.keys())
     facts["training"] = training_facts(system)
-    facts["fitted_on"] = _fitted_on(system, context)
+    if system.fitted_on is not None:
+        facts["fitted"] = True
+        facts["fitted_on"] = context.text_facts(system.fitted_on)["name"]
     if system.recipe is not None:
         facts["recipe_id"] = recipe_id(system)
         facts["recipe"] = {**system.recipe.to_dict(), "backbone": None}
         head = system.recipe.parts.pooling.head
-        facts["head"] = None if head is None else str(head)
+        facts["head"] = head and str(head)
     return facts
 
 
-def _fitted_on(system: MeasuredSystem, context: MeasurementContext) -> str | None:
-    """Return the name of the text that a system was fitted or trained on."""
-    if "corpus" in system.identity:
-        return str(context.corpus_facts["name"])
-    if "triplets" in system.identity:
-        return str(context.example_facts("triplets")["name"])
-    if "examples" in system.identity:
-        return str(context.example_facts(examples_kind(system.row, context))["name"])
-    return None
-
-
-def _published_mean(row: PublishedRow, column: str, tasks: Sequence[str]) -> float | None:
-    """Return the published average of the tasks with data.
-
-    It is None if these are all tasks of the column, or if one of their values is unknown.
-    """
-    if not 0 < len(tasks) < len(COLUMNS[column].mean_of):
-        return None
-    values = []
-    for task in tasks:
-        value = row.published.get(task)
-        if not _is_number(value):
-            return None
-        values.append(value)
-    return round(float(np.mean(values)), 2)
-
-
-def _differences(
-    row: PublishedRow, cells: Cells, published_means: Mapping[str, float | None]
-) -> dict[str, float]:
-    """Return measured minus published.
-
-    An average over fewer tasks is compared with the same tasks' or not at all.
-    """
-    differences: dict[str, float] = {}
-    for column, published in row.published.items():
-        if column not in cells:
-            continue
-        measured = cells[column]["value"]
-        against: object = published
-        if len(cells[column]["on"]) < len(COLUMNS[column].mean_of):
-            against = published_means[column]
-        if _is_number(measured) and _is_number(against):
-            differences[column] = round(float(measured) - float(against), 6)
-    return differences
-
-
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,6 +1,5 @@
 """A result document as lines of cells and as Markdown, kept in files."""
 
-import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from promptcli import errors
 from promptcli.errors import NotFoundError
 from promptcli.plugins.papers.documents import grouped
 from promptcli.plugins.papers.measures import COLUMNS, EXTREMES
-from promptcli.plugins.papers.published import ANY_MODEL, PublishedTable, published_tables
+from promptcli.plugins.papers.published import ANY_MODEL, published_tables
 from promptcli.plugins.papers.systems import SYSTEMS
 from promptcli.settings import typed_value
 from promptcli.storage import files
@@ -29,33 +28,18 @@ def heads(document: Mapping[str, Any]) -> list[str]:
     """Return the heads of the columns; an average has the number of its tasks."""
     names = []
     for name in document["columns"]:
-        column = COLUMNS[name]
         tasks = _count_of_tasks(document, name)
-        if tasks > 0:
-            names.append(f"{column.head} ({tasks} of {len(column.mean_of)})")
-        else:
-            names.append(column.head)
+        of_tasks = f" ({tasks} of {len(COLUMNS[name].mean_of)})" if tasks else ""
+        names.append(COLUMNS[name].head + of_tasks)
     return names
-
-
-def has_partial_average(document: Mapping[str, Any]) -> bool:
-    """Return whether an average is over fewer tasks than the papers'."""
-    columns = document["columns"]
-    return any(0 < _count_of_tasks(document, name) < len(COLUMNS[name].mean_of) for name in columns)
 
 
 def _count_of_tasks(document: Mapping[str, Any], column: str) -> int:
     """Return the number of tasks of a measured average, 0 if the column has none."""
     if not COLUMNS[column].mean_of:
         return 0
-    cells = [row["figures"][column] for row in document["rows"] if column in row["figures"]]
-    return max((len(cell["on"]) for cell in cells), default=0)
-
-
-def score_columns(document: Mapping[str, Any]) -> list[int]:
-    """Return the columns of scores, of which more is better; the first column is 1."""
-    columns = enumerate(document["columns"], 1)
-    return [number for number, name in columns if COLUMNS[name].is_score]
+    cells = [row["figures"].get(column) for row in document["rows"]]
+    return max((len(cell["on"]) for cell in cells if cell), default=0)
 
 
 def records(document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -63,7 +47,19 @@ def records(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     backbone = document["backbone"]
     rows = []
     for row in document["rows"]:
+        printed = row["published"]
         for name in document["columns"]:
+            cell = row["figures"].get(name, {})
+            value = published_value(printed, name)
+            tasks: int | str = ""
+            published_tasks: int | str = ""
+            if COLUMNS[name].mean_of and cell:
+                tasks = len(cell["on"])
+            if COLUMNS[name].mean_of and value is not None:
+                published_tasks = len(COLUMNS[name].mean_of)
+                if "average_of_same_tasks" in printed:
+                    published_tasks = _count_of_tasks(document, name)
+            low, high = cell.get("ci95") or ("", "")
             rows.append(
                 {
                     "table": document["table"],
@@ -71,8 +67,15 @@ def records(document: Mapping[str, Any]) -> list[dict[str, Any]]:
                     "method": row["method"],
                     "setting": row["setting"],
                     "column": COLUMNS[name].head,
-                    **_measured_fields(name, row["figures"].get(name)),
-                    **_published_fields(name, row["published"], _count_of_tasks(document, name)),
+                    "measured": _plain(cell.get("value")),
+                    "tasks": tasks,
+                    "ci95_low": low,
+                    "ci95_high": high,
+                    "std": cell.get("std", ""),
+                    "published": _plain(value),
+                    "published_tasks": published_tasks,
+                    "published_std": printed["std"].get(name, ""),
+                    "published_backbone": printed["backbone"],
                     "difference": row["difference"].get(name, ""),
                     "not_measured": row["not_measured"].get(name, ""),
                 }
@@ -80,37 +83,10 @@ def records(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _measured_fields(column: str, cell: Mapping[str, Any] | None) -> dict[str, Any]:
-    if cell is None:
-        return dict.fromkeys(("measured", "tasks", "ci95_low", "ci95_high", "std"), "")
-    low, high = cell["ci95"] or ("", "")
-    return {
-        "measured": _plain(cell["value"]),
-        "tasks": len(cell["on"]) if COLUMNS[column].mean_of else "",
-        "ci95_low": low,
-        "ci95_high": high,
-        "std": cell.get("std", ""),
-    }
-
-
-def _published_fields(column: str, published: Mapping[str, Any], measured: int) -> dict[str, Any]:
-    """Return what the paper prints; ``measured`` is the number of tasks of an average here."""
-    value = _plain(published_value(published, column))
-    tasks: int | str = ""
-    if value not in (None, "") and COLUMNS[column].mean_of:
-        tasks = len(COLUMNS[column].mean_of)
-        if "average_of_same_tasks" in published:
-            tasks = measured
-    return {
-        "published": "" if value is None else value,
-        "published_tasks": tasks,
-        "published_std": published["std"].get(column, ""),
-        "published_backbone": published["backbone"],
-    }
-
-
 def _plain(value: Any) -> Any:
     """Return a value as a cell of a CSV; a list of tokens is one text."""
+    if value is None:
+        return ""
     return ", ".join(value) if isinstance(value, list) else value
 
 
@@ -122,61 +98,42 @@ def table_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
         if row["figures"] and row["recipe_id"] and not row["published"]["own"]:
             key = (row["method"], row["setting"], row["recipe_id"])
         groups.setdefault(key, []).append(row)
-    for rows in groups.values():
-        yield from row_lines(rows[0], document["columns"])
-        for row in rows[1:]:
+    for first, *others in groups.values():
+        yield from row_lines(first, document["columns"])
+        for row in others:
             yield from _published(row["published"], document["columns"])
 
 
-def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]:
+def row_lines(row: Mapping[str, Any], columns: Sequence[str]) -> Iterator[TableLine]:
     """Yield the lines of one row.
 
-    They are the measured values and their intervals, or the reason why they are missing, then the
-    published values and the difference.
+    They are the measured values, their intervals and standard deviations, or the reason why they
+    are missing, then the published values and the difference.
     """
-    if any(column in row["figures"] for column in columns):
-        yield from _measured(row, columns)
+    cells = {column: row["figures"][column] for column in columns if column in row["figures"]}
+    if cells:
+        measured = {column: cell["value"] for column, cell in cells.items()}
+        halves = {}
+        for column, cell in cells.items():
+            if cell["ci95"]:
+                low, high = cell["ci95"]
+                halves[column] = (high - low) / 2
+        deviations = {column: cell["std"] for column, cell in cells.items() if "std" in cell}
+        yield TableLine(
+            "measured", _label(row), [text or "-" for text in _texts(columns, measured)]
+        )
+        recipe = f"recipe {row['recipe_id']}"
+        spreads = [(recipe if row["recipe_id"] else "±", halves), (f"{recipe}, std", deviations)]
+        for label, spread in spreads:
+            if spread:
+                texts = [text and f"±{text}" for text in _texts(columns, spread)]
+                yield TableLine("interval", label, texts)
     else:
-        reasons = grouped(row["not_measured"].get(column, "not measured") for column in columns)
-        yield TableLine("reason", _label(row), ["; ".join(reasons)])
+        why = grouped(row["not_measured"].get(column, "not measured") for column in columns)
+        yield TableLine("reason", _label(row), ["; ".join(why)])
     yield from _published(row["published"], columns)
     if row["difference"]:
-        cells = [_text(column, row["difference"].get(column), "+") for column in columns]
-        yield TableLine("difference", "difference", cells)
-
-
-def _measured(row: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]:
-    """Yield the lines of the measured values, their intervals and their standard deviations."""
-    values = []
-    halves: dict[str, float] = {}
-    deviations: dict[str, float] = {}
-    for column in columns:
-        if column not in row["figures"]:
-            values.append("-")
-            continue
-        measured = row["figures"][column]
-        values.append(_text(column, measured["value"]) or "-")
-        if measured["ci95"]:
-            low, high = measured["ci95"]
-            halves[column] = (high - low) / 2
-        if "std" in measured:
-            deviations[column] = measured["std"]
-    yield TableLine("measured", _label(row), values)
-    recipe = f"recipe {row['recipe_id']}"
-    if halves:
-        yield _spread(recipe if row["recipe_id"] else "±", halves, columns)
-    if deviations:
-        yield _spread(f"{recipe}, std", deviations, columns)
-
-
-def _spread(label: str, spread: Mapping[str, float], columns: list[str]) -> TableLine:
-    cells = []
-    for column in columns:
-        if column in spread:
-            cells.append(f"±{_text(column, spread[column])}")
-        else:
-            cells.append("")
-    return TableLine("interval", label, cells)
+        yield TableLine("difference", "difference", _texts(columns, row["difference"], "+"))
 
 
 def _label(row: Mapping[str, Any]) -> str:
@@ -190,22 +147,19 @@ def _label(row: Mapping[str, Any]) -> str:
     if row.get("head") is not None:
         label += f", head {row['head']}"
     if row.get("fitted_on") is not None:
-        done = "trained" if row["run"].startswith("trained:") else "fitted"
-        label += f", {done} on {row['fitted_on']}"
+        label += f", {'trained' if _is_trained(row) else 'fitted'} on {row['fitted_on']}"
     return label
 
 
-def _published(published: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]:
+def _published(published: Mapping[str, Any], columns: Sequence[str]) -> Iterator[TableLine]:
     """Yield the line of the published values, if there are any."""
     if not published["figures"]:
         return
-    cells = []
+    cells = _texts(columns, {column: published_value(published, column) for column in columns})
     others = published.get("other_tasks", {})
-    for column in columns:
-        text = _text(column, published_value(published, column))
+    for place, column in enumerate(columns):
         if column in others:
-            text += f" (of {others[column]})"
-        cells.append(text)
+            cells[place] += f" (of {others[column]})"
     kind = "published" if published["own"] else "other"
     yield TableLine(kind, published["backbone"].split("/")[-1], cells)
 
@@ -221,26 +175,27 @@ def published_value(published: Mapping[str, Any], column: str) -> Any:
     return published["figures"].get(column)
 
 
-def _text(column: str, value: Any, sign: str = "") -> str:
-    """Return a value in its column's format, None as nothing; ``sign`` as in a format."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        return ", ".join(value)
-    decimals = COLUMNS[column].decimals
-    if decimals is not None:
-        return f"{value:{sign}.{decimals}f}"
-    if isinstance(value, float):
-        return f"{value:{sign}g}"
-    return str(value)
+def _texts(columns: Sequence[str], values: Mapping[str, Any], sign: str = "") -> list[str]:
+    """Return the values of columns in their formats, one that is missing as nothing; ``sign`` as in
+    a format.
+    """
+    texts = []
+    for column in columns:
+        value = values.get(column)
+        decimals = COLUMNS[column].decimals
+        if isinstance(value, bool | str | list | None):
+            texts.append(str(_plain(value)))
+        elif decimals is not None:
+            texts.append(f"{value:{sign}.{decimals}f}")
+        else:
+            texts.append(f"{value:{sign}g}" if isinstance(value, float) else str(value))
+    return texts
 
 
 def reasons(document: Mapping[str, Any]) -> list[str]:
     """Return why columns of measured rows are missing; the caption names missing data."""
-    columns = document["columns"]
     found: list[str] = []
+    columns = document["columns"]
     for row in document["rows"]:
         if any(column in row["figures"] for column in columns):
             missing = row["not_measured"]
@@ -250,12 +205,12 @@ def reasons(document: Mapping[str, Any]) -> list[str]:
 
 def notes(document: Mapping[str, Any]) -> list[str]:
     """Return the notes on published rows, each once with its methods."""
-    methods_of: dict[str, list[str]] = {}
+    methods_of: dict[str, dict[str, None]] = {}
     for row in document["rows"]:
         if row["note"]:
             method = f"{row['method']} on {row['published']['backbone']}"
-            methods_of.setdefault(row["note"], []).append(method)
-    return [f"{', '.join(dict.fromkeys(methods))}: {note}" for note, methods in methods_of.items()]
+            methods_of.setdefault(row["note"], {})[method] = None
+    return [f"{', '.join(methods)}: {note}" for note, methods in methods_of.items()]
 
 
 def caption(document: Mapping[str, Any]) -> list[str]:
@@ -264,13 +219,10 @@ def caption(document: Mapping[str, Any]) -> list[str]:
     if document["backbone"] is not None:
         lines += _about_backbone(document["backbone"])
     rows = document["rows"]
-    cells = itertools.chain(*(row["figures"].values() for row in rows))
-    if any(cell["ci95"] for cell in cells):
-        seed = document["seeds"]["bootstrap"]
-        resamples = document["resamples"]
+    if any(cell["ci95"] for row in rows for cell in row["figures"].values()):
         lines.append(
             f"protocol {document['protocol']}; ± half of the 95% bootstrap interval"
-            f" ({resamples:,} resamples, seed {seed})"
+            f" ({document['resamples']:,} resamples, seed {document['seeds']['bootstrap']})"
         )
     data = document["data"]
     lines += dict.fromkeys(facts["setting"] for facts in data.values() if "setting" in facts)
@@ -281,7 +233,8 @@ def caption(document: Mapping[str, Any]) -> list[str]:
         lines.append(f"no data: {', '.join(document['missing'])}")
     lines += _other_sizes(data)
     lines += _about_texts(document)
-    if has_partial_average(document):
+    counts = {name: _count_of_tasks(document, name) for name in document["columns"]}
+    if any(0 < count < len(COLUMNS[name].mean_of) for name, count in counts.items()):
         lines.append("Avg: mean of the available tasks")
         lines.append(
             "published Avg: mean of the same tasks where the paper gives them, otherwise of all"
@@ -330,19 +283,23 @@ def _other_sizes(data: Mapping[str, Any]) -> Iterator[str]:
 
 def _about_texts(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the texts that rows were fitted, trained and counted on, and the seeds of training."""
+    trained = [row for row in document["rows"] if row["figures"] and _is_trained(row)]
     corpus = document["corpus"]
     if corpus is not None:
-        done = _done_with_corpus(document)
+        done = "fitted and counted on"
+        if "corpus" in document["data"]:
+            done = "measured on"
+        elif any(row["setting"] != "sup" for row in trained):
+            done = "trained, fitted and counted on"
         yield f"{done} {corpus['name']}, {corpus['sentences']:,} sentences, {corpus['sha256'][:8]}"
     seeds = document["seeds"].get("training")
     if seeds is not None:
         listed = ", ".join(map(str, seeds))
+        runs = f"one run each, seed {listed}"
         if len(seeds) > 1:
             runs = f"{len(seeds)} runs each, seeds {listed}, mean ± std"
-        else:
-            runs = f"one run each, seed {listed}"
         yield f"trained rows: {runs}; the notes say what the papers' are"
-    yield from _about_settings(document)
+    yield from _about_settings(trained)
     for kind, done in _EXAMPLES.items():
         examples = document.get(kind)
         if examples is not None:
@@ -350,24 +307,22 @@ def _about_texts(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"{done} {examples['name']}, {count}, {examples['sha256'][:8]}"
 
 
-def _about_settings(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how the settings of trained rows differ from the papers'; JSON has all of them."""
-    methods_of: dict[str, list[str]] = {}
-    for row in document["rows"]:
-        training = row.get("training")
-        if not training or not row["figures"]:
-            continue
-        label = f"{_label(row).partition(',')[0]} as on {row['published']['backbone']}"
-        methods_of.setdefault(_difference(training["differs"]), []).append(label)
-    for difference, labels in methods_of.items():
-        yield f"{', '.join(dict.fromkeys(labels))}: {difference}"
-    without = [row for row in document["rows"] if _is_trained(row) and not row.get("training")]
-    if without:
-        yield f"settings of {errors.counted(len(without), 'trained row')} not recorded"
-
-
 def _is_trained(row: Mapping[str, Any]) -> bool:
-    return bool(row["figures"]) and row["run"].startswith("trained:")
+    return str(row["run"]).startswith("trained:")
+
+
+def _about_settings(trained: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield how the settings of trained rows differ from the papers'; JSON has all of them."""
+    methods_of: dict[str, dict[str, None]] = {}
+    for row in trained:
+        if row.get("training"):
+            label = f"{_label(row).partition(',')[0]} as on {row['published']['backbone']}"
+            methods_of.setdefault(_difference(row["training"]["differs"]), {})[label] = None
+    for difference, labels in methods_of.items():
+        yield f"{', '.join(labels)}: {difference}"
+    without = sum(not row.get("training") for row in trained)
+    if without:
+        yield f"settings of {errors.counted(without, 'trained row')} not recorded"
 
 
 def _difference(differs: Mapping[str, Sequence[Any]] | None) -> str:
@@ -379,15 +334,6 @@ def _difference(differs: Mapping[str, Sequence[Any]] | None) -> str:
     for name, (ours, theirs) in differs.items():
         told.append(f"{name.replace('_', ' ')} {typed_value(ours)} ({typed_value(theirs)})")
     return f"differs from the paper: {', '.join(told)}"
-
-
-def _done_with_corpus(document: Mapping[str, Any]) -> str:
-    if "corpus" in document["data"]:
-        return "measured on"
-    for row in document["rows"]:
-        if _is_trained(row) and row["setting"] != "sup":
-            return "trained, fitted and counted on"
-    return "fitted and counted on"
 
 
 #: Kind of line -> its first two columns; the braces are its label.
@@ -410,11 +356,7 @@ def table_page(document: Mapping[str, Any], *, level: int = 1, folder: str = "")
     heading = f"{'#' * level} {document['table']}"
     if document["backbone"] is not None:
         heading += f", {document['backbone']['name']}"
-    parts = [f"{heading}: {title}", ""]
-    lines = caption(document)
-    if lines:
-        parts += [f"- {line}" for line in lines]
-        parts.append("")
+    parts = [f"{heading}: {title}", *_listed(caption(document)), ""]
     parts.append(_row(["method", "", *columns]))
     parts.append("|" + "---|" * 2 + "---:|" * len(columns))
     parts += [_line(line, len(columns)) for line in table_lines(document)]
@@ -422,11 +364,25 @@ def table_page(document: Mapping[str, Any], *, level: int = 1, folder: str = "")
         if "picture" in row["figures"]:
             picture = row["figures"]["picture"]["value"]
             parts.append(f"\n![{title}]({folder}{picture})")
-    remarks = [*reasons(document), *notes(document)]
-    if remarks:
-        parts.append("")
-        parts += [f"- {remark}" for remark in remarks]
+    parts += _listed([*reasons(document), *notes(document)])
     return "\n".join(parts) + "\n"
+
+
+def _listed(lines: Sequence[str]) -> list[str]:
+    """Return lines as a list of Markdown after an empty line; nothing if there are none."""
+    items = [f"- {line}" for line in lines]
+    return ["", *items] if items else []
+
+
+_PAGE = """\
+# Results
+
+The tables and figures of the papers that were measured here, on {}. The published figure is below
+each measured one, in *italics* if it is for another backbone; then no difference is shown. Figures\
+ are Spearman x 100
+unless the column says otherwise. `promptcli reproduce page` writes this page from the files in\
+ `results/`.
+"""
 
 
 def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../results/") -> str:
@@ -436,42 +392,20 @@ def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../resul
     """
     backbones = [document["backbone"] for document in documents if document["backbone"]]
     names = dict.fromkeys(f"`{backbone['name']}`" for backbone in backbones)
-    parts = [
-        "# Results",
-        "",
-        (
-            f"The tables and figures of the papers that were measured here, on {', '.join(names)}."
-            " The published figure is below"
-        ),
-        (
-            "each measured one, in *italics* if it is for another backbone; then no difference is"
-            " shown. Figures are Spearman x 100"
-        ),
-        (
-            "unless the column says otherwise. `promptcli reproduce page` writes this page from the"
-            " files in `results/`."
-        ),
-        "",
-    ]
+    parts = [_PAGE.format(", ".join(names))]
     parts += [table_page(document, level=2, folder=folder) for document in documents]
     parts += [
-        "## Tables without a measured figure",
-        "",
+        "## Tables without a measured figure\n",
         _row(["table", "what", "why"]),
         "|---|---|---|",
     ]
     done = {document["table"] for document in documents}
     for table in published_tables().values():
-        of_a_paper = table.backbones != [ANY_MODEL]
-        if of_a_paper and table.name not in done:
-            parts.append(_row([table.name, table.title, _why_not_done(table)]))
+        if table.name not in done and table.backbones != [ANY_MODEL]:
+            absent = [SYSTEMS[row.kind].absent.format(row.argument) for row in table.rows]
+            why = "; ".join(grouped(filter(None, absent))) or "not run yet"
+            parts.append(_row([table.name, table.title, why]))
     return "\n".join(parts) + "\n"
-
-
-def _why_not_done(table: PublishedTable) -> str:
-    """Return why a table has no result."""
-    found = [SYSTEMS[row.kind].absent.format(row.argument) for row in table.rows]
-    return "; ".join(grouped(filter(None, found))) or "not run yet"
 
 
 def _line(line: TableLine, columns: int) -> str:

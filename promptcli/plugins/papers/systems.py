@@ -48,6 +48,7 @@ class MeasuredSystem:
     make: Callable[[], TorchEncoder] | None = None  #: builds the encoder
     slow: bool = False  #: to build, so it is built when its turn comes
     transfer: Recipe | None = None  #: the recipe of transfer tasks, if it differs
+    fitted_on: str | None = None  #: the text that it is fitted or trained on, in ``EXAMPLES``
     runs: "Sequence[MeasuredSystem]" = ()  #: one for each of several seeds; else itself
 
     def __post_init__(self) -> None:
@@ -106,20 +107,9 @@ class TrainedForm:
     then: str | None = None
 
 
-#: By the argument of rows of the kind ``trained``. DCPCSE rows differ in the masked-LM term,
-#: whatever a backbone's own settings (its table 2).
+#: By the argument of rows of the kind ``trained``, if it is not the method. DCPCSE rows differ in
+#: the masked-LM term, whatever a backbone's own settings (its table 2).
 FORMS: dict[str, TrainedForm] = {
-    "simcse": TrainedForm("simcse"),
-    "promptbert": TrainedForm("promptbert"),
-    "cotbert": TrainedForm("cotbert"),
-    "promcse": TrainedForm("promcse"),
-    "sncse": TrainedForm("sncse"),
-    "isbert": TrainedForm("isbert"),
-    "consert": TrainedForm("consert"),
-    "sbert": TrainedForm("sbert"),
-    "defsent": TrainedForm("defsent"),
-    "optiprompt": TrainedForm("optiprompt"),
-    "scpcse": TrainedForm("scpcse"),
     "promptbert-one-template": TrainedForm(
         "promptbert", {"two_templates": False, "denoising": False}
     ),
@@ -137,10 +127,15 @@ FORMS: dict[str, TrainedForm] = {
 }
 
 
+def form_of(row: PublishedRow) -> TrainedForm:
+    """Return what a trained row is trained with."""
+    return FORMS.get(row.argument) or TrainedForm(row.argument)
+
+
 def _missing_training(row: PublishedRow, context: MeasurementContext) -> str | None:
     try:
-        _, settings = _method_and_settings(row, context)
-        steps_of(settings, context.examples(examples_kind(row, context)).sizes)
+        method, settings = _method_and_settings(row, context)
+        steps_of(settings, context.examples(examples_kind(row, method)).sizes)
         context.development()
         _ = context.corpus_facts
     except PromptcliError as error:
@@ -155,14 +150,16 @@ def _trained(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     if len(runs) == 1:
         return first
     training = {**first.identity["trained"], "seed": list(context.seeds)}
-    return MeasuredSystem(row, {**first.identity, "trained": training}, first.recipe, runs=runs)
+    identity = {**first.identity, "trained": training}
+    return dataclasses.replace(first, identity=identity, make=None, runs=runs)
 
 
 def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredSystem:
     """Return the system of one training run with a seed."""
     method, settings = _method_and_settings(row, context)
     settings = settings.replace(seed=seed)
-    examples = context.examples(examples_kind(row, context))
+    kind = examples_kind(row, method)
+    examples = context.examples(kind)
     development = context.development()
     backbone = context.backbone
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
@@ -198,25 +195,26 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
             context.cache.put_tensors(identity, trained.tensors)
         return encoder
 
-    then = FORMS[row.argument].then
+    system = MeasuredSystem(
+        row, identity, recipe, make, slow=True, transfer=transfer, fitted_on=kind
+    )
+    then = form_of(row).then
     if then is None:
-        return MeasuredSystem(row, identity, recipe, make, slow=True, transfer=transfer)
-
-    fitted = RECIPES[then].replace(backbone=backbone.name).resolve()
-    sentences: list[str] = []
-    for column in examples.columns[:2]:
-        sentences += column
+        return system
+    fitted = _on_backbone(RECIPES[then], context)
+    sentences = [*examples.columns[0], *examples.columns[1]]
+    both = {**identity, "then": {**fitted.to_dict(), "backbone": None}}
 
     def train_and_fit() -> TorchEncoder:
         return fit_recipe(fitted, sentences, backbone=make().backbone).encoder
 
-    identity_of_both = {**identity, "then": {**fitted.to_dict(), "backbone": None}}
-    return MeasuredSystem(row, identity_of_both, fitted, train_and_fit, slow=True)
+    return dataclasses.replace(
+        system, identity=both, recipe=fitted, make=train_and_fit, transfer=None, runs=()
+    )
 
 
-def examples_kind(row: PublishedRow, context: MeasurementContext) -> str:
+def examples_kind(row: PublishedRow, method: Method) -> str:
     """Return the kind of a trained row's data in ``EXAMPLES``."""
-    method, _ = _method_and_settings(row, context)
     read = set(find_objective(method).layouts)
     kinds = [kind for kind, (layouts, _) in EXAMPLES.items() if read.intersection(layouts)]
     return kinds[-1] if row.setting == "sup" else kinds[0]
@@ -225,28 +223,23 @@ def examples_kind(row: PublishedRow, context: MeasurementContext) -> str:
 def _method_and_settings(
     row: PublishedRow, context: MeasurementContext
 ) -> tuple[Method, TrainingSettings]:
-    form = FORMS[row.argument]
     method = method_of(row)
-    settings = _preset(row, method, context).settings
-    for name, value in context.changes.items():
-        if name in vars(settings):
-            settings = settings.replace(**{name: value})
-    return method, settings.replace(**form.changes)  # which are the subject of the row
-
-
-def _preset(row: PublishedRow, method: Method, context: MeasurementContext) -> presets.MethodPreset:
-    """Return the settings of a row before any is given."""
-    backbone = context.backbone
     if context.paper and row.backbone in method.paper:
-        return presets.preset_for(method, row.backbone, paper=True)
-    published = {short_name(name): name for name in method.paper}
-    name = published.get(context.published or "", context.backbone_name)
-    return presets.preset_for(method, name, paper=context.paper, shape=presets.shape_on(backbone))
+        preset = presets.preset_for(method, row.backbone, paper=True)
+    else:
+        published = {short_name(name): name for name in method.paper}
+        name = published.get(context.published or "", context.backbone_name)
+        shape = presets.shape_on(context.backbone)
+        preset = presets.preset_for(method, name, paper=context.paper, shape=shape)
+    known = vars(preset.settings)
+    changes = {name: value for name, value in context.changes.items() if name in known}
+    # the form's are the subject of the row
+    return method, preset.settings.replace(**{**changes, **form_of(row).changes})
 
 
 def method_of(row: PublishedRow) -> Method:
     """Return the method of a trained row."""
-    return find_method(FORMS[row.argument].method, supervised=row.setting == "sup")
+    return find_method(form_of(row).method, supervised=row.setting == "sup")
 
 
 def training_facts(system: MeasuredSystem) -> dict[str, Any] | None:
@@ -276,7 +269,7 @@ def _differing_settings(system: MeasuredSystem) -> dict[str, list[Any]] | None:
     values = {name: system.identity["trained"][name] for name in vars(method.small)}
     values["seed"] = method.small.seed  # of several runs a list, and of none the paper's
     settings = method.small.replace(**values)
-    about = FORMS[row.argument].changes
+    about = form_of(row).changes
     differing = {}
     for difference in presets.differences_from_paper(method, settings, row.backbone):
         if difference.setting not in about:
@@ -328,19 +321,20 @@ def _encoding(recipe: Recipe, row: PublishedRow, context: MeasurementContext) ->
 
 def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Fit on the corpus; rows published on NLI pairs on both sides of the triplets, if given."""
+    kind = "corpus"
     if row.kind == "fitted-nli" and context.texts.triplets is not None:
-        examples = context.examples("triplets")
-        sentences = [*examples.columns[0], *examples.columns[1]]
-        source = {"triplets": examples.sha256}
+        kind = "triplets"
+        first, second, *_ = context.examples(kind).columns
+        sentences = [*first, *second]
     else:
         sentences = context.sentences
-        source = {"corpus": context.corpus_facts["sha256"]}
     recipe = _on_backbone(RECIPES[row.argument], context)
+    identity = {**identity_of(recipe, context), kind: context.text_facts(kind)["sha256"]}
 
     def fit() -> TorchEncoder:
         return fit_recipe(recipe, sentences, backbone=context.backbone).encoder
 
-    return MeasuredSystem(row, {**identity_of(recipe, context), **source}, recipe, fit)
+    return MeasuredSystem(row, identity, recipe, fit, fitted_on=kind)
 
 
 def _ranked_head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
@@ -372,41 +366,34 @@ def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
         "corpus": context.corpus_facts["sha256"],
     }
     cached = context.cache.get(key)
-    if cached is not None:
-        return list(cached["heads"])
-    search = search_heads(
-        make_encoder(Recipe(backbone=backbone.name), backbone, {}),
-        task,
-        context.sentences,
-        states=["first-last"],
-        top=backbone.n_layers * backbone.n_heads,
-    )
-    heads = []
-    for row in search.ranked:
-        head = Recipe(pooling=row.choice).parts.pooling.head
-        heads.append({"head": str(head), "tfidf": row.tfidf and row.tfidf.to_dict()})
-    context.cache.put(key, {"heads": heads})
-    return heads
+    if cached is None:
+        search = search_heads(
+            make_encoder(Recipe(backbone=backbone.name), backbone, {}),
+            task,
+            context.sentences,
+            states=["first-last"],
+            top=backbone.n_layers * backbone.n_heads,
+        )
+        heads = []
+        for row in search.ranked:
+            head = Recipe(pooling=row.choice).parts.pooling.head
+            heads.append({"head": str(head), "tfidf": row.tfidf and row.tfidf.to_dict()})
+        cached = {"heads": heads}
+        context.cache.put(key, cached)
+    return list(cached["heads"])
 
 
-def _missing_tie(*, tied: bool) -> MissingReason:
+def _missing_tie(row: PublishedRow, context: MeasurementContext) -> str | None:
     """PromptBERT, table 12: rows of a backbone with tied or untied output embeddings.
 
     Such a backbone is the user's own pre-training.
     """
-    if tied:
-        needed = "tied output embeddings: `promptcli pretrain`"
-    else:
-        needed = "untied output embeddings: `promptcli pretrain --set tied=false`"
-
-    def missing_reason(row: PublishedRow, context: MeasurementContext) -> str | None:
-        backbone = context.backbone
-        is_tied = torch.equal(backbone.head.rows.cpu(), backbone.token_rows.cpu())
-        if is_tied != tied:
-            return f"needs a backbone with {needed}"
+    backbone = context.backbone
+    is_tied = torch.equal(backbone.head.rows.cpu(), backbone.token_rows.cpu())
+    if is_tied == (row.kind == "tied"):
         return None
-
-    return missing_reason
+    option = "" if row.kind == "tied" else " --set tied=false"
+    return f"needs a backbone with {row.kind} output embeddings: `promptcli pretrain{option}`"
 
 
 def _missing_recipe(row: PublishedRow, context: MeasurementContext) -> str | None:
@@ -451,8 +438,8 @@ SYSTEMS: dict[str, RowKind] = {
     "recipe": RowKind(_named_recipe, missing_reason=_missing_head),
     "own": RowKind(_named_recipe, backbone="own", missing_reason=_missing_head),
     "pooling": RowKind(_pooled),
-    "tied": RowKind(_pooled, missing_reason=_missing_tie(tied=True)),
-    "untied": RowKind(_pooled, missing_reason=_missing_tie(tied=False)),
+    "tied": RowKind(_pooled, missing_reason=_missing_tie),
+    "untied": RowKind(_pooled, missing_reason=_missing_tie),
     "template": RowKind(_prompted),
     "word-vectors": RowKind(_word_vectors, backbone="words"),
     "fitted": RowKind(_fitted, missing_reason=_missing_recipe),

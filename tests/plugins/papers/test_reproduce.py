@@ -145,7 +145,7 @@ def test_every_row_and_column_can_be_looked_up():
                 row,
             )
             assert row.kind not in ("recipe", "own") or row.argument in RECIPES
-            assert row.kind != "trained" or row.argument in FORMS
+            assert row.kind != "trained" or row.argument in (*FORMS, *METHODS)
     for form in FORMS.values():
         own = find_method(form.method, supervised=False).small.own()
         assert set(form.changes) <= set(own), form.method
@@ -558,8 +558,7 @@ def test_a_trained_row_has_all_settings_and_says_how_they_differ(context, exampl
     changes = {"denoising": True}
     _, plain = settings_of(context, "promptbert-no-denoising", corpus=examples, changes=changes)
     assert plain["denoising"] is False
-    document = {"rows": [{**facts_of_row(facts)}]}
-    [line] = report._about_settings(document)
+    [line] = report._about_settings([facts_of_row(facts)])
     assert f"temperature {ours} ({published.temperature})" in line
 
 

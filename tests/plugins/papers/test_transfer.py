@@ -222,16 +222,16 @@ def test_fits_side_by_side_are_the_plain_fits(training):
     fits = [
         classifier.ClassifierFit(left, out, DECAYS, np.random.RandomState(7)) for left, out in cuts
     ]
-    matrix, setting = classifier.with_bias(features, "cpu"), ClassifierSetting(training, 3, 7)
-    found = classifier.train(matrix, torch.tensor(labels), fits, setting)
+    setting = ClassifierSetting(training, 3, 7)
+    weights, accuracy = classifier.train(*setting.tensors((features, labels)), fits, setting)
     for number, (left, out) in enumerate(cuts):
         for place, decay in enumerate(DECAYS):
             held_out = features[out], labels[out]
             layer, best = plain.plain_fit(
                 features[left], labels[left], held_out, decay, training, 3, 7
             )
-            mine = found.weights[number, place]
-            assert float(found.accuracy[number, place]) == pytest.approx(best, abs=1e-9)
+            mine = weights[number, place]
+            assert float(accuracy[number, place]) == pytest.approx(best, abs=1e-9)
             assert torch.allclose(mine[:, :-1], layer.weight, atol=2e-4)
             assert torch.allclose(mine[:, -1], layer.bias, atol=2e-4)
 
@@ -334,7 +334,7 @@ def test_correlations_are_the_official_ones(precision):
         (
             {"all": [0] * 40 + [1] * 11},
             FULL,
-            "T: 11 examples of class 1 are too few for 10 folds within folds; .* 12",
+            "T: 11 examples of class 1 are too few for 10 folds; .* 12",
         ),
         ({"all": [0, 1] * 8}, FAST, "T: of 12 training examples 5% cannot be held out; .* 20"),
         ({"train": [0, 1] * 8, "test": [0, 1] * 8}, FAST, "T: of 16 training examples 5%"),
