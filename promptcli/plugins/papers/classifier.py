@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from promptcli.errors import UsageError
+from promptcli.evaluation.evaluator import EvalSettings
 from promptcli.notes import Advance, stage
 
 SENTEVAL_SEED = 1111  #: SentEval's seed of folds, first weights and order of examples
@@ -71,6 +72,13 @@ FULL = ClassifierTraining(
 FAST = ClassifierTraining(
     folds=5, optimizer="rmsprop", learning_rate=1e-2, batch=128, epoch_size=2, tenacity=3
 )
+
+
+def training_of(settings: EvalSettings) -> tuple[ClassifierTraining, int]:
+    """Return how classifiers are trained, and the seed of first weights and order of examples."""
+    seed = SENTEVAL_SEED if settings.seed is None else settings.seed
+    return FAST if settings.fast else FULL, seed
+
 
 #: One step: the size of the move (f, c, d + 1) from the gradient and the two running means, at step
 #: t (f, 1, 1) from 1.

@@ -180,29 +180,28 @@ def _measure(
     for each in reproductions:
         note(each.message)
         missing |= each.missing
-        if each.document is not None and each.file is not None:
+        if each.error is not None:
+            failed[each.label] = each.error
+        if each.document is None:
+            continue
+        documents.append(each.document)
+        if each.file is not None:
             drawn = draw_numbers(each.file.parent, each.document)
             if drawn is not None:
                 note(f"drawn to {drawn}")
             if plot is not None and draw_table(plot, each.document):
                 note(f"drawn to {plot}")
-        if each.error is not None:
-            failed[each.label] = each.error
-        if each.document is not None:
-            documents.append(each.document)
-            if format not in _WHOLE:
-                parts = _parts(each.document, intervals=intervals)
-                result_files.print_report(result_files.Report(each.document, parts, []), format)
-                result("")
+        if format not in _WHOLE:
+            parts = _parts(each.document, intervals=intervals)
+            result_files.print_report(result_files.Report(each.document, parts, []), format)
+            result("")
     for label, reason in missing.items():
         note(f"no data of {label}: {reason}")
     if failed and not documents:
         raise next(iter(failed.values()))
     if format in _WHOLE:
         messages = {label: str(error) for label, error in failed.items()}
-        rows: list[dict[str, Any]] = []
-        for document in documents:
-            rows += records(document)
+        rows = [row for document in documents for row in records(document)]
         report = result_files.Report({"results": documents, "failed": messages}, [], rows)
         result_files.print_report(report, format)
 

@@ -313,7 +313,7 @@ def _row(
         if own and column in cells and _is_number(against):
             measured = cells[column]["value"]
             if _is_number(measured):
-                differences[column] = round(measured - against, 6)
+                differences[column] = round(float(measured) - float(against), 6)
     figures = {}
     for column, cell in cells.items():
         counted = {"tasks": len(cell["on"])} if COLUMNS[column].mean_of else {}

@@ -44,33 +44,37 @@ def painter(folder: Path, plot: Path | None = None) -> Draw | None:
     def draw(what: str, context: MeasurementContext) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{what}.{backbone_stem(context.backbone_facts)}.png"
-        _FIGURES[what](path, context)
-        if plot is not None:
-            _FIGURES[what](plot, context)
+        draw_into = _FIGURES[what](context)
+        for each in [path, plot] if plot else [path]:
+            draw_into(each)
         return path.name
 
     return draw
 
 
-def _impact(path: Path, context: MeasurementContext) -> None:
+#: Draws a figure that is measured into a file.
+_DrawInto = Callable[[Path], None]
+
+
+def _impact(context: MeasurementContext) -> _DrawInto:
     found = analyze_backbone("impact", context, _SENTENCE)
-    found.draw(path, context.backbone_facts["name"])
+    return lambda path: found.draw(path, context.name)
 
 
-def _attention(path: Path, context: MeasurementContext) -> None:
+def _attention(context: MeasurementContext) -> _DrawInto:
     found = analyze_backbone("attention", context, _SENTENCE, head=context.head or "")
-    found.draw(path, context.backbone_facts["name"])
+    return lambda path: found.draw(path, context.name)
 
 
-def _token_bias(states: str, embeddings: str) -> Callable[[Path, MeasurementContext], None]:
-    def draw(path: Path, context: MeasurementContext) -> None:
+def _token_bias(states: str, embeddings: str) -> Callable[[MeasurementContext], _DrawInto]:
+    def measure(context: MeasurementContext) -> _DrawInto:
         bias = analyze_backbone("token-bias", context, context.sentences, states=states)
-        bias.draw(path, f"{context.backbone_facts['name']}, {embeddings}")
+        return lambda path: bias.draw(path, f"{context.name}, {embeddings}")
 
-    return draw
+    return measure
 
 
-def _uniformity(path: Path, context: MeasurementContext) -> None:
+def _uniformity(context: MeasurementContext) -> _DrawInto:
     splits = context.tasks(_ALL_STS_B)
     if splits.missing:
         raise NotFoundError(f"no data: {', '.join(splits.missing)}")
@@ -79,12 +83,12 @@ def _uniformity(path: Path, context: MeasurementContext) -> None:
         recipe = with_head(RECIPES[name], context).replace(backbone=context.backbone.name)
         encoders.append(make_encoder(recipe, context.backbone, {}))
     found = analyze_each("uniformity", encoders, _ALL_STS_B, data_dir=context.data_dir)
-    title = f"{context.backbone_facts['name']}, {' + '.join(_ALL_STS_B)}"
-    found[0].draw(path, dict(zip(_COMPARED, found, strict=True)), title)
+    title = f"{context.name}, {' + '.join(_ALL_STS_B)}"
+    return lambda path: found[0].draw(path, dict(zip(_COMPARED, found, strict=True)), title)
 
 
 #: By the names that rows of figures have in the published tables.
-_FIGURES: dict[str, Callable[[Path, MeasurementContext], None]] = {
+_FIGURES: dict[str, Callable[[MeasurementContext], _DrawInto]] = {
     "impact": _impact,
     "attention": _attention,
     "uniformity": _uniformity,
@@ -112,18 +116,31 @@ def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
     from promptcli.plugins.analyze import pictures
 
     rows = document["rows"]
-    columns = []
+    values: dict[str, list[tuple[Any, Any]]] = {}
     for name in document["columns"]:
-        if COLUMNS[name].decimals is not None and any(_has_number(row, name) for row in rows):
-            columns.append(name)
-    if not columns:
+        cells = [
+            (row["figures"].get(name), published_value(row["published"], name)) for row in rows
+        ]
+        if COLUMNS[name].decimals is not None and any(map(any, cells)):
+            values[name] = cells
+    if not values:
         return False
+    backbone = document["backbone"]
+    measured = f"measured, {backbone['name']}" if backbone else "measured"
     shown = dict(zip(document["columns"], heads(document), strict=True))
-    with pictures.drawing(path, 4.0 + 3.0 * len(columns), 1.9 + 0.34 * len(rows)) as figure:
-        panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
-        for panel, column in zip(panels, columns, strict=True):
-            for place, row in enumerate(rows):
-                _draw_row(panel, place, row, column, document["backbone"])
+    blue = {"color": pictures.COLOURS.blue}
+    red = {"color": pictures.COLOURS.red, "linestyle": "", "markerfacecolor": "none"}
+    with pictures.drawing(path, 4.0 + 3.0 * len(values), 1.9 + 0.34 * len(rows)) as figure:
+        panels = figure.subplots(1, len(values), sharey=True, squeeze=False)[0]
+        for panel, (column, cells) in zip(panels, values.items(), strict=True):
+            for place, (cell, published) in enumerate(cells):
+                if cell and cell["ci95"]:
+                    panel.plot(cell["ci95"], [place, place], linewidth=2, **blue)
+                if cell:
+                    panel.plot(cell["value"], place, "o", linestyle="", label=measured, **blue)
+                if published is not None:
+                    label = f"published, {rows[place]['published']['backbone']}"
+                    panel.plot(published, place, "D", label=label, **red)
             panel.set_yticks(range(len(rows)), [row["method"] for row in rows])
             panel.set_ylim(len(rows) - 0.5, -0.5)
             panel.set_xlabel(shown[column])
@@ -138,30 +155,3 @@ def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
             title.append("The published average is of all tasks.")
         pictures.figure_title(figure, *title)
     return True
-
-
-def _has_number(row: Mapping[str, Any], column: str) -> bool:
-    return column in row["figures"] or published_value(row["published"], column) is not None
-
-
-def _draw_row(
-    panel: Any,
-    place: int,
-    row: Mapping[str, Any],
-    column: str,
-    backbone: Mapping[str, Any] | None,
-) -> None:
-    """Draw the measured value with its interval, and the published one."""
-    from promptcli.plugins.analyze.pictures import COLOURS
-
-    measured = row["figures"].get(column)
-    if measured is not None:
-        if measured["ci95"]:
-            panel.plot(measured["ci95"], [place, place], color=COLOURS.blue, linewidth=2)
-        label = f"measured, {backbone['name']}" if backbone else "measured"
-        panel.plot(measured["value"], place, "o", color=COLOURS.blue, linestyle="", label=label)
-    published = published_value(row["published"], column)
-    if published is not None:
-        label = f"published, {row['published']['backbone']}"
-        style = {"color": COLOURS.red, "linestyle": "", "markerfacecolor": "none"}
-        panel.plot(published, place, "D", label=label, **style)

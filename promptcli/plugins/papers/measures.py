@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from promptcli.data.preparation import Preparation
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import STSTask, load_any
-from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.encoder.encoder import make_encoder
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import evaluator, statistics
@@ -20,7 +20,13 @@ from promptcli.plugins.papers.analyses import analyze_backbone, analyze_each, ch
 from promptcli.plugins.papers.classifier import FULL
 from promptcli.plugins.papers.contexts import MeasureData, MeasurementContext
 from promptcli.plugins.papers.published import PublishedRow, Value, short_name
-from promptcli.plugins.papers.systems import Systems, hash_of, identity_of, ranked_heads
+from promptcli.plugins.papers.systems import (
+    MeasuredSystem,
+    Systems,
+    hash_of,
+    ranked_heads,
+    system_of,
+)
 from promptcli.plugins.papers.transfer import NAMES, TransferTask
 from promptcli.recipe import RECIPES
 from promptcli.training.methods import find_method
@@ -35,17 +41,8 @@ def cell(
     value: Value, on: Sequence[str] = (), ci95: tuple[float, float] | None = None
 ) -> dict[str, Any]:
     """Return a measured value, the names of its data and its 95% interval, JSON-ready."""
-    interval = None
-    if ci95 is not None:
-        interval = [round(end, 4) for end in ci95]
+    interval = None if ci95 is None else [round(end, 4) for end in ci95]
     return {"value": value, "ci95": interval, "on": list(on)}
-
-
-def rounded_cell(
-    value: float, on: Sequence[str] = (), ci95: tuple[float, float] | None = None
-) -> dict[str, Any]:
-    """Return ``cell`` of a number, with the four decimals that results keep."""
-    return cell(round(value, 4), on, ci95)
 
 
 def over_runs(runs: Sequence[Cells]) -> Cells:
@@ -56,9 +53,8 @@ def over_runs(runs: Sequence[Cells]) -> Cells:
     for column, first in runs[0].items():
         values = [run[column]["value"] for run in runs]
         common = {"ci95": None, "on": first["on"], "runs": len(runs)}
-        mean = round(fmean(values), 4)
-        deviation = round(stdev(values), 4)
-        cells[column] = {"value": mean, "std": deviation, **common}
+        spread = {"value": round(fmean(values), 4), "std": round(stdev(values), 4)}
+        cells[column] = {**spread, **common}
         if column == "Avg":
             for name, extreme in EXTREMES.items():
                 cells[name] = {"value": round(extreme(values), 4), **common}
@@ -71,24 +67,19 @@ def measure_sts(
     """Yield each system's score on every task with data, and their average."""
     tasks: list[STSTask] = data.content
     encoders = [system.encoder for system in systems]
-    scores = evaluator.score_vectors(evaluator.embed_tasks(encoders, tasks), tasks)
-    scores_of_systems = [
-        scores[start : start + len(tasks)] for start in range(0, len(scores), len(tasks))
-    ]
+    scores = evaluator.score_encoders(encoders, tasks)
+    by_system = [scores[start : start + len(tasks)] for start in range(0, len(scores), len(tasks))]
     cosines = []
-    for scores_of_task in zip(*scores_of_systems, strict=True):
-        cosines.append(np.stack([score.cosines for score in scores_of_task]))
-    gold = [task.pairs().gold for task in tasks]
-    intervals = statistics.average_intervals(cosines, gold)
-    for number, system in enumerate(systems):
-        of_system = [of_task[number] for of_task in cosines]
-        _cosines(_key_of(system.identity, data), context, lambda: of_system)  # noqa: B023 - at once
-    for system_scores, (low, high) in zip(scores_of_systems, intervals, strict=True):
+    for of_task in zip(*by_system, strict=True):
+        cosines.append(np.stack([score.cosines for score in of_task]))
+    intervals = statistics.average_intervals(cosines, [task.pairs().gold for task in tasks])
+    for system, of_system, (low, high) in zip(systems, by_system, intervals, strict=True):
+        context.cosines[_key_of(system, data)] = [score.cosines for score in of_system]
         cells = {}
-        for score in system_scores:
-            cells[score.column] = rounded_cell(score.value, [score.column], score.ci95)
-        average = evaluator.average(system_scores)
-        cells["Avg"] = rounded_cell(average, list(cells), (100 * low, 100 * high))
+        for score in of_system:
+            cells[score.column] = cell(round(score.value, 4), [score.column], score.ci95)
+        average = round(evaluator.average(of_system), 4)
+        cells["Avg"] = cell(average, list(cells), (100 * low, 100 * high))
         yield cells
 
 
@@ -104,16 +95,13 @@ def measure_gains(
         return
     tasks: list[STSTask] = data.content
     gold = [task.pairs().gold for task in tasks]
-    recipe = RECIPES["last-avg"].replace(backbone=context.backbone.name).resolve()
-    plain = make_encoder(recipe, context.backbone, {})
-    plain_key = _key_of(identity_of(plain.recipe, context), data)
-    of_plain = _cosines(plain_key, context, lambda: _encoded_cosines(plain, tasks))
+    plain = system_of(RECIPES["last-avg"], systems[0].row, context)
+    of_plain = _cosines(plain, data, context)
     for system in systems:
-        key = _key_of(system.identity, data)
-        if key == plain_key:
+        if system.identity == plain.identity:
             yield {}
             continue
-        own = _cosines(key, context, lambda: _encoded_cosines(system.encoder, tasks))  # noqa: B023
+        own = _cosines(system, data, context)
         pairs = [np.stack(both) for both in zip(own, of_plain, strict=True)]
         averages = statistics.resampled_averages(pairs, gold)
         low, high = statistics.interval(averages[0] - averages[1])
@@ -121,28 +109,23 @@ def measure_gains(
         for both, scores in zip(pairs, gold, strict=True):
             values.append([statistics.spearman(one, scores) for one in both])
         mean, of_mean = np.mean(values, axis=0)
-        names = [task.label for task in tasks]
-        yield {"gain": rounded_cell(100 * (mean - of_mean), names, (100 * low, 100 * high))}
+        gain = round(100 * (mean - of_mean), 4)
+        yield {"gain": cell(gain, [task.label for task in tasks], (100 * low, 100 * high))}
 
 
-def _key_of(identity: Mapping[str, Any], data: MeasureData) -> str:
-    return hash_of({"cosines": identity, "data": data.facts})
-
-
-def _encoded_cosines(encoder: TorchEncoder, tasks: Sequence[STSTask]) -> list[NDArray[np.float64]]:
-    return [
-        score.cosines
-        for score in evaluator.score_vectors(evaluator.embed_tasks([encoder], tasks), tasks)
-    ]
+def _key_of(system: MeasuredSystem, data: MeasureData) -> str:
+    return hash_of({"cosines": system.identity, "data": data.facts})
 
 
 def _cosines(
-    key: str, context: MeasurementContext, compute: Callable[[], list[NDArray[np.float64]]]
+    system: MeasuredSystem, data: MeasureData, context: MeasurementContext
 ) -> list[NDArray[np.float64]]:
     """Return the cosines of a system's pairs, one array a task, computed once in a process."""
-    kept = context.once(key, lambda: MeasureData(content=compute()))
-    cosines: list[NDArray[np.float64]] = kept.content
-    return cosines
+    key = _key_of(system, data)
+    if key not in context.cosines:
+        scores = evaluator.score_encoders([system.encoder], data.content)
+        context.cosines[key] = [score.cosines for score in scores]
+    return context.cosines[key]
 
 
 def transfer_data(context: MeasurementContext) -> MeasureData:
@@ -160,25 +143,20 @@ def transfer_data(context: MeasurementContext) -> MeasureData:
             data.missing[task.name] = str(error)
             continue
         data.content.append(task)
-        data.facts[task.name] = _transfer_facts(task)
+        splits = {
+            split: [part.first, part.second or [], part.labels.tolist()]
+            for split, part in task.splits.items()
+        }
+        data.facts[task.name] = {
+            "examples": {split: len(part) for split, part in task.splits.items()},
+            "unexpected": {
+                split: list(counts) for split, counts in task.unexpected_counts().items()
+            },
+            "sha256": hash_of(splits),
+            "setting": FULL.caption(),
+            "training": FULL.facts(),
+        }
     return data
-
-
-def _transfer_facts(task: TransferTask) -> dict[str, Any]:
-    """Return the sizes and the hash of a task's data, and how its classifier is trained."""
-    splits = {}
-    examples = {}
-    for split, part in task.splits.items():
-        splits[split] = [part.first, part.second or [], part.labels.tolist()]
-        examples[split] = len(part)
-    unexpected = {split: list(counts) for split, counts in task.unexpected_counts().items()}
-    return {
-        "examples": examples,
-        "unexpected": unexpected,
-        "sha256": hash_of(splits),
-        "setting": FULL.caption(),
-        "training": FULL.facts(),
-    }
 
 
 def measure_transfer(
@@ -188,21 +166,19 @@ def measure_transfer(
 
     The systems are encoded and scored one after the other.
     """
-    tasks: list[TransferTask] = data.content
     for system in systems:
         encoder = system.encoder
         if system.transfer is not None:
             encoder = make_encoder(system.transfer, encoder.backbone, encoder.tensors())
         label = Label(context.backbone_name, system.row.label)
-        embedded = evaluator.embed_tasks([encoder], tasks, [label])
-        scores = evaluator.score_vectors(embedded, tasks)
+        scores = evaluator.score_encoders([encoder], data.content, [label])
         cells = {}
         for score in scores:
-            cells[score.task] = rounded_cell(score.value, [score.task], score.ci95)
+            cells[score.task] = cell(round(score.value, 4), [score.task], score.ci95)
         draws = statistics.resampled_mean_of_means([score.by_example for score in scores])
         low, high = statistics.interval(draws)
-        average = evaluator.average(scores)
-        cells["transfer"] = rounded_cell(average, list(cells), (100 * low, 100 * high))
+        average = round(evaluator.average(scores), 4)
+        cells["transfer"] = cell(average, list(cells), (100 * low, 100 * high))
         yield cells
 
 
@@ -223,17 +199,15 @@ def measure_vocabulary(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
     """Yield the mean cosine of all rows of the word-embedding matrix (PromptBERT, table 2)."""
-    value = analyze_backbone("vocabulary", context).value
-    for _ in systems:
-        yield {"vocabulary": rounded_cell(value)}
+    value = round(analyze_backbone("vocabulary", context).value, 4)
+    yield from ({"vocabulary": cell(value)} for _ in systems)
 
 
 def diagonal_data(context: MeasurementContext) -> MeasureData:
     """Return the development pairs, and which sentences idf is counted on."""
     pairs = context.tasks(["STS-B:dev"])
-    if not pairs.facts:
-        return MeasureData({}, pairs.missing)
-    return MeasureData({**pairs.facts, "idf": context.corpus_facts}, pairs.missing)
+    idf = {"idf": context.corpus_facts} if pairs.facts else {}
+    return MeasureData(pairs.facts | idf, pairs.missing)
 
 
 def measure_diagonals(
@@ -299,11 +273,9 @@ def measure_settings(
 ) -> Iterator[Cells]:
     """Yield promptcli's own settings for the columns that the paper prints of each row."""
     for system in systems:
-        cells = {}
-        for name, value in _settings(system.row).items():
-            if name in system.row.published:
-                cells[name] = cell(value)
-        yield cells
+        printed = system.row.published
+        settings = _settings(system.row).items()
+        yield {name: cell(value) for name, value in settings if name in printed}
 
 
 def _settings(row: PublishedRow) -> dict[str, Any]:
@@ -323,14 +295,14 @@ def _settings(row: PublishedRow) -> dict[str, Any]:
 
 def _correlations(what: str, pearson: float, spearman: float, on: Sequence[str]) -> Cells:
     return {
-        f"{what}-pearson": rounded_cell(100 * pearson, on),
-        f"{what}-spearman": rounded_cell(100 * spearman, on),
+        f"{what}-pearson": cell(round(100 * pearson, 4), on),
+        f"{what}-spearman": cell(round(100 * spearman, 4), on),
     }
 
 
 @dataclass(frozen=True)
-class Column:
-    """The format of a column."""
+class ColumnFormat:
+    """How a column is shown."""
 
     head: str
     decimals: int | None = 2  #: of a number; None: it is printed unchanged
@@ -342,7 +314,7 @@ class Column:
 class Measure:
     """One way of measuring some columns."""
 
-    columns: Mapping[str, Column]  #: by their names in tables
+    columns: Mapping[str, ColumnFormat]  #: by their names in tables
     takes: str = ""  #: its data, for the list of tables
     #: Takes systems that share a model input, the data and the context; yields the cells of each
     #: system in order. None: these columns are not measured.
@@ -374,9 +346,9 @@ def _mean_cosines(
         encoders = [system.encoder for system in systems]
         as_they_are = {"first": len(data.content), "lower": False, "words": 0}
         for result in analyze_each("anisotropy", encoders, data.content, **as_they_are):
-            yield {column: rounded_cell(result.value, _CORPUS)}
+            yield {column: cell(round(result.value, 4), _CORPUS)}
 
-    return Measure({column: Column(head, decimals, is_score=False)}, "corpus", run, load)
+    return Measure({column: ColumnFormat(head, decimals, is_score=False)}, "corpus", run, load)
 
 
 _TESTS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
@@ -405,29 +377,29 @@ _AT_RANDOM = "at random, seed 0, as they are; the paper's: 1,000"
 MEASURES: dict[str, Measure] = {
     "sts": Measure(
         {
-            **{name: Column(name) for name in _TESTS},
-            **{name: Column(name, mean_of=_TESTS) for name in ("Avg", *EXTREMES)},
+            **{name: ColumnFormat(name) for name in _TESTS},
+            **{name: ColumnFormat(name, mean_of=_TESTS) for name in ("Avg", *EXTREMES)},
         },
         "STS12-16, STS-B, SICK-R",
         measure_sts,
         lambda context: context.tasks(_TESTS),
     ),
     "gains": Measure(
-        {"gain": Column("- last-avg", mean_of=_TESTS)},
+        {"gain": ColumnFormat("- last-avg", mean_of=_TESTS)},
         "STS12-16, STS-B, SICK-R",
         measure_gains,
         lambda context: context.tasks(_TESTS),
     ),
     "development": Measure(
-        {"STS-B:dev": Column("STS-B dev")},
+        {"STS-B:dev": ColumnFormat("STS-B dev")},
         "STS-B",
         measure_sts,
         lambda context: context.tasks(["STS-B:dev"]),
     ),
     "transfer": Measure(
         {
-            **{name: Column(name) for name in NAMES},
-            "transfer": Column("Avg", mean_of=NAMES),
+            **{name: ColumnFormat(name) for name in NAMES},
+            "transfer": ColumnFormat("Avg", mean_of=NAMES),
         },
         "transfer tasks",
         measure_transfer,
@@ -438,52 +410,55 @@ MEASURES: dict[str, Measure] = {
         "mean-cosine", "cosine", 3, Preparation(sample=1000, lower=False, words=0), _AT_RANDOM
     ),
     "vocabulary": Measure(
-        {"vocabulary": Column("cosine", 4, is_score=False)}, "", measure_vocabulary, check_analyze
+        {"vocabulary": ColumnFormat("cosine", 4, is_score=False)},
+        "",
+        measure_vocabulary,
+        check_analyze,
     ),
     "diagonals": Measure(
-        {"diagonal-pearson": Column("Pearson"), "diagonal-spearman": Column("Spearman")},
+        {
+            "diagonal-pearson": ColumnFormat("Pearson"),
+            "diagonal-spearman": ColumnFormat("Spearman"),
+        },
         "STS-B",
         measure_diagonals,
         diagonal_data,
     ),
     "impact": Measure(
-        {"impact-pearson": Column("Pearson"), "impact-spearman": Column("Spearman")},
+        {"impact-pearson": ColumnFormat("Pearson"), "impact-spearman": ColumnFormat("Spearman")},
         "corpus",
         measure_impact,
         impact_data,
     ),
     "tokens": Measure(
         {
-            "tokens": Column("plain", None, is_score=False),
-            "tokens-denoised": Column("denoised", None, is_score=False),
+            "tokens": ColumnFormat("plain", None, is_score=False),
+            "tokens-denoised": ColumnFormat("denoised", None, is_score=False),
         },
         "",
         measure_tokens,
         check_analyze,
     ),
     "settings": Measure(
-        {name: Column(head, None, is_score=False) for name, head in _SETTINGS.items()},
+        {name: ColumnFormat(head, None, is_score=False) for name, head in _SETTINGS.items()},
         "",
         measure_settings,
         cached=False,
     ),
     "picture": Measure(
-        {"picture": Column("picture", None, is_score=False)},
+        {"picture": ColumnFormat("picture", None, is_score=False)},
         "",
         measure_pictures,
         check_analyze,
         cached=False,
     ),
-    "list": Measure({"list": Column("list", None, is_score=False)}),
+    "list": Measure({"list": ColumnFormat("list", None, is_score=False)}),
 }
 
-#: Column -> the name of its measure.
-MEASURE_OF: dict[str, str] = {}
-#: Column -> its format.
-COLUMNS: dict[str, Column] = {}
-for _name, _measure in MEASURES.items():
-    MEASURE_OF |= dict.fromkeys(_measure.columns, _name)
-    COLUMNS |= _measure.columns
+#: ColumnFormat -> the name of its measure.
+MEASURE_OF = {column: name for name, each in MEASURES.items() for column in each.columns}
+#: ColumnFormat -> its format.
+COLUMNS = {name: column for each in MEASURES.values() for name, column in each.columns.items()}
 
 
 def data_of(measure: str, context: MeasurementContext) -> MeasureData:

@@ -6,10 +6,10 @@ nothing of what another seed would have made of either.
 
 import fnmatch
 import itertools
-import statistics as plain
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from scipy import stats
@@ -17,7 +17,7 @@ from scipy import stats
 from promptcli.data.senteval import tasks_from
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean
 from promptcli.evaluation import evaluate
-from promptcli.evaluation.scores import SIGNIFICANT, Comparison, DataScore
+from promptcli.evaluation.scores import SIGNIFICANT, Comparison
 from promptcli.evaluation.statistics import holm
 from promptcli.extensions import Extension
 from promptcli.models.entries import Entry
@@ -63,10 +63,6 @@ class SeedRun:
     tasks_sha256: Mapping[str, str] = field(default_factory=dict)  #: of the data of each task
     trained: Mapping[str, Any] = field(default_factory=dict)  #: how, from its record; JSON-ready
 
-    def to_dict(self) -> dict[str, Any]:
-        scores = {task: _round(value) for task, value in self.scores.items()}
-        return {"model": self.model, "seed": self.seed, "scores": scores, **self.trained}
-
 
 @dataclass(frozen=True)
 class SeedGroup:
@@ -78,11 +74,6 @@ class SeedGroup:
     @property
     def seeds(self) -> list[int]:
         return [run.seed for run in self.runs]
-
-    @property
-    def models(self) -> list[str]:
-        """The models whose records have the runs, in order."""
-        return list(dict.fromkeys(run.model for run in self.runs))
 
     @property
     def tasks(self) -> list[str]:
@@ -100,8 +91,8 @@ class SeedGroup:
     def summary(self, task: str) -> dict[str, Any]:
         """Return mean, standard deviation (n - 1; None of one run) and number of runs."""
         values = self.values(task)
-        spread = plain.stdev(values) if len(values) > 1 else None
-        return {"mean": plain.fmean(values), "std": spread, "runs": len(values)}
+        spread = round(stdev(values), 6) if len(values) > 1 else None
+        return {"mean": round(fmean(values), 6), "std": spread, "runs": len(values)}
 
     @property
     def best_model(self) -> str:
@@ -109,22 +100,22 @@ class SeedGroup:
         return max(self.runs, key=lambda run: run.scores[run.development]).model
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "models": self.models,
-            "seeds": self.seeds,
-            "tasks": [self._task_document(task) for task in self.tasks],
-            "runs": [run.to_dict() for run in self.runs],
-        }
-
-    def _task_document(self, task: str) -> dict[str, Any]:
-        """Return the figures of a task, and the score of each run."""
-        return {
-            "task": task,
-            "data_sha256": self.task_sha256(task),
-            **{name: _round(value) for name, value in self.summary(task).items()},
-            "scores": [_round(value) for value in self.values(task)],
-        }
+        tasks = [
+            {
+                "task": task,
+                "data_sha256": self.task_sha256(task),
+                **self.summary(task),
+                "scores": [round(value, 6) for value in self.values(task)],
+            }
+            for task in self.tasks
+        ]
+        runs = []
+        for run in self.runs:
+            scores = {task: round(value, 6) for task, value in run.scores.items()}
+            runs.append({"model": run.model, "seed": run.seed, "scores": scores, **run.trained})
+        models = list(dict.fromkeys(run.model for run in self.runs))
+        named = {"name": self.name, "models": models, "seeds": self.seeds}
+        return {**named, "tasks": tasks, "runs": runs}
 
 
 @dataclass(frozen=True)
@@ -147,22 +138,19 @@ class SeedComparison:
         return self.p_holm is not None and self.p_holm < SIGNIFICANT
 
     def to_dict(self) -> dict[str, Any]:
-        row = {
+        pairs = self.over_pairs
+        return {
             "first": self.first,
             "second": self.second,
             "task": self.task,
             "difference": round(self.difference, 4),
             "test_over_seeds": self.test or None,
             "seeds": self.seeds,
-            "p_over_seeds": _round(self.p_value),
-            "p_over_seeds_holm": _round(self.p_holm),
-            "p_over_pairs": None,
-            "pairs": None,
+            "p_over_seeds": self.p_value and round(self.p_value, 6),
+            "p_over_seeds_holm": self.p_holm and round(self.p_holm, 6),
+            "p_over_pairs": pairs and round(pairs.p_value, 6),
+            "pairs": pairs and pairs.pairs,
         }
-        if self.over_pairs is not None:
-            row["p_over_pairs"] = _round(self.over_pairs.p_value)
-            row["pairs"] = self.over_pairs.pairs
-        return row
 
 
 @dataclass(frozen=True)
@@ -182,10 +170,6 @@ class SeedTable:
             "groups": [group.to_dict() for group in self.groups],
             "comparisons": [comparison.to_dict() for comparison in self.comparisons],
         }
-
-
-def _round(value: float | None) -> float | None:
-    return value if value is None or isinstance(value, int) else round(value, 6)
 
 
 def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = None) -> SeedTable:
@@ -224,24 +208,22 @@ def _over_pairs(groups: Sequence[SeedGroup]) -> dict[tuple[str, str, str], Compa
     """Return the comparisons of the best models of every two groups, by both names and task."""
     comparisons = {}
     for first, second in itertools.combinations(groups, 2):
-        best = (first.best_model, second.best_model)
+        best, other = first.best_model, second.best_model
         tasks = [task for task in first.tasks if task in second.tasks]
-        if best[0] == best[1] or not tasks:
+        if best == other or not tasks:
             continue
         try:
-            evaluation = evaluate([best[0]], tasks, compare=best[1], skip_missing=True)
+            evaluation = evaluate([best], tasks, compare=other, skip_missing=True)
         except PromptcliError as error:
-            note(f"no test over pairs of {best[0]} and {best[1]}: {error}")
+            note(f"no test over pairs of {best} and {other}: {error}")
             continue
-        here = {
-            score.column: score.data_sha256 for score in evaluation if isinstance(score, DataScore)
-        }
+        here = {score.column: getattr(score, "data_sha256", None) for score in evaluation}
         for comparison in evaluation.comparisons:
-            task = ", ".join(comparison.tasks)
-            if first.task_sha256(task) not in ("", here.get(task)):
+            [task] = comparison.tasks
+            if first.task_sha256(task) in ("", here.get(task)):
+                comparisons[first.name, second.name, task] = comparison
+            else:
                 note(f"no test over pairs of {task}: the data here are not those of the runs")
-                continue
-            comparisons[first.name, second.name, task] = comparison
     return comparisons
 
 
@@ -257,38 +239,37 @@ def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:
             one seed has two runs, or tasks of one name have other data.
     """
     groups = []
+    known_data: dict[str, tuple[str, str]] = {}
     for word in words:
         runs: dict[str, list[SeedRun]] = {}
         settings: dict[str, dict[str, Any]] = {}
         for name in _names(registry, word):
             for changed, run, of_run in _runs_of(registry.card(name)):
                 runs.setdefault(changed, []).append(run)
-                _check_alike(word, settings.setdefault(changed, of_run), of_run)
+                for setting, value in settings.setdefault(changed, of_run).items():
+                    if of_run.get(setting) != value:
+                        raise UsageError(
+                            f"the runs of {word!r} differ in {setting.replace('_', '-')}: {value}"
+                            f" and {of_run.get(setting)}; name those that differ in their seed only"
+                        )
+                for task, sha256 in run.tasks_sha256.items():
+                    model, other = known_data.setdefault(task, (run.model, sha256))
+                    if other != sha256:
+                        raise UsageError(
+                            f"{task} of {model} and of {run.model} are different data; compare"
+                            " models that were scored on the same"
+                        )
         for changed, members in runs.items():
             name = f"{word} ({changed})" if changed else word
             groups.append(SeedGroup(name, _distinct_runs(name, members)))
-    _check_tasks(groups)
     return groups
-
-
-def _check_tasks(groups: Sequence[SeedGroup]) -> None:
-    """Refuse runs that were scored on other data under the same name of a task."""
-    known: dict[str, tuple[str, str]] = {}
-    for run in (run for group in groups for run in group.runs):
-        for task, sha256 in run.tasks_sha256.items():
-            model, other = known.setdefault(task, (run.model, sha256))
-            if other != sha256:
-                raise UsageError(
-                    f"{task} of {model} and of {run.model} are different data, SHA-256"
-                    f" {other[:12]} and {sha256[:12]}; compare models that were scored on the same"
-                )
 
 
 def _names(registry: Registry, word: str) -> list[str]:
     known = registry.names()
     names = []
     for part in word.split(","):
-        matches = [name for name in known if fnmatch.fnmatchcase(name, part)]
+        matches = fnmatch.filter(known, part)
         if not matches:
             raise NotFoundError(f"no model {part!r}{did_you_mean(part, known) or ''}")
         names += matches
@@ -296,61 +277,43 @@ def _names(registry: Registry, word: str) -> list[str]:
 
 
 def _runs_of(card: Entry) -> list[tuple[str, SeedRun, dict[str, Any]]]:
-    """Return the runs of a model's record: changes but the seed, scores, and settings."""
+    """Return the runs of a model's record: changes but the seed, scores, and what the runs of a
+    group share.
+    """
     facts = card.provenance.get("trained")
     if facts is None:
         raise UsageError(
             f"model {card.name!r} is not of a training; name those of `promptcli train`"
         )
-    development = facts["tasks"][0]
-    backbone = card.provenance.get("backbone")
     hashes = {}
     for task, score in zip(facts["tasks"], facts.get("untrained", []), strict=False):
         if "data_sha256" in score:  # data that are read here have one
             hashes[task] = score["data_sha256"]
-    if "runs" not in facts:
-        values = [score["value"] for score in card.scores]
-        scores = dict(zip(facts["tasks"], values, strict=True))
-        trained = _training_record(facts, backbone)
-        run = SeedRun(card.name, facts["seed"], scores, development, hashes, trained)
-        return [("", run, _settings(facts))]
+    values = [score["value"] for score in card.scores]
+    own_scores = [
+        {"task": task, "trained": value}
+        for task, value in zip(facts["tasks"], values, strict=False)
+    ]
     rows = []
-    for record in facts["runs"]:
-        changes = {name: value for name, value in record["changes"].items() if name != "seed"}
-        scores = {score["task"]: score["trained"] for score in record["scores"]}
+    for record in facts.get("runs", [{"scores": own_scores}]):
         of_run = {**facts, **record}
-        trained = _training_record(of_run, backbone)
-        run = SeedRun(card.name, record["seed"], scores, development, hashes, trained)
-        rows.append((", ".join(typed_settings(changes)), run, _settings(of_run)))
+        scores = {score["task"]: score["trained"] for score in record["scores"]}
+        changes = {**of_run.get("changes", {})}
+        changes.pop("seed", None)
+        traced = {name: of_run[field] for field, name in _TRACED.items() if field in of_run}
+        trained = {"backbone": card.provenance.get("backbone"), **traced}
+        run = SeedRun(card.name, of_run["seed"], scores, facts["tasks"][0], hashes, trained)
+        shared = {name: of_run[name] for name in ("method", "data", "backbone", "development")}
+        shared["code"] = "; ".join(code_of(of_run))
+        settings = of_run.get("settings", {})
+        shared |= {name: value for name, value in settings.items() if name not in _OF_RUNS}
+        rows.append((", ".join(typed_settings(changes)), run, shared))
     return rows
 
 
-def _training_record(facts: Mapping[str, Any], backbone: str | None) -> dict[str, Any]:
-    """Return how a run was trained, as its record says it."""
-    traced = {name: facts[field] for field, name in _TRACED.items() if field in facts}
-    return {"backbone": backbone, **traced}
-
-
-def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the runs of a group share: method, its code, data and settings."""
-    shared = {"method": facts["method"], "data": facts["data"], "backbone": facts["backbone"]}
-    shared["development"] = facts["development"]
-    if facts.get("extensions"):
-        code = (str(Extension(**each)) for each in facts["extensions"])
-        shared["code"] = "; ".join(dict.fromkeys(code))
-    for name, value in facts.get("settings", {}).items():
-        if name not in _OF_RUNS:
-            shared[name] = value
-    return shared
-
-
-def _check_alike(word: str, first: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    for name, value in first.items():
-        if other.get(name) != value:
-            raise UsageError(
-                f"the runs of {word!r} differ in {name.replace('_', '-')}: {value} and"
-                f" {other.get(name)}; name those that differ in their seed only"
-            )
+def code_of(facts: Mapping[str, Any]) -> list[str]:
+    """Return the plug-ins' code that took part in a training."""
+    return list(dict.fromkeys(str(Extension(**each)) for each in facts.get("extensions", [])))
 
 
 def _distinct_runs(name: str, runs: Sequence[SeedRun]) -> list[SeedRun]:
@@ -378,45 +341,37 @@ def compare_groups(
     found = []
     for first, second in itertools.combinations(groups, 2):
         for task in first.tasks:
-            if task not in second.tasks:
-                continue
-            test, count, p_value = _test_over_seeds(first, second, task)
-            difference = plain.fmean(first.values(task)) - plain.fmean(second.values(task))
-            pairs = over_pairs.get((first.name, second.name, task))
-            found.append(
-                SeedComparison(
-                    first.name, second.name, task, difference, test, count, p_value, None, pairs
-                )
-            )
-    return _correct_p_values(found)
+            if task in second.tasks:
+                one, other = first.values(task), second.values(task)
+                is_paired = first.seeds == second.seeds
+                test, count, p_value = _test_over_seeds(one, other, is_paired=is_paired)
+                names = (first.name, second.name, task)
+                difference = fmean(one) - fmean(other)
+                pairs = over_pairs.get(names)
+                found.append(SeedComparison(*names, difference, test, count, p_value, None, pairs))
+    corrected = iter(holm([row.p_value for row in found if row.p_value is not None]))
+    return [row if row.p_value is None else replace(row, p_holm=next(corrected)) for row in found]
 
 
 def _test_over_seeds(
-    first: SeedGroup, second: SeedGroup, task: str
+    one: Sequence[float], other: Sequence[float], *, is_paired: bool
 ) -> tuple[str, int, float | None]:
     """Return the test over seeds, the number of pairs or runs, and its p-value.
 
     None without a spread between the runs.
     """
-    one, other = first.values(task), second.values(task)
-    runs = len(one) + len(other)
-    if first.seeds == second.seeds and len(one) > 1:
-        differences = [a - b for a, b in zip(one, other, strict=True)]
-        if plain.stdev(differences) < _EQUAL:
-            return PAIRED, len(one), None
-        return PAIRED, len(one), float(stats.ttest_rel(one, other).pvalue)
-    if min(len(one), len(other)) > 1:
-        if plain.stdev(one) + plain.stdev(other) < _EQUAL:
-            return WELCH, runs, None
-        return WELCH, runs, float(stats.ttest_ind(one, other, equal_var=False).pvalue)
-    return "", runs, None
-
-
-def _correct_p_values(comparisons: Sequence[SeedComparison]) -> list[SeedComparison]:
-    tested = [row.p_value for row in comparisons if row.p_value is not None]
-    corrected = iter(holm(tested))
-    rows = []
-    for row in comparisons:
-        p_holm = None if row.p_value is None else next(corrected)
-        rows.append(replace(row, p_holm=p_holm))
-    return rows
+    if min(len(one), len(other)) < 2:
+        return "", len(one) + len(other), None
+    if is_paired:
+        test, count = PAIRED, len(one)
+        spread = stdev([a - b for a, b in zip(one, other, strict=True)])
+    else:
+        test, count = WELCH, len(one) + len(other)
+        spread = stdev(one) + stdev(other)
+    if spread < _EQUAL:
+        return test, count, None
+    if is_paired:
+        found = stats.ttest_rel(one, other)
+    else:
+        found = stats.ttest_ind(one, other, equal_var=False)
+    return test, count, float(found.pvalue)

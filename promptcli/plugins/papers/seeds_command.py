@@ -8,11 +8,11 @@ import typer
 
 from promptcli.cli.console import result, result_json, result_table
 from promptcli.cli.options import DataDir, Json, data_folder
-from promptcli.extensions import Extension
 from promptcli.plugins.papers.seeds import (
     SeedComparison,
     SeedGroup,
     SeedTable,
+    code_of,
     compare_over_seeds,
 )
 from promptcli.settings import typed_settings
@@ -52,27 +52,32 @@ def _print_table(table: SeedTable) -> None:
     for group in table.groups:
         row = [group.name, str(len(group.runs))]
         for task in table.tasks:
-            if task not in group.tasks:
+            if task in group.tasks:
+                figures = group.summary(task)
+                spread = "" if figures["std"] is None else f"±{figures['std']:.2f}"
+                row += [f"{figures['mean']:.2f}", spread]
+            else:
                 row += ["-", ""]
-                continue
-            figures = group.summary(task)
-            row += [f"{figures['mean']:.2f}", _spread(figures["std"])]
         rows.append(row)
     result("mean over seeds, ± standard deviation (n - 1)")
     result_table(heads, rows)
-    lines = [_line(comparison) for comparison in table.comparisons]
     tested = sum(comparison.p_value is not None for comparison in table.comparisons)
     result("")
     result(
         f"differences of the means; p over seeds: two-sided t test, Holm over {tested}, *"
         " beyond what seeds make; p over pairs: paired bootstrap of the best runs alone"
     )
-    result_table(["", "task", "points", "test", "n", "p over seeds", "p over pairs"], lines)
-    if tested < len(lines):
+    heads = ["", "task", "points", "test", "n", "p over seeds", "p over pairs"]
+    result_table(heads, list(map(_line, table.comparisons)))
+    if tested < len(table.comparisons):
         result("no p over seeds: every seed gave the same difference, or there are too few runs")
     result("")
-    for line in [*map(_trace, table.groups), *_tasks(table)]:
-        result(line)
+    hashes = {task: group.task_sha256(task) for group in table.groups for task in group.tasks}
+    for group in table.groups:
+        result(_trace(group))
+    for task, sha256 in hashes.items():
+        if sha256:
+            result(f"task {task}: data {sha256[:_HASH]}")
 
 
 def _trace(group: SeedGroup) -> str:
@@ -82,7 +87,7 @@ def _trace(group: SeedGroup) -> str:
     for name, value in trained.get("settings", {}).items():
         if name != "seed" and _DEFAULTS.get(name, _NO_DEFAULT) != value:
             settings[name] = value
-    code = [str(Extension(**each)) for each in trained.get("extensions", [])]
+    code = code_of(trained)
     for run in group.runs:
         versions = run.trained.get("versions", {})
         code += [f"{name} {versions[name]}" for name in _VERSIONS if name in versions]
@@ -99,19 +104,6 @@ def _trace(group: SeedGroup) -> str:
 
 def _with_hash(trained: Mapping[str, Any], name: str) -> str:
     return f"{trained.get(name)} {str(trained.get(f'{name}_sha256'))[:_HASH]}"
-
-
-def _tasks(table: SeedTable) -> list[str]:
-    """Return the hash of each task's data."""
-    hashes = {}
-    for group in table.groups:
-        for task in group.tasks:
-            hashes[task] = group.task_sha256(task)[:_HASH]
-    return [f"task {task}: data {sha256}" for task, sha256 in hashes.items() if sha256]
-
-
-def _spread(std: float | None) -> str:
-    return "" if std is None else f"±{std:.2f}"
 
 
 def _line(comparison: SeedComparison) -> list[str]:

@@ -310,10 +310,11 @@ def _missing_drawing(row: PublishedRow, context: MeasurementContext) -> str | No
 
 
 def _encoding_with(recipe_of: Callable[[str], Recipe]) -> SystemFactory:
-    return lambda row, context: _encoding(recipe_of(row.argument), row, context)
+    return lambda row, context: system_of(recipe_of(row.argument), row, context)
 
 
-def _encoding(recipe: Recipe, row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+def system_of(recipe: Recipe, row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    """Return the system of a recipe that needs neither training nor fitting."""
     encoder = make_encoder(_on_backbone(recipe, context), context.backbone, {})
     identity = identity_of(encoder.recipe, context)
     return MeasuredSystem(row, identity, encoder.recipe, lambda: encoder)
@@ -347,7 +348,7 @@ def _ranked_head(row: PublishedRow, context: MeasurementContext) -> MeasuredSyst
                 f"{context.backbone_name!r} has {len(ranked)} heads, this row is the {rank}. best"
             )
         head = ranked[int(rank) - 1]["head"]
-    return _encoding(Recipe(pooling=f"first-last/ditto:{head}"), row, context)
+    return system_of(Recipe(pooling=f"first-last/ditto:{head}"), row, context)
 
 
 def _mask_tokens(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
@@ -415,7 +416,7 @@ def _on_backbone(recipe: Recipe, context: MeasurementContext) -> Recipe:
 
 
 def _named_recipe(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    return _encoding(with_head(RECIPES[row.argument], context), row, context)
+    return system_of(with_head(RECIPES[row.argument], context), row, context)
 
 
 def with_head(recipe: Recipe, context: MeasurementContext) -> Recipe:

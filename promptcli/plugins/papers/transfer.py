@@ -23,7 +23,6 @@ from promptcli.notes import note
 
 if TYPE_CHECKING:
     from promptcli.evaluation.evaluator import EvalSettings, TaskVectors
-    from promptcli.plugins.papers.classifier import ClassifierTraining
 
 #: The tasks of the papers' tables, in their order.
 NAMES = ("MR", "CR", "SUBJ", "MPQA", "SST-2", "TREC", "MRPC")
@@ -98,14 +97,15 @@ class TransferTask(OtherTask):
         """Return the number of examples and the printed number of each split in which they
         differ.
         """
-        counts = {
-            split: (len(self.splits[split]), size) for split, size in ROWS[self.name].sizes.items()
-        }
-        return {split: (count, size) for split, (count, size) in counts.items() if count != size}
+        counts = {}
+        for split, size in ROWS[self.name].sizes.items():
+            if len(self.splits[split]) != size:
+                counts[split] = (len(self.splits[split]), size)
+        return counts
 
     def check(self, settings: "EvalSettings") -> None:
         """Refuse labels that no classifier can be trained on, and note unusual data."""
-        from promptcli.plugins.papers.classifier import check_labels
+        from promptcli.plugins.papers.classifier import check_labels, training_of
 
         for split, (count, printed) in self.unexpected_counts().items():
             note(
@@ -116,10 +116,13 @@ class TransferTask(OtherTask):
         if empty:
             note(f"{self.name}: {empty} empty sentences are classified, too, as in SentEval")
         labels = {split: part.labels for split, part in self.splits.items()}
-        check_labels(self.name, labels, training_of(settings))
+        check_labels(self.name, labels, training_of(settings)[0])
 
     def settings(self, settings: "EvalSettings") -> dict[str, Any]:
-        return {**vars(training_of(settings)), "seed": seed_of(settings)}
+        from promptcli.plugins.papers.classifier import training_of
+
+        training, seed = training_of(settings)
+        return {**vars(training), "seed": seed}
 
     def scores(
         self, embedded: "Sequence[TaskVectors]", rows: Mapping[str, int], settings: "EvalSettings"
@@ -129,7 +132,11 @@ class TransferTask(OtherTask):
     def _score(
         self, each: "TaskVectors", rows: Mapping[str, int], settings: "EvalSettings"
     ) -> AccuracyScore:
-        from promptcli.plugins.papers.classifier import PROTOCOL_OF_SPLITS, ClassifierSetting
+        from promptcli.plugins.papers.classifier import (
+            PROTOCOL_OF_SPLITS,
+            ClassifierSetting,
+            training_of,
+        )
 
         start = time.perf_counter()
         check_finite(each.vectors, list(rows))
@@ -138,8 +145,8 @@ class TransferTask(OtherTask):
             splits[split] = (features(each.vectors, part, rows), part.labels)
         classes = 1 + max(int(labels.max()) for _, labels in splits.values())
         device = "cpu" if each.encoder is None else str(each.encoder.device)
-        training = training_of(settings)
-        setting = ClassifierSetting(training, classes, seed_of(settings), device, self.name)
+        training, seed = training_of(settings)
+        setting = ClassifierSetting(training, classes, seed, device, self.name)
         outcome = PROTOCOL_OF_SPLITS[frozenset(splits)](splits, setting)
         low, high = statistics.interval(statistics.resampled_mean(outcome.right))
         return AccuracyScore(
@@ -151,29 +158,11 @@ class TransferTask(OtherTask):
             examples={split: len(part) for split, part in self.splits.items()},
             data_sha256=self.sha256(),
             seconds=time.perf_counter() - start,
-            setting={
-                "folds": training.folds,
-                "optimizer": training.optimizer,
-                "seed": setting.seed,
-            },
-            caption=training.caption(setting.seed),
+            setting={"folds": training.folds, "optimizer": training.optimizer, "seed": seed},
+            caption=training.caption(seed),
             ci95=(100 * low, 100 * high),
             by_example=outcome.right,
         )
-
-
-def training_of(settings: "EvalSettings") -> "ClassifierTraining":
-    """Return how the classifiers are trained."""
-    from promptcli.plugins.papers.classifier import FAST, FULL
-
-    return FAST if settings.fast else FULL
-
-
-def seed_of(settings: "EvalSettings") -> int:
-    """Return the seed of first weights and of the order of examples."""
-    from promptcli.plugins.papers.classifier import SENTEVAL_SEED
-
-    return SENTEVAL_SEED if settings.seed is None else settings.seed
 
 
 def features(

@@ -857,7 +857,7 @@ def test_a_table_is_drawn_into_a_file_by_its_suffix(run, senteval, tiny_folder, 
 
 
 @needs_analyze
-def test_the_head_that_is_given_is_in_dittos_figure(context, tmp_path, monkeypatch):
+def test_the_head_that_is_given_is_in_dittos_figure(context, monkeypatch):
     pytest.importorskip("matplotlib")
     from promptcli.plugins.papers import figures
 
@@ -870,7 +870,7 @@ def test_the_head_that_is_given_is_in_dittos_figure(context, tmp_path, monkeypat
     monkeypatch.setattr(figures, "analyze_each", measured)
     monkeypatch.setattr(figures, "_ALL_STS_B", ("STS-B:dev",))
     with pytest.raises(NotFoundError, match="enough"):
-        figures._uniformity(tmp_path / "figure.png", context(head="2-3"))
+        figures._uniformity(context(head="2-3"))
     assert {pooling for pooling in read if "ditto" in pooling} == {
         "last/ditto:2-3",
         "first-last/ditto:2-3",
