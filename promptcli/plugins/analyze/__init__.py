@@ -54,7 +54,8 @@ class Analysis:
     #: takes one backbone, whatever the recipe; else all encoders, a result for each
     of_backbone: bool = False
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)  #: with their defaults
-    coloured: bool = False  #: takes a column beside the sentences
+    #: draws sentences: takes a column beside them, and a model that reads their language
+    is_map: bool = False
 
     def run_on(
         self, encoders: "Sequence[TorchEncoder]", content: Any, values: Mapping[str, Any]
@@ -74,7 +75,7 @@ ANALYSES: dict[str, Analysis] = {
     "anisotropy": Analysis(
         "Mean cosine between sentences (PromptBERT, table 1; Ditto, table 5)",
         "sentences",
-        "geometry:prepared_anisotropy",
+        "geometry:sentence_anisotropy",
         settings={"first": 100_000, "sample": 0, "seed": 0, "lower": True, "words": 32},
     ),
     "vocabulary": Analysis(
@@ -100,7 +101,7 @@ ANALYSES: dict[str, Analysis] = {
         "sentences",
         "sentence_map:map_sentences",
         settings={"method": "tsne", "first": 2000, "seed": 0},
-        coloured=True,
+        is_map=True,
     ),
     "mask-tokens": Analysis(
         "Most probable tokens at the mask, with and without denoising (PromptBERT, table 7)",
@@ -147,7 +148,8 @@ def analyze(
     Args:
         name: ``anisotropy``, ``vocabulary``, ``uniformity``, ``token-bias``, ``map``,
             ``mask-tokens``, ``impact``, ``impact-tfidf``, ``attention``: a row of ``ANALYSES``.
-        model: Models, recipes, folders, hub ids or encoders. Default: the backbone.
+        model: Models, recipes, folders, hub ids or encoders. Default: the backbone; of a map the
+            model that reads the language of the sentences, see ``similarity``.
         on: A sentence (``impact``, ``attention``); tasks or files of graded pairs
             (``uniformity``); else sentences, or their name: ``demo`` (default), a task, a file.
         data_dir: SentEval folder of the tasks.
@@ -175,33 +177,38 @@ def analyze(
     from promptcli.data import sources
     from promptcli.evaluation import candidates
     from promptcli.evaluation.scores import Label
-    from promptcli.models import loading
+    from promptcli.models import language_choice, loading
 
     analysis = errors.look_up("analysis", name, ANALYSES)
     for setting in settings:
         if setting not in analysis.settings:
             raise errors.unknown(f"setting of {name}", setting, analysis.settings)
+    if color is not None and not analysis.is_map:
+        raise UsageError(f"is of map, not of {name}; leave it out", parameter="color")
     on = BARE.corpus if on is None else on
     values: dict[str, Any] = {**analysis.settings, **settings}
     with senteval.tasks_from(data_dir):
         if color is None:
             content = _content(analysis.takes, on, text_field)
-        elif analysis.coloured:
-            content, values["values"] = _coloured(on, color, text_field)
         else:
-            raise UsageError(f"is of map, not of {name}; leave it out", parameter="color")
-        if "corpus" in values and isinstance(values["corpus"], str):
+            content, values["values"] = _coloured(on, color, text_field)
+        if isinstance(values.get("corpus"), str):
             values["corpus"] = sources.fitting_sentences(values["corpus"])
-        models = loading.as_list(BARE.backbone if model is None else model)
-        opened, refused = candidates.open_candidates(dict(candidates.candidates_of(models)))
+        models = [] if model is None else loading.as_list(model)
+        is_one = not models or models[0] is model
+        if analysis.is_map:
+            models = [language_choice.model_for(each, content) for each in models or [None]]
+        opened, refused = candidates.open_candidates(
+            dict(candidates.candidates_of(models or [BARE.backbone]))
+        )
         if refused and not (skip_unfit and opened):
             raise next(iter(refused.values()))
         encoders = [encoder for _, encoder in opened.values()]
         results = analysis.run_on(encoders, content, values)
-        if model is None or model is models[0]:
-            return results[0]
-        labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]
-        return dict(zip(labels, results, strict=True))
+    if is_one:
+        return results[0]
+    labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]
+    return dict(zip(labels, results, strict=True))
 
 
 def _coloured(
@@ -210,19 +217,19 @@ def _coloured(
     """Return sentences and the values that colour them."""
     from promptcli.data import sources
 
-    if isinstance(on, str | Path):
-        if not isinstance(color, str):
-            raise UsageError("of a file it is the name of a column", parameter="color")
+    if isinstance(on, str | Path) and isinstance(color, str):
         return sources.sentences_with_column(str(on), color, text_field=text_field)
-    sentences = list(on)
-    if isinstance(color, str):
-        raise UsageError("of sentences it is a value for each", parameter="color")
-    if len(color) != len(sentences):
+    if isinstance(on, str | Path) or isinstance(color, str):
         raise UsageError(
-            f"{len(color):,} values for {len(sentences):,} sentences; give one for each",
+            "of a file it is the name of a column, of sentences a value for each",
             parameter="color",
         )
-    return sentences, ["" if value is None else str(value) for value in color]
+    if len(color) != len(on):
+        raise UsageError(
+            f"{len(color):,} values for {len(on):,} sentences; give one for each",
+            parameter="color",
+        )
+    return list(on), ["" if value is None else str(value) for value in color]
 
 
 def _content(takes: str, on: "loading.Sentences", text_field: str | None) -> Any:
@@ -235,23 +242,18 @@ def _content(takes: str, on: "loading.Sentences", text_field: str | None) -> Any
 
     if takes == "nothing":
         return None
-    if takes == "pairs":
-        if isinstance(on, str | Path):
-            names = [str(on)]
-        else:
-            names = list(on)
-        loaded = load_tasks(senteval.senteval_folder(), names)
-        for label, reason in loaded.missing.items():
-            raise NotFoundError(f"{label} is missing: {reason}")
-        return loaded.tasks
     if takes == "sentence":
         if not isinstance(on, str):
             raise UsageError(
                 f"the analysis takes one sentence, not {type(on).__name__}; give a string"
             )
         return on
-    if takes == "texts" and isinstance(on, str):
-        return [on]
-    if isinstance(on, str | Path):
+    if takes == "sentences" and isinstance(on, str | Path):
         return sources.fitting_sentences(str(on), text_field=text_field)
-    return list(on)
+    words = [str(on)] if isinstance(on, str | Path) else list(on)
+    if takes != "pairs":
+        return words
+    loaded = load_tasks(senteval.senteval_folder(), words)
+    for label, reason in loaded.missing.items():
+        raise NotFoundError(f"{label} is missing: {reason}")
+    return loaded.tasks

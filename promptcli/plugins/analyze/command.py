@@ -1,6 +1,6 @@
 """``promptcli analyze``: looks inside models; each analysis with its JSON, tables and picture."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ from promptcli.errors import UsageError
 from promptcli.plugins import analyze as library
 from promptcli.plugins.analyze import ANALYSES, Analysis, maps, pictures, plots
 from promptcli.plugins.analyze.plots import draw_bars
-from promptcli.recipe import Choice, Recipe
+from promptcli.recipe import Recipe
 from promptcli.settings import BARE, typed_value
 
 if TYPE_CHECKING:
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from promptcli.plugins.analyze.sentence_map import SentenceMap
     from promptcli.plugins.analyze.token_bias import TokenBias
 
-#: What an analysis takes -> how its arguments are written, and how a message names it.
-_TAKES = {
-    "sentence": ("[SENTENCE]", "one sentence"),
-    "texts": ("SENTENCE...", ""),
-    "sentences": ("[FILE]", "one file or task, or sentences"),
-    "pairs": ("[TASK...]", ""),
-    "nothing": ("", ""),
+#: What an analysis takes -> how it is written, and what is taken if it is not: in words, and as the
+#: library takes it.
+_TAKES: dict[str, tuple[str, str, str | list[str] | None]] = {
+    "sentence": ("[SENTENCE]", f"the sentence {plots.SENTENCE!r}", plots.SENTENCE),
+    "texts": ("SENTENCE...", "", None),
+    "sentences": ("[FILE]", "the shipped demo sentences", BARE.corpus),
+    "pairs": ("[TASK...]", "the shipped demo pairs", ["demo:dev", "demo"]),
+    "nothing": ("", "", None),
 }
 
 
@@ -52,6 +53,7 @@ _ROWS = (
     "first-last-avg",
     "first-last-ditto",
 )
+_PLAIN = ("first-last-avg",)
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Display:
     row: Callable[[Any], dict[str, Any]]  #: result -> its JSON object
     table: Callable[[Shown], Shape]
     draw: Callable[[Path, Shown], None] | None = None
-    models: Sequence[str | None] = (None,)  #: the default models; None: the default backbone
+    models: Sequence[str | None] = _PLAIN  #: the default models; None: the library chooses one
     token_map: bool = False  #: whether a map of the tokens is printed above the table
     page: bool = False  #: whether it is also drawn into a page
 
@@ -170,11 +172,14 @@ def analyze(
         transforms=transforms,
         set=[pair for pair in set or () if pair not in own],
     ).changes
+    usual = display.models
+    if usual in (_PLAIN, _ROWS) and changes.keys() - {"backbone"}:
+        usual = (None,)
     folder = options.data_folder(data_dir)
-    content = _input(name, on) if on else _usual_input(name, folder)
+    content = _input(name, on or [], folder)
     results: Any = library.analyze(
         name,
-        _models(display, models or [], changes),
+        [options.choice_of(each, changes) for each in models or usual],
         content,
         data_dir=folder,
         text_field=text_field,
@@ -188,7 +193,12 @@ def analyze(
         display.draw(plot, shown)
         note(f"drawn to {plot}")
     if json:
-        _print_json(name, display, shown)
+        rows = []
+        for label, found in shown.results.items():
+            named = {key: value for key, value in label.to_dict().items() if value}
+            rows.append({**named, **display.row(found)})
+        about = {"analysis": name, "on": content, "settings": shown.settings}
+        result_json({**about, "results": rows})
         return
     said, heads, cells = display.table(shown)
     note(said)
@@ -202,67 +212,34 @@ def analyze(
     result_table(heads, list(cells))
 
 
-def _models(display: "Display", names: Sequence[str], changes: Mapping[str, Any]) -> list[Choice]:
-    """Return the models to analyse: those named, or the analysis's own with the changes."""
-    if names:
-        return [options.choice_of(name, changes) for name in names]
-    if not changes.keys() <= {"backbone"} and len(display.models) > 1:
-        return [options.choice_of(None, changes)]
-    choices = []
-    for usual in display.models:
-        if usual is None and changes.keys() <= {"backbone"}:
-            usual = "first-last-avg"
-        choices.append(options.choice_of(usual, changes))
-    return choices
-
-
-def _print_json(name: str, display: "Display", shown: Shown) -> None:
-    rows = []
-    for label, found in shown.results.items():
-        named = {key: value for key, value in label.to_dict().items() if value}
-        rows.append({**named, **display.row(found)})
-    document = {"analysis": name, "on": shown.on, "settings": shown.settings, "results": rows}
-    result_json(document)
-
-
-def _input(name: str, words: list[str]) -> str | list[str]:
-    """Return the words of the command line as the library takes them: one sentence, sentences,
-    their name, tasks.
+def _input(name: str, words: list[str], folder: Path | None) -> str | list[str] | None:
+    """Return the words of the command line, or what is taken without any, as the library takes
+    them: one sentence, sentences, their name, tasks.
     """
     from promptcli.data import given
 
     takes = ANALYSES[name].takes
+    _, what, content = _TAKES[takes]
+    if not words:
+        if takes == "texts":
+            raise UsageError(f"{name} takes sentences; give some, in quotes")
+        if takes == "pairs" and folder is not None:
+            what, content = "STS-B", plots.ALL_STS_B
+        if what:
+            note(f"using {what}; give others after the name of the analysis")
+        return content
     if takes == "nothing":
         raise UsageError(f"{name} takes no input; leave out {words[0]!r}")
-    if takes == "pairs":
-        return words
     if takes == "texts" or (takes == "sentences" and given.are_sentences(words)):
         for sentence in words:
             given.check_encodable(sentence)
-        return words
-    if len(words) > 1:
-        raise UsageError(
-            f"{name} takes {_TAKES[takes][1]}, not {len(words)} words; put a sentence in quotes"
-        )
-    return words[0]
-
-
-def _usual_input(name: str, folder: str | Path | None) -> str | list[str] | None:
-    takes = ANALYSES[name].takes
-    if takes == "nothing":
-        return None
-    if takes == "texts":
-        raise UsageError(f"{name} takes sentences; give some, in quotes")
-    usual: dict[str, tuple[str, str | list[str]]] = {
-        "sentence": (f"the sentence {plots.SENTENCE!r}", plots.SENTENCE),
-        "sentences": ("the shipped demo sentences", BARE.corpus),
-        "pairs": ("the shipped demo pairs", ["demo:dev", "demo"]),
-    }
-    if folder is not None:
-        usual["pairs"] = ("STS-B", plots.ALL_STS_B)
-    what, content = usual[takes]
-    note(f"using {what}; give others after the name of the analysis")
-    return content
+    elif takes != "pairs":
+        if len(words) > 1:
+            raise UsageError(
+                f"{name} takes {_TAKES[takes][0]}, not {len(words)} words; put a sentence in quotes"
+            )
+        return words[0]
+    return words
 
 
 def _anisotropy(shown: Shown) -> Shape:
@@ -351,8 +328,9 @@ def _map(shown: Shown) -> Shape:
     plane: SentenceMap = shown.only
     if plane.truncated:
         note(f"{errors.counted(plane.truncated, 'sentence')} longer than the model's input: cut")
-    if plane.values is not None:
-        maps.note_others(str(shown.color), plane.values)
+    others = maps.describe_others(plane.values)
+    if others:
+        note(f"{shown.color} has {others}")
     rows = [
         (name, each.method, f"{len(each.points):,}", f"{each.trustworthiness:.2f}")
         for name, each in shown.by_name.items()
@@ -452,7 +430,7 @@ DISPLAYS: dict[str, Display] = {
         _fields("method", "trustworthiness", "truncated", "sentences", "values", "points"),
         _map,
         lambda path, shown: maps.draw_map(path, shown.by_name, shown.color),
-        ("mini",),
+        (None,),
         page=True,
     ),
     "mask-tokens": Display(_mask_tokens_row, _mask_tokens, models=("prompt-denoised",)),

@@ -48,17 +48,13 @@ class MeanCosine:
 
     def value(self) -> float:
         """Return |sum_{i != j} cos(i, j)| / (n^2 - n) of the n vectors so far."""
-        check_enough(self.count)
+        if self.count < 2:
+            raise UsageError(
+                f"anisotropy is a mean over pairs of sentences, and there are {self.count}; give at"
+                " least 2"
+            )
         length = float(np.square(self._sum).sum())
         return abs(length - self._squares) / (self.count * (self.count - 1))
-
-
-def check_enough(count: int) -> None:
-    """Refuse fewer than two sentences."""
-    if count < 2:
-        raise UsageError(
-            f"anisotropy is a mean over pairs of sentences, and there are {count}; give at least 2"
-        )
 
 
 @dataclass(frozen=True)
@@ -71,15 +67,17 @@ class Anisotropy:
 
 
 def sentence_anisotropy(
-    encoders: Sequence[TorchEncoder], sentences: Sequence[str]
+    encoders: Sequence[TorchEncoder], sentences: Sequence[str], **preparation: Any
 ) -> list[Anisotropy]:
     """Return the anisotropy of each encoder's sentence vectors (PromptBERT, table 1; Ditto, table
     5).
 
     The vectors of a window of sentences are held at a time. A sentence counts as often as it
-    occurs.
+    occurs. The fields of a ``Preparation`` choose and treat the sentences; without any they are
+    taken as they are.
     """
-    check_enough(len(sentences))
+    if preparation:
+        sentences = Preparation(**preparation).apply(sentences)
     means = [MeanCosine() for _ in encoders]
     cut = [0] * len(encoders)
     with notes.stage("anisotropy", len(sentences)) as advance:
@@ -91,15 +89,6 @@ def sentence_anisotropy(
     return [
         Anisotropy(mean.value(), mean.count, lost) for mean, lost in zip(means, cut, strict=True)
     ]
-
-
-def prepared_anisotropy(
-    encoders: Sequence[TorchEncoder], sentences: Sequence[str], **preparation: Any
-) -> list[Anisotropy]:
-    """Return ``sentence_anisotropy`` of the sentences that the fields of a ``Preparation`` choose
-    and treat.
-    """
-    return sentence_anisotropy(encoders, Preparation(**preparation).apply(sentences))
 
 
 def token_anisotropy(backbone: Backbone) -> Anisotropy:
@@ -136,20 +125,20 @@ class Uniformity:
         """Draw the figures of several encoders, by their names, into a picture."""
         colours: dict[str, str] = {}
         markers: dict[str, str] = {}
-        points: dict[str, tuple[float, float]] = {}
+        points = {name: (found.uniformity, found.alignment) for name, found in results.items()}
         with pictures.drawing(path, 7.0, 5.0) as figure:
             panel = figure.subplots()
-            for name, result in results.items():
+            for name, point in points.items():
                 states, _, method = name.rpartition("-")
-                colour = colours.setdefault(
-                    method, pictures.COLOURS[len(colours) % len(pictures.COLOURS)]
+                colour = pictures.COLOURS[len(colours) % len(pictures.COLOURS)]
+                marker = pictures.MARKERS[len(markers) % len(pictures.MARKERS)]
+                panel.plot(
+                    *point,
+                    markers.setdefault(states, marker),
+                    color=colours.setdefault(method, colour),
+                    linestyle="",
+                    markersize=9,
                 )
-                marker = markers.setdefault(
-                    states, pictures.MARKERS[len(markers) % len(pictures.MARKERS)]
-                )
-                point = (result.uniformity, result.alignment)
-                points[name] = point
-                panel.plot(*point, marker, color=colour, linestyle="", markersize=9)
             panel.set(xlabel="uniformity (lower is better)", ylabel="alignment (lower is better)")
             panel.margins(0.2, 0.12)
             panel.grid(alpha=0.3)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.data.cells import scale_value
-from promptcli.notes import note
 from promptcli.plugins.analyze import pictures
 from promptcli.storage import files
 
@@ -44,6 +43,11 @@ class Group:
     mark: int  #: number of a mark
     numbers: list[float] | None = None  #: value of each point, of a scale of colours
 
+    @property
+    def is_grey(self) -> bool:
+        """Whether it is drawn below the others."""
+        return self.colour == pictures.COLOURS.grey
+
 
 def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
     """Return how points are coloured: all the same, by their numbers on a scale, or by their class.
@@ -57,67 +61,51 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
     for row, value in enumerate(values):
         rows_of.setdefault(value.strip(), []).append(row)
     missing = rows_of.pop("", [])
-    numbers = {value: scale_value(value) for value in rows_of}
-    if len(rows_of) > MOST_CLASSES and None not in numbers.values():
-        return _scale(rows_of, numbers, missing)
-    coloured = _coloured_classes({value: len(rows) for value, rows in rows_of.items()})
+    coloured, numbers = _coloured({value: len(rows) for value, rows in rows_of.items()})
     groups = []
+    if numbers:
+        rows = [row for rows in rows_of.values() for row in rows]
+        scale = [numbers[value] for value, rows in rows_of.items() for _ in rows]
+        groups.append(Group("", rows, "", 0, scale))
+        rows_of = {}
     for number, value in enumerate(coloured):
-        rows = rows_of[value]
+        rows = rows_of.pop(value)
         name = textwrap.shorten(value, _CLASS, placeholder="…") or value[:_CLASS]
         groups.append(Group(f"{name} ({len(rows):,})", rows, pictures.COLOURS[number], number))
-        del rows_of[value]
+    grey = pictures.COLOURS.grey
     if rows_of:
-        rest = [row for rows in rows_of.values() for row in rows]
-        kind = "others" if coloured else "values"
-        groups.append(
-            Group(f"{len(rows_of):,} {kind} ({len(rest):,})", rest, pictures.COLOURS.grey, 0)
-        )
+        rows = [row for rows in rows_of.values() for row in rows]
+        name = f"{len(rows_of):,} {'others' if coloured else 'values'} ({len(rows):,})"
+        groups.append(Group(name, rows, grey, 0))
     if missing:
-        groups.append(_group_without_value(missing))
+        last = len(pictures.MARKERS) - 1
+        groups.append(Group(f"{_NONE} ({len(missing):,})", missing, grey, last))
     return groups
 
 
-def _coloured_classes(counts: Mapping[str, int]) -> list[str]:
-    """Return the classes that have a colour, the most frequent first, from the points of each."""
+def _coloured(counts: Mapping[str, int]) -> tuple[list[str], dict[str, float]]:
+    """Return the classes that have a colour, by the points of each, or their places on a scale."""
     classes = sorted(counts, key=lambda value: -counts[value])  # of equals the first
     if len(classes) <= MOST_CLASSES:
-        return classes
-    return [value for value in classes[:MOST_CLASSES] if counts[value] > 1]
+        return classes, {}
+    numbers = {value: scale_value(value) for value in classes}
+    known = {value: number for value, number in numbers.items() if number is not None}
+    if len(known) == len(classes):
+        return [], known
+    return [value for value in classes[:MOST_CLASSES] if counts[value] > 1], {}
 
 
-def _group_without_value(rows: list[int]) -> Group:
-    return Group(f"{_NONE} ({len(rows):,})", rows, pictures.COLOURS.grey, len(pictures.MARKERS) - 1)
-
-
-def _scale(
-    rows_of: Mapping[str, list[int]], numbers: Mapping[str, float | None], missing: list[int]
-) -> list[Group]:
-    """Return the points with a number as one group, and those without one."""
-    rows = []
-    found = []
-    for value, number in numbers.items():
-        assert number is not None
-        rows += rows_of[value]
-        found += [number] * len(rows_of[value])
-    groups = [Group("", rows, "", 0, found)]
-    if missing:
-        groups.append(_group_without_value(missing))
-    return groups
-
-
-def note_others(column: str, values: Sequence[str]) -> None:
-    """Note if most classes share a colour."""
-    counts = Counter(value.strip() for value in values if value.strip())
-    numeric = all(scale_value(value) is not None for value in counts)
-    if len(counts) <= MOST_CLASSES or numeric:
-        return
-    coloured = _coloured_classes(counts)
+def describe_others(values: Sequence[str] | None) -> str:
+    """Return how many classes there are if most of them share a colour, else nothing."""
+    counts = Counter(value.strip() for value in values or () if value.strip())
+    coloured, numbers = _coloured(counts)
+    if numbers or len(coloured) == len(counts):
+        return ""
     if coloured:
         said = f"the {len(coloured)} most frequent have a colour, the others are grey"
     else:
         said = "each of one sentence, so all are grey; give a column with fewer values"
-    note(f"{column} has {len(counts):,} values; {said}")
+    return f"{len(counts):,} values; {said}"
 
 
 def draw_map(path: Path, maps: "Mapping[str, SentenceMap]", column: str | None) -> None:
@@ -141,38 +129,32 @@ def _draw_picture(path: Path, maps: "Mapping[str, SentenceMap]", column: str | N
         panels = figure.subplots(1, len(maps), squeeze=False)[0]
         scale = None
         for panel, (name, plane) in zip(panels, maps.items(), strict=True):
+            style: dict[str, Any] = {
+                "s": min(max(30_000 / len(plane.points), 12), 45),
+                "linewidths": 0,
+                "alpha": 0.75,
+                "rasterized": True,
+            }
             for group in groups_of(plane.values, len(plane.points)):
-                points = _draw_group(panel, group, plane)
-                if group.numbers is not None:
-                    scale = points
+                if group.numbers is None:
+                    colours: dict[str, Any] = {"color": group.colour, "label": group.name}
+                else:
+                    colours = {"c": group.numbers, "cmap": "cividis"}
+                drawn = panel.scatter(
+                    *plane.points[group.rows].T,
+                    marker=pictures.MARKERS[group.mark],
+                    zorder=1 if group.is_grey else 2,
+                    **style,
+                    **colours,
+                )
+                scale = scale if group.numbers is None else drawn
             panel.set(xticks=[], yticks=[])
             panel.set_title(describe(name, plane), fontsize="medium")
         if scale is not None:
             figure.colorbar(scale, ax=panel, label=column)
-        _draw_legend(figure, panels[0], column)
-
-
-def _draw_group(panel: Any, group: Group, plane: "SentenceMap") -> Any:
-    """Draw the points of a group, in one colour or by their numbers, and return them."""
-    x, y = plane.points[group.rows].T
-    style: dict[str, Any] = {
-        "s": min(max(30_000 / len(plane.points), 12), 45),
-        "linewidths": 0,
-        "alpha": 0.75,
-        "rasterized": True,
-        "marker": pictures.MARKERS[group.mark],
-        "zorder": 2 if _is_coloured(group) else 1,
-    }
-    if group.numbers is None:
-        return panel.scatter(x, y, color=group.colour, label=group.name, **style)
-    return panel.scatter(x, y, c=group.numbers, cmap="cividis", **style)
-
-
-def _draw_legend(figure: Any, panel: Any, column: str | None) -> None:
-    """Name the classes, if there are any."""
-    handles, names = panel.get_legend_handles_labels()
-    if names:
-        figure.legend(handles, names, title=column, loc="outside right upper", frameon=False)
+        handles, names = panels[0].get_legend_handles_labels()
+        if names:
+            figure.legend(handles, names, title=column, loc="outside right upper", frameon=False)
 
 
 def map_page(maps: "Mapping[str, SentenceMap]", column: str | None) -> str:
@@ -187,7 +169,7 @@ def map_page(maps: "Mapping[str, SentenceMap]", column: str | None) -> str:
         if len(plane.points) > _MOST_SVG:
             kind = graph_objects.Scattergl
         groups = groups_of(plane.values, len(plane.points))
-        for group in sorted(groups, key=_is_coloured):
+        for group in sorted(groups, key=lambda group: not group.is_grey):
             trace = kind(**_trace(plane, group, column))
             trace.showlegend = bool(group.name) and number == 1
             trace.legendgroup = group.name
@@ -209,11 +191,6 @@ def map_page(maps: "Mapping[str, SentenceMap]", column: str | None) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"</head>\n<body>{body}</body></html>\n"
     )
-
-
-def _is_coloured(group: Group) -> bool:
-    """Return whether a group is drawn above the grey ones."""
-    return group.colour != pictures.COLOURS.grey
 
 
 def _trace(plane: "SentenceMap", group: Group, column: str | None) -> dict[str, Any]:

@@ -82,22 +82,19 @@ def predict_mask_tokens(
     with torch.inference_mode():
         plain_logits = head.to_logits(head.to_hidden(state))
         denoised_logits = PLACES[place](head, state, state - difference)
-    plain_guesses = _best(backbone, plain_logits, count)
-    denoised_guesses = _best(backbone, denoised_logits, count)
-    results = []
-    for row, sentence in enumerate(sentences):
-        is_cut = bool(of_plain.truncated[row])
-        results.append(MaskTokens(sentence, plain_guesses[row], denoised_guesses[row], is_cut))
-    return results
+    of_sentences = zip(
+        sentences,
+        _best(backbone, plain_logits, count),
+        _best(backbone, denoised_logits, count),
+        of_plain.truncated.astype(bool).tolist(),
+        strict=True,
+    )
+    return [MaskTokens(*of_sentence) for of_sentence in of_sentences]
 
 
 def _best(backbone: Backbone, logits: Tensor, count: int) -> list[list[Guess]]:
     """Return the ``count`` most probable tokens of each row of logits (n, v)."""
     probabilities, ids = logits.softmax(-1).topk(count, dim=-1)
-    rows = []
-    for tokens, values in zip(ids.tolist(), probabilities.tolist(), strict=True):
-        guesses = []
-        for token, value in zip(tokens, values, strict=True):
-            guesses.append(Guess(backbone.tokenizer.text(token), value))
-        rows.append(guesses)
-    return rows
+    rows = zip(ids.tolist(), probabilities.tolist(), strict=True)
+    text = backbone.tokenizer.text
+    return [[Guess(text(token), value) for token, value in zip(*row, strict=True)] for row in rows]

@@ -53,26 +53,25 @@ def name_points(panel: Any, points: Mapping[str, tuple[float, float]]) -> None:
     """Write a name at each point, if possible without covering other names or points."""
     marks = [panel.transData.transform(point) for point in points.values()]
     taken: list[Any] = []
+
+    def is_free(text: Any) -> bool:
+        box = text.get_window_extent()
+        covers_name = any(box.overlaps(other) for other in taken)
+        covers_point = any(box.contains(*mark) for mark in marks)
+        outside = box.x0 < panel.bbox.x0 or box.x1 > panel.bbox.x1
+        return not (covers_name or covers_point or outside)
+
+    style = {"textcoords": "offset points", "va": "center", "fontsize": "small"}
     for name, point in points.items():
-        for right, up, side in _PLACES:
-            text = _write_name(panel, name, point, (right, up), ha=side)
-            box = text.get_window_extent()
-            covers_name = any(box.overlaps(other) for other in taken)
-            covers_point = any(box.contains(*mark) for mark in marks)
-            outside = box.x0 < panel.bbox.x0 or box.x1 > panel.bbox.x1
-            if not (covers_name or covers_point or outside):
-                break
-            text.remove()
-        else:
-            text = _write_name(panel, name, point, (9, 0))
-        taken.append(text.get_window_extent())
-
-
-def _write_name(
-    panel: Any, name: str, point: tuple[float, float], offset: tuple[int, int], **more: str
-) -> Any:
-    settings = {"textcoords": "offset points", "va": "center", "fontsize": "small", **more}
-    return panel.annotate(name, point, offset, **settings)
+        texts = [
+            panel.annotate(name, point, (right, up), ha=side, **style)
+            for right, up, side in _PLACES
+        ]
+        kept = next(filter(is_free, texts), texts[0])
+        for text in texts:
+            if text is not kept:
+                text.remove()
+        taken.append(kept.get_window_extent())
 
 
 def draw_token_map(panel: Any, tokens: Sequence[str], values: Sequence[Sequence[float]]) -> Any:

@@ -88,10 +88,7 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
 
     ``head`` is layer-head, 1-based, else the best known one.
     """
-    if head:
-        pooling = f"last/ditto:{head}"
-    else:
-        pooling = "last/ditto"
+    pooling = f"last/ditto:{head}" if head else "last/ditto"
     encoder = make_encoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
     read = encoder.recipe.parts.pooling.head
     assert read is not None
@@ -177,26 +174,20 @@ def impact(backbone: Backbone, sentence: str) -> Impact:
 
     ELECTRA's works though its discriminator never saw a mask (table 3).
     """
-    check_mask(backbone)
     ids = tokenize(plain_encoder(backbone), sentence)
     with notes.stage("impact", None) as advance:
         matrix = _impact(backbone, torch.tensor(ids, device=backbone.device), advance)
     return Impact([backbone.tokenizer.text(token) for token in ids[1:-1]], matrix.cpu().numpy())
 
 
-def check_mask(backbone: Backbone) -> int:
-    """Return the mask token's id."""
-    if backbone.tokenizer.mask is None:
+def _impact(backbone: Backbone, row: Tensor, advance: notes.Advance) -> Tensor:
+    """Return the impact matrix (N, N) of token ids (N + 2,) without waiting for the device."""
+    mask = backbone.tokenizer.mask
+    if mask is None:
         raise UsageError(
             f"backbone {backbone.name!r} has no mask token, so perturbed masking has nothing to"
             " mask with"
         )
-    return backbone.tokenizer.mask
-
-
-def _impact(backbone: Backbone, row: Tensor, advance: notes.Advance) -> Tensor:
-    """Return the impact matrix (N, N) of token ids (N + 2,) without waiting for the device."""
-    mask = check_mask(backbone)
     count = len(row) - 2  # N
     alone = torch.zeros(count, backbone.width, dtype=torch.float64, device=backbone.device)
     matrix = torch.zeros(count, count, dtype=torch.float64, device=backbone.device)
@@ -234,7 +225,6 @@ def compare_with_tfidf(
     correlation over all tokens and the mean over sentences are returned. Empty and too long
     sentences are left out; idf is counted on ``corpus``, with the backbone's tokens.
     """
-    check_mask(backbone)
     sentences = sentences[:first]
     encoder = plain_encoder(backbone)
     idf = tfidf_correlation.corpus_idf(encoder, corpus)
@@ -262,20 +252,11 @@ def compare_with_tfidf(
             inside.append(tfidf_correlation.correlate(row_means, row_weights))
     means = np.concatenate(by_row)
     weights = np.concatenate(weights_by_row)
-    return ImpactStudy(
-        tfidf_correlation.correlate(means, weights),
-        _mean(inside),
-        means,
-        weights,
-        len(rows),
-        left_out,
-    )
-
-
-def _mean(correlations: Sequence[tfidf_correlation.Correlation]) -> tfidf_correlation.Correlation:
-    """Return the mean of some correlations; 0 of none."""
-    if not correlations:
-        return tfidf_correlation.Correlation(0.0, 0.0)
-    pearson = float(np.mean([each.pearson for each in correlations]))
-    spearman = float(np.mean([each.spearman for each in correlations]))
-    return tfidf_correlation.Correlation(pearson, spearman)
+    together = tfidf_correlation.correlate(means, weights)
+    by_sentence = tfidf_correlation.Correlation(0.0, 0.0)
+    if inside:
+        by_sentence = tfidf_correlation.Correlation(
+            float(np.mean([each.pearson for each in inside])),
+            float(np.mean([each.spearman for each in inside])),
+        )
+    return ImpactStudy(together, by_sentence, means, weights, len(rows), left_out)

@@ -140,14 +140,18 @@ def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "stat
     groups: list[TokenGroup] = []
     between: dict[str, float] = {}
     by_frequency = np.argsort(-counts, kind="stable")
+    centre = points.mean(0)
     for bias, named in labels.items():
-        names = list(dict.fromkeys(named[by_frequency].tolist()))
+        names = dict.fromkeys(named[by_frequency].tolist())
         if len(names) == 1:  # one group says nothing
             continue
-        between[bias] = _between(points, named)
+        explained = 0.0
         for name in names:
             inside = points[named == name]
-            groups.append(TokenGroup(bias, name, len(inside), tuple(inside.mean(0).tolist())))
+            mean = inside.mean(0)
+            groups.append(TokenGroup(bias, name, len(inside), tuple(mean.tolist())))
+            explained += len(inside) * np.square(mean - centre).sum()
+        between[bias] = float(explained / np.square(points - centre).sum())
     return TokenBias(variance, between, groups, points, counts, subword, capital)
 
 
@@ -206,14 +210,3 @@ def _bands(counts: NDArray[np.int64]) -> NDArray[np.str_]:
     names.append(f"beyond {_BANDS[-1]:,}")
     named = np.array(names)[np.searchsorted(_BANDS, ranks)]
     return np.where(counts == 0, "never", named)
-
-
-def _between(points: NDArray[np.float64], named: NDArray[np.str_]) -> float:
-    """Return the share of the points' variance that lies between the groups' means."""
-    mean = points.mean(0)
-    total = np.square(points - mean).sum()
-    explained = 0.0
-    for name in np.unique(named):
-        group = points[named == name]
-        explained += len(group) * np.square(group.mean(0) - mean).sum()
-    return float(explained / total)
