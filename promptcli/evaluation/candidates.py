@@ -13,7 +13,7 @@ from promptcli.data.task_table import TEST_TASKS, graded_columns
 from promptcli.data.tasks import AnyTask, Loaded, OtherTask, any_task_names, load_any
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, WrongKindError, counted
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, WrongKindError
 from promptcli.evaluation.evaluator import (
     EvalSettings,
     distinct_sentences,
@@ -49,35 +49,17 @@ class Candidate:
         word = name_given(model)
         registry = loading.open_registry()
         named = word is not None and not is_recipe(registry, word)
-        changed = isinstance(model, Choice) and bool(model.changes)
+        choice = model if isinstance(model, Choice) else Choice()
         label = Label(
             str(word) if named else entry.recipe.backbone,
             recipe_name(entry.recipe),
             named,
-            entry=not changed and word in registry.names(),
+            entry=not choice.changes and word in registry.names(),
         )
-        return cls(
-            label,
-            # scores are of float32: an encoder in bfloat16 is opened again
-            model if isinstance(model, Encoder) and _is_exact(model) else entry,
-            entry.transfer,
-            word,
-            model if isinstance(model, Choice) else Choice(),
-        )
-
-    def open(self, peers: Sequence[TorchEncoder]) -> TorchEncoder:
-        """Return the encoder; it shares the backbone of a peer, unless that one tuned it."""
-        return loading.open_model(
-            self.model,
-            device=self.choice.device,
-            dtype=self.choice.dtype or "stored",
-            backend=self.choice.backend,
-            peers=peers,
-        )
-
-
-def _is_exact(encoder: Encoder) -> bool:
-    return bool(encoder.provenance["dtype"] != "bfloat16")
+        if isinstance(model, Encoder) and model.provenance["dtype"] != "bfloat16":
+            return cls(label, model, entry.transfer, word, choice)
+        # scores are of float32: an encoder in bfloat16 is opened again
+        return cls(label, entry, entry.transfer, word, choice)
 
 
 Opened = tuple[Candidate, TorchEncoder]  #: a candidate and its encoder
@@ -131,10 +113,7 @@ def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | Prom
             row = error
         except PromptcliError as error:
             row = error
-        if isinstance(row, Candidate):
-            label = row.label
-        else:
-            label = Label(word or str(model), "")
+        label = row.label if isinstance(row, Candidate) else Label(word or str(model), "")
         twin = rows.get(label)
         if isinstance(row, Candidate) and isinstance(twin, Candidate) and _differ(row, twin):
             label = replace(label, recipe=f"{label.recipe} ({word or len(rows) + 1})")
@@ -151,14 +130,11 @@ def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | Prom
 def _is_data(word: str, models: Sequence[Model]) -> UsageError:
     """Return the error for a file of data among the models: it was meant for another option."""
     if graded_columns(word) is None:
-        return UsageError(
-            f"{word} is a file, not a model; give a model's name, a folder, or a hub id, and files"
-            " of graded pairs as tasks"
-        )
-    others = [name_given(model) for model in models]
-    names = [name for name in others if name and name != word] or ["MODEL"]
+        return UsageError(f"{word} is a file, not a model; give files of graded pairs as tasks")
+    names = [name for name in map(name_given, models) if name and name != word]
     return UsageError(
-        f"{word} is a file of pairs, a task: `promptcli eval {' '.join(names)} --task {word}`"
+        f"{word} is a file of pairs, a task: `promptcli eval {' '.join(names or ['MODEL'])} --task"
+        f" {word}`"
     )
 
 
@@ -180,7 +156,14 @@ def open_candidates(
         try:
             if isinstance(row, PromptcliError):
                 raise row
-            opened[label] = row, row.open([encoder for _, encoder in opened.values()])
+            encoder = loading.open_model(
+                row.model,
+                device=row.choice.device,
+                dtype=row.choice.dtype or "stored",
+                backend=row.choice.backend,
+                peers=[encoder for _, encoder in opened.values()],
+            )
+            opened[label] = row, encoder
         except PromptcliError as error:
             refused[label] = error
             if not isinstance(error, WrongKindError) and len(rows) > 1:
@@ -212,49 +195,38 @@ def score_models(
     scores: dict[Label, dict[int, Score]] = {label: {} for label in opened}
     refused: dict[Label, PromptcliError] = {}
     groups = _groups(opened, tasks)
-    to_measure: list[tuple[int, list[_Scorer]]] = []
-    for number, readers in groups:
-        without_score = []
-        for reader in readers:
-            score = None
-            if reader.is_named:
-                score = kept.get(reader.encoder, reader.label, tasks[number])
-            if score is None:
-                without_score.append(reader)
-            else:
-                scores[reader.row][number] = score
-        if without_score:
-            to_measure.append((number, without_score))
-    _note_kept(sum(map(len, scores.values())), sum(len(readers) for _, readers in groups))
-    sentences = sum(len(distinct_sentences([tasks[number]])) for number, _ in to_measure)
+    for number, scorers in groups:
+        for scorer in scorers:
+            if scorer.is_named:
+                score = kept.get(scorer.encoder, scorer.label, tasks[number])
+                if score is not None:
+                    scores[scorer.row][number] = score
+    known = sum(map(len, scores.values()))
+    total = sum(len(scorers) for _, scorers in groups)
+    if known:
+        which = "all" if known == total else f"{known} of {total}"
+        note(f"{which} scores are kept from an earlier evaluation; force measures again")
+    missing = []
+    for number, scorers in groups:
+        left = [scorer for scorer in scorers if number not in scores[scorer.row]]
+        if left:
+            missing.append((tasks[number], number, left))
+    sentences = sum(len(distinct_sentences([task])) for task, _, _ in missing)
     with stage("encode", sentences) as advance:
-        for number, readers in to_measure:
-            task = tasks[number]
-            outcomes = _score_together(readers, task, settings, advance, strict=strict)
-            for reader in readers:
-                outcome = outcomes[reader.row]
+        for task, number, scorers in missing:
+            outcomes = _score_together(scorers, task, settings, advance, strict=strict)
+            for scorer, outcome in zip(scorers, outcomes, strict=True):
                 if isinstance(outcome, PromptcliError):
-                    refused.setdefault(reader.row, outcome)
+                    refused.setdefault(scorer.row, outcome)
                     continue
-                scores[reader.row][number] = outcome
-                if reader.is_named:
-                    kept.put(reader.encoder, task, outcome)
+                scores[scorer.row][number] = outcome
+                if scorer.is_named:
+                    kept.put(scorer.encoder, task, outcome)
                 if len(groups) > 1:  # else the table follows at once
                     _note_figure(outcome)
     return {
         label: [row[number] for number in sorted(row)] for label, row in scores.items()
     }, refused
-
-
-def _note_kept(kept: int, total: int) -> None:
-    """Tell how many scores are not measured now."""
-    if kept == 0:
-        return
-    which = f"{kept} of {counted(total, 'score')}"
-    if kept == total:
-        which = "all scores" if total > 1 else "the score"
-    verb = "is" if total == 1 else "are"
-    note(f"{which} {verb} kept from an earlier evaluation; force measures again")
 
 
 def _note_figure(score: Score) -> None:
@@ -276,14 +248,18 @@ def _groups(
 ) -> list[tuple[int, list[_Scorer]]]:
     """Return the number of each task with the encoders that have the same model input for it."""
     groups: dict[tuple[int, tuple[object, ...]], list[_Scorer]] = {}
-    has_transfer = any(map(is_for_transfer, tasks))
     for label, (candidate, encoder) in opened.items():
-        scorer = _Scorer(label, label, encoder, not isinstance(candidate.model, Encoder))
-        scorer_of_transfer = scorer
-        if candidate.transfer is not None and has_transfer:
-            scorer_of_transfer = _with_recipe(scorer, candidate.transfer)
-            name = scorer_of_transfer.label.recipe
+        scorer = scorer_of_transfer = _Scorer(
+            label, label, encoder, not isinstance(candidate.model, Encoder)
+        )
+        if candidate.transfer is not None and any(map(is_for_transfer, tasks)):
+            name = recipe_name(candidate.transfer)
             note(f"{label.model}: transfer tasks use its recipe for them, {name}")
+            scorer_of_transfer = replace(
+                scorer,
+                label=replace(label, recipe=name),
+                encoder=make_encoder(candidate.transfer, encoder.backbone, encoder.tensors()),
+            )
         for number, task in enumerate(tasks):
             suited = scorer_of_transfer if is_for_transfer(task) else scorer
             inputs = tuple(part.input_key for part in suited.encoder.parts)
@@ -291,51 +267,45 @@ def _groups(
     return [(number, scorers) for (number, _), scorers in groups.items()]
 
 
-def _with_recipe(scorer: _Scorer, recipe: Recipe) -> _Scorer:
-    """Return a scorer whose encoder has another recipe."""
-    encoder = make_encoder(recipe, scorer.encoder.backbone, scorer.encoder.tensors())
-    label = replace(scorer.label, recipe=recipe_name(recipe))
-    return replace(scorer, label=label, encoder=encoder)
-
-
 def _score_together(
-    readers: Sequence[_Scorer],
+    scorers: Sequence[_Scorer],
     task: AnyTask,
     settings: EvalSettings,
     advance: Advance,
     *,
     strict: bool,
-) -> dict[Label, Score | PromptcliError]:
-    """Return the scores of encoders with the same model input.
+) -> list[Score | PromptcliError]:
+    """Return the score of each of some encoders with the same model input.
 
     If one fails, they are scored one by one, and the error is returned for each that fails.
     """
-    encoders = [reader.encoder for reader in readers]
-    labels = [reader.label for reader in readers]
+    encoders = [scorer.encoder for scorer in scorers]
+    labels = [scorer.label for scorer in scorers]
     try:
-        embedded = embed_tasks(encoders, [task], labels, advance)
-        scores = score_vectors(embedded, [task], settings)
-        return {reader.row: score for reader, score in zip(readers, scores, strict=True)}
+        return score_vectors(embed_tasks(encoders, [task], labels, advance), [task], settings)
     except PromptcliError as error:
         if strict:
             raise
-        if len(readers) == 1:
-            return {readers[0].row: error}
-    alone = [_score_together([each], task, settings, advance, strict=False) for each in readers]
-    return {row: outcome for outcomes in alone for row, outcome in outcomes.items()}
+        if len(scorers) == 1:
+            return [error]
+    outcomes = []
+    for scorer in scorers:
+        outcomes += _score_together([scorer], task, settings, advance, strict=False)
+    return outcomes
 
 
 def note_cosines(scores: Sequence[Score]) -> None:
     """Report figures on graded pairs that say little: of sentences without a vector, of equal
     cosines.
     """
-    for score in (score for score in scores if isinstance(score, SpearmanScore)):
+    for score in scores:
+        if not isinstance(score, SpearmanScore):
+            continue
         if score.zero_vectors:
-            zeros = (
-                f"{score.zero_vectors:,} sentences of {score.column} have a zero vector, so their"
-                " cosines are 0"
+            note(
+                f"{score.label}: {score.zero_vectors:,} sentences of {score.column} have a zero"
+                " vector, so their cosines are 0"
             )
-            note(f"{score.label}: {zeros}")
         if np.ptp(score.cosines) <= _EQUAL:
             note(
                 f"{score.label}: all cosines on {score.column} are {score.cosines[0]:.4f}; equal"

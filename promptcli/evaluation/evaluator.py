@@ -1,9 +1,9 @@
-"""Scoring encoders on tasks of every kind: a table of metrics, ``METRICS``."""
+"""Scoring encoders on tasks of every kind, and comparing their scores."""
 
 import contextlib
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -69,16 +69,9 @@ class EvalSettings:
     mteb_folder: Path = Path("mteb-results")  #: of mteb's result files
 
 
-#: Scores encoders on a task, by the rows of its sentences.
-Metric = Callable[[Sequence[TaskVectors], Any, RowOfSentence, EvalSettings], Sequence[Score]]
-
-
 def distinct_sentences(tasks: Iterable[AnyTask]) -> list[str]:
     """Return every sentence of the tasks once, in the order of first appearance."""
-    distinct: dict[str, None] = {}
-    for task in tasks:
-        distinct.update(dict.fromkeys(task.sentences()))
-    return list(distinct)
+    return list(dict.fromkeys(sentence for task in tasks for sentence in task.sentences()))
 
 
 def row_of_sentences(tasks: Iterable[AnyTask]) -> RowOfSentence:
@@ -97,40 +90,30 @@ def embed_tasks(
     ``advance`` is the caller's stage of work.
     """
     sentences = distinct_sentences(tasks)
-    if labels is None:
-        labels = []
-        for encoder in encoders:
-            labels.append(Label(encoder.recipe.backbone, recipe_name(encoder.recipe)))
-    plain: list[TorchEncoder] = []
-    if sentences:
-        # the metric of retrieval encodes by roles itself
-        by_role = all(isinstance(task, RetrievalTask) for task in tasks)
-        plain = [encoder for encoder in encoders if not (by_role and _has_roles(encoder))]
-    shown: contextlib.AbstractContextManager[Advance] = stage("encode", len(sentences))
-    if advance is not None:
-        shown = contextlib.nullcontext(advance)
+    # the metric of retrieval encodes by roles itself
+    by_role = all(isinstance(task, RetrievalTask) for task in tasks)
+    plain = [encoder for encoder in encoders if not (by_role and _has_roles(encoder))]
     vectors_of: dict[TorchEncoder, NDArray[Any]] = {}
-    with shown as advance:
-        if plain:
-            encoded = encode_together(plain, sentences, progress=advance)
+    shown = stage("encode", len(sentences)) if advance is None else contextlib.nullcontext(advance)
+    with shown as done:
+        if plain and sentences:
+            encoded = encode_together(plain, sentences, progress=done)
             for encoder, result in zip(plain, encoded, strict=True):
                 vectors_of[encoder] = result.vectors
-            advance(0)
         else:
-            advance(len(sentences))
+            done(len(sentences))
     no_vectors = np.zeros((0, 0), np.float32)
     embedded = []
-    for label, encoder in zip(labels, encoders, strict=True):
+    for number, encoder in enumerate(encoders):
+        recipe = encoder.recipe
+        label = labels[number] if labels else Label(recipe.backbone, recipe_name(recipe))
         vectors = vectors_of.get(encoder, no_vectors)
-        recipe = encoder.recipe.to_dict()
-        embedded.append(TaskVectors(label, recipe, encoder.fingerprint, vectors, encoder))
+        embedded.append(TaskVectors(label, recipe.to_dict(), encoder.fingerprint, vectors, encoder))
     return embedded
 
 
-def _has_roles(encoder: TorchEncoder | None) -> bool:
+def _has_roles(encoder: TorchEncoder) -> bool:
     """Whether an encoder embeds queries or documents with their own prompt."""
-    if encoder is None:
-        return False
     return any(encoder.in_role(role) is not encoder for role in ("query", "document"))
 
 
@@ -160,10 +143,7 @@ def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> TaskVectors:
             f"{path}: row {wrong[0] + 1} holds a NaN or an infinity; embed {sentences[wrong[0]]!r}"
             " again"
         )
-    if read.manifest is None:
-        recipe = {"vectors": path.name}
-    else:
-        recipe = read.manifest.recipe
+    recipe = read.manifest.recipe if read.manifest else {"vectors": path.name}
     return TaskVectors(Label("vectors", path.name), recipe, files.sha256(path), read.matrix)
 
 
@@ -191,14 +171,16 @@ def score_vectors(
     with keep_random_states():
         by_task: list[Sequence[Any]] = []
         for task in tasks:
-            if isinstance(task, OtherTask):
-                by_task.append(task.scores(embedded, rows, settings))
-            else:
-                by_task.append(METRICS[type(task)](embedded, task, rows, settings))
-    ordered: list[Any] = []
-    for scores_of_one in zip(*by_task, strict=True):
-        ordered.extend(scores_of_one)
-    return ordered
+            match task:
+                case STSTask():
+                    by_task.append(_correlate(embedded, task, rows))
+                case RetrievalTask():
+                    by_task.append([_retrieve(each, task, rows) for each in embedded])
+                case OwnTask():
+                    by_task.append([_measure(each, task, rows) for each in embedded])
+                case OtherTask():
+                    by_task.append(task.scores(embedded, rows, settings))
+    return list(itertools.chain.from_iterable(zip(*by_task, strict=True)))
 
 
 @contextlib.contextmanager
@@ -217,20 +199,12 @@ def keep_random_states() -> Iterator[None]:
         np.random.set_state(arrays)  # noqa: NPY002
 
 
-def spearman_on(encoder: TorchEncoder, task: STSTask) -> float:
-    """Return Spearman x 100 on a task without the rest of its score, as a training run needs it."""
-    pairs = task.pairs()
-    rows = row_of_sentences([task])
-    vectors = encoder.encode(list(rows))
-    first = vectors[_rows_in(rows, pairs.first)]
-    second = vectors[_rows_in(rows, pairs.second)]
-    return 100 * statistics.spearman(statistics.cosine(first, second), pairs.gold)
-
-
 def value_on(encoder: TorchEncoder, task: DevelopmentTask) -> float:
     """Return the figure that a checkpoint is chosen by: Spearman x 100, or nDCG@10 x 100."""
-    if isinstance(task, STSTask):
-        return spearman_on(encoder, task)
+    if isinstance(task, STSTask):  # without the rest of its score
+        rows = row_of_sentences([task])
+        cosines = _cosines(encoder.encode(list(rows)), task, rows)
+        return 100 * statistics.spearman(cosines, task.pairs().gold)
     [score] = score_vectors(embed_tasks([encoder], [task], advance=lambda done: None), [task])
     value: float = score.value
     return value
@@ -241,23 +215,25 @@ def _rows_in(rows: RowOfSentence, sentences: Sequence[str]) -> NDArray[np.int64]
     return np.fromiter((rows[sentence] for sentence in sentences), np.int64, len(sentences))
 
 
-def _correlate(
-    embedded: Sequence[TaskVectors], task: STSTask, rows: RowOfSentence, settings: EvalSettings
-) -> Sequence[SpearmanScore]:
+def _cosines(vectors: NDArray[Any], task: STSTask, rows: RowOfSentence) -> NDArray[np.float64]:
+    """Return the cosine of each pair of a task, (n,)."""
     pairs = task.pairs()
-    first = _rows_in(rows, pairs.first)
-    second = _rows_in(rows, pairs.second)
+    return statistics.cosine(
+        vectors[_rows_in(rows, pairs.first)], vectors[_rows_in(rows, pairs.second)]
+    )
+
+
+def _correlate(
+    embedded: Sequence[TaskVectors], task: STSTask, rows: RowOfSentence
+) -> Sequence[SpearmanScore]:
     with stage(f"score {task.label}", None):
-        by_encoder = []
-        for each in embedded:
-            by_encoder.append(statistics.cosine(each.vectors[first], each.vectors[second]))
-        cosines = np.stack(by_encoder)
-        intervals = statistics.bootstrap_intervals(cosines, pairs.gold)
-    distinct_rows = np.unique(np.concatenate([first, second]))
+        cosines = np.stack([_cosines(each.vectors, task, rows) for each in embedded])
+        intervals = statistics.bootstrap_intervals(cosines, task.pairs().gold)
+    distinct = _rows_in(rows, distinct_sentences([task]))
     scores = []
     for each, row, interval in zip(embedded, cosines, intervals, strict=True):
-        is_zero = ~each.vectors[distinct_rows].any(axis=1)
-        scores.append(spearman_score(task, row, interval, each.names, int(is_zero.sum())))
+        zero_vectors = int((~each.vectors[distinct].any(axis=1)).sum())
+        scores.append(spearman_score(task, row, interval, each.names, zero_vectors))
     return scores
 
 
@@ -300,10 +276,7 @@ def spearman_score(
 
 def check_rankable(task: STSTask) -> None:
     """Refuse a development set with fewer than four pairs or one gold score only."""
-    if task.subsets:
-        gold = task.pairs().gold
-    else:
-        gold = np.empty(0)
+    gold = task.pairs().gold if task.subsets else np.empty(0)
     if len(gold) < 4:
         raise UsageError(
             f"development set {task.label} has {len(gold)} pairs; ranking takes at least 4",
@@ -337,20 +310,7 @@ def check_comparable(
         )
 
 
-def _one_by_one(score: Callable[[TaskVectors, Any, RowOfSentence, EvalSettings], Score]) -> Metric:
-    """Return the metric that scores one encoder after the other."""
-
-    def metric(
-        embedded: Sequence[TaskVectors], task: Any, rows: RowOfSentence, settings: EvalSettings
-    ) -> Sequence[Score]:
-        return [score(each, task, rows, settings) for each in embedded]
-
-    return metric
-
-
-def _retrieve(
-    each: TaskVectors, task: RetrievalTask, rows: RowOfSentence, settings: EvalSettings
-) -> RetrievalScore:
+def _retrieve(each: TaskVectors, task: RetrievalTask, rows: RowOfSentence) -> RetrievalScore:
     ranked = _rank_documents(each, task, rows, 100)
     gains = statistics.ndcg(ranked, task.grades)
     low, high = statistics.interval(statistics.resampled_mean(gains))
@@ -422,27 +382,17 @@ def _in_role(each: TaskVectors, role: str, texts: list[str], rows: RowOfSentence
         return each.encoder.in_role(role, report=True).encode(texts, progress=advance)
 
 
-def _measure(
-    each: TaskVectors, task: OwnTask, rows: RowOfSentence, settings: EvalSettings
-) -> Score:
+def _measure(each: TaskVectors, task: OwnTask, rows: RowOfSentence) -> Score:
     parts = {}
     for name, examples in task.parts.items():
         first, second, gold = zip(*examples, strict=True)
-        first_vectors = each.vectors[_rows_in(rows, first)]
         second_vectors = None
         if None not in second:
             second_vectors = each.vectors[_rows_in(rows, second)]
+        first_vectors = each.vectors[_rows_in(rows, first)]
         parts[name] = (first_vectors, second_vectors, np.array(gold, dtype=np.float64))
     name = getattr(task.metric, "__name__", "own")
     return Score(**each.names, task=task.name, metric=name, value=float(task.metric(parts)))
-
-
-#: Kind of task -> how encoders are scored on it.
-METRICS: dict[type, Metric] = {
-    STSTask: _correlate,
-    RetrievalTask: _one_by_one(_retrieve),
-    OwnTask: _one_by_one(_measure),
-}
 
 
 def average(scores: Iterable[Score]) -> float:
@@ -474,10 +424,17 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
             raise UsageError(
                 f"{one.column} and {other.column} do not have the same data; compare one task"
             )
-    if all(isinstance(score, SpearmanScore) for score in [*first, *second]):
-        draws, number = _correlation_draws(cast(list[tuple[SpearmanScore, SpearmanScore]], pairs))
+    if isinstance(first[0], SpearmanScore):
+        correlated = cast(list[tuple[SpearmanScore, SpearmanScore]], pairs)
+        cosines = [np.stack([one.cosines, other.cosines]) for one, other in correlated]
+        averages = statistics.resampled_averages(cosines, [one.gold for one, _ in correlated])
+        draws = averages[0] - averages[1]
+        number = sum(one.pairs for one, _ in correlated)
     else:
-        draws, number = _example_draws(cast(list[tuple[ExampleScore, ExampleScore]], pairs))
+        averaged = cast(list[tuple[ExampleScore, ExampleScore]], pairs)
+        differences = [one.by_example - other.by_example for one, other in averaged]
+        draws = statistics.resampled_mean_of_means(differences)
+        number = sum(map(len, differences))
     low, high = statistics.interval(draws)
     p_value = statistics.two_sided(draws)
     return Comparison(
@@ -493,28 +450,6 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
     )
 
 
-#: The difference in each resample, (resamples,), and how many pairs or examples it is over.
-_Draws = tuple[NDArray[np.float64], int]
-
-
-def _correlation_draws(pairs: Sequence[tuple[SpearmanScore, SpearmanScore]]) -> _Draws:
-    cosines = []
-    golds = []
-    number = 0
-    for one, other in pairs:
-        cosines.append(np.stack([one.cosines, other.cosines]))
-        golds.append(one.gold)
-        number += one.pairs
-    first, second = statistics.resampled_averages(cosines, golds)
-    return first - second, number
-
-
-def _example_draws(pairs: Sequence[tuple[ExampleScore, ExampleScore]]) -> _Draws:
-    differences = [one.by_example - other.by_example for one, other in pairs]
-    number = sum(len(of_task) for of_task in differences)
-    return statistics.resampled_mean_of_means(differences), number
-
-
 MOST_COMPARED = 6  #: most models of which every two are compared without being asked
 
 
@@ -527,43 +462,27 @@ def compare_rows(rows: Mapping[Label, Sequence[Score]], baseline: Label | None) 
     complete = {label: row for label, row in rows.items() if len(row) == most}
     found: list[Comparison] = []
     if baseline is not None and baseline in complete:
-        found.extend(_with_baseline(complete, baseline))
-    else:
-        kinds = dict.fromkeys(type(score) for row in complete.values() for score in row)
-        for kind in kinds:
+        of_baseline = complete.pop(baseline)
+        for row in complete.values():
+            for score, other in zip(row, of_baseline, strict=True):
+                if isinstance(score, COMPARED):
+                    found.append(compare([score], [other]))
+    elif len(complete) <= MOST_COMPARED:
+        for kind in dict.fromkeys(type(score) for row in complete.values() for score in row):
             if kind.averaged_over:
-                found.extend(_every_two(complete, kind))
+                distinct: dict[str, list[Score]] = {}
+                for row in complete.values():
+                    averaged = scores_of_average(row, kind)
+                    if averaged:
+                        distinct.setdefault(averaged[0].fingerprint, averaged)
+                best_first = sorted(distinct.values(), key=_mean, reverse=True)
+                found += [compare(*two) for two in itertools.combinations(best_first, 2)]
     corrected = statistics.holm([comparison.p_value for comparison in found])
-    comparisons = []
-    for comparison, p_holm in zip(found, corrected, strict=True):
-        comparisons.append(replace(comparison, p_holm=p_holm))
-    return comparisons
+    return [
+        replace(comparison, p_holm=p_holm)
+        for comparison, p_holm in zip(found, corrected, strict=True)
+    ]
 
 
-def _with_baseline(rows: Mapping[Label, Sequence[Score]], baseline: Label) -> list[Comparison]:
-    """Compare every other row with the baseline, task by task."""
-    comparisons = []
-    for label, row in rows.items():
-        if label == baseline:
-            continue
-        for score, of_baseline in zip(row, rows[baseline], strict=True):
-            if isinstance(score, COMPARED):
-                comparisons.append(compare([score], [of_baseline]))
-    return comparisons
-
-
-def _every_two(rows: Mapping[Label, Sequence[Score]], kind: type[Score]) -> list[Comparison]:
-    """Compare every two of up to six encoders on the average of one kind of task."""
-    if len(rows) > MOST_COMPARED:
-        return []
-    distinct: dict[str, list[Score]] = {}
-    for row in rows.values():
-        scores = scores_of_average(row, kind)
-        if scores:
-            distinct.setdefault(scores[0].fingerprint, scores)
-
-    def mean(row: Sequence[Score]) -> float:
-        return float(np.mean([score.value for score in row]))
-
-    best_first = sorted(distinct.values(), key=mean, reverse=True)
-    return [compare(one, other) for one, other in itertools.combinations(best_first, 2)]
+def _mean(scores: Sequence[Score]) -> float:
+    return float(np.mean([score.value for score in scores]))

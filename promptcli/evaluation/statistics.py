@@ -53,10 +53,8 @@ def highest_spearman(gold: Floats) -> float:
     Gold scores with ties have no order among equals, so that it is below 1: for two levels about
     0.866 at most.
     """
-    order = np.argsort(gold, kind="stable")
-    ranks = np.empty(len(gold))
-    ranks[order] = np.arange(len(gold))
-    return spearman(ranks, gold)
+    ranks = np.argsort(np.argsort(gold, kind="stable"))
+    return spearman(ranks.astype(np.float64), gold)
 
 
 def area_under_curve(scores: Floats, gold: Floats) -> float:
@@ -65,14 +63,12 @@ def area_under_curve(scores: Floats, gold: Floats) -> float:
     It is the share of pairs of a higher and a lower one whose similarities are in that order; ties
     count half (Hanley and McNeil, 1982).
     """
+    scores = np.nan_to_num(scores)
     is_high = gold == np.max(gold)
-    sorted_once = ResampledRanks(np.nan_to_num(scores))
-    groups, _ = sorted_once.ranks(np.ones((len(gold), 1)))
-    high = int(is_high.sum())
-    low = len(gold) - high
-    # of scores in no order, twice the centred ranks add up to 0
-    above = float(groups[sorted_once.group[is_high], 0].sum()) / 2
-    return above / (high * low) + 0.5
+    low = np.sort(scores[~is_high])
+    not_above = np.searchsorted(low, scores[is_high], side="right")
+    below = np.searchsorted(low, scores[is_high], side="left")
+    return float((not_above + below).mean() / (2 * len(low)))
 
 
 def bootstrap_intervals(

@@ -4,6 +4,7 @@ It imports nothing heavy, since the command line reads the table; an analysis im
 when it runs.
 """
 
+import dataclasses
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from promptcli import errors
 from promptcli.data import senteval
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.recipe import Choice
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
@@ -177,7 +179,7 @@ def analyze(
     from promptcli.data import sources
     from promptcli.evaluation import candidates
     from promptcli.evaluation.scores import Label
-    from promptcli.models import language_choice, loading
+    from promptcli.models import loading
 
     analysis = errors.look_up("analysis", name, ANALYSES)
     for setting in settings:
@@ -197,7 +199,7 @@ def analyze(
         models = [] if model is None else loading.as_list(model)
         is_one = not models or models[0] is model
         if analysis.is_map:
-            models = [language_choice.model_for(each, content) for each in models or [None]]
+            models = [_reader(each, content) for each in models or [Choice()]]
         opened, refused = candidates.open_candidates(
             dict(candidates.candidates_of(models or [BARE.backbone]))
         )
@@ -209,6 +211,16 @@ def analyze(
         return results[0]
     labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]
     return dict(zip(labels, results, strict=True))
+
+
+def _reader(model: "Model", sentences: Sequence[str]) -> "Model":
+    """Return a model, or the one that reads the language of sentences if none is named."""
+    from promptcli.models import language_choice, loading
+
+    model = language_choice.model_for(model, sentences)
+    if isinstance(model, Choice) and not model.names_model:
+        return dataclasses.replace(model, model=loading.DEFAULT_MODEL)
+    return model
 
 
 def _coloured(

@@ -195,8 +195,8 @@ def analyze(
     if json:
         rows = []
         for label, found in shown.results.items():
-            named = {key: value for key, value in label.to_dict().items() if value}
-            rows.append({**named, **display.row(found)})
+            names = {key: value for key, value in label.to_dict().items() if value}
+            rows.append({**names, **display.row(found)})
         about = {"analysis": name, "on": content, "settings": shown.settings}
         result_json({**about, "results": rows})
         return
