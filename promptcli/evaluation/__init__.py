@@ -91,13 +91,13 @@ def evaluate(
     from promptcli.models.loading import as_list
 
     settings = EvalSettings(fast, seed, Path(mteb_folder))
+    named = as_list(models)
+    if compare is not None:
+        named = [*named, compare]
     with tasks_from(data_dir):
         loaded = candidates.load_named_tasks(
             _ranked_by(by, tasks), protocol=protocol, skip_missing=skip_missing
         )
-        named = as_list(models)
-        if compare is not None:
-            named = [*named, compare]
         rows = candidates.candidates_of(named)
         baseline = None
         if compare is not None:
@@ -106,24 +106,23 @@ def evaluate(
         for task in loaded.tasks:
             if isinstance(task, OtherTask):
                 task.check(settings)
-        external = [read_embedded(Path(path), loaded.tasks) for path in dict.fromkeys(vectors)]
         scores: dict[Label, list[Score]] = {}
-        for each in external:
-            scores[each.label] = score_vectors([each], loaded.tasks, settings)
+        for path in dict.fromkeys(vectors):
+            read = read_embedded(Path(path), loaded.tasks)
+            scores[read.label] = score_vectors([read], loaded.tasks, settings)
         opened, refused = candidates.open_candidates(dict(rows))
-        if refused and not (skip_missing and (opened or external)):
+        if refused and not (skip_missing and (opened or scores)):
             raise next(iter(refused.values()))
         kept = KeptScores(settings, fresh=force)
         scored, failed = candidates.score_models(
             opened, loaded.tasks, settings, kept, strict=not skip_missing
         )
         refused |= failed
-        if baseline is not None and baseline in refused:
+        scores |= {label: scored.get(label, []) for label, _ in rows}
+        if baseline in refused:
             raise refused[baseline]
-        if refused and not any(scored.values()) and not external:
+        if refused and not any(scores.values()):
             raise next(iter(refused.values()))
-        for label, _ in rows:
-            scores[label] = scored.get(label, [])
         evaluation = Evaluation(scores, loaded.tasks, loaded.missing)
         evaluation.refused = refused
         candidates.note_cosines(evaluation)

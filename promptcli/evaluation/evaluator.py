@@ -338,39 +338,31 @@ def _rank_documents(
     A query's own document is left out, as BEIR does.
     """
     reached = depth + bool(task.left_out)  # one more, in place of the document that is left out
-    ranked = np.full((len(task.queries), depth), -1)
-
-    def put(number: int, found: NDArray[np.int64]) -> None:
-        kept = found[found != task.left_out.get(number, -1)][:depth]
-        ranked[number, : len(kept)] = kept
-
     if task.ranking != "retrieval":
         words = Bm25.of_texts(task.documents)
     if task.ranking == "lexical":
-        for number, query in enumerate(task.queries):
-            put(number, words.ask(query).rank(reached)[0])
-        return ranked
-    queries = _in_role(each, "query", task.queries, rows)
-    documents = _in_role(each, "document", task.documents, rows)
-    nearest = statistics.nearest(queries, documents, reached)
-    if task.ranking == "retrieval":
-        for number, close in enumerate(nearest):
-            put(number, close)
-        return ranked
-    unit_queries = unit(queries)
-    unit_documents = unit(documents)
-    for number, (query, close) in enumerate(zip(unit_queries, nearest, strict=True)):
-        asked = words.ask(task.queries[number])
-        found_words = asked.rank(reached)
-        joined = join_rankings(
-            (close, unit_documents[close] @ query),
-            found_words,
-            reached,
-            asked.match(found_words),
-            lambda rows, query=query: unit_documents[rows] @ query,  # type: ignore[misc]
-            asked.scores_of,
-        )
-        put(number, joined.keys)
+        found = [words.ask(query).rank(reached)[0] for query in task.queries]
+    else:
+        queries = _in_role(each, "query", task.queries, rows)
+        documents = _in_role(each, "document", task.documents, rows)
+        found = list(statistics.nearest(queries, documents, reached))
+    if task.ranking == "hybrid":
+        documents = unit(documents)
+        for number, query in enumerate(unit(queries)):
+            asked = words.ask(task.queries[number])
+            by_words = asked.rank(reached)
+            found[number] = join_rankings(
+                (found[number], documents[found[number]] @ query),
+                by_words,
+                reached,
+                asked.match(by_words),
+                lambda rows, query=query: documents[rows] @ query,  # type: ignore[misc]
+                asked.scores_of,
+            ).keys
+    ranked = np.full((len(task.queries), depth), -1)
+    for number, keys in enumerate(found):
+        kept = keys[keys != task.left_out.get(number, -1)][:depth]
+        ranked[number, : len(kept)] = kept
     return ranked
 
 

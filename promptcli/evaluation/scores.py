@@ -76,22 +76,20 @@ class Score:
         values = {}
         for item in dataclasses.fields(self):
             if item.repr and item.name not in NAMING:
-                value = getattr(self, item.name)
-                values[item.metadata.get("json", item.name)] = (
-                    round(value, 4) if isinstance(value, float) else value
-                )
-        return values | {
-            "ci95": None if self.ci95 is None else [round(bound, 4) for bound in self.ci95]
-        }
+                values[item.metadata.get("json", item.name)] = _rounded(getattr(self, item.name))
+        return values
 
     def to_dict(self) -> dict[str, Any]:
         named = {**self.label.to_dict(), "task": self.task}
-        return {
-            **named,
-            **self.figures(),
-            "fingerprint": self.fingerprint,
-            "recipe_fields": self.recipe,
-        }
+        origin = {"fingerprint": self.fingerprint, "recipe_fields": self.recipe}
+        return {**named, **self.figures(), **origin}
+
+
+def _rounded(value: Any) -> Any:
+    """Return a figure, or an interval as a list, with the four decimals that JSON has."""
+    if isinstance(value, tuple):
+        return [_rounded(bound) for bound in value]
+    return round(value, 4) if isinstance(value, float) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,13 +146,13 @@ class SpearmanScore(DataScore):
         return 100 * statistics.area_under_curve(self.cosines, self.gold)
 
     def figures(self) -> dict[str, Any]:
-        subsets = {
-            name: {"value": round(each.value, 4), "pairs": each.pairs}
+        figures = super().figures()
+        figures["subsets"] = {
+            name: {"value": _rounded(each.value), "pairs": each.pairs}
             for name, each in self.subsets.items()
         }
-        figures = {**super().figures(), "subsets": subsets}
         if self.has_two_levels:
-            figures |= {"highest": round(self.highest, 4), "auc": round(self.auc, 4)}
+            figures |= {"highest": _rounded(self.highest), "auc": _rounded(self.auc)}
         return figures
 
 
@@ -197,14 +195,18 @@ class Comparison:
         return self.p_holm < SIGNIFICANT
 
     def to_dict(self) -> dict[str, Any]:
-        on = {"task": ", ".join(self.tasks), "metric": f"{self.metric} difference"}
-        figures = {
-            "value": round(self.difference, 4),
-            "ci95": [round(bound, 4) for bound in self.ci95],
+        return {
+            **self.first.to_dict(),
+            "against": self.second.to_dict(),
+            "task": ", ".join(self.tasks),
+            "metric": f"{self.metric} difference",
+            "value": _rounded(self.difference),
+            "ci95": _rounded(self.ci95),
+            "p_value": _rounded(self.p_value),
+            "p_holm": _rounded(self.p_holm),
+            "beyond_chance": self.beyond_chance,
+            "pairs": self.pairs,
         }
-        tested = {name: round(getattr(self, name), 4) for name in ("p_value", "p_holm")}
-        tested |= {"beyond_chance": self.beyond_chance, "pairs": self.pairs}
-        return {**self.first.to_dict(), "against": self.second.to_dict(), **on, **figures, **tested}
 
 
 class Evaluation(list[Score]):
@@ -220,9 +222,8 @@ class Evaluation(list[Score]):
         self.rows = rows
         self.tasks, self.missing = tasks, missing  #: those scored; label -> why a task is missing
         self.refused: dict[Label, PromptcliError] = {}  #: why a model has no scores
-        self.comparisons: list[
-            Comparison
-        ] = []  #: with ``compare``, by task; else of every two of up to six models
+        #: with ``compare``, by task; else of every two of up to six models
+        self.comparisons: list[Comparison] = []
 
 
 def recipe_name(recipe: Recipe) -> str:

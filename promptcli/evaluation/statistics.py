@@ -79,7 +79,7 @@ def bootstrap_intervals(
     It is the percentile interval of a bootstrap. The n pairs are drawn with replacement, once for
     all rows (Efron and Tibshirani 1993, section 13.3); equal seeds draw equal pairs for equal n.
     """
-    return [interval(row) for row in _draws(scores, gold, resamples, seed)]
+    return average_intervals([scores], [gold], resamples=resamples, seed=seed)
 
 
 def average_intervals(
@@ -108,7 +108,13 @@ def resampled_averages(
     """
     draws = []
     for i, (task_scores, task_gold) in enumerate(zip(scores, gold, strict=True)):
-        draws.append(_draws(task_scores, task_gold, resamples, seed + i))
+        score_ranks = [ResampledRanks(row) for row in task_scores]
+        gold_ranks = ResampledRanks(task_gold)
+        correlations = [
+            resampled_spearman(score_ranks, gold_ranks, counts)
+            for counts in resample_counts(len(task_gold), resamples, seed + i)
+        ]
+        draws.append(np.concatenate(correlations, axis=1))
     averages: NDArray[np.float64] = np.mean(draws, axis=0)
     return averages
 
@@ -235,16 +241,6 @@ def resampled_spearman(
     return result
 
 
-def _draws(scores: Floats, gold: Floats, resamples: int, seed: int) -> NDArray[np.float64]:
-    """Return the correlation of each row of (k, n) scores in each resample: (k, resamples)."""
-    score_ranks = [ResampledRanks(row) for row in scores]
-    gold_ranks = ResampledRanks(gold)
-    correlations = []
-    for counts in resample_counts(len(gold), resamples, seed):
-        correlations.append(resampled_spearman(score_ranks, gold_ranks, counts))
-    return np.concatenate(correlations, axis=1)
-
-
 def interval(values: NDArray[np.float64]) -> tuple[float, float]:
     """Return the 95% percentile interval of resampled scores."""
     low, high = np.percentile(values, [2.5, 97.5])
@@ -268,11 +264,13 @@ def nearest(
     returned.
     """
     depth = min(depth, len(documents))
-    unit_documents = _directions(documents)
+    unit_queries, unit_documents = (
+        unit(np.nan_to_num(np.asarray(vectors, dtype=np.float32)))
+        for vectors in (queries, documents)
+    )
     ranked = []
     for start in range(0, len(queries), _AT_ONCE):
-        unit_queries = _directions(queries[start : start + _AT_ONCE])
-        cosines = unit_queries @ unit_documents.T
+        cosines = unit_queries[start : start + _AT_ONCE] @ unit_documents.T
         nearest_in_any_order = np.argpartition(-cosines, depth - 1, axis=1)[:, :depth]
         # in the documents' order, which the stable sort keeps among equal cosines
         candidates = np.sort(nearest_in_any_order, axis=1)
@@ -302,17 +300,10 @@ def ndcg(ranked: NDArray[np.int64], grades: Grades, depth: int = 10) -> NDArray[
 
 def recall(ranked: NDArray[np.int64], grades: Grades, depth: int) -> NDArray[np.float64]:
     """Return the share of each query's graded documents among its nearest ``depth``, (n,)."""
-    shares = []
-    for row, of_query in zip(ranked[:, :depth].tolist(), grades, strict=True):
-        hits = of_query.keys() & set(row)
-        shares.append(len(hits) / len(of_query))
-    return np.array(shares)
+    rows = zip(ranked[:, :depth].tolist(), grades, strict=True)
+    return np.array([len(of_query.keys() & set(row)) / len(of_query) for row, of_query in rows])
 
 
 def highest_recall(grades: Grades, depth: int) -> float:
     """Return the highest mean recall: a query has ``depth`` places for its graded documents."""
     return float(np.mean([min(1.0, depth / len(of_query)) for of_query in grades]))
-
-
-def _directions(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
-    return unit(np.nan_to_num(np.asarray(vectors, dtype=np.float32)))
