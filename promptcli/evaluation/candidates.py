@@ -9,7 +9,7 @@ import numpy as np
 
 from promptcli.data.file_arguments import split_columns
 from promptcli.data.senteval import senteval_folder
-from promptcli.data.task_table import TEST_TASKS, graded_columns
+from promptcli.data.task_table import TEST_TASKS
 from promptcli.data.tasks import AnyTask, Loaded, OtherTask, any_task_names, load_any
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.sentence_encoder import Encoder
@@ -109,7 +109,9 @@ def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | Prom
             row: Candidate | PromptcliError = Candidate.of(model)
         except NotFoundError as error:
             if word is not None and os.path.isfile(split_columns(word)[0]):
-                raise _is_data(word, models) from None
+                raise UsageError(
+                    f"{word} is a file, not a model; files of graded pairs are tasks: --task {word}"
+                ) from None
             row = error
         except PromptcliError as error:
             row = error
@@ -117,25 +119,10 @@ def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | Prom
         twin = rows.get(label)
         if isinstance(row, Candidate) and isinstance(twin, Candidate) and _differ(row, twin):
             label = replace(label, recipe=f"{label.recipe} ({word or len(rows) + 1})")
-            note(
-                f"{word or label.recipe}: the same recipe as {twin.word or twin.label.recipe}, so"
-                " equal figures"
-            )
             row = replace(row, label=label)
         rows.setdefault(label, row)
         labels.append(label)
     return [(label, rows[label]) for label in labels]
-
-
-def _is_data(word: str, models: Sequence[Model]) -> UsageError:
-    """Return the error for a file of data among the models: it was meant for another option."""
-    if graded_columns(word) is None:
-        return UsageError(f"{word} is a file, not a model; give files of graded pairs as tasks")
-    names = [name for name in map(name_given, models) if name and name != word]
-    return UsageError(
-        f"{word} is a file of pairs, a task: `promptcli eval {' '.join(names or ['MODEL'])} --task"
-        f" {word}`"
-    )
 
 
 def _differ(one: Candidate, other: Candidate) -> bool:

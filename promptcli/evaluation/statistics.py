@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from promptcli.data.vectors.precision import unit
 
 Floats = NDArray[np.floating]
+Doubles = NDArray[np.float64]
+Positions = NDArray[np.int64]
 
 #: resamples and seed of every printed interval, so that equal input prints equal intervals
 RESAMPLES = 1000
@@ -19,7 +21,7 @@ BOOTSTRAP_SEED = 42
 _CHUNK = 64  #: resamples drawn at a time: fixed, since a seed's draws depend on it
 
 
-def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
+def cosine(first: Floats, second: Floats) -> Doubles:
     """Return the cosine of each row of ``first`` (n, d) with that of ``second``, (n,) float64.
 
     A NaN in a vector counts as 0 and a zero vector has the cosine 0 (the papers' evaluation does
@@ -100,7 +102,7 @@ def resampled_averages(
     *,
     resamples: int = RESAMPLES,
     seed: int = BOOTSTRAP_SEED,
-) -> NDArray[np.float64]:
+) -> Doubles:
     """Return each system's mean Spearman correlation on t tasks in each resample, (k, resamples).
 
     Task i has similarities (k, n) of k systems and gold scores (n,). Its pairs are drawn by ``seed
@@ -115,28 +117,28 @@ def resampled_averages(
             for counts in resample_counts(len(task_gold), resamples, seed + i)
         ]
         draws.append(np.concatenate(correlations, axis=1))
-    averages: NDArray[np.float64] = np.mean(draws, axis=0)
+    averages: Doubles = np.mean(draws, axis=0)
     return averages
 
 
-def resampled_mean(values: NDArray[np.float64], seed: int = BOOTSTRAP_SEED) -> NDArray[np.float64]:
+def resampled_mean(values: Doubles, seed: int = BOOTSTRAP_SEED) -> Doubles:
     """Return the mean of n values in each resample; lists of n values are drawn in pairs."""
     chunks = resample_counts(len(values), RESAMPLES, seed)
     sums = np.concatenate([values @ counts for counts in chunks])
     return sums / len(values)
 
 
-def resampled_mean_of_means(tasks: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+def resampled_mean_of_means(tasks: Sequence[Doubles]) -> Doubles:
     """Return the mean of t tasks' mean values in each resample, (resamples,).
 
     Task i is drawn by ``SEED + i``.
     """
     draws = [resampled_mean(values, BOOTSTRAP_SEED + number) for number, values in enumerate(tasks)]
-    means: NDArray[np.float64] = np.mean(draws, axis=0)
+    means: Doubles = np.mean(draws, axis=0)
     return means
 
 
-def two_sided(differences: NDArray[np.float64]) -> float:
+def two_sided(differences: Doubles) -> float:
     """Return the two-sided p-value of a difference from its resamples.
 
     Both systems have the same draws in a resample. The p-value is twice the share of resamples
@@ -169,7 +171,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in corrected]
 
 
-def resample_counts(size: int, resamples: int, seed: int) -> Iterator[NDArray[np.float64]]:
+def resample_counts(size: int, resamples: int, seed: int) -> Iterator[Doubles]:
     """Yield how often each of ``size`` pairs was drawn: (size, r) counts of r resamples each."""
     generator = np.random.default_rng(seed)
     for start in range(0, resamples, _CHUNK):
@@ -200,15 +202,13 @@ class ResampledRanks:
         self.group = np.empty(len(values), dtype=np.intp)  #: (n,) the tie group of each value
         self.group[self.order] = np.cumsum(new) - 1
 
-    def group_sums(self, ordered: NDArray[np.float64]) -> NDArray[np.float64]:
+    def group_sums(self, ordered: Doubles) -> Doubles:
         """Sum (n, r) values, sorted like ``order``, inside each tie group: (groups, r)."""
         if not self._tied:
             return ordered
         return np.add.reduceat(ordered, self._starts, axis=0)
 
-    def ranks(
-        self, ordered_counts: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def ranks(self, ordered_counts: Doubles) -> tuple[Doubles, Doubles]:
         """Return twice the centred mid-rank of each tie group (groups, r), and its sum of squares.
 
         The squares are summed over the draws, (r,). ``ordered_counts`` (n, r)
@@ -225,8 +225,8 @@ class ResampledRanks:
 
 
 def resampled_spearman(
-    scores: list[ResampledRanks], gold: ResampledRanks, counts: NDArray[np.float64]
-) -> NDArray[np.float64]:
+    scores: list[ResampledRanks], gold: ResampledRanks, counts: Doubles
+) -> Doubles:
     """Return Spearman's correlation of k score lists with gold in each of r resamples, (k, r)."""
     result = np.zeros((len(scores), counts.shape[1]))
     by_gold = counts[gold.order]
@@ -241,7 +241,7 @@ def resampled_spearman(
     return result
 
 
-def interval(values: NDArray[np.float64]) -> tuple[float, float]:
+def interval(values: Doubles) -> tuple[float, float]:
     """Return the 95% percentile interval of resampled scores."""
     low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)
@@ -254,9 +254,7 @@ Grades = Sequence[Mapping[int, float]]
 _AT_ONCE = 256  #: queries compared with all documents at a time
 
 
-def nearest(
-    queries: NDArray[np.floating], documents: NDArray[np.floating], depth: int
-) -> NDArray[np.int64]:
+def nearest(queries: Floats, documents: Floats, depth: int) -> Positions:
     """Return the positions of the documents nearest to each query by cosine, nearest first.
 
     Queries are (n, d), documents (m, d), the result is (n, depth).
@@ -280,7 +278,7 @@ def nearest(
     return np.concatenate(ranked)
 
 
-def ndcg(ranked: NDArray[np.int64], grades: Grades, depth: int = 10) -> NDArray[np.float64]:
+def ndcg(ranked: Positions, grades: Grades, depth: int = 10) -> Doubles:
     """Return each query's normalised discounted cumulative gain (n,), as trec_eval.
 
     Source: Jaervelin and Kekaelaeinen 2002; the gain is the grade itself, its discount is log2(rank
@@ -298,7 +296,7 @@ def ndcg(ranked: NDArray[np.int64], grades: Grades, depth: int = 10) -> NDArray[
     return result
 
 
-def recall(ranked: NDArray[np.int64], grades: Grades, depth: int) -> NDArray[np.float64]:
+def recall(ranked: Positions, grades: Grades, depth: int) -> Doubles:
     """Return the share of each query's graded documents among its nearest ``depth``, (n,)."""
     rows = zip(ranked[:, :depth].tolist(), grades, strict=True)
     return np.array([len(of_query.keys() & set(row)) / len(of_query) for row, of_query in rows])

@@ -463,14 +463,10 @@ def test_a_file_among_the_models_stops_before_anything_is_scored(run, fake, tmp_
     rows = ["sentence1\tsentence2\tscore", "A cat.\tA dog.\t4.6", "A car.\tA bus.\t0.3"]
     (tmp_path / "own.tsv").write_text("\n".join(rows))
     (tmp_path / "notes.txt").write_text("A cat.\nA dog.\n")
-    said = "own.tsv is a file of pairs, a task"
-    for words, message in (
-        (["mini", "last-avg", "own.tsv"], f"{said}: `promptcli eval mini last-avg --task own.tsv`"),
-        (["own.tsv"], f"{said}: `promptcli eval MODEL --task own.tsv`"),
-        (["mini", "notes.txt"], "notes.txt is a file, not a model"),
-    ):
+    for words in (["mini", "last-avg", "own.tsv"], ["own.tsv"], ["mini", "notes.txt"]):
         ran = run("eval", *words)
-        assert (ran.code, ran.out) == (2, "") and message in ran.err
+        assert (ran.code, ran.out) == (2, "")
+        assert f"{words[-1]} is a file, not a model" in ran.err and "--task" in ran.err
     assert not fake["opened"]
 
 

@@ -189,7 +189,6 @@ def analyze(
     )
     shown = Shown(results, content, {**known, **settings}, color)
     if plot is not None and display.draw is not None:
-        pictures.check_picture(plot, force=force, page=display.page)  # it may have appeared
         display.draw(plot, shown)
         note(f"drawn to {plot}")
     if json:
@@ -328,9 +327,6 @@ def _map(shown: Shown) -> Shape:
     plane: SentenceMap = shown.only
     if plane.truncated:
         note(f"{errors.counted(plane.truncated, 'sentence')} longer than the model's input: cut")
-    others = maps.describe_others(plane.values)
-    if others:
-        note(f"{shown.color} has {others}")
     rows = [
         (name, each.method, f"{len(each.points):,}", f"{each.trustworthiness:.2f}")
         for name, each in shown.by_name.items()

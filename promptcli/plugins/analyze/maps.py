@@ -2,7 +2,6 @@
 
 import html
 import textwrap
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,51 +60,29 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
     for row, value in enumerate(values):
         rows_of.setdefault(value.strip(), []).append(row)
     missing = rows_of.pop("", [])
-    coloured, numbers = _coloured({value: len(rows) for value, rows in rows_of.items()})
+    classes = sorted(rows_of, key=lambda value: -len(rows_of[value]))  # of equals the first
     groups = []
-    if numbers:
-        rows = [row for rows in rows_of.values() for row in rows]
-        scale = [numbers[value] for value, rows in rows_of.items() for _ in rows]
-        groups.append(Group("", rows, "", 0, scale))
-        rows_of = {}
-    for number, value in enumerate(coloured):
+    if len(classes) > MOST_CLASSES:
+        numbers = [(scale_value(value), rows) for value, rows in rows_of.items()]
+        points = [(number, row) for number, rows in numbers for row in rows if number is not None]
+        if len(points) == len(values) - len(missing):
+            scale, rows = map(list, zip(*points, strict=True))
+            groups.append(Group("", rows, "", 0, scale))
+            rows_of = {}
+        classes = [value for value in classes[:MOST_CLASSES] if len(rows_of.get(value, ())) > 1]
+    for number, value in enumerate(classes):
         rows = rows_of.pop(value)
         name = textwrap.shorten(value, _CLASS, placeholder="…") or value[:_CLASS]
         groups.append(Group(f"{name} ({len(rows):,})", rows, pictures.COLOURS[number], number))
     grey = pictures.COLOURS.grey
     if rows_of:
         rows = [row for rows in rows_of.values() for row in rows]
-        name = f"{len(rows_of):,} {'others' if coloured else 'values'} ({len(rows):,})"
+        name = f"{len(rows_of):,} {'others' if classes else 'values'} ({len(rows):,})"
         groups.append(Group(name, rows, grey, 0))
     if missing:
         last = len(pictures.MARKERS) - 1
         groups.append(Group(f"{_NONE} ({len(missing):,})", missing, grey, last))
     return groups
-
-
-def _coloured(counts: Mapping[str, int]) -> tuple[list[str], dict[str, float]]:
-    """Return the classes that have a colour, by the points of each, or their places on a scale."""
-    classes = sorted(counts, key=lambda value: -counts[value])  # of equals the first
-    if len(classes) <= MOST_CLASSES:
-        return classes, {}
-    numbers = {value: scale_value(value) for value in classes}
-    known = {value: number for value, number in numbers.items() if number is not None}
-    if len(known) == len(classes):
-        return [], known
-    return [value for value in classes[:MOST_CLASSES] if counts[value] > 1], {}
-
-
-def describe_others(values: Sequence[str] | None) -> str:
-    """Return how many classes there are if most of them share a colour, else nothing."""
-    counts = Counter(value.strip() for value in values or () if value.strip())
-    coloured, numbers = _coloured(counts)
-    if numbers or len(coloured) == len(counts):
-        return ""
-    if coloured:
-        said = f"the {len(coloured)} most frequent have a colour, the others are grey"
-    else:
-        said = "each of one sentence, so all are grey; give a column with fewer values"
-    return f"{len(counts):,} values; {said}"
 
 
 def draw_map(path: Path, maps: "Mapping[str, SentenceMap]", column: str | None) -> None:

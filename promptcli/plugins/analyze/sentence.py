@@ -28,6 +28,8 @@ from promptcli.plugins.analyze.plots import colour_bar, draw_token_map
 from promptcli.recipe import Recipe
 from promptcli.select import tfidf_correlation
 
+Doubles = NDArray[np.float64]
+
 
 def plain_encoder(backbone: Backbone) -> TorchEncoder:
     """Return an encoder without a template, for its inputs."""
@@ -57,10 +59,10 @@ class Attention:
 
     head: str  #: layer-head, 1-based
     tokens: list[str]  #: t vocabulary items, special ones included
-    matrix: NDArray[np.float64]  #: (t, t), a_ij: attention of token i to token j; rows add up to 1
+    matrix: Doubles  #: (t, t), a_ij: attention of token i to token j; rows add up to 1
 
     @property
-    def diagonal(self) -> NDArray[np.float64]:
+    def diagonal(self) -> Doubles:
         """a_ii, (t,): the weights of Ditto pooling."""
         return np.diagonal(self.matrix)
 
@@ -113,12 +115,12 @@ class Impact:
 
     tokens: list[str]  #: N vocabulary items, without the special ones
     #: (N, N), F_ij: the impact of token j on token i; 0 on the diagonal
-    matrix: NDArray[np.float64]
+    matrix: Doubles
 
     @property
-    def means(self) -> NDArray[np.float64]:
+    def means(self) -> Doubles:
         """(1/N) sum_i F_ij, (N,): the mean impact of token j."""
-        means: NDArray[np.float64] = self.matrix.mean(0)
+        means: Doubles = self.matrix.mean(0)
         return means
 
     def draw(self, path: Path, backbone: str) -> None:
@@ -144,8 +146,8 @@ class ImpactStudy:
     by_sentence: (
         tfidf_correlation.Correlation
     )  #: mean of the correlations inside each sentence of two tokens or more
-    means: NDArray[np.float64]  #: (tokens,) impacts, sentence after sentence
-    weights: NDArray[np.float64]  #: (tokens,) TF-IDF
+    means: Doubles  #: (tokens,) impacts, sentence after sentence
+    weights: Doubles  #: (tokens,) TF-IDF
     sentences: int  #: number of sentences used
     left_out: int  #: number of the others: empty, or longer than the longest input
 

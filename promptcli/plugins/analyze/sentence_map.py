@@ -10,6 +10,7 @@ from promptcli import errors, notes
 from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.errors import UsageError
 
+Doubles = NDArray[np.float64]
 #: Most sentences whose trustworthiness is measured: it takes all distances among them.
 _MOST_TRUSTED = 2000
 #: Neighbours that count for it.
@@ -26,7 +27,7 @@ class SentenceMap:
     """Sentences in a plane."""
 
     method: str  #: ``PCA``, ``t-SNE`` or ``UMAP``
-    points: NDArray[np.float64]  #: (n, 2)
+    points: Doubles  #: (n, 2)
     #: 0 to 1: whether the five nearest in the plane are near in the model (Venna and Kaski, 2001)
     trustworthiness: float
     sentences: list[str]
@@ -68,23 +69,23 @@ def map_sentences(
     return maps
 
 
-def _directions(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+def _directions(vectors: NDArray[np.floating]) -> Doubles:
     """Return unit vectors: only the angle between two sentences counts."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    directions: NDArray[np.float64] = vectors / np.maximum(lengths, 1e-12).astype(np.float64)
+    directions: Doubles = vectors / np.maximum(lengths, 1e-12).astype(np.float64)
     if np.ptp(directions, axis=0).max() < 1e-9:
         raise UsageError("all sentences have the same vector; a map needs sentences that differ")
     return directions
 
 
-def _pca(directions: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+def _pca(directions: Doubles, seed: int) -> Doubles:
     from sklearn.decomposition import PCA
 
-    points: NDArray[np.float64] = PCA(2, random_state=seed).fit_transform(directions)
+    points: Doubles = PCA(2, random_state=seed).fit_transform(directions)
     return points
 
 
-def _tsne(directions: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+def _tsne(directions: Doubles, seed: int) -> Doubles:
     """Lay out by t-SNE (van der Maaten and Hinton, 2008), begun with the principal components."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
@@ -94,11 +95,11 @@ def _tsne(directions: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     components = PCA(kept, random_state=seed).fit_transform(directions)
     perplexity = min(_PERPLEXITY, (count - 1) / 3)
     tsne = TSNE(perplexity=perplexity, init="pca", random_state=seed)
-    points: NDArray[np.float64] = tsne.fit_transform(components)
+    points: Doubles = tsne.fit_transform(components)
     return points
 
 
-def _umap(directions: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+def _umap(directions: Doubles, seed: int) -> Doubles:
     """Lay out by UMAP (McInnes, Healy and Melville, 2018)."""
     from umap import UMAP
 
@@ -108,7 +109,7 @@ def _umap(directions: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     layout = UMAP(
         n_neighbors=min(_NEAR, count - 1), init=start, random_state=seed, n_jobs=1, metric="cosine"
     )
-    points: NDArray[np.float64] = layout.fit_transform(directions)
+    points: Doubles = layout.fit_transform(directions)
     return points
 
 
@@ -119,7 +120,7 @@ class Layout:
     name: str  #: in print
     needs: tuple[str, ...]  #: libraries
     #: places unit vectors (n, d) in a plane (n, 2), by a seed
-    place: Callable[[NDArray[np.float64], int], NDArray[np.float64]]
+    place: Callable[[Doubles, int], Doubles]
 
 
 #: By the names that the setting ``method`` takes.
@@ -130,7 +131,7 @@ METHODS: dict[str, Layout] = {
 }
 
 
-def _trustworthiness(directions: NDArray[np.float64], points: NDArray[np.float64]) -> float:
+def _trustworthiness(directions: Doubles, points: Doubles) -> float:
     from sklearn.manifold import trustworthiness
 
     count = len(points)

@@ -20,7 +20,7 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.grammar import parse_ditto
 from promptcli.models import loading
-from promptcli.plugins.papers.published import Texts, short_name
+from promptcli.plugins.papers.published import Facts, Texts, short_name
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import home_folder
 from promptcli.storage.cache import Cache
@@ -44,7 +44,7 @@ class MeasureData:
     """The data of one measure."""
 
     #: data set -> hash, size, ...; JSON-ready
-    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    facts: dict[str, Facts] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  #: missing data set -> why
     content: Any = None  #: for the measure alone
 
@@ -110,11 +110,11 @@ class MeasurementContext:
         return self.published == short_name(backbone)
 
     @functools.cached_property
-    def backbone_facts(self) -> dict[str, Any]:
+    def backbone_facts(self) -> Facts:
         """Identity of the backbone, JSON-ready, without its folder."""
         provenance = self.backbone.provenance
         hashes = f"{provenance.weights_sha256} {provenance.tokenizer_sha256}"
-        facts: dict[str, Any] = {
+        facts: Facts = {
             "name": self.name,
             "published": self.published,
             "id": hashlib.sha256(hashes.encode()).hexdigest()[:8],  # tells equal names apart
@@ -133,7 +133,7 @@ class MeasurementContext:
             return sources.fitting_sentences(self.texts.corpus)
 
     @functools.cached_property
-    def corpus_facts(self) -> dict[str, Any]:
+    def corpus_facts(self) -> Facts:
         """Identity of the sentences, JSON-ready, without their folder."""
         return {
             "name": Path(self.texts.corpus).name,
@@ -159,7 +159,7 @@ class MeasurementContext:
             raise UsageError(f"{needed}; {Path(source).name} is not such a file")
         return examples
 
-    def text_facts(self, kind: str) -> dict[str, Any]:
+    def text_facts(self, kind: str) -> Facts:
         """Return the identity of the corpus, or of the training data of another kind, JSON-ready,
         without their folder.
         """

@@ -24,6 +24,7 @@ from promptcli.plugins.papers.published import (
     ANY_MODEL,
     GIVEN_AS,
     NO_MODEL,
+    Facts,
     PublishedRow,
     PublishedTable,
     find_tables,
@@ -142,7 +143,7 @@ def _reason_of_column(column: str, context: MeasurementContext) -> str | None:
     return None
 
 
-def overview(table: PublishedTable, context: MeasurementContext) -> dict[str, Any]:
+def overview(table: PublishedTable, context: MeasurementContext) -> Facts:
     """Return a table's needs and how many values can be measured in a context, JSON-ready.
 
     Nothing is measured.
@@ -182,7 +183,7 @@ def grouped(reasons: Iterable[str]) -> dict[str, int]:
     return counts
 
 
-def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[str, Any]:
+def measure_table(table: PublishedTable, context: MeasurementContext) -> Facts:
     """Return the result document, JSON-ready.
 
     Every row has its published and measured values, or why it is not measured.
@@ -200,7 +201,7 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
     if any("corpus" in cell["on"] for row in rows for cell in row.cells.values()):
         texts.add("corpus")
     of_texts = {kind: context.text_facts(kind) for kind in EXAMPLES if kind in texts}
-    seeds: dict[str, Any] = {"bootstrap": statistics.BOOTSTRAP_SEED}
+    seeds: Facts = {"bootstrap": statistics.BOOTSTRAP_SEED}
     if any(row.kind.trains and row.cells for row in rows):
         seeds["training"] = list(context.seeds)
     on_backbone = any(row.kind.on_backbone(train=bool(context.seeds)) for row in rows)
@@ -279,7 +280,7 @@ def _row(
     columns: Sequence[str],
     data: Mapping[str, Any],
     context: MeasurementContext,
-) -> dict[str, Any]:
+) -> Facts:
     """Return one row of the document; ``data`` are those of the measures."""
     row = planned.row
     cells = planned.cells
@@ -331,9 +332,9 @@ def _row(
     }
 
 
-def _system_facts(system: MeasuredSystem | None, context: MeasurementContext) -> dict[str, Any]:
+def _system_facts(system: MeasuredSystem | None, context: MeasurementContext) -> Facts:
     """Return a system's recipe, the text it was fitted or trained on, and its attention head."""
-    facts: dict[str, Any] = {
+    facts: Facts = {
         "recipe_id": None,
         "recipe": None,
         "fitted": False,

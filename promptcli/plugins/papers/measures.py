@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +12,13 @@ from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import STSTask, load_any
 from promptcli.encoder.encoder import make_encoder
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import PromptcliError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.scores import Label
 from promptcli.plugins.papers.analyses import analyze_backbone, analyze_each, check_analyze
 from promptcli.plugins.papers.classifier import FULL
 from promptcli.plugins.papers.contexts import MeasureData, MeasurementContext
-from promptcli.plugins.papers.published import PublishedRow, Value, short_name
+from promptcli.plugins.papers.published import Facts, PublishedRow, Value, short_name
 from promptcli.plugins.papers.systems import (
     MeasuredSystem,
     Systems,
@@ -31,15 +30,13 @@ from promptcli.plugins.papers.transfer import NAMES, TransferTask
 from promptcli.recipe import RECIPES
 from promptcli.training.methods import find_method
 
-Cells = dict[str, dict[str, Any]]  #: column -> its measured value, JSON-ready, by ``cell``
+Cells = dict[str, Facts]  #: column -> its measured value, JSON-ready, by ``cell``
 
 #: Columns that show the extreme of several runs, not their mean.
 EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {"max": max, "min": min}
 
 
-def cell(
-    value: Value, on: Sequence[str] = (), ci95: tuple[float, float] | None = None
-) -> dict[str, Any]:
+def cell(value: Value, on: Sequence[str] = (), ci95: tuple[float, float] | None = None) -> Facts:
     """Return a measured value, the names of its data and its 95% interval, JSON-ready."""
     interval = None if ci95 is None else [round(end, 4) for end in ci95]
     return {"value": value, "ci95": interval, "on": list(on)}
@@ -224,11 +221,6 @@ def measure_diagonals(
 def impact_data(context: MeasurementContext) -> MeasureData:
     """Return the corpus: impacts are of its first sentences, idf is counted on all."""
     check_analyze(context)
-    if context.backbone.tokenizer.mask is None:
-        raise UsageError(
-            f"backbone {context.backbone.name!r} has no mask token, so perturbed masking has"
-            " nothing to mask with"
-        )
     sentences = [sentence for sentence in context.sentences if sentence.strip()][:_FIRST]
     setting = (
         f"impact matrices of {len(sentences):,} sentences from the start, idf of all; the paper's:"
@@ -278,7 +270,7 @@ def measure_settings(
         yield {name: cell(value) for name, value in settings if name in printed}
 
 
-def _settings(row: PublishedRow) -> dict[str, Any]:
+def _settings(row: PublishedRow) -> Facts:
     if row.argument == "ditto":
         return {"head": KNOWN_HEADS[short_name(row.backbone)]}
     family = "roberta" if row.backbone.startswith("roberta") else "bert"
@@ -331,11 +323,6 @@ def _mean_cosines(
     def load(context: MeasurementContext) -> MeasureData:
         check_analyze(context)
         sentences = preparation.apply(context.sentences)
-        if len(sentences) < 2:
-            raise UsageError(
-                "anisotropy is a mean over pairs of sentences, and there are"
-                f" {len(sentences)}; give at least 2"
-            )
         setting = (
             f"mean cosine over all pairs of {len(sentences):,} sentences {described} of Wikipedia"
         )

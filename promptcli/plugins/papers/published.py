@@ -16,6 +16,7 @@ from promptcli.settings import setting
 NO_MODEL = "own pre-training"  #: the backbone of rows whose models were never published
 ANY_MODEL = "any"  #: the backbone of rows that are measured on any, and have no published values
 GIVEN_AS = {"GloVe": "glove:"}  #: the papers' name of word vectors -> prefix of their file's name
+Facts = dict[str, Any]  #: JSON-ready values by their names
 Value = float | str | list[str]  #: a number, or a list of tokens, a template, a head
 
 

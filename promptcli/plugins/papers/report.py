@@ -15,6 +15,8 @@ from promptcli.plugins.papers.systems import SYSTEMS
 from promptcli.settings import typed_value
 from promptcli.storage import files
 
+Document = Mapping[str, Any]  #: of a table, or a part of it: a row, the published values
+
 
 class TableLine(NamedTuple):
     """One line of a table."""
@@ -24,7 +26,7 @@ class TableLine(NamedTuple):
     cells: list[str]  #: one per column; for ``reason`` a single text
 
 
-def heads(document: Mapping[str, Any]) -> list[str]:
+def heads(document: Document) -> list[str]:
     """Return the heads of the columns; an average has the number of its tasks."""
     names = []
     for name in document["columns"]:
@@ -34,7 +36,7 @@ def heads(document: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def _count_of_tasks(document: Mapping[str, Any], column: str) -> int:
+def _count_of_tasks(document: Document, column: str) -> int:
     """Return the number of tasks of a measured average, 0 if the column has none."""
     if not COLUMNS[column].mean_of:
         return 0
@@ -42,7 +44,7 @@ def _count_of_tasks(document: Mapping[str, Any], column: str) -> int:
     return max((len(cell["on"]) for cell in cells if cell), default=0)
 
 
-def records(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def records(document: Document) -> list[dict[str, Any]]:
     """Return a row for each value of the table, as a CSV has it."""
     backbone = document["backbone"]
     rows = []
@@ -90,9 +92,9 @@ def _plain(value: Any) -> Any:
     return ", ".join(value) if isinstance(value, list) else value
 
 
-def table_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
+def table_lines(document: Document) -> Iterator[TableLine]:
     """Yield the lines of all rows; rows of one method, measured on another backbone, are joined."""
-    groups: dict[object, list[Mapping[str, Any]]] = {}
+    groups: dict[object, list[Document]] = {}
     for number, row in enumerate(document["rows"]):
         key: object = number
         if row["figures"] and row["recipe_id"] and not row["published"]["own"]:
@@ -104,7 +106,7 @@ def table_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
             yield from _published(row["published"], document["columns"])
 
 
-def row_lines(row: Mapping[str, Any], columns: Sequence[str]) -> Iterator[TableLine]:
+def row_lines(row: Document, columns: Sequence[str]) -> Iterator[TableLine]:
     """Yield the lines of one row.
 
     They are the measured values, their intervals and standard deviations, or the reason why they
@@ -136,7 +138,7 @@ def row_lines(row: Mapping[str, Any], columns: Sequence[str]) -> Iterator[TableL
         yield TableLine("difference", "difference", _texts(columns, row["difference"], "+"))
 
 
-def _label(row: Mapping[str, Any]) -> str:
+def _label(row: Document) -> str:
     """Return a row's method, its setting, and what it was made with here: a head, a text."""
     label = str(row["method"])
     if row["setting"] != "learning-free":
@@ -151,7 +153,7 @@ def _label(row: Mapping[str, Any]) -> str:
     return label
 
 
-def _published(published: Mapping[str, Any], columns: Sequence[str]) -> Iterator[TableLine]:
+def _published(published: Document, columns: Sequence[str]) -> Iterator[TableLine]:
     """Yield the line of the published values, if there are any."""
     if not published["figures"]:
         return
@@ -164,7 +166,7 @@ def _published(published: Mapping[str, Any], columns: Sequence[str]) -> Iterator
     yield TableLine(kind, published["backbone"].split("/")[-1], cells)
 
 
-def published_value(published: Mapping[str, Any], column: str) -> Any:
+def published_value(published: Document, column: str) -> Any:
     """Return the published value of a column, None without one.
 
     An average is that of the tasks that were measured, if the paper has them all.
@@ -175,7 +177,7 @@ def published_value(published: Mapping[str, Any], column: str) -> Any:
     return published["figures"].get(column)
 
 
-def _texts(columns: Sequence[str], values: Mapping[str, Any], sign: str = "") -> list[str]:
+def _texts(columns: Sequence[str], values: Document, sign: str = "") -> list[str]:
     """Return the values of columns in their formats, one that is missing as nothing; ``sign`` as in
     a format.
     """
@@ -192,7 +194,7 @@ def _texts(columns: Sequence[str], values: Mapping[str, Any], sign: str = "") ->
     return texts
 
 
-def reasons(document: Mapping[str, Any]) -> list[str]:
+def reasons(document: Document) -> list[str]:
     """Return why columns of measured rows are missing; the caption names missing data."""
     found: list[str] = []
     columns = document["columns"]
@@ -203,7 +205,7 @@ def reasons(document: Mapping[str, Any]) -> list[str]:
     return [reason for reason in grouped(found) if not reason.startswith("no data")]
 
 
-def notes(document: Mapping[str, Any]) -> list[str]:
+def notes(document: Document) -> list[str]:
     """Return the notes on published rows, each once with its methods."""
     methods_of: dict[str, dict[str, None]] = {}
     for row in document["rows"]:
@@ -213,7 +215,7 @@ def notes(document: Mapping[str, Any]) -> list[str]:
     return [f"{', '.join(methods)}: {note}" for note, methods in methods_of.items()]
 
 
-def caption(document: Mapping[str, Any]) -> list[str]:
+def caption(document: Document) -> list[str]:
     """Return the lines about backbone, weights, protocol, seeds and data."""
     lines: list[str] = []
     if document["backbone"] is not None:
@@ -246,7 +248,7 @@ def caption(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _about_backbone(backbone: Mapping[str, Any]) -> list[str]:
+def _about_backbone(backbone: Document) -> list[str]:
     weights = backbone["weights_sha256"][:12]
     named = backbone["name"]
     published = backbone.get("published", named)
@@ -270,7 +272,7 @@ _EXAMPLES = {
 }
 
 
-def _other_sizes(data: Mapping[str, Any]) -> Iterator[str]:
+def _other_sizes(data: Document) -> Iterator[str]:
     """Yield the data whose sizes are not the papers'."""
     for name, facts in data.items():
         pairs = facts.get("pairs")
@@ -281,7 +283,7 @@ def _other_sizes(data: Mapping[str, Any]) -> Iterator[str]:
             yield f"not comparable: {name} has {count} examples in {split}, not {printed}"
 
 
-def _about_texts(document: Mapping[str, Any]) -> Iterator[str]:
+def _about_texts(document: Document) -> Iterator[str]:
     """Yield the texts that rows were fitted, trained and counted on, and the seeds of training."""
     trained = [row for row in document["rows"] if row["figures"] and _is_trained(row)]
     corpus = document["corpus"]
@@ -307,11 +309,11 @@ def _about_texts(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"{done} {examples['name']}, {count}, {examples['sha256'][:8]}"
 
 
-def _is_trained(row: Mapping[str, Any]) -> bool:
+def _is_trained(row: Document) -> bool:
     return str(row["run"]).startswith("trained:")
 
 
-def _about_settings(trained: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _about_settings(trained: Sequence[Document]) -> Iterator[str]:
     """Yield how the settings of trained rows differ from the papers'; JSON has all of them."""
     methods_of: dict[str, dict[str, None]] = {}
     for row in trained:
@@ -346,7 +348,7 @@ _NAMES = {
 }
 
 
-def table_page(document: Mapping[str, Any], *, level: int = 1, folder: str = "") -> str:
+def table_page(document: Document, *, level: int = 1, folder: str = "") -> str:
     """Return one result document as Markdown.
 
     ``folder`` of its pictures is relative to the page, with a last slash.
@@ -385,7 +387,7 @@ unless the column says otherwise. `promptcli reproduce page` writes this page fr
 """
 
 
-def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../results/") -> str:
+def results_page(documents: Sequence[Document], folder: str = "../results/") -> str:
     """Return the page of all results and of the tables without one.
 
     ``folder`` is the results' one, relative to the page.
@@ -426,7 +428,7 @@ def _row(cells: Sequence[str]) -> str:
 # Files
 
 
-def write_result(folder: Path, document: Mapping[str, Any]) -> Path:
+def write_result(folder: Path, document: Document) -> Path:
     """Write a result document as JSON, and as Markdown next to it; return the JSON's path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{file_stem(document)}.json"
@@ -435,7 +437,7 @@ def write_result(folder: Path, document: Mapping[str, Any]) -> Path:
     return path
 
 
-def file_stem(document: Mapping[str, Any]) -> str:
+def file_stem(document: Document) -> str:
     """Return a result file's name without extension: ``promptbert-5.mini``."""
     table = str(document["table"]).replace("/", "-")
     if document["backbone"] is None:
@@ -443,7 +445,7 @@ def file_stem(document: Mapping[str, Any]) -> str:
     return f"{table}.{backbone_stem(document['backbone'])}"
 
 
-def backbone_stem(backbone: Mapping[str, Any]) -> str:
+def backbone_stem(backbone: Document) -> str:
     """Return a backbone's name in files: with its hash unless it is published or shipped."""
     name = str(backbone["name"])
     if "id" not in backbone or backbone["published"] == name:
@@ -461,7 +463,7 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
         )
     order = list(published_tables())
 
-    def place(document: Mapping[str, Any]) -> tuple[int, str]:
+    def place(document: Document) -> tuple[int, str]:
         return order.index(document["table"]), file_stem(document)
 
     return sorted(documents, key=place)

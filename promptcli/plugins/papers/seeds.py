@@ -26,6 +26,7 @@ from promptcli.models.registry import Registry
 from promptcli.notes import note
 from promptcli.settings import typed_settings
 
+Facts = dict[str, Any]  #: of a run's record
 PAIRED = "paired t"
 WELCH = "Welch"
 #: Points within which scores have no spread: a t test divides by it.
@@ -88,7 +89,7 @@ class SeedGroup:
         """Return the hash of a task's data; "" if no record has it."""
         return self.runs[0].tasks_sha256.get(task, "")
 
-    def summary(self, task: str) -> dict[str, Any]:
+    def summary(self, task: str) -> Facts:
         """Return mean, standard deviation (n - 1; None of one run) and number of runs."""
         values = self.values(task)
         spread = round(stdev(values), 6) if len(values) > 1 else None
@@ -99,7 +100,7 @@ class SeedGroup:
         """The model of the run that is best on its development task."""
         return max(self.runs, key=lambda run: run.scores[run.development]).model
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Facts:
         tasks = [
             {
                 "task": task,
@@ -137,7 +138,7 @@ class SeedComparison:
         """Whether the difference is beyond what seeds make."""
         return self.p_holm is not None and self.p_holm < SIGNIFICANT
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Facts:
         pairs = self.over_pairs
         return {
             "first": self.first,
@@ -165,7 +166,7 @@ class SeedTable:
         """All tasks, in order of appearance."""
         return list(dict.fromkeys(task for group in self.groups for task in group.tasks))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Facts:
         return {
             "groups": [group.to_dict() for group in self.groups],
             "comparisons": [comparison.to_dict() for comparison in self.comparisons],
@@ -242,7 +243,7 @@ def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:
     known_data: dict[str, tuple[str, str]] = {}
     for word in words:
         runs: dict[str, list[SeedRun]] = {}
-        settings: dict[str, dict[str, Any]] = {}
+        settings: dict[str, Facts] = {}
         for name in _names(registry, word):
             for changed, run, of_run in _runs_of(registry.card(name)):
                 runs.setdefault(changed, []).append(run)
@@ -276,7 +277,7 @@ def _names(registry: Registry, word: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _runs_of(card: Entry) -> list[tuple[str, SeedRun, dict[str, Any]]]:
+def _runs_of(card: Entry) -> list[tuple[str, SeedRun, Facts]]:
     """Return the runs of a model's record: changes but the seed, scores, and what the runs of a
     group share.
     """

@@ -16,7 +16,7 @@ from promptcli.encoder.encoder import TorchEncoder, make_encoder, tuned_weights
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.plugins.papers.contexts import EXAMPLES, MeasurementContext
-from promptcli.plugins.papers.published import PublishedRow, short_name
+from promptcli.plugins.papers.published import Facts, PublishedRow, short_name
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.select import search_heads
 from promptcli.training import presets
@@ -43,7 +43,7 @@ class MeasuredSystem:
     """The encoder that a row is measured on."""
 
     row: PublishedRow
-    identity: dict[str, Any]  #: everything but the data that its scores depend on; JSON-ready
+    identity: Facts  #: everything but the data that its scores depend on; JSON-ready
     recipe: Recipe | None = None  #: every name resolved; None if nothing is encoded
     make: Callable[[], TorchEncoder] | None = None  #: builds the encoder
     slow: bool = False  #: to build, so it is built when its turn comes
@@ -78,13 +78,13 @@ def grouped_by_input(systems: Iterable[MeasuredSystem]) -> list[list[MeasuredSys
     return sorted(groups.values(), key=lambda members: members[0].slow)
 
 
-def weights_of(context: MeasurementContext) -> dict[str, Any]:
+def weights_of(context: MeasurementContext) -> Facts:
     """Return the identity of the backbone without its name."""
     facts = context.backbone_facts
     return {name: facts[name] for name in _OF_BACKBONE if name in facts}
 
 
-def identity_of(recipe: Recipe, context: MeasurementContext) -> dict[str, Any]:
+def identity_of(recipe: Recipe, context: MeasurementContext) -> Facts:
     """Return everything that the scores of a recipe on a context's backbone depend on."""
     return {"recipe": {**recipe.to_dict(), "backbone": None}, **weights_of(context)}
 
@@ -242,39 +242,31 @@ def method_of(row: PublishedRow) -> Method:
     return find_method(form_of(row).method, supervised=row.setting == "sup")
 
 
-def training_facts(system: MeasuredSystem) -> dict[str, Any] | None:
-    """Return the settings and the data of a trained row, and what differs from the paper.
+def training_facts(system: MeasuredSystem) -> Facts | None:
+    """Return the settings and the data of a trained row, and what differs from the paper: setting
+    -> ours, theirs.
 
-    JSON-ready; None for a row that is not trained.
+    JSON-ready; None for a row that is not trained, and what differs is None if nothing is
+    published.
     """
     if "trained" not in system.identity:
         return None
-    names = ("precision", "examples", "development")
-    return {
-        **system.identity["trained"],
-        **{name: system.identity[name] for name in names},
-        "differs": _differing_settings(system),
-    }
-
-
-def _differing_settings(system: MeasuredSystem) -> dict[str, list[Any]] | None:
-    """Return the settings that are not those that made the published figure: ours, theirs.
-
-    Those that the row is about are left out. None if no settings are published.
-    """
+    facts = dict(system.identity["trained"])
+    for name in ("precision", "examples", "development"):
+        facts[name] = system.identity[name]
     row = system.row
     method = method_of(row)
-    if not method.paper:
-        return None
-    values = {name: system.identity["trained"][name] for name in vars(method.small)}
-    values["seed"] = method.small.seed  # of several runs a list, and of none the paper's
-    settings = method.small.replace(**values)
-    about = form_of(row).changes
-    differing = {}
-    for difference in presets.differences_from_paper(method, settings, row.backbone):
-        if difference.setting not in about:
-            differing[difference.setting] = [difference.value, difference.paper]
-    return differing
+    differs = None
+    if method.paper:
+        values = {name: facts[name] for name in vars(method.small)}
+        values["seed"] = method.small.seed  # of several runs a list, and of none the paper's
+        settings = method.small.replace(**values)
+        differs = {
+            each.setting: [each.value, each.paper]
+            for each in presets.differences_from_paper(method, settings, row.backbone)
+            if each.setting not in form_of(row).changes  # which the row is about
+        }
+    return {**facts, "differs": differs}
 
 
 #: Makes the system of a row.
@@ -356,7 +348,7 @@ def _mask_tokens(row: PublishedRow, context: MeasurementContext) -> MeasuredSyst
     return MeasuredSystem(row, {**identity_of(recipe, context), "sentence": row.argument}, recipe)
 
 
-def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
+def ranked_heads(context: MeasurementContext) -> list[Facts]:
     """Return all heads, the best on development pairs first, with their TF-IDF correlations."""
     task = context.development()
     backbone = context.backbone

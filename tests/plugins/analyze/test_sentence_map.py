@@ -206,23 +206,6 @@ def test_two_models_are_two_panels(tiny_backbone, table, tmp_path):
     maps.draw_map(tmp_path / "two.png", named, "topic")
 
 
-@pytest.mark.parametrize(
-    ("classes", "said"),
-    [
-        (150, "150 values; the 7 most frequent have a colour, the others are grey"),
-        (200, "200 values; the 7 most frequent have a colour"),
-        (298, "298 values; the 2 most frequent have a colour"),
-        (300, "300 values; each of one sentence, so all are grey; give a column with"),
-    ],
-)
-def test_many_classes_are_said(classes, said, analyze, tmp_path):
-    table = tmp_path / "many.csv"
-    lines = [f"Sentence {number}.,class {number % classes}" for number in range(300)]
-    table.write_text("text,label\n" + "\n".join(lines) + "\n")
-    ran = analyze(table, "--color", "label", "--plot", tmp_path / "many.png")
-    assert ran.code == 0 and f"label has {said}" in " ".join(ran.err.split())
-
-
 def test_values_may_be_given_in_python(tiny_backbone):
     encoder = make_encoder(pc.Recipe(backbone="tiny"), tiny_backbone("bert"), {})
     sentences = ["One.", "Two words.", " ", "Three small words."]
