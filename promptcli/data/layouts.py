@@ -8,9 +8,6 @@ from collections.abc import Sequence
 SENTENCES: tuple[str, ...] = ()
 TEXT = "text"
 ID = "id"
-#: Column of a batch that holds the file's other columns, if they are wanted: a map of names to
-#: texts for each row.
-CELLS = "cells"
 #: In place of the column of ids: rows are numbered.
 NONE = "-"
 #: A column that a row may leave empty, or an object leave out: a triplet's hard negative. Further

@@ -421,7 +421,7 @@ def open_vectors(path: Path) -> tuple[Iterator[NewRows], Manifest | None, int]:
         for start in range(0, len(vectors.matrix), BLOCK):
             part = slice(start, start + BLOCK)
             texts = None if vectors.texts is None else vectors.texts[part]
-            yield Block(vectors.matrix[part], vectors.ids[part], texts, start, None, blank[part])
+            yield Block(vectors.matrix[part], vectors.ids[part], texts, start, blank[part])
 
     return _vector_rows(blocks()), vectors.manifest, vectors.matrix.shape[1]
 

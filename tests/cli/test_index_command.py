@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from promptcli.data.vectors.formats import ParquetRows
 from promptcli.models import loading as encoders
 from promptcli.retrieval.sentence_index import SentenceIndex
 from tests.embed_fakes import FakeEncoder, vector
@@ -369,17 +368,6 @@ def test_parts_that_do_not_fit_together_are_one_line(run, fake, tmp_path):
         last.write_bytes(damaged)
         refused(run(*build, parts), code, last.name)
     assert not (tmp_path / "i").exists()
-
-
-def test_a_sample_of_parts_is_rows_of_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("promptcli.data.vectors.formats._GROUPS", 3)
-    source = ParquetRows(sorted(plain_parts(tmp_path / "parts", sizes=(7, 0, 30, 1)).iterdir()))
-    for count in (1, 5, 38, 100):
-        rows, found = source.sample(count)
-        assert len(rows) == len(set(rows.tolist())) == min(count, 38) and (np.diff(rows) > 0).all()
-        assert all(
-            (vector(f"s{row}") == one).all() for row, one in zip(rows.tolist(), found, strict=True)
-        )
 
 
 # The real thing

@@ -7,7 +7,7 @@ a time.
 import contextlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,23 +26,6 @@ Floats = NDArray[np.float32]
 #: Ids (row numbers, or text), texts or None, and the matrix (n, d) as the file stores it.
 Content = tuple[Sequence[int | str], list[str] | None, NDArray[Any]]
 
-#: The column of the other cells of a row, and how those of one of them are read.
-CELLS = "cells"
-Convert = Callable[[str], str]
-
-
-def _converted_cells(cells: Any, converts: Mapping[str, Convert]) -> Any:
-    import pyarrow as pa
-
-    if not converts:
-        return cells
-    rows = [
-        [(name, converts[name](cell) if name in converts else cell) for name, cell in row or ()]
-        for row in cells.to_pylist()
-    ]
-    return pa.array(rows, pa.map_(pa.string(), pa.large_string()))
-
-
 #: The column of the vectors in .parquet and .jsonl.
 COLUMN = "embedding"
 #: The metadata key under which a part of a folder describes itself.
@@ -50,10 +33,6 @@ ABOUT = b"promptcli"
 #: Rows of a Parquet file held at once; rows formatted as JSON at once.
 BLOCK = 16_384
 _JSON_ROWS = 512
-#: Least number of row groups that a sample comes from, and least ratio of their rows to those
-#: drawn.
-_GROUPS = 64
-_SPARSE = 4
 
 
 class Sink:
@@ -237,20 +216,14 @@ def _digits(vectors: NDArray[Any]) -> list[str]:
 
 def _read_parquet(path: Path) -> Content:
     rows = ParquetRows([path])
-    matrix = np.empty(rows.shape, np.float32)
-    ids: list[Sequence[int | str]] = []
-    texts: list[str] = []
-    for block in rows.blocks():
-        matrix[block.row : block.row + len(block.vectors)] = block.vectors
-        ids.append(block.ids)
-        texts.extend(block.texts or ())
-    all_texts = texts if rows.has_texts else None
-    if all(isinstance(numbers, range) for numbers in ids):
-        return range(len(matrix)), all_texts, matrix
-    names: list[str] = []
-    for of_block in ids:
-        names.extend(str(name) for name in of_block)
-    return names, all_texts, matrix
+    blocks = list(rows.blocks())
+    matrix = np.concatenate([block.vectors for block in blocks])
+    texts = None
+    if rows.has_texts:
+        texts = [text for block in blocks for text in block.texts or ()]
+    if all(isinstance(block.ids, range) for block in blocks):
+        return range(len(matrix)), texts, matrix
+    return [str(name) for block in blocks for name in block.ids], texts, matrix
 
 
 class Block(NamedTuple):
@@ -260,164 +233,97 @@ class Block(NamedTuple):
     ids: Sequence[int | str]  #: row numbers from 0 over all rows, or texts
     texts: Sequence[str] | None  #: None if the file has none
     row: int = 0  #: number of the first row
-    cells: Any = None  #: the other columns, an Arrow array of maps; None if the file has none
     #: which rows had a blank text, if the file has no texts but says so
     blank: NDArray[np.bool_] | None = None
 
 
-class _RowGroup(NamedTuple):
-    path: Path
-    number: int
-    start: int  #: its first row, over all files
-    rows: int
-
-
 class ParquetRows:
-    """The rows of Parquet files, or of open files by their names, read block by block, any number
-    of times.
+    """The rows of Parquet files, read block by block, any number of times.
 
     They have the same columns: ``embedding``, and ``id`` and ``text`` if any. Checksums of pages,
     if any, are compared.
     """
 
-    def __init__(self, files: Iterable[Path] | Mapping[Path, BinaryIO]) -> None:
-        self._files: Mapping[Path, BinaryIO | None]
-        if isinstance(files, Mapping):
-            self._files = files
-        else:
-            self._files = dict.fromkeys(files)
-        self._groups: list[_RowGroup] = []
-        layouts: dict[Path, tuple[list[str], int]] = {}
-        row = 0
+    def __init__(self, files: Iterable[Path]) -> None:
+        self._files = list(files)
+        self._columns = list[str]()
+        self.shape = (0, 0)  #: (n, d)
         for path in self._files:
-            with self._open(path) as file:
-                if file.metadata.num_rows:
-                    columns = vector_columns(file, path)
-                    first = next(file.iter_batches(1, columns=[COLUMN])).column(COLUMN)
-                    layouts[path] = columns, vector_rows(first, f"{path}: row 1").shape[1]
-                for number in range(file.num_row_groups):
-                    self._groups.append(
-                        _RowGroup(path, number, row, file.metadata.row_group(number).num_rows)
+            with _open(path) as file:
+                if not file.metadata.num_rows:
+                    continue
+                columns = _vector_columns(file, path)
+                first = next(file.iter_batches(1, columns=[COLUMN])).column(COLUMN)
+                width = _vector_rows(first, f"{path}: row 1").shape[1]
+                if self.shape[0] and (columns, width) != (self._columns, self.shape[1]):
+                    raise UsageError(
+                        f"{path} holds {', '.join(columns)} of {width} dimensions; the files before"
+                        f" it {', '.join(self._columns)} of {self.shape[1]}"
                     )
-                    row += self._groups[-1].rows
-        if not layouts:
+                self._columns = columns
+                self.shape = (self.shape[0] + file.metadata.num_rows, width)
+        if not self.shape[0]:
             names = ", ".join(sorted(map(str, self._files))) or "the folder"
             raise UsageError(
                 f"{names:.200} holds no rows; give Parquet files with a column {COLUMN!r}"
             )
-        first_path, (self._columns, width) = next(iter(layouts.items()))
-        for path, (columns, numbers) in layouts.items():
-            if numbers != width:
-                raise UsageError(
-                    f"{path} holds vectors of {numbers} dimensions, {first_path.name} of {width}"
-                )
-            if columns != self._columns:
-                others = f"{first_path.name}: {', '.join(self._columns)}"
-                raise UsageError(f"{path} has the columns {', '.join(columns)}; {others}")
-        self.shape = (row, width)  #: (n, d)
-        self.converts: Mapping[str, Convert] = {}  #: column of ``cells`` -> how they are read
         self.has_texts = "text" in self._columns
 
     def blocks(self, rows: int = BLOCK) -> Iterator[Block]:
         """Yield all rows in order, at most ``rows`` at once."""
-        for group in self._groups:
-            yield from self._read(group, rows)
-
-    def sample(self, count: int) -> tuple[NDArray[np.int64], Floats]:
-        """Return the numbers and vectors (m, d) of up to ``count`` random rows of random groups."""
-        count = min(count, self.shape[0])
-        random = np.random.default_rng(0)
-        groups: list[_RowGroup] = []
-        for place in random.permutation(len(self._groups)).tolist():
-            groups.append(self._groups[place])
-            drawn_rows = sum(group.rows for group in groups)
-            if drawn_rows >= _SPARSE * count and len(groups) >= _GROUPS:
-                break
-        groups.sort(key=lambda group: group.start)
-        numbers = [np.arange(group.start, group.start + group.rows) for group in groups]
-        rows = np.sort(random.choice(np.concatenate(numbers), count, replace=False))
-        rows = rows.astype(np.int64)
-        drawn = []
-        for group in groups:
-            in_group = (rows >= group.start) & (rows < group.start + group.rows)
-            if not in_group.any():
-                continue
-            for block in self._read(group, BLOCK):
-                inside = (rows >= block.row) & (rows < block.row + len(block.vectors))
-                drawn.append(block.vectors[rows[inside] - block.row])
-        return rows, np.concatenate(drawn)
-
-    def _open(self, path: Path) -> AbstractContextManager[Any]:
-        return open_parquet(self._files[path] or path, path, hint="write it again", sums=True)
-
-    def _read(self, group: _RowGroup, rows: int) -> Iterator[Block]:
-        row = group.start
-        with self._open(group.path) as file:
-            for batch in read_batches(file, rows, row_groups=[group.number], columns=self._columns):
-                where = f"{group.path}: rows from {row}"
-                vectors = vector_rows(batch.column(COLUMN), where)
-                if vectors.shape[1] != self.shape[1]:
-                    raise UsageError(
-                        f"{where}: vectors of {self.shape[1]} and of {vectors.shape[1]} dimensions"
-                    )
-                values = {
-                    name: values_of(batch, name, group.path)
-                    for name in self._columns
-                    if name in ("id", "text")
-                }
-                _check_texts(values.get("text"), where)
-                numbers = range(row, row + len(batch))
-                if "id" in values:
-                    ids = _ids_of(values["id"], row, group.path)
-                else:
-                    ids = numbers
-                cells = None
-                if CELLS in self._columns:
-                    cells = _converted_cells(batch.column(CELLS), self.converts)
-                yield Block(vectors, ids, values.get("text"), row, cells)
-                row += len(batch)
+        row = 0
+        for path in self._files:
+            with _open(path) as file:
+                batches = read_batches(file, rows, columns=self._columns)
+                for batch in batches if file.metadata.num_rows else ():
+                    where = f"{path}: rows from {row}"
+                    vectors = _vector_rows(batch.column(COLUMN), where)
+                    if vectors.shape[1] != self.shape[1]:
+                        raise UsageError(
+                            f"{where}: vectors of {self.shape[1]} and of {vectors.shape[1]}"
+                            " dimensions"
+                        )
+                    texts = values_of(batch, "text", path) if self.has_texts else None
+                    _check_texts(texts, where)
+                    ids: Sequence[int | str] = range(row, row + len(batch))
+                    if "id" in self._columns:
+                        ids = _ids_of(values_of(batch, "id", path), row, path)
+                    yield Block(vectors, ids, texts, row)
+                    row += len(batch)
 
 
-def vector_columns(file: Any, path: Path) -> list[str]:
-    """Return which of the columns id, text, embedding and cells an open Parquet file has,
-    sorted.
-    """
+def _open(path: Path) -> AbstractContextManager[Any]:
+    return open_parquet(path, path, hint="write it again", sums=True)
+
+
+def _vector_columns(file: Any, path: Path) -> list[str]:
+    """Return which of the columns id, text and embedding an open Parquet file has, sorted."""
     names = file.schema_arrow.names
-    if CELLS in names and str(file.schema_arrow.field(CELLS).type).startswith("map<"):
-        cells = {CELLS}
-    else:
-        cells = set[str]()
-    columns = sorted(({"id", "text", COLUMN} | cells).intersection(names))
-    if COLUMN not in names or len(columns) < sum(name in columns for name in names):
-        if COLUMN not in names:
-            fault = f"no column {COLUMN!r}"
-        else:
-            fault = "several columns with one name"
+    columns = sorted(name for name in names if name in ("id", "text", COLUMN))
+    if COLUMN not in columns or len(set(columns)) < len(columns):
+        fault = "several columns with one name" if COLUMN in columns else f"no column {COLUMN!r}"
         raise UsageError(f"{path}: {fault}; columns: {', '.join(names)}")
     return columns
 
 
-def vector_rows(column: Any, where: str) -> Floats:
+def _vector_rows(column: Any, where: str) -> Floats:
     """Return a column of lists as a matrix (n, d)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    types = pa.types
     kind = column.type
-    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    of_numbers = is_list and (
-        types.is_floating(kind.value_type) or types.is_integer(kind.value_type)
-    )
-    lengths = set()
-    values = column
-    if of_numbers:
-        lengths = set(pc.list_value_length(column).to_pylist())
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if (is_list or pa.types.is_fixed_size_list(kind)) and (
+        pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
+    ):
+        lengths = pc.unique(pc.list_value_length(column)).to_pylist()
         values = column.flatten()
-    if len(lengths) != 1 or lengths & {None, 0} or values.null_count:
-        raise UsageError(
-            f"{where}: {COLUMN!r} is not a list of numbers of the same length in every row"
-        )
-    return as_floats(values.to_numpy(zero_copy_only=False)).reshape(len(column), -1)
+        if len(lengths) == 1 and lengths[0] and not values.null_count:
+            numbers = values.to_numpy(zero_copy_only=False)
+            return as_floats(numbers).reshape(len(column), -1)
+    raise UsageError(
+        f"{where}: {COLUMN!r} is not a list of numbers of the same length in every row"
+    )
 
 
 def _parquet_columns(path: Path) -> Sequence[str]:
@@ -440,7 +346,7 @@ class ParquetSink(Sink):
         import pyarrow.parquet as pq
 
         numbers = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-        names = [name for name in ("id", "text", CELLS) if name in batch.schema.names]
+        names = [name for name in ("id", "text") if name in batch.schema.names]
         batch = batch.select(names).append_column(COLUMN, numbers)
         table = pa.Table.from_batches([batch])
         if self._writer is None:  # the first window shows the type of the ids
