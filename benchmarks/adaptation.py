@@ -21,7 +21,7 @@ from promptcli.data.retrieval import read_retrieval_folder
 from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.models import loading
 from promptcli.plugins.domain.adapt_collection import FEWEST, Collection, tasks_elsewhere
-from promptcli.plugins.domain.adapt_rows import Baseline
+from promptcli.plugins.domain.adapt_rows import compare, score_model
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.recipe import Choice
@@ -55,17 +55,16 @@ def report(folder: Path, steps: int, tokens: int, seed: int) -> None:
     trainings = Trainings("adapted", start, Choice("mini"), collection, seed)
     schedule = Schedule(dict.fromkeys(ATTEMPTS, steps), dict.fromkeys(ATTEMPTS, 0.0), tokens)
     tasks: list[RetrievalTask | STSTask] = [collection.test_task, real, *tasks_elsewhere()]
-    baseline = Baseline.of(loading.open_model(start, dtype="float32"), start.name, tasks)
+    opened = loading.open_model(start, dtype="float32")
+    before = score_model(opened, start.name, tasks)
     print(
         f"{folder.name}, seed {seed}, {tokens:,} tokens of pre-training; queries to learn from, to"
         f" choose by, to measure by: {list(collection.sizes.values())}; {len(real.queries)} real"
     )
     print("row", "step", "development", *(task.label for task in tasks), "minutes", sep=" | ")
-    print(
-        "mini", "", "", *(f"{score.value:.1f}" for score in baseline.scores), sep=" | ", flush=True
-    )
+    print("mini", "", "", *(f"{score.value:.1f}" for score in before), sep=" | ", flush=True)
     for name, run in trainings.run_all(schedule):
-        [row] = baseline.compare({name: run})
+        [row] = compare({name: run}, before, tasks)
         development = run.curve[0].value, run.chosen_by
         cells = [name, f"{run.facts['best_step']} of {run.facts['steps']}"]
         cells.append("{:.1f} to {:.1f}".format(*development))

@@ -9,8 +9,7 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -110,8 +109,8 @@ async def embeddings(service: Service, request: Request) -> Response:
     encoder = service.model(body.model)
     texts = service.texts(body.input, "input")
     width = _width(encoder, body.dimensions)
-    number = _BASE64 if body.encoding_format == "base64" else _FLOAT
-    size = round(len(texts) * (width * number + _ROW))
+    in_base64 = body.encoding_format == "base64"
+    size = round(len(texts) * (width * (_BASE64 if in_base64 else _FLOAT) + _ROW))
     service.check_answer(size, "input", "give fewer texts, or the encoding_format base64")
     service.hold(request, size)
     if body.input_type is not None:
@@ -120,21 +119,18 @@ async def embeddings(service: Service, request: Request) -> Response:
     vectors = encoded.vectors[:, :width]
     if service.normalize:
         vectors = unit(vectors)
-    if body.encoding_format == "base64":
-        rows: list[Any] = [
-            base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors
-        ]
-    else:  # one by one: Python's numbers take many times the memory of their text
-        rows = [msgspec.Raw(msgspec.json.encode(row.tolist())) for row in vectors]
-    data = [
-        {"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)
-    ]
+    data = []
+    for index, row in enumerate(vectors):
+        embedding: Any
+        if in_base64:
+            embedding = base64.b64encode(row.astype("<f4").tobytes()).decode()
+        else:  # as text at once: Python's numbers take many times its memory
+            embedding = msgspec.Raw(msgspec.json.encode(row.tolist()))
+        data.append({"object": "embedding", "index": index, "embedding": embedding})
     tokens = int(encoded.tokens.sum())
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    headers = _headers(encoder, encoded)
-    return answer(
-        {"object": "list", "data": data, "model": body.model, "usage": usage}, headers=headers
-    )
+    document = {"object": "list", "data": data, "model": body.model, "usage": usage}
+    return answer(document, headers=_headers(encoder, encoded))
 
 
 def _width(encoder: Encoder, dimensions: int | None) -> int:
@@ -142,34 +138,28 @@ def _width(encoder: Encoder, dimensions: int | None) -> int:
 
     Fewer than all only if they are ordered, or the model was trained for it.
     """
+    widths: Sequence[int] = [*encoder.recipe.dims, encoder.width]
+    allowed = ", ".join(map(str, widths))
+    if encoder.ordered:
+        widths = range(1, encoder.width + 1)
+        allowed = f"1 to {encoder.width}"
     if dimensions is None:
         return encoder.width
-    if encoder.ordered:
-        allowed = f"1 to {encoder.width}"
-    else:
-        allowed = ", ".join(map(str, [*encoder.recipe.dims, encoder.width]))
-    if dimensions not in (*encoder.recipe.dims, encoder.width) and not (
-        encoder.ordered and 1 <= dimensions <= encoder.width
-    ):
-        message = (
-            f"dimensions {dimensions} is not allowed for this model; give {allowed}, or serve a"
-            " whitened one"
-        )
+    if dimensions not in widths:
         raise RequestError(
-            400, f"{message} (`promptcli fit --model whitening`)", param="dimensions"
+            400,
+            f"dimensions {dimensions} is not allowed for this model; give {allowed}, or serve a"
+            " whitened one (`promptcli fit --model whitening`)",
+            param="dimensions",
         )
     return dimensions
 
 
 def _headers(encoder: Encoder, encoded: Encoded | None) -> dict[str, str]:
-    if encoded is None:
-        cut = 0
-    else:
-        cut = int(np.count_nonzero(encoded.truncated))
-    return {
-        "X-Encoder-Fingerprint": encoder.fingerprint,
-        **({"X-Truncated-Texts": str(cut)} if cut else {}),
-    }
+    headers = {"X-Encoder-Fingerprint": encoder.fingerprint}
+    if encoded is not None and encoded.truncated.any():
+        headers["X-Truncated-Texts"] = str(np.count_nonzero(encoded.truncated))
+    return headers
 
 
 async def models(service: Service, request: Request) -> Response:
@@ -197,77 +187,72 @@ async def search(service: Service, request: Request) -> Response:
     if not 1 <= body.k <= _MOST_HITS:
         raise RequestError(400, f"k {body.k} is not allowed; give 1 to {_MOST_HITS:,}", param="k")
     index = service.index(body.index)
-    by = index.way(body.by)
-    encoded = vectors = None
-    if by != "words":
+    encoded = None
+    if index.way(body.by) != "words":
         encoded = await service.encode(request, index.queries, queries)
-        vectors = encoded.vectors
-    asked = _Asked(index, body, queries, vectors)
     results = list[msgspec.Raw]()
     size = 0
     for start in range(0, len(queries), _QUERIES):
-        room = (service.settings.max_answer_mib << 20) - size
-        found = await service.work(request, functools.partial(asked.results, start, room))
-        size += sum(map(len, found))
-        service.hold(request, sum(map(len, found)))
-        done = start + len(found)
-        if done > 1:
-            fewer = f"give fewer than {done:,} queries, or a lower k"
-        else:
-            fewer = "give a lower k"
-        service.check_answer(size, "k", fewer)
-        results += map(msgspec.Raw, found)
+        some = slice(start, start + _QUERIES)
+        found = functools.partial(
+            _results,
+            index,
+            body,
+            queries[some],
+            None if encoded is None else encoded.vectors[some],
+            (service.settings.max_answer_mib << 20) - size,
+        )
+        for result in await service.work(request, found):
+            results.append(msgspec.Raw(result))
+            size += len(result)
+            service.hold(request, len(result))
+        fewer = f"fewer than {len(results):,} queries, or " if len(results) > 1 else ""
+        service.check_answer(size, "k", f"give {fewer}a lower k")
     return answer({"results": results}, headers=_headers(index.queries, encoded))
 
 
-@dataclass
-class _Asked:
-    """The queries of a request to an index."""
-
-    index: SentenceIndex
-    body: SearchRequest
-    queries: list[str]
-    vectors: NDArray[np.float32] | None  #: of the queries; None: they are ranked by words alone
-
-    def results(self, start: int, room: int, go_on: Callable[[], None]) -> list[bytes]:
-        """Return results of the next queries as JSON; no more are made once they have more than
-        ``room`` bytes.
-        """
-        some = slice(start, start + _QUERIES)
-        queries = self.queries[some]
-        vectors = None if self.vectors is None else self.vectors[some]
-        answers = self.index.answers(
-            queries,
-            self.body.k,
-            vectors=vectors,
-            where=self.body.where,
-            by=self.body.by,
-            min_score=self.body.min_score,
-            go_on=go_on,
-        )
-        results = []
-        for query, nearest in zip(queries, answers, strict=True):
-            hits = list[msgspec.Raw]()
-            for hit in nearest:
-                shown: dict[str, Any] = {
-                    "rank": hit.rank,
-                    "id": hit.id,
-                    "text": hit.text,
-                    "score": hit.score,
-                }
-                if hit.columns is not None:
-                    shown["columns"] = hit.columns
-                shown |= hit.way()
-                if hit.stale is not None:
-                    shown["stale"] = hit.stale
-                hits.append(msgspec.Raw(msgspec.json.encode(shown)))
-                room -= len(hits[-1])
-                if room < 0:
-                    break
-            results.append(msgspec.json.encode({"query": query, "hits": hits}))
+def _results(
+    index: SentenceIndex,
+    body: SearchRequest,
+    queries: Sequence[str],
+    vectors: NDArray[np.float32] | None,
+    room: int,
+    go_on: Callable[[], None],
+) -> list[bytes]:
+    """Return results of queries as JSON; no more are made once they have more than ``room``
+    bytes.
+    """
+    answers = index.answers(
+        queries,
+        body.k,
+        vectors=vectors,
+        where=body.where,
+        by=body.by,
+        min_score=body.min_score,
+        go_on=go_on,
+    )
+    results = []
+    for query, nearest in zip(queries, answers, strict=True):
+        hits = list[msgspec.Raw]()
+        for hit in nearest:
+            shown: dict[str, Any] = {
+                "rank": hit.rank,
+                "id": hit.id,
+                "text": hit.text,
+                "score": hit.score,
+            }
+            if hit.columns is not None:
+                shown["columns"] = hit.columns
+            if hit.stale is not None:
+                shown["stale"] = hit.stale
+            hits.append(msgspec.Raw(msgspec.json.encode(shown | hit.way())))
+            room -= len(hits[-1])
             if room < 0:
                 break
-        return results
+        results.append(msgspec.json.encode({"query": query, "hits": hits}))
+        if room < 0:
+            break
+    return results
 
 
 async def similarity(service: Service, request: Request) -> Response:
@@ -284,10 +269,10 @@ async def similarity(service: Service, request: Request) -> Response:
     encoded = await service.encode(request, encoder, [*left, *right])
     vectors = unit(encoded.vectors)
     cosines = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1).clip(-1, 1).tolist()
-    columns: dict[str, Any] = {"similarity": cosines}
-    if not isinstance(body.a, list) and not isinstance(body.b, list):
-        columns = {name: values[0] for name, values in columns.items()}
-    return answer(columns, headers=_headers(encoder, encoded))
+    is_pair = not isinstance(body.a, list) and not isinstance(body.b, list)
+    return answer(
+        {"similarity": cosines[0] if is_pair else cosines}, headers=_headers(encoder, encoded)
+    )
 
 
 async def health(service: Service, request: Request) -> Response:
@@ -306,25 +291,15 @@ async def metrics(service: Service, request: Request) -> Response:
 
 async def page(service: Service, request: Request) -> Response:
     """Answer ``GET /``."""
-    text, policy = _page()
-    return Response(text, headers={"Content-Security-Policy": policy}, media_type="text/html")
-
-
-@functools.cache
-def _page() -> tuple[str, str]:
-    """Return the page, and the policy that allows only its own style and script, by their
-    hashes.
-    """
     text = PAGE.read_text(encoding="utf-8")
+    # its own style and script alone, known by their hashes
     sources = []
-    for tag in ("style", "script"):
-        [content] = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.DOTALL)
-        sources.append(
-            f"{tag}-src"
-            f" 'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
-        )
+    for tag, content in re.findall(r"<(style|script)>(.*?)</\1>", text, flags=re.DOTALL):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        sources.append(f"{tag}-src 'sha256-{digest}'")
     rest = "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
-    return text, "; ".join([_POLICY, *sources, rest])
+    policy = "; ".join([_POLICY, *sources, rest])
+    return Response(text, headers={"Content-Security-Policy": policy}, media_type="text/html")
 
 
 ROUTES: dict[tuple[str, str], Handler] = {
@@ -363,23 +338,20 @@ def make_app(service: Service) -> ASGIApp:
 
 
 async def _error(request: Request, error: Exception) -> Response:
+    headers = None
     if isinstance(error, HTTPException):
         status = error.status_code
-        message = error.detail
         headers = error.headers
+        message = error.detail
         if not isinstance(error, RequestError):  # Starlette's: no such path or method
             message = _not_served(request.method, request.url.path)
     else:
         status = next(status for kind, status in _STATUSES.items() if isinstance(error, kind))
         message = "the server failed; its log has the error" if status == 500 else str(error)
-        headers = None
     kind = {429: "rate_limit_error", 500: "server_error"}.get(status, "invalid_request_error")
     fields = {name: getattr(error, name, None) for name in ("param", "code")}
-    return answer(
-        {"error": {"message": errors.short_line(message), "type": kind, **fields}},
-        status=status,
-        headers=headers,
-    )
+    document = {"message": errors.short_line(message), "type": kind, **fields}
+    return answer({"error": document}, status=status, headers=headers)
 
 
 def _not_served(method: str, path: str) -> str:
@@ -387,20 +359,8 @@ def _not_served(method: str, path: str) -> str:
     asked = f"{method} {path[:80]} is not served"
     for taken, known in ROUTES:
         if known == path:
-            body = ", with a body of JSON" if taken == "POST" else ""
-            return f"{asked}; send {taken} {path}{body}"
+            return f"{asked}; send {taken} {path}"
     return f"{asked}; paths: {', '.join(path for _, path in ROUTES)}"
-
-
-def _counted_as(scope: Scope) -> str:
-    """Return the path under which a request is counted.
-
-    All that are not served are one: a scanner would make thousands.
-    """
-    served = {path for _, path in ROUTES}
-    if scope["path"] in served:
-        return str(scope["path"])
-    return "other"
 
 
 class _Guard:
@@ -452,8 +412,10 @@ class _Guard:
         finally:
             self._service.in_work -= 1
             self._service.held -= scope.pop(HELD, 0)
-            seconds = time.perf_counter() - began
-            self._service.metrics.count_request(_counted_as(scope), status, seconds)
+            # all paths that are not served are one: a scanner would make thousands
+            known = any(path == scope["path"] for _, path in ROUTES)
+            path = scope["path"] if known else "other"
+            self._service.metrics.count_request(path, status, time.perf_counter() - began)
 
     def _refusal(self, scope: Scope) -> RequestError | None:
         headers = Headers(scope=scope)
@@ -465,13 +427,10 @@ class _Guard:
         authorization = headers.get("authorization", "")
         if wanted is not None and not hmac.compare_digest(authorization.encode(), wanted):
             message = "wrong or missing API key; send Authorization: Bearer KEY"
-            return RequestError(401, message, headers={"WWW-Authenticate": "Bearer"})
+            return RequestError(401, message)
         busy = self._service.in_work > self._service.most_requests
         if busy and scope["path"] not in _ALWAYS:
-            message = "the server is busy; try again"
-            return RequestError(
-                429, message, code="too_many_requests", headers={"Retry-After": "1"}
-            )
+            return RequestError(429, "the server is busy; try again", code="too_many_requests")
         return None
 
 

@@ -3,7 +3,6 @@ shared batches.
 """
 
 import asyncio
-import dataclasses
 import functools
 import threading
 from collections import defaultdict
@@ -49,15 +48,10 @@ class RequestError(HTTPException):
     """A refusal with the fields of OpenAI's error object."""
 
     def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, status: int, message: str, *, param: str | None = None, code: str | None = None
     ) -> None:
-        super().__init__(status, message, headers)
+        headers = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
+        super().__init__(status, message, headers.get(status))
         self.param = param
         self.code = code
 
@@ -72,9 +66,24 @@ class _Job:
     taken: int = 0  #: texts that a round has taken
     encoded: list[Encoded] = field(default_factory=list)
 
+    def add(self, encoded: Encoded) -> None:
+        """Add the texts of a round; if they were the last, the result is there."""
+        self.encoded.append(encoded)
+        if self.taken < len(self.texts) or self.result.done():
+            return
+        joined = Encoded.join(self.encoded)
+        if np.isfinite(joined.vectors).all():
+            self.result.set_result(joined)
+        else:
+            self.fail(PromptcliError("a vector is not finite; try dtype float32"))
 
-#: A request and one of its texts.
-_Turn = tuple[_Job, str]
+    def fail(self, error: Exception) -> None:
+        if not self.result.done():
+            self.result.set_exception(error)
+
+
+#: The jobs of a round that share an encoder, one for each of its texts, and these texts.
+_Turns = dict[Encoder, tuple[list[_Job], list[str]]]
 
 
 class Batcher:
@@ -97,7 +106,7 @@ class Batcher:
         """Return n texts encoded; if cancelled, those that no round has taken are dropped."""
         if self.waiting and self.waiting + len(texts) > self._settings.max_waiting:
             busy = f"the server is busy: {self.waiting:,} texts are waiting; try again"
-            raise RequestError(429, busy, code="queue_full", headers={"Retry-After": "1"})
+            raise RequestError(429, busy, code="queue_full")
         job = _Job(encoder, texts, asyncio.get_running_loop().create_future())
         self.waiting += len(texts)
         self._queue.put_nowait(job)
@@ -110,81 +119,52 @@ class Batcher:
 
     async def _run(self) -> None:
         await asyncio.sleep(self._settings.gather_ms / 1000)
-        while round_ := self._next_round():
+        while turns := self._next_round():
             self.rounds += 1
-            for encoder, turns in round_.items():
-                if await self._encode(encoder, turns) is None:
-                    continue
-                # one of them is at fault; the others are answered
-                for job in dict.fromkeys(job for job, _ in turns):
-                    alone = [turn for turn in turns if turn[0] is job]
-                    if error := await self._encode(encoder, alone):
-                        _fail(job, error)
+            for encoder, (jobs, texts) in turns.items():
+                await self._encode(encoder, jobs, texts)
 
-    async def _encode(self, encoder: Encoder, turns: "list[_Turn]") -> Exception | None:
-        """Encode texts and hand out their rows; return what was raised instead."""
-        texts = [text for _, text in turns]
-        jobs = [job for job, _ in turns]
-        try:
-            encoding = asyncio.get_running_loop().run_in_executor(
-                self._thread, encoder.encode_report, texts
-            )
-            encoded = await encoding
-        except Exception as error:
-            if len(set(jobs)) > 1:
-                return error
-            _fail(jobs[0], error)
-            return None
-        self._metrics.count_sentences(len(texts), int(np.count_nonzero(encoded.truncated)))
-        _hand_out(encoded, jobs)
-        return None
-
-    def _next_round(self) -> "dict[Encoder, list[_Turn]]":
+    def _next_round(self) -> _Turns:
         """Take texts from the queue by encoder, one of each request in turn.
 
         Cancelled requests leave it.
         """
-        round_: dict[Encoder, list[_Turn]] = defaultdict(list)
+        turns: _Turns = defaultdict(lambda: ([], []))
         room = ROUND
         while room > 0 and not self._queue.empty():
             job = self._queue.get_nowait()
             if job.result.done():
                 continue
             text = job.texts[job.taken]
-            round_[job.encoder].append((job, text))
+            jobs, texts = turns[job.encoder]
+            jobs.append(job)
+            texts.append(text)
             room -= min(len(text), _LONGEST) + _PER_TEXT
             job.taken += 1
             self.waiting -= 1
             if job.taken < len(job.texts):
                 self._queue.put_nowait(job)
-        return round_
+        return turns
 
-
-def _fail(job: _Job, error: Exception) -> None:
-    if not job.result.done():
-        job.result.set_exception(error)
-
-
-def _hand_out(encoded: Encoded, jobs: Sequence[_Job]) -> None:
-    """Give every request its rows, row i belonging to ``jobs[i]``, and its result if these were the
-    last.
-    """
-    rows: dict[_Job, list[int]] = defaultdict(list)
-    for row, job in enumerate(jobs):
-        rows[job].append(row)
-    names = [column.name for column in dataclasses.fields(Encoded)]
-    for job, numbers in rows.items():
-        job.encoded.append(Encoded(*(getattr(encoded, name)[numbers] for name in names)))
-        if job.taken == len(job.texts) and not job.result.done():
-            joined = Encoded(
-                *(np.concatenate([getattr(rows, name) for rows in job.encoded]) for name in names)
-            )
-            if np.isfinite(joined.vectors).all():
-                job.result.set_result(joined)
-            else:
-                job.result.set_exception(
-                    PromptcliError("a vector is not finite; try dtype float32")
-                )
+    async def _encode(self, encoder: Encoder, jobs: Sequence[_Job], texts: Sequence[str]) -> None:
+        """Encode texts, and hand each job its rows: row i belongs to ``jobs[i]``."""
+        rows_of = dict[_Job, list[int]]()
+        for row, job in enumerate(jobs):
+            rows_of.setdefault(job, []).append(row)
+        try:
+            loop = asyncio.get_running_loop()
+            encoded = await loop.run_in_executor(self._thread, encoder.encode_report, texts)
+        except Exception as error:
+            if len(rows_of) == 1:
+                jobs[0].fail(error)
+                return
+            # one of them is at fault; the others are answered
+            for job, rows in rows_of.items():
+                await self._encode(encoder, [job] * len(rows), [texts[row] for row in rows])
+            return
+        self._metrics.count_sentences(len(texts), int(np.count_nonzero(encoded.truncated)))
+        for job, rows in rows_of.items():
+            job.add(encoded.take(np.array(rows)))
 
 
 class Service:
@@ -236,26 +216,15 @@ class Service:
 
     def model(self, name: str | None) -> Encoder:
         """Return the encoder of that name; None: the default."""
-        if name is None:
-            return next(iter(self.models.values()))
-        if name not in self.models:
-            message = f"model {name!r} is not served; valid: {', '.join(self.models)}"
-            raise RequestError(404, message, param="model", code="model_not_found")
-        return self.models[name]
+        return _named("model", name, self.models)
 
     def index(self, name: str | None) -> SentenceIndex:
         """Return the index of that name; None: the first."""
-        if name is None and self.indexes:
-            name = next(iter(self.indexes))
-        if name not in self.indexes:
-            if self.indexes:
-                valid = f"valid: {', '.join(self.indexes)}"
-            else:
-                valid = "start the server with an index"
+        if not self.indexes:
             raise RequestError(
-                404, f"index {name!r} is not served; {valid}", param="index", code="index_not_found"
+                404, "no index is served; start the server with one", code="index_not_found"
             )
-        return self.indexes[name]
+        return _named("index", name, self.indexes)
 
     def hold(self, request: Request, size: int) -> None:
         """Count bytes that a request holds until it is answered.
@@ -270,7 +239,7 @@ class Service:
                 f"the server is busy: bodies and answers of {self.held >> 20} MiB are in work; try"
                 " again"
             )
-            raise RequestError(429, message, code="too_many_bytes", headers={"Retry-After": "1"})
+            raise RequestError(429, message, code="too_many_bytes")
 
     def check_answer(self, size: int, param: str, cure: str) -> None:
         """Refuse an answer of more bytes than a request may ask for."""
@@ -312,31 +281,29 @@ class Service:
 
     def texts(self, value: Any, param: str) -> list[str]:
         """Return a text or a list of texts as a list, each within the limits."""
-        if isinstance(value, list):
-            texts = value
-        else:
-            texts = [value]
+        texts = value if isinstance(value, list) else [value]
         refused = functools.partial(RequestError, 400, param=param)
+        most, longest = self.settings.max_texts, self.settings.max_characters
         if not texts:
             raise refused(f"{param} is empty; give a text or a list of texts")
-        if len(texts) > self.settings.max_texts:
-            message = f"{param} has {len(texts):,} texts; give at most {self.settings.max_texts:,}"
-            raise refused(message, code="too_many_texts")
+        if len(texts) > most:
+            raise refused(
+                f"{param} has {len(texts):,} texts; give at most {most:,}", code="too_many_texts"
+            )
         for number, text in enumerate(texts):
-            if isinstance(text, int | list) and not isinstance(text, bool):
-                message = f"{param} holds token ids of another vocabulary; send text"
+            if type(text) in (int, list):
                 raise refused(
-                    f"{message} (LangChain: check_embedding_ctx_length=False)",
+                    f"{param} holds token ids of another vocabulary; send text (LangChain:"
+                    " check_embedding_ctx_length=False)",
                     code="tokens_refused",
                 )
             if not isinstance(text, str) or not text:
                 raise refused(
                     f"{param}[{number}] is empty or not a text; give a text or a list of texts"
                 )
-            if len(text) > self.settings.max_characters:
-                message = f"{param}[{number}] has {len(text):,} characters"
+            if len(text) > longest:
                 raise refused(
-                    f"{message}; give at most {self.settings.max_characters:,}",
+                    f"{param}[{number}] has {len(text):,} characters; give at most {longest:,}",
                     code="text_too_long",
                 )
         return texts
@@ -363,6 +330,16 @@ class Service:
             return await _unless_left(request, loop.run_in_executor(self._thread, function, go_on))
         finally:
             left.set()
+
+
+def _named(kind: str, name: str | None, served: Mapping[str, Result]) -> Result:
+    """Return what is served under a name; None: the first."""
+    if name is None:
+        name = next(iter(served))
+    if name not in served:
+        message = f"{kind} {name!r} is not served; valid: {', '.join(served)}"
+        raise RequestError(404, message, param=kind, code=f"{kind}_not_found")
+    return served[name]
 
 
 def _in_role(encoder: Encoder, role: str) -> Encoder:
