@@ -78,15 +78,14 @@ class MaskedBatch:
 def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
     """Yield the steps of a run, first to last."""
     number = seen = 0
-    lines = None
-    if plan.objective == BAGS:
-        lines = lines_for_templates(plan, corpus)
+    is_taught = plan.objective == BAGS
+    lines = lines_for_templates(plan, corpus) if is_taught else iter(())
     kinds = np.random.default_rng([plan.seed, _KINDS])
     for index, phase in enumerate(plan.phases):
         chunks = chunks_of_phase(plan, corpus, index)
         while seen < phase.until * plan.tokens:
-            templated = lines is not None and kinds.random() < plan.templated
-            spans = next(lines if lines and templated else chunks)
+            templated = is_taught and kinds.random() < plan.templated
+            spans = next(lines if templated else chunks)
             step = Step(number, seen, spans, phase.dropout, templated)
             yield step
             number += 1
@@ -95,12 +94,10 @@ def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
 
 def chunks_of_phase(plan: Plan, corpus: Corpus, index: int) -> Iterator[np.ndarray]:
     """Yield the spans of each batch of a phase, (n, 2), without end."""
-    lengths = plan.phases[index].lengths
     for epoch in itertools.count():
         cuts = np.random.default_rng([plan.seed, _CUT, index, epoch])
-        order = np.random.default_rng([plan.seed, _ORDER, index, epoch])
-        spans = corpus.chunks(lengths, plan.positions - 2, cuts)
-        yield from _epoch(plan, spans, order)
+        spans = corpus.chunks(plan.phases[index].lengths, plan.positions - 2, cuts)
+        yield from _batches(plan, spans, [index, epoch])
 
 
 def lines_for_templates(plan: Plan, corpus: Corpus) -> Iterator[np.ndarray]:
@@ -108,44 +105,37 @@ def lines_for_templates(plan: Plan, corpus: Corpus) -> Iterator[np.ndarray]:
     extra = max(len(before) + len(after) for before, after in corpus.templates)
     spans = corpus.lines(min(LONGEST_LINE, plan.positions - 2 - extra))
     for epoch in itertools.count():
-        order = np.random.default_rng([plan.seed, _ORDER, _LINES, epoch])
-        yield from _epoch(plan, spans, order, extra)
+        yield from _batches(plan, spans, [_LINES, epoch], extra)
 
 
-def _epoch(
-    plan: Plan, spans: np.ndarray, rng: np.random.Generator, extra: int = 0
+def _batches(
+    plan: Plan, spans: np.ndarray, seed: Sequence[int], extra: int = 0
 ) -> Iterator[np.ndarray]:
-    """Yield the batches of one pass over spans, of similar lengths.
+    """Yield the batches of one pass over spans, of similar lengths; each holds at most
+    ``batch_tokens``, padding included.
 
     Every span gets ``extra`` more tokens.
     """
+    rng = np.random.default_rng([plan.seed, _ORDER, *seed])
     spans = spans[rng.permutation(len(spans))]
-    for start in range(0, len(spans), _POOL):
-        pool = spans[start : start + _POOL]
+    for begin in range(0, len(spans), _POOL):
+        pool = spans[begin : begin + _POOL]
         pool = pool[np.argsort(pool[:, 1] - pool[:, 0], kind="stable")]
-        batches = list(_cut(pool, plan.batch_tokens, extra))
+        lengths = (pool[:, 1] - pool[:, 0] + 2 + extra).tolist()
+        starts = [0]
+        for row, length in enumerate(lengths):
+            if row > starts[-1] and (row - starts[-1] + 1) * length > plan.batch_tokens:
+                starts.append(row)
+        batches = np.split(pool, starts[1:])
         for index in rng.permutation(len(batches)):
             yield batches[index]
-
-
-def _cut(pool: np.ndarray, batch_tokens: int, extra: int) -> Iterator[np.ndarray]:
-    """Yield slices of a pool sorted by length that hold at most ``batch_tokens``, padding
-    included.
-    """
-    longest = (pool[:, 1] - pool[:, 0] + 2 + extra).tolist()
-    start = 0
-    for row in range(len(pool)):
-        if (row - start + 1) * longest[row] > batch_tokens and row > start:
-            yield pool[start:row]
-            start = row
-    yield pool[start:]
 
 
 def mask(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     """Return a step's inputs: a share of the real tokens is predicted, at least one."""
     special = corpus.special
     ids, real = inputs([corpus.tokens[start:end] for start, end in step.spans.tolist()], special)
-    words = np.flatnonzero(special.are_ordinary(plan.vocab_size)[ids.ravel()])
+    words = np.flatnonzero(np.isin(ids.ravel(), special.ordinary(plan.vocab_size)))
     if not len(words):  # a line of unknown characters only
         words = np.flatnonzero(real.ravel())
     places, gold = hide(ids, words, step, plan, special)
@@ -199,16 +189,16 @@ def begins(step: Step, plan: Plan, lengths: np.ndarray) -> np.ndarray:
     return np.where(rng.random(len(lengths)) < plan.at_start, 0, anywhere)
 
 
-def read_templates(path: Path, vocabulary: Vocabulary) -> tuple[Template, ...]:
+def read_templates(file: CorpusFile, vocabulary: Vocabulary) -> tuple[Template, ...]:
     """Return each template of a file as the ids before and after its [X]."""
     templates = []
-    for number, line in enumerate(CorpusFile(path).lines(), 1):
+    for number, line in enumerate(file.lines(), 1):
         before, *after = vocabulary.encode(line.split("[X]"))
         masks = sum(piece.count(MASK) for piece in (before, *after))
         if len(after) != 1 or masks != 1 or len(before) + len(after[0]) > _LONGEST:
             allowed = f"write one [X], one [MASK], and at most {_LONGEST} tokens"
             raise UsageError(
-                f"{path}, line {number}: {line.strip()[:60]!r} is not a template; {allowed}"
+                f"{file.path}, line {number}: {line.strip()[:60]!r} is not a template; {allowed}"
             )
         templates.append((before, after[0]))
     return tuple(templates)
@@ -222,50 +212,45 @@ def predict_words(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
         return mask(step, plan, corpus)
     rng = np.random.default_rng([plan.seed, _TEMPLATES, step.number])
     drawn = rng.integers(len(corpus.templates), size=len(step.spans))
+    lines = [np.asarray(corpus.tokens[start:end]) for start, end in step.spans.tolist()]
     rows = []
-    sentences = []
-    at_mask = []
-    for (start, end), number in zip(step.spans.tolist(), drawn.tolist(), strict=True):
+    sentences = []  # the places of each line in its row
+    masks = []  # that of its template's mask
+    for line, number in zip(lines, drawn.tolist(), strict=True):
         before, after = corpus.templates[number]
-        row = np.concatenate([before, corpus.tokens[start:end], after]).astype(np.int64)
-        sentence = np.arange(len(before), len(before) + end - start)
-        at_mask.append(1 + int(np.setdiff1d(np.flatnonzero(row == MASK), sentence)[0]))
-        sentences.append(1 + sentence)
-        rows.append(row)
+        rows.append(np.concatenate([before, line, after]).astype(np.int64))
+        sentences.append(1 + len(before) + np.arange(len(line)))
+        if MASK in before:
+            masks.append(1 + before.index(MASK))
+        else:
+            masks.append(1 + len(before) + len(line) + after.index(MASK))
     ids, real = inputs(rows)
     starts = np.arange(len(ids)) * ids.shape[1]
     words = np.concatenate(
-        [places + first for places, first in zip(sentences, starts, strict=True)]
+        [begin + places for begin, places in zip(starts, sentences, strict=True)]
     )
     known = words[ids.ravel()[words] >= len(SPECIALS)]
-    if len(known):
-        words = known
-    places, gold = hide(ids, words, step, plan, corpus.special)
-    filled: list[int] = []  # rows; lines without content teach nothing
-    contents = [_NONE]
-    weights = [_NONE.astype(np.float64)]
-    for line, (start, end) in enumerate(step.spans.tolist()):
-        content, weight = _weighed(corpus, corpus.tokens[start:end])
-        if len(content):
-            filled.append(line)
-            contents.append(content)
-            weights.append(weight)
-    owners = np.repeat(np.arange(len(filled)), [len(content) for content in contents[1:]])
+    places, gold = hide(ids, known if len(known) else words, step, plan, corpus.special)
+    weighed = [_weighed(corpus, line) for line in lines]
+    filled = [row for row, (content, _) in enumerate(weighed) if len(content)]
+    contents = [weighed[row][0] for row in filled]
+    weights = np.concatenate([_NONE, *(weighed[row][1] for row in filled)])
     return MaskedBatch(
         ids=ids,
         real=real,
         begins=begins(step, plan, real.sum(axis=1)),
-        places=np.concatenate([places, (starts + at_mask)[filled]]),
+        # lines without content teach nothing
+        places=np.concatenate([places, (starts + masks)[filled]]),
         gold=gold,
-        owners=owners,
-        words=np.concatenate(contents).astype(np.int64),
-        weights=(np.concatenate(weights) / max(len(filled), 1)).astype(np.float32),
+        owners=np.repeat(np.arange(len(filled)), list(map(len, contents))),
+        words=np.concatenate([_NONE, *contents]),
+        weights=(weights / max(len(filled), 1)).astype(np.float32),
     )
 
 
 def _weighed(corpus: Corpus, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct content pieces of a line and their weights: information over its sum."""
-    words = np.unique(np.asarray(ids)).astype(np.int64)
+    words = np.unique(ids).astype(np.int64)
     words = words[corpus.information[words] > 0]
     information = corpus.information[words]
     return words, information / max(information.sum(), 1e-9)

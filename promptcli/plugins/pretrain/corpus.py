@@ -3,7 +3,6 @@
 A chunk is a run of complete lines, [CLS] before and [SEP] after it; of unrelated lines, one line.
 """
 
-import contextlib
 import functools
 import itertools
 import zipfile
@@ -19,7 +18,6 @@ from promptcli.errors import UsageError
 from promptcli.plugins.pretrain.vocabulary import (
     OWN_IDS,
     SPECIALS,
-    CheckpointVocabulary,
     SpecialIds,
     Vocabulary,
     token_dtype,
@@ -68,10 +66,7 @@ class Corpus:
         lines_with = np.zeros(size, np.int64)
         for first in range(0, len(self.ends), _LINES):
             ends = self.ends[first : first + _LINES]
-            if first:
-                begin = int(self.ends[first - 1])
-            else:
-                begin = 0
+            begin = int(self.ends[first - 1]) if first else 0
             line = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=begin))
             pairs = np.unique(line * size + self.tokens[begin : int(ends[-1])].astype(np.int64))
             lines_with += np.bincount(pairs % size, minlength=size)
@@ -148,17 +143,16 @@ def make_vocabulary(folder: Path, sources: Sequence[CorpusFile], size: int) -> V
 def make_corpus(
     folder: Path,
     sources: Sequence[CorpusFile],
-    vocabulary: Vocabulary | CheckpointVocabulary,
+    vocabulary: Vocabulary,
     templates: tuple[Template, ...] = (),
-    special: SpecialIds = OWN_IDS,
 ) -> Corpus:
     """Return the corpus, tokenised into ``folder`` unless it is there (``lines.npz`` comes
     last).
     """
     dtype = token_dtype(vocabulary.size)
     if not (folder / "lines.npz").is_file():
-        ends: list[np.ndarray] = []
-        total = lines = unrelated_from = 0
+        lengths = [np.zeros(0, np.int64)]
+        related = 0
         path = files.atomic_path(folder / "tokens.bin")
         with (
             notes.stage("tokenise", None) as advance,
@@ -169,46 +163,23 @@ def make_corpus(
                 texts = file.lines()
                 while lot := tuple(itertools.islice(texts, _LINES)):
                     ids = vocabulary.encode(lot)
-                    lengths = np.fromiter((len(row) for row in ids), np.int64, len(ids))
-                    out.write(
-                        np.fromiter(
-                            itertools.chain.from_iterable(ids), dtype, int(lengths.sum())
-                        ).data
-                    )
-                    ends.append(total + np.cumsum(lengths))
-                    total = int(ends[-1][-1])
-                    lines = lines + len(ids)
+                    out.write(np.fromiter(itertools.chain.from_iterable(ids), dtype).data)
+                    lengths.append(np.array(list(map(len, ids)), np.int64))
                     advance(len(ids))
-                if not file.unrelated:
-                    unrelated_from = lines
+                    if not file.unrelated:
+                        related += len(ids)
         with files.atomic_path(folder / "lines.npz") as temporary, temporary.open("wb") as out:
-            np.savez(out, ends=np.concatenate(ends), unrelated_from=unrelated_from)
-    with damage_named(folder):
+            np.savez(out, ends=np.cumsum(np.concatenate(lengths)), unrelated_from=related)
+    try:
         tokens = np.memmap(folder / "tokens.bin", dtype=dtype, mode="r")
         with np.load(folder / "lines.npz", allow_pickle=False) as stored:
-            bounds = stored["ends"]
-            unrelated_from = int(stored["unrelated_from"])
-        rising = (
-            bounds.dtype == np.int64
-            and bounds.ndim == 1
-            and (np.diff(bounds, prepend=0) >= 0).all()
-        )
-        if not rising or bounds[-1] != len(tokens) or not 0 <= unrelated_from <= len(bounds):
+            ends = stored["ends"]
+            related = int(stored["unrelated_from"])
+        if ends[-1] != len(tokens):
             raise ValueError(f"lines.npz is not of the {len(tokens):,} tokens")
-        if tokens.max() >= vocabulary.size:
-            raise ValueError(
-                f"tokens.bin has tokens beyond the {vocabulary.size:,} of the vocabulary"
-            )
-    return Corpus(tokens, bounds, unrelated_from, vocabulary.pieces, templates, special)
-
-
-@contextlib.contextmanager
-def damage_named(folder: Path) -> Iterator[None]:
-    """Turn what NumPy raises about the files of a run into one line."""
-    try:
-        yield
     except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
         reason = errors.one_line(error, 100)
         raise UsageError(
             f"files in {folder} are damaged ({reason}); delete the folder and start again"
         ) from None
+    return Corpus(tokens, ends, related, vocabulary.pieces, templates, vocabulary.special)

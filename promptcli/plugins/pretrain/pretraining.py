@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from promptcli import __version__, errors, notes
 from promptcli.backbones import devices
@@ -28,13 +27,9 @@ from promptcli.plugins.pretrain.corpus import (
     make_vocabulary,
 )
 from promptcli.plugins.pretrain.plan import BAGS, Plan
-from promptcli.plugins.pretrain.start import ContinuedStart, Start, make_start
+from promptcli.plugins.pretrain.start import ContinuedStart, OwnStart, open_start, ppmi_svd
 from promptcli.plugins.pretrain.trainer import Pretrainer
-from promptcli.plugins.pretrain.vocabulary import (
-    CheckpointVocabulary,
-    Vocabulary,
-    save_own_tokenizer,
-)
+from promptcli.plugins.pretrain.vocabulary import Vocabulary, save_own_tokenizer
 from promptcli.retrieval.found_files import list_of_names
 from promptcli.storage import files as storage
 from promptcli.storage import runs
@@ -104,30 +99,26 @@ def pretrain(
     if not settings.get("tokens"):
         raise UsageError("must be given: the budget of the run", parameter="tokens")
     with notes.without_network(offline), evaluator.keep_random_states():
-        begun = Start.open(start) if start else None
-        if isinstance(begun, ContinuedStart):
-            plan = begun.plan(settings)
-        else:
-            plan = Plan(**settings)
+        begun = open_start(start) if start else None
+        plan = begun.plan(settings) if begun else Plan(**settings)
         if templates and plan.objective != BAGS:
             raise UsageError(f"needs the objective {BAGS}", parameter="templates")
         corpus = [CorpusFile(Path(file)) for file in list_of_names(files)]
         corpus += [CorpusFile(Path(file), True) for file in unrelated]
-        hashes = []
-        for file in corpus:
-            next(file.lines(), None)  # wrong files are refused before the work
-            kind = " unrelated" if file.unrelated else ""
-            hashes.append(storage.sha256(file.path) + kind)
+        hashes = [_identity(file) + (" unrelated" if file.unrelated else "") for file in corpus]
         plan = dataclasses.replace(plan, files=tuple(hashes))
         taught = None
         if plan.objective == BAGS:
-            taught = Path(templates or DEFAULT_TEMPLATES)
-            next(CorpusFile(taught).lines(), None)
-            plan = dataclasses.replace(plan, templates=storage.sha256(taught))
-        if isinstance(begun, Start):
-            plan = begun.plan(plan)
+            taught = CorpusFile(Path(templates or DEFAULT_TEMPLATES))
+            plan = dataclasses.replace(plan, templates=_identity(taught))
         run = PretrainingRun(corpus, Path(output), plan, begun, taught)
         return Pretrained(run.output, run.run(device, command=command, resume=resume))
+
+
+def _identity(file: CorpusFile) -> str:
+    """Return the hash of a file; one that is not text is refused before the work."""
+    next(file.lines(), None)
+    return storage.sha256(file.path)
 
 
 @dataclass(frozen=True)
@@ -137,67 +128,71 @@ class PretrainingRun:
     files: Sequence[CorpusFile]
     output: Path
     plan: Plan
-    start: Start | ContinuedStart | None = None
-    templates: Path | None = None
+    start: OwnStart | ContinuedStart | None = None
+    templates: CorpusFile | None = None
 
     def run(self, device: str, *, command: str, resume: bool) -> dict[str, object]:
         """Train to the end of the budget and write the model; return its figures."""
         device = devices.choose_device(device)
-        work = runs.RunFolder(self.output / "work", "plan.json")
-        self._check_output(work, resume)
-        with work.claim(f"the pre-training of {self.output}", "give another output"):
-            return self._run(work, device, command=command, resume=resume)
+        folder = runs.RunFolder(self.output / "work", "plan.json")
+        self._check_output(folder, resume)
+        with folder.claim(f"the pre-training of {self.output}", "give another output"):
+            folder.open(
+                dataclasses.asdict(self.plan),
+                resume=resume,
+                name=self.output,
+                elsewhere="delete it, or give another output",
+            )
+            trainer, position = self._train(folder.folder, device)
+            return self._finish(trainer, position, command)
 
-    def _run(
-        self, folder: runs.RunFolder, device: str, *, command: str, resume: bool
-    ) -> dict[str, object]:
-        elsewhere = "delete it, or give another output"
-        folder.open(
-            dataclasses.asdict(self.plan), resume=resume, name=self.output, elsewhere=elsewhere
-        )
-        work = folder.folder
-        corpus, vectors = self._prepare(work)
-        log = self.output / "log.jsonl"
-        trainer = Pretrainer(self.plan, device, vectors, checkpoint=self._checkpoint)
-        if isinstance(self.start, Start):
+    def _check_output(self, work: runs.RunFolder, resume: bool) -> None:
+        output = self.output
+        if resume and not work.has_begun:
+            raise UsageError(f"no unfinished run in {output}", parameter="resume")
+        if resume or not output.exists():
+            return
+        if (output / _CARD).is_file():
+            raise UsageError(f"{output} holds a model; give another folder", parameter="output")
+        if work.has_begun:
+            return
+        if not output.is_dir() or set(output.iterdir()) - {work.folder, work.lock}:
+            raise UsageError(f"{output} is not empty; give another folder", parameter="output")
+
+    def _train(self, work: Path, device: str) -> tuple[Pretrainer, runs.Position]:
+        """Train from the state in the run's folder, if there is one; return where it ended."""
+        plan = self.plan
+        state = work / "state.safetensors"
+        corpus = self._corpus(work)
+        vectors = None
+        if self.start is None and not state.exists():
+            with notes.stage("start vectors", None):
+                vectors = torch.from_numpy(ppmi_svd(corpus, plan.vocab_size, plan.width, plan.seed))
+        trainer = Pretrainer(plan, device, vectors, checkpoint=self._checkpoint)
+        if isinstance(self.start, OwnStart):
             self.start.load(trainer.parameters)
         with (
             errors.if_stopped("resume continues the run from its last checkpoint"),
-            notes.stage("pretrain", self.plan.tokens) as advance,
+            notes.stage("pretrain", plan.tokens) as advance,
         ):
-            position = trainer.train(corpus, work / "state.safetensors", log, advance)
-        return self._finish(trainer, position, command)
+            return trainer, trainer.train(corpus, state, self.output / "log.jsonl", advance)
 
     @property
     def _checkpoint(self) -> MaskedCheckpoint | None:
         """The model of others that the run goes on from."""
         return self.start.checkpoint if isinstance(self.start, ContinuedStart) else None
 
-    def _check_output(self, work: runs.RunFolder, resume: bool) -> None:
-        output = self.output
-        if resume and not work.has_begun:
-            raise UsageError(f"no unfinished run in {output}", parameter="resume")
-        if not resume and (output / _CARD).is_file():
-            raise UsageError(f"{output} holds a model; give another folder", parameter="output")
-        if not resume and not work.has_begun and output.exists():
-            if not output.is_dir() or any(
-                path not in (work.folder, work.lock) for path in output.iterdir()
-            ):
-                raise UsageError(f"{output} is not empty; give another folder", parameter="output")
-
-    def _prepare(self, work: Path) -> tuple[Corpus, Tensor | None]:
-        """Return the tokenised corpus, and the start vectors of a run that starts from no model."""
+    def _corpus(self, work: Path) -> Corpus:
         templates: tuple[Template, ...] = ()
-        vocabulary: Vocabulary | CheckpointVocabulary
         if self._checkpoint is not None:
-            vocabulary = CheckpointVocabulary(self._checkpoint)
+            vocabulary = Vocabulary.of(self._checkpoint)
         else:
-            if isinstance(self.start, Start):
+            if isinstance(self.start, OwnStart):
                 self.start.copy_vocabulary(work)
             vocabulary = make_vocabulary(work, self.files, self.plan.vocab_size)
             if self.templates:
                 templates = read_templates(self.templates, vocabulary)
-        corpus = make_corpus(work, self.files, vocabulary, templates, vocabulary.special)
+        corpus = make_corpus(work, self.files, vocabulary, templates)
         if len(corpus.tokens) < self.plan.batch_tokens:
             raise UsageError(
                 f"{self.plan.batch_tokens:,} are more than the {len(corpus.tokens):,} tokens of the"
@@ -211,10 +206,7 @@ class PretrainingRun:
         if short := len(corpus.ends) - len(corpus.lines(LONGEST_LINE)):
             unused = " and are put into no template" if self.templates else ""
             note(f"{short:,} lines have fewer than 4 tokens{unused}")
-        if self.start:
-            return corpus, None
-        with notes.stage("start vectors", None):
-            return corpus, make_start(work, corpus, self.plan)
+        return corpus
 
     def _finish(
         self, trainer: Pretrainer, position: runs.Position, command: str
@@ -225,14 +217,13 @@ class PretrainingRun:
         else:
             save_own_tokenizer(output / "work" / "vocab.txt", output, self.plan.positions)
         trainer.model.save(output, dropout=self.plan.dropout)
+        speed = round(position.seen / position.seconds) if position.seconds else None
         figures: dict[str, Any] = {
-            "parameters": sum(parameter.numel() for parameter in trainer.parameters.values()),
+            "parameters": sum(map(torch.numel, trainer.parameters.values())),
             "steps": position.step,
             "tokens": position.seen,
             "minutes": round(position.seconds / 60, 1),
-            "tokens_per_second": (
-                round(position.seen / position.seconds) if position.seconds else None
-            ),
+            "tokens_per_second": speed,
         }
         storage.write_text(output / _CARD, self._card(figures, command))
         return figures

@@ -6,7 +6,6 @@ of similar contexts are close. Positions start from sinusoids: equal distances l
 everywhere.
 """
 
-import dataclasses
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from promptcli.backbones import checking, locating
 from promptcli.backbones.language_models import MaskedCheckpoint
 from promptcli.backbones.names import words_only
 from promptcli.errors import UsageError
-from promptcli.plugins.pretrain.corpus import Corpus, damage_named
+from promptcli.plugins.pretrain.corpus import Corpus
 from promptcli.plugins.pretrain.plan import CONTINUED, LONG, Plan
 from promptcli.plugins.pretrain.vocabulary import SPECIALS
 from promptcli.storage import files, tensors
@@ -47,33 +46,12 @@ _SHAPE = {
 }
 
 
-#: Settings of models that are made here; others have their own.
-_OF_NEW_MODELS = (*_SHAPE, "objective", "at_start", "dropout", "dropout_from")
-
-
 @dataclass(frozen=True)
-class Start:
+class OwnStart:
     """A BERT that ``promptcli pretrain`` made."""
 
     name: str  #: as given
     folder: Path
-    shape: Mapping[str, Any]  #: fields of a plan
-
-    @classmethod
-    def open(cls, name: str) -> "Start | ContinuedStart":
-        """Find the model, shipped, in a folder or on the hub: one that this command made, or that
-        others made.
-        """
-        if name == _ENCODER or words_only(name):
-            MaskedCheckpoint.open(name)  # which says what it is
-        folder, _ = locating.locate(name)
-        if not _is_own(folder):
-            return ContinuedStart(MaskedCheckpoint.open(name))
-        config = {"tie_word_embeddings": True} | checking.read_config(f"backbone {name!r}", folder)
-        start = cls(name, folder, {field: config.get(key) for field, key in _SHAPE.items()})
-        if not all(type(value) in (int, bool) for value in start.shape.values()):
-            raise start._other()
-        return start
 
     def _other(self) -> UsageError:
         made = "not a BERT made by `promptcli pretrain`; give `mini-bert` or a folder of one"
@@ -82,22 +60,15 @@ class Start:
     def _weights(self) -> list[Path]:
         return locating.weight_files(f"backbone {self.name!r}", self.folder)
 
-    def plan(self, wanted: Plan) -> Plan:
+    def plan(self, settings: Mapping[str, Any]) -> Plan:
         """Return the plan of a run that starts from it: its shape and the weights' hashes."""
-        for field, value in self.shape.items():
-            asked = getattr(wanted, field)
-            if field == "heads":
-                default = max(1, wanted.width // 32)
-            else:
-                default = getattr(Plan, field)
-            if asked not in (value, default):
-                raise UsageError(
-                    f"{asked} does not go with {self.name}, which has {value}; leave it out",
-                    parameter=field,
-                )
-        return dataclasses.replace(
-            wanted, **self.shape, begun_from=" ".join(map(files.sha256, self._weights()))
-        )
+        config = checking.read_config(f"backbone {self.name!r}", self.folder)
+        config = {"tie_word_embeddings": True} | config
+        shape = {field: config.get(key) for field, key in _SHAPE.items()}
+        if not all(type(value) in (int, bool) for value in shape.values()):
+            raise self._other()
+        begun_from = " ".join(map(files.sha256, self._weights()))
+        return _plan_of(self.name, {**settings, "begun_from": begun_from}, shape)
 
     def copy_vocabulary(self, folder: Path) -> None:
         if not (folder / "vocab.txt").is_file():
@@ -116,6 +87,57 @@ class Start:
                 parameter.copy_(stored[field])
 
 
+@dataclass(frozen=True)
+class ContinuedStart:
+    """A masked language model that others made."""
+
+    checkpoint: MaskedCheckpoint
+
+    def plan(self, settings: Mapping[str, Any]) -> Plan:
+        """Return the plan of a run that starts from it, with the settings given."""
+        backbone = self.checkpoint.backbone
+        fixed = {
+            "layers": backbone.n_layers,
+            "width": backbone.width,
+            "heads": backbone.n_heads,
+            "positions": min(backbone.max_tokens, LONG[-1] + 2),
+            "vocab_size": backbone.tokenizer.highest + 1,
+            "tied": True,
+            "objective": Plan.objective,
+            "at_start": 1.0,
+            "dropout": 0.0,
+            "dropout_from": 0.0,
+        }
+        begun_from = backbone.provenance.weights_sha256
+        wanted = {**CONTINUED, **settings, "begun_from": begun_from}
+        return _plan_of(self.checkpoint.name, wanted, fixed)
+
+
+def _plan_of(name: str, settings: Mapping[str, Any], fixed: Mapping[str, Any]) -> Plan:
+    """Return the plan of a run from a model, which fixes some of the settings."""
+    for field, value in fixed.items():
+        default = getattr(Plan, field)
+        asked = settings.get(field, default)
+        if asked not in (value, default):
+            raise UsageError(
+                f"{asked} does not go with {name}, which has its own; leave it out",
+                parameter=field,
+            )
+    return Plan(**{**settings, **fixed})
+
+
+def open_start(name: str) -> OwnStart | ContinuedStart:
+    """Find a model, shipped, in a folder or on the hub: one that this command made, or that others
+    made.
+    """
+    if name == _ENCODER or words_only(name):
+        MaskedCheckpoint.open(name)  # which says what it is
+    folder, _ = locating.locate(name)
+    if _is_own(folder):
+        return OwnStart(name, folder)
+    return ContinuedStart(MaskedCheckpoint.open(name))
+
+
 def _is_own(folder: Path) -> bool:
     """Return whether a folder has the files of a BERT that this command made."""
     settings = folder / "tokenizer_config.json"
@@ -127,57 +149,6 @@ def _is_own(folder: Path) -> bool:
     family = checking.json_field(folder / "config.json", "model_type")
     has_specials = tuple(text.split("\n")[: len(SPECIALS)]) == SPECIALS
     return family == "bert" and lower_cases and has_specials
-
-
-@dataclass(frozen=True)
-class ContinuedStart:
-    """A masked language model that others made."""
-
-    checkpoint: MaskedCheckpoint
-
-    @property
-    def name(self) -> str:
-        """The name as given."""
-        return self.checkpoint.name
-
-    def plan(self, settings: Mapping[str, Any]) -> Plan:
-        """Return the plan of a run that starts from it, with the settings given."""
-        for field in _OF_NEW_MODELS:
-            value = settings.get(field, getattr(Plan, field))
-            if value != getattr(Plan, field):
-                raise UsageError(
-                    f"{value} is for models that `promptcli pretrain` made; {self.name} has its"
-                    " own; leave it out",
-                    parameter=field,
-                )
-        backbone = self.checkpoint.backbone
-        positions = min(backbone.max_tokens, LONG[-1] + 2)
-        shape = {
-            "layers": backbone.n_layers,
-            "width": backbone.width,
-            "heads": backbone.n_heads,
-            "positions": positions,
-            "vocab_size": backbone.tokenizer.highest + 1,
-            "at_start": 1.0,
-            "dropout": 0.0,
-            "dropout_from": 0.0,
-        }
-        weights = backbone.provenance.weights_sha256
-        return Plan(**{**CONTINUED, **settings, **shape, "begun_from": weights})
-
-
-def make_start(folder: Path, corpus: Corpus, plan: Plan) -> Tensor:
-    """Return the start vectors, (v, d), computed unless they exist."""
-    path = folder / "start.npy"
-    if not path.is_file():
-        vectors = ppmi_svd(corpus, plan.vocab_size, plan.width, plan.seed)
-        with files.atomic_path(path) as temporary, temporary.open("wb") as out:
-            np.save(out, vectors, allow_pickle=False)
-    with damage_named(folder):
-        vectors = np.load(path, allow_pickle=False)
-        if vectors.shape != (plan.vocab_size, plan.width) or vectors.dtype != np.float32:
-            raise ValueError(f"start.npy holds {vectors.dtype} of shape {vectors.shape}")
-    return torch.from_numpy(vectors)
 
 
 def sinusoids(positions: int, width: int) -> Tensor:

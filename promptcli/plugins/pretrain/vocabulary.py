@@ -37,13 +37,6 @@ class SpecialIds:
         special = {self.pad, self.unk, self.start, self.end, self.mask, *self.others}
         return np.array([number for number in range(size) if number not in special])
 
-    @functools.cache  # noqa: B019
-    def are_ordinary(self, size: int) -> np.ndarray:
-        """Return whether each id below ``size`` is that of a token that is not special, (size,)."""
-        table = np.zeros(size, bool)
-        table[self.ordinary(size)] = True
-        return table
-
 
 #: Of the vocabularies that are made here.
 OWN_IDS = SpecialIds(PAD, UNK, CLS, SEP, MASK)
@@ -51,44 +44,34 @@ OWN_IDS = SpecialIds(PAD, UNK, CLS, SEP, MASK)
 _ALPHABET = 300  # characters kept: rarer ones become [UNK]
 
 
-class CheckpointVocabulary:
-    """The tokenizer of a checkpoint: lines to ids, without those that are put around an input."""
+@dataclass(frozen=True)
+class Vocabulary:
+    """A vocabulary: lines to ids, without those that are put around an input."""
 
-    pieces: tuple[str, ...] = ()
+    encode: Callable[[Sequence[str]], list[list[int]]]
+    size: int
+    pieces: tuple[str, ...] = ()  #: by id, of one that is made here
+    special: SpecialIds = OWN_IDS
 
-    def __init__(self, checkpoint: MaskedCheckpoint) -> None:
+    @classmethod
+    def of(cls, checkpoint: MaskedCheckpoint) -> "Vocabulary":
+        """Return the vocabulary of a checkpoint's tokenizer."""
         tokenizer = checkpoint.backbone.tokenizer
         assert tokenizer.mask is not None
-        self._checkpoint = checkpoint
-        self.size = tokenizer.highest + 1
         others = tuple(checkpoint.tokenizer.all_special_ids)
         [start] = tokenizer.start
         [end] = tokenizer.end
-        self.special = SpecialIds(tokenizer.pad, tokenizer.unk, start, end, tokenizer.mask, others)
+        special = SpecialIds(tokenizer.pad, tokenizer.unk, start, end, tokenizer.mask, others)
+        return cls(checkpoint.encode, tokenizer.highest + 1, special=special)
 
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        return self._checkpoint.encode(lines)
+    @classmethod
+    def of_pieces(cls, tokenizer: BertWordPieceTokenizer) -> "Vocabulary":
+        def encode(lines: Sequence[str]) -> list[list[int]]:
+            encodings = tokenizer.encode_batch(list(lines), add_special_tokens=False)
+            return [encoding.ids for encoding in encodings]
 
-
-class Vocabulary:
-    """A WordPiece vocabulary: lines to ids without specials."""
-
-    special = OWN_IDS
-
-    def __init__(self, tokenizer: BertWordPieceTokenizer) -> None:
-        self._tokenizer = tokenizer
-        self.size: int = tokenizer.get_vocab_size()
-
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        return [
-            encoding.ids
-            for encoding in self._tokenizer.encode_batch(list(lines), add_special_tokens=False)
-        ]
-
-    @property
-    def pieces(self) -> tuple[str, ...]:
-        ids = self._tokenizer.get_vocab()
-        return tuple(sorted(ids, key=ids.__getitem__))
+        ids = tokenizer.get_vocab()
+        return cls(encode, len(ids), tuple(sorted(ids, key=ids.__getitem__)))
 
     def save(self, path: Path) -> None:
         """Write one item a line, in the order of the ids (BERT's ``vocab.txt``)."""
@@ -97,7 +80,7 @@ class Vocabulary:
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
         try:
-            return cls(BertWordPieceTokenizer(str(path), lowercase=True))
+            return cls.of_pieces(BertWordPieceTokenizer(str(path), lowercase=True))
         except Exception as error:  # the library raises a bare one
             reason = errors.one_line(error, 120)
             raise UsageError(
@@ -131,7 +114,7 @@ def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabular
             f"the corpus is too small for {size}: {pieces}; give less, or more text",
             parameter="vocab_size",
         )
-    return Vocabulary(BertWordPieceTokenizer(tokenizer.get_vocab(), lowercase=True))
+    return Vocabulary.of_pieces(BertWordPieceTokenizer(tokenizer.get_vocab(), lowercase=True))
 
 
 def _alphabet(
@@ -148,9 +131,8 @@ def _alphabet(
             inside.update(word[1:])
             for character in word:
                 counts[character] += times
-    alphabet = sorted(
-        sorted(counts, key=lambda character: (-counts[character], character))[:_ALPHABET]
-    )
+    most_frequent = sorted(counts, key=lambda character: (-counts[character], character))
+    alphabet = sorted(most_frequent[:_ALPHABET])
     return alphabet, [character for character in alphabet if character in inside]
 
 

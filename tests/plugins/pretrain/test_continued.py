@@ -20,7 +20,7 @@ from promptcli.plugins.pretrain.batches import mask, steps
 from promptcli.plugins.pretrain.corpus import CorpusFile, make_corpus
 from promptcli.plugins.pretrain.start import ContinuedStart
 from promptcli.plugins.pretrain.trainer import Pretrainer
-from promptcli.plugins.pretrain.vocabulary import CheckpointVocabulary
+from promptcli.plugins.pretrain.vocabulary import Vocabulary
 from tests.embed_running import refused
 from tests.tiny import FAMILIES, SENTENCES, save_tiny
 
@@ -35,11 +35,11 @@ def text(tmp_path):
 
 def masked_batch(checkpoint, text, folder):
     """Return the first masked batch of a run that has padding."""
-    vocabulary = CheckpointVocabulary(checkpoint)
+    vocabulary = Vocabulary.of(checkpoint)
     plan = ContinuedStart(checkpoint).plan({"tokens": 2000, "batch_tokens": 256})
     folder.mkdir()
     files = [CorpusFile(text, True)]
-    corpus = make_corpus(folder, files, vocabulary, special=vocabulary.special)
+    corpus = make_corpus(folder, files, vocabulary)
     for step in steps(plan, corpus):
         batch = mask(step, plan, corpus)
         if not batch.real.all():
@@ -153,9 +153,9 @@ def test_at_a_learning_rate_of_0_the_model_is_the_one_begun_from(tiny_folder, te
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--layers", "3"], "--layers: 3 is for models that"),
-        (["--objective", "bag-of-words"], "--objective: bag-of-words is for models that"),
-        (["--set", "dropout=0.2"], "--set dropout: 0.2 is for models that"),
+        (["--layers", "3"], "--layers: 3 does not go with"),
+        (["--objective", "bag-of-words"], "--objective: bag-of-words does not go with"),
+        (["--set", "dropout=0.2"], "--set dropout: 0.2 does not go with"),
         (["--batch-tokens", "30"], "--batch-tokens: 30"),
     ],
 )
