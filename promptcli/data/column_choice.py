@@ -12,7 +12,6 @@ from promptcli.data.layouts import (
     Columns,
     columns_of_layout,
     find_column,
-    how_many,
     layout_of_width,
     name_key,
 )
@@ -57,20 +56,14 @@ class ColumnChoice:
             name: For messages.
             only: Whether a single column, whatever its name, is that of the sentence.
         """
-        layout = layout_of_width(self.layouts, len(self.named))
-        if self.named and layout:
-            return {
-                role: self._place(given, header, name)
-                for role, given in zip(layout, self.named, strict=True)
-            }
-        if self.named and SENTENCES not in self.layouts:
-            wanted = " or ".join(", ".join(layout) for layout in self.layouts)
-            raise UsageError(
-                f"{name}:{','.join(self.named)} names {len(self.named)} columns; name those of"
-                f" {wanted}"
-            )
-        for layout in self.layouts if not self.named else ():
-            columns = columns_of_layout(layout, header)
+        if self.named:
+            layout = layout_of_width(self.layouts, len(self.named))
+            if layout:
+                places = [self._place(given, header, name) for given in self.named]
+                return dict(zip(layout, places, strict=True))
+        else:
+            found = (columns_of_layout(layout, header) for layout in self.layouts)
+            columns = next(filter(None, found), None)
             if columns:
                 return columns
         if SENTENCES not in self.layouts:
@@ -91,12 +84,9 @@ class ColumnChoice:
             columns.update({ID: ids[0]} if ids else {})
         if text:
             option = "text_field" if self.text else ""
-            if find_column(text, header) is None and "," in text:
-                parts = [
-                    self._place(part.strip(), header, name, option) for part in text.split(",")
-                ]
-                return {TEXT: ",".join(parts), **columns}
-            return {TEXT: self._place(text, header, name, option), **columns}
+            parts = [text] if find_column(text, header) else text.split(",")
+            places = (self._place(part.strip(), header, name, option) for part in parts)
+            return {TEXT: ",".join(places), **columns}
         usual = next(filter(None, (find_column(alias, header) for alias in ALIASES[TEXT])), None)
         if _BEIR <= set(header):
             usual = "title,text"
@@ -109,17 +99,16 @@ class ColumnChoice:
 
     def _before(self, column: str | None, header: Sequence[str]) -> str | None:
         """Return a column of an index so far, if this file has it."""
-        if column is None or column == NONE:
+        if column is None or column == NONE or find_column(column, header):
             return column
-        parts = column.split(",") if find_column(column, header) is None else [column]
-        return column if all(find_column(part, header) for part in parts) else None
+        return column if all(find_column(part, header) for part in column.split(",")) else None
 
     def _place(self, given: str, header: Sequence[str], name: str, option: str = "") -> str:
         """Return the column that the user has named; refuse one that is missing."""
         column = find_column(given.rpartition("[].")[2], header)
         if column is None:
             raise UsageError(
-                f"{name}: {how_many(given, header)} {given!r}; columns: {', '.join(header)}"
+                f"{name}: no column {given!r}; columns: {', '.join(header)}"
                 f"{did_you_mean(given, header)}",
                 parameter=option,
             )
@@ -129,8 +118,8 @@ class ColumnChoice:
         """Return the error for columns that the user has to name."""
         hint = "choose one" if self.remedy is None else self.remedy
         if not hint:
-            widths = [len(layout or (TEXT,)) for layout in self.layouts]
-            named = [f'"{name}:{",".join(header[:width])}"' for width in sorted({*widths})]
+            widths = sorted({len(layout or (TEXT,)) for layout in self.layouts})
+            named = (f'"{name}:{",".join(header[:width])}"' for width in widths)
             hint = f"name the columns, e.g. {' or '.join(named)}"
         error = NoColumnError(name, problem, hint, f"columns: {', '.join(header)}")
         error.parameter = "text_field" if self.remedy is None else ""

@@ -81,11 +81,6 @@ def name_key(name: str) -> str:
 _NEGATIVE = re.compile(rf"({'|'.join(map(name_key, ALIASES[OPTIONAL]))})(\.?\d+)?")
 
 
-def is_negative(name: str) -> bool:
-    """Return whether a file's column of that name holds hard negatives."""
-    return _NEGATIVE.fullmatch(name_key(name)) is not None
-
-
 def with_negatives(count: int) -> tuple[str, ...]:
     """Return the layout of a pair with that many hard negatives, at least one."""
     return (*TRIPLETS, *(f"{OPTIONAL}_{number}" for number in range(2, count + 1)))
@@ -107,75 +102,47 @@ def layout_of_width(layouts: Sequence[tuple[str, ...]], width: int) -> tuple[str
 
 
 def find_column(name: str, header: Sequence[str]) -> str | None:
-    """Return the only column of that name or number; None if none or several have it."""
-    matches = _matches(name, header)
-    if len(matches) == 1:
-        return matches[0]
-    return None
-
-
-def how_many(name: str, header: Sequence[str]) -> str:
-    """Return "no column" or "several columns", by how many have that name."""
-    if _matches(name, header):
-        return "several columns"
-    return "no column"
-
-
-def _matches(name: str, header: Sequence[str]) -> list[str]:
-    """Return the columns of that name or number.
+    """Return the only column of that name or number; None if none or several have it.
 
     The spelling counts first, then the name regardless of case and spaces, then the number.
     """
-    matches = [column for column in header if column == name]
+    if name in header:
+        return name
     key = name_key(name)
-    if not matches and key:
-        matches = [column for column in header if name_key(column) == key]
+    matches = [column for column in header if key and name_key(column) == key]
     if not matches and name.isdecimal() and len(name) < 10 and 1 <= int(name) <= len(header):
-        numbered = header[int(name) - 1]
-        matches = [column for column in header if column == numbered]
-    return matches
+        return header[int(name) - 1]
+    return matches[0] if len(matches) == 1 else None
 
 
-def _find_any(names: Sequence[str], header: Sequence[str]) -> str | None:
-    """Return the column of the first of these names that a header has."""
-    for name in names:
-        column = find_column(name, header)
-        if column:
-            return column
-    return None
+def _find_any(role: str, header: Sequence[str]) -> str | None:
+    """Return the column with the best name of a role that a header has."""
+    found = (find_column(name, header) for name in ALIASES.get(role, (role,)))
+    return next(filter(None, found), None)
 
 
 def columns_of_layout(layout: tuple[str, ...], header: Sequence[str]) -> Columns | None:
     """Return the columns of a layout other than sentences; None if a header lacks one."""
-    if not layout or not header:
+    if not layout:
         return None
+    further: list[str | None] = [_find_any(role, header) for role in layout[2:]]
     if layout == TRIPLETS:
-        further: list[str | None] = [column for column in header if is_negative(column)]
-        if not further:
-            return None
-        layout = with_negatives(len(further))
-    else:
-        further = [_find_any(ALIASES.get(name, (name,)), header) for name in layout[2:]]
-    columns = {}
-    for role, column in zip(layout, [*_sides_of(layout[:2], header), *further], strict=True):
-        if column is None:
-            return None
-        columns[role] = column
-    return columns
+        further = [column for column in header if _NEGATIVE.fullmatch(name_key(column))]
+        layout = with_negatives(max(len(further), 1))
+    columns = [*_sides_of(layout[:2], header), *further]
+    if len(columns) < len(layout) or None in columns:
+        return None
+    return {role: column for role, column in zip(layout, columns, strict=True) if column}
 
 
 def _sides_of(sides: tuple[str, ...], header: Sequence[str]) -> list[str | None]:
     """Return the columns of the two sides of a pair, by any of the names that pairs have."""
     if sides not in SIDES:
-        return [_find_any(ALIASES.get(name, (name,)), header) for name in sides]
-    names_of_sides: list[tuple[str, ...]] = [sides, *SIDES, *POSITIVES]
+        return [_find_any(role, header) for role in sides]
+    pairs = [sides, *SIDES, *POSITIVES]
     if sides == PAIRS:
-        graded = _find_any((*ALIASES.get("label", ("label",)), *ALIASES["score"]), header)
-        names_of_sides = [PAIRS, *POSITIVES]
-        if graded is None:  # else a pair need not be a positive one
-            names_of_sides.extend(SIDES)
-    for names in names_of_sides:
-        columns = [find_column(name, header) for name in names]
-        if None not in columns:
-            return columns
-    return [None, None]
+        # a pair with a score or a label need not be a positive one
+        is_graded = _find_any("label", header) or _find_any("score", header)
+        pairs = [PAIRS, *POSITIVES, *(() if is_graded else SIDES)]
+    found = ([find_column(name, header) for name in names] for names in pairs)
+    return next((columns for columns in found if None not in columns), [None, None])

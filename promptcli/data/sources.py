@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,25 +48,9 @@ from promptcli.data.tasks import (
 )
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 
-
-class ExampleTable(Protocol):
-    """A table with columns by name, such as a ``datasets.Dataset``."""
-
-    @property
-    def column_names(self) -> Sequence[str]:
-        """The columns."""
-
-    def __getitem__(self, name: str) -> Sequence[object]:
-        """Return a column."""
-
-
-#: A source by its name or file; examples in memory; or a list of sources.
-TrainingData = (
-    str
-    | Path
-    | ExampleTable
-    | Sequence[str | Path | ExampleTable | Sequence[object] | Mapping[str, object]]
-)
+#: A source by its name or file; examples in memory: a list, or a ``datasets.Dataset``; or a list of
+#: sources.
+TrainingData = str | Path | Sequence[Any] | Any
 
 _SOURCES = 100  # the first texts of a list are tried as names of files
 #: Label as data sets spell it -> label; -1 and - are pairs on which the annotators disagreed.
@@ -138,34 +122,26 @@ def join_examples(sources: Sequence[TrainingExamples], names: Sequence[str]) -> 
     """
     if len(sources) == 1:
         return sources[0]
-    # layout -> the first source with it, the last layout first
-    layouts = {}
-    for source, name in zip(reversed(sources), reversed(names), strict=True):
-        layouts[source.layout] = name
-    if len(layouts) > 1 and not set(layouts) <= {PAIRS, TRIPLETS}:
-        listed = []
-        for layout, name in layouts.items():
-            listed.append(f"{name}: {', '.join(layout or ()) or 'sentences'}")
+    layouts = dict(zip([source.layout for source in sources], names, strict=True))
+    if len(layouts) > 1 and not layouts.keys() <= {PAIRS, TRIPLETS}:
+        listed = (f"{name}: {', '.join(key or ()) or 'sentences'}" for key, name in layouts.items())
         raise UsageError(
             f"data of one run have the same columns, or are pairs and triplets; {'; '.join(listed)}"
         )
-    layout = max(layouts, key=lambda layout: len(layout or ()))
-    width = max(len(source.columns) for source in sources)
-    columns: list[list[str]] = [[] for _ in range(width)]
-    for source in sources:
-        for place, column in enumerate(columns):
-            if place < len(source.columns):
-                column.extend(source.columns[place])
-            else:  # a pair has no hard negative
-                column.extend([""] * len(source))
+    columns = list[list[str]]()
+    for place in range(max(len(source.columns) for source in sources)):
+        columns.append([])
+        for source in sources:  # a pair has no hard negative
+            has_it = place < len(source.columns)
+            columns[-1] += source.columns[place] if has_it else [""] * len(source)
     digests = "".join(source.sha256 for source in sources)
     return TrainingExamples(
         tuple(columns),
         hashlib.sha256(digests.encode()).hexdigest(),
         sum(source.blank for source in sources),
-        layout,
+        max(layouts, key=lambda layout: len(layout or ())),
         sum(source.unlabelled for source in sources),
-        source_sizes=tuple(len(source) for source in sources),
+        source_sizes=tuple(map(len, sources)),
     )
 
 
@@ -206,58 +182,41 @@ def examples_of(
         >>> examples_of(pairs).columns[1]
         ['An animal moves.', 'He is not awake.']
     """
+    name = "the list"
     if hasattr(data, "column_names"):
         name = "the data set"
         table = {column: data[column] for column in data.column_names}
     else:
-        name = "the list"
         items = check_rows(data, "examples")
         if not items:
             raise UsageError("the list has no sentence to train on")
         if isinstance(items[0], dict):
-            table = _table_of_dictionaries(items)
+            # an item that lacks a key has no text there
+            keys = dict.fromkeys(key for item in items for key in item)
+            table = {key: [item.get(key, "") for item in items] for key in keys}
         else:
-            table = _table_of_tuples(items, layouts)
+            rows = [item if isinstance(item, tuple | list) else (item,) for item in items]
+            width = max(map(len, rows)) if len(rows[0]) > 1 else 1
+            layout = layout_of_width(layouts, width) or (TEXT,)
+            # pairs and triplets may be mixed
+            table = dict(zip(layout, itertools.zip_longest(*rows), strict=False))
     choice = ColumnChoice(layouts=tuple(layouts), remedy="rename them")
     columns = choice.choose(list(table), name)
     columns.pop(ID, None)
-    cells = [table[column] for column in columns.values()]
     reader = CellReader(CsvOptions(), are_texts=False)
     texts_of = list[list[str]]()
-    for (role, column), values in zip(columns.items(), cells, strict=True):
+    for role, column in columns.items():
         read = reader_of(role, reader, blank=False)
         texts_of.append([])
-        for number, value in enumerate(values, 1):
+        for number, value in enumerate(table[column], 1):
             try:
                 texts_of[-1].append(read(value))
             except ValueError as error:
                 raise UsageError(f"{name}: row {number}: {column!r} {error}") from None
-    rows = list(zip(*texts_of, strict=True))
-    all_texts = "\0".join("\0".join(row) for row in rows)
+    examples = list(zip(*texts_of, strict=True))
+    all_texts = "\0".join(map("\0".join, examples))
     digest = hashlib.sha256(all_texts.encode()).hexdigest()
-    return _examples(rows, _layout_of(columns), name, lambda: digest)
-
-
-def _table_of_dictionaries(items: Sequence[Any]) -> dict[str, list[Any]]:
-    """Return the values of all keys, column by column; an item that lacks one has no text there."""
-    keys: dict[str, None] = {}
-    for item in items:
-        keys.update(dict.fromkeys(item))
-    return {key: [item.get(key, "") for item in items] for key in keys}
-
-
-def _table_of_tuples(
-    items: Sequence[Any], layouts: Sequence[tuple[str, ...]]
-) -> dict[str, list[Any]]:
-    """Return the columns of tuples by the layout of as many; pairs and triplets may be mixed."""
-    rows = [item if isinstance(item, tuple | list) else (item,) for item in items]
-    width = 1
-    if len(rows[0]) > 1:
-        width = max(len(row) for row in rows)
-    table = {}
-    for place, column in enumerate(layout_of_width(layouts, width) or (TEXT,)):
-        table[column] = [row[place] if place < len(row) else None for row in rows]
-    return table
+    return _examples(examples, _layout_of(columns), name, lambda: digest)
 
 
 def _layout_of(columns: Mapping[str, str]) -> tuple[str, ...]:
@@ -276,30 +235,25 @@ def _examples(
     rows: Iterable[tuple[str, ...]], layout: tuple[str, ...], name: str, digest: Callable[[], str]
 ) -> TrainingExamples:
     """Return the complete rows, in columns; triplets without a negative are pairs."""
-    complete: list[tuple[str, ...]] = []
+    complete = list[tuple[str, ...]]()
     blank = unlabelled = 0
-    judgement = _JUDGEMENTS.get(layout)
+    is_judged = layout in (LABELLED_PAIRS, GRADED_PAIRS)
     for number, row in enumerate(rows, 1):
-        if judgement is not None:
-            if row[-1].strip() in judgement.none:
+        if is_judged:
+            given = row[-1].strip()
+            if given in ("", "-") or (layout == LABELLED_PAIRS and given == "-1"):
                 unlabelled += 1
                 continue
-            value = judgement.read(row[-1].strip())
-            if value is None:
-                raise UsageError(
-                    f"{name}: row {number} has the {layout[-1]} {row[-1]!r}; {judgement.hint}"
-                )
-            row = (*row[:-1], value)
+            row = (*row[:-1], _judgement(layout, given, f"{name}: row {number}"))
         if all(map(str.strip, row[: 2 if layout == TRIPLETS else None])):
             complete.append(row)
         else:
             blank += 1
     if not complete:
-        raise UsageError(
-            f"{name} has no {'definition' if layout == DEFINITIONS else 'sentence'} to train on"
-        )
-    columns = tuple(list(column) for column in zip(*complete, strict=True))
-    if judgement is not None and len(set(columns[-1])) == 1:
+        what = "definition" if layout == DEFINITIONS else "sentence"
+        raise UsageError(f"{name} has no {what} to train on")
+    columns = tuple(map(list, zip(*complete, strict=True)))
+    if is_judged and len(set(columns[-1])) == 1:
         raise UsageError(
             f"{name}: all {len(complete):,} {layout[-1]}s are {columns[-1][0]!r}; give two"
             " different ones"
@@ -310,28 +264,17 @@ def _examples(
     return TrainingExamples(columns, digest(), blank, layout, unlabelled)
 
 
-def _score(text: str) -> str | None:
-    number = finite_number(text)
-    return None if number is None else repr(number)
-
-
-@dataclass(frozen=True)
-class _Judgement:
-    """How the last column of a layout is read."""
-
-    read: Callable[[str], str | None]  #: None: not allowed
-    none: tuple[str, ...]  #: the value that means no judgement
-    hint: str  #: what is allowed
-
-
-_JUDGEMENTS: dict[tuple[str, ...], _Judgement] = {
-    LABELLED_PAIRS: _Judgement(
-        lambda text: _LABELS.get(text.lower()),
-        ("-1", "-", ""),
-        "give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none",
-    ),
-    GRADED_PAIRS: _Judgement(_score, ("-", ""), "a score is a number, such as 3.8"),
-}
+def _judgement(layout: tuple[str, ...], given: str, where: str) -> str:
+    """Return a label by its name, or a score."""
+    number = finite_number(given)
+    if layout == LABELLED_PAIRS and given.lower() in _LABELS:
+        return _LABELS[given.lower()]
+    if layout == GRADED_PAIRS and number is not None:
+        return repr(number)
+    allowed = "give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none"
+    if layout == GRADED_PAIRS:
+        allowed = "a score is a number, such as 3.8"
+    raise UsageError(f"{where} has the {layout[-1]} {given!r}; {allowed}")
 
 
 def stream_sentences(path: Path) -> Iterator[str]:
@@ -375,21 +318,14 @@ def sentences_with_column(
 ) -> tuple[list[str], list[str]]:
     """Return the sentences of a table and the cells of another of its columns, "" where empty."""
     if not _is_file(path):
-        raise UsageError(
-            f"{column!r} is a column of a file, and {path!r} is no file", parameter="color"
-        )
+        raise UsageError(f"is a column of a file, and {path!r} is no file", parameter="color")
     fields = ColumnChoice(text=text_field, id=NONE, cells=True)
     sentences, cells = list[str](), list[str]()
     with open_rows(path, fields) as rows:
-        if not rows.types:
-            raise UsageError(
-                f"{path} has no columns beside its sentences, and {column!r} names one",
-                parameter="color",
-            )
         if column not in rows.types:
             raise UsageError(
                 f"{path} has no column {column!r} beside its sentences; it has"
-                f" {', '.join(rows.types)}{did_you_mean(column, list(rows.types))}",
+                f" {', '.join(rows.types) or 'none'}{did_you_mean(column, list(rows.types))}",
                 parameter="color",
             )
         for batch in rows:
@@ -419,13 +355,11 @@ def training_examples(
     """
     layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
     if is_sources(data):
-        return join_examples(
-            [
-                training_examples(source, layouts=layouts, csv=csv, skip_bad=skip_bad)
-                for source in data
-            ],
-            [source_name(source) for source in data],
-        )
+        sources = [
+            training_examples(source, layouts=layouts, csv=csv, skip_bad=skip_bad)
+            for source in data
+        ]
+        return join_examples(sources, list(map(source_name, data)))
     if not isinstance(data, str | Path):
         return examples_of(data, layouts)
     if data == DEMO_TASK and SENTENCES not in layouts:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, cast, overload
 
 from promptcli.embedding.engines import ENGINES
 from promptcli.errors import UsageError, counted, if_stopped, look_up
@@ -141,6 +141,7 @@ def embed(
     from promptcli.data.rows import open_rows
     from promptcli.data.vectors import EmbedSettings, reusable_manifest
     from promptcli.data.vectors.formats import open_sink
+    from promptcli.embedding.passages import look_wrapped
     from promptcli.storage.files import check_output
 
     path, stdin = STANDARD, None
@@ -160,7 +161,9 @@ def embed(
         if target is not None:
             check_output(target, force=force or before is not None)
         rows, head = rows.peek()
-        _note_wrapping(rows.name, head, is_text=rows.is_text)
+        if rows.is_text and look_wrapped(head):
+            ways = "`index build` and `search` read its passages"
+            note(f"{rows.name} looks wrapped: each line is a row; {ways}")
         from promptcli.embedding.writing import embed_file, embed_stream
         from promptcli.models import loading
         from promptcli.models.language_choice import model_for
@@ -181,22 +184,12 @@ def embed(
             rows = replace(rows, batches=Splitter(encoder).batches(rows))
             count = None
         with stage("embed", count) as advance:
+            reading: dict[str, Any] = {"batch_size": batch_size, "progress": advance}
             if target is not None:
-                report = embed_file(
-                    encoder,
-                    rows,
-                    target,
-                    settings,
-                    batch_size=batch_size,
-                    force=force,
-                    progress=advance,
-                )
+                report = embed_file(encoder, rows, target, settings, force=force, **reading)
             else:
-                assert output is not None and not isinstance(output, str | Path)
-                with open_sink(output, ".jsonl", encoder.width) as sink:
-                    report = embed_stream(
-                        encoder, rows, sink, settings, batch_size=batch_size, progress=advance
-                    )
+                with open_sink(cast(BinaryIO, output), ".jsonl", encoder.width) as sink:
+                    report = embed_stream(encoder, rows, sink, settings, **reading)
         return Embedded(target, encoder, report, time.perf_counter() - start)
 
 
@@ -235,10 +228,8 @@ def _target(
     ranged = look_up("precision", settings.precision, PRECISIONS).ranged
     if output is not None and not isinstance(output, str | Path):
         if ranged:
-            raise UsageError(
-                f"{settings.precision} needs a manifest; give a file as output",
-                parameter="precision",
-            )
+            problem = f"{settings.precision} needs a manifest; give a file as output"
+            raise UsageError(problem, parameter="precision")
         return None
     target = output_of(
         path,
@@ -249,22 +240,9 @@ def _target(
     if target is None:
         raise UsageError("is missing: give a file, or a stream", parameter="output")
     if settings.split and kind_of(target) == ".npy":
-        raise UsageError(
-            f"needs ids, which {target} cannot hold; give a .parquet or .jsonl file as output",
-            parameter="split",
-        )
+        problem = f"needs ids, which {target} cannot hold; give a .parquet or .jsonl file as output"
+        raise UsageError(problem, parameter="split")
     return target
-
-
-def _note_wrapping(name: str, head: list[str], *, is_text: bool) -> None:
-    """Say of a text whose first lines look wrapped that each of them is a row."""
-    from promptcli.embedding.passages import look_wrapped
-
-    if is_text and look_wrapped(head):
-        note(
-            f"{name} looks wrapped: each line is a row; `index build` and `search` read its"
-            " passages"
-        )
 
 
 def _texts(path: Path, fields: "ColumnChoice", csv: Mapping[str, Any] | None) -> Iterator[str]:
@@ -339,6 +317,7 @@ def embed_parts(
     """
     from promptcli.data.csv_options import stored_options
     from promptcli.data.file_arguments import split_text_column
+    from promptcli.data.input_files import find_inputs, needs_network
     from promptcli.data.vectors import EmbedSettings
     from promptcli.data.vectors import part_folder as parts_of
     from promptcli.data.vectors.part_folder import PARTS_MANIFEST, PartsManifest
@@ -350,22 +329,28 @@ def embed_parts(
         if number is not None and not 1 <= number <= 99_999:
             raise UsageError(f"must be 1 to 99,999, got {number}", parameter=name)
     if shard is not None:
+        problem = "makes one part in this process; leave out workers, engine and force"
         if not 0 <= shard < shards:
-            raise UsageError(
-                f"{shard} is out of range; of {shards} shards it is 0 to {shards - 1}",
-                parameter="shard",
-            )
-        if (workers, engine, force) != (None, "local", False):
-            raise UsageError(
-                "makes one part in this process; leave out workers, engine and force",
-                parameter="shard",
-            )
+            problem = f"{shard} is out of range; of {shards} shards it is 0 to {shards - 1}"
+        elif (workers, engine, force) == (None, "local", False):
+            problem = ""
+        if problem:
+            raise UsageError(problem, parameter="shard")
     folder = Path(folder)
     parts_of.check_part_folder(folder, precision)
     names, text_field = split_text_column([str(file) for file in files], text_field)
     given = stored_options(csv)
     settings = EmbedSettings(text_field, id_field, normalize, precision, csv=given)
-    inputs = _counted_inputs(names, folder, settings, shards, engine, address, force, skip_bad)
+    remote = needs_network(names)
+    if remote is not None:
+        if is_offline():
+            raise UsageError(f"{remote} is on another machine, which offline forbids; copy it here")
+        note(f"reading {remote} over the network")
+    names = find_inputs(names)
+    ENGINES[engine].check(address)
+    if force and parts_of.is_part_folder(folder):
+        parts_of.remove_parts(folder)
+    inputs = parts_of.counted_inputs(folder, names, settings, shards, skip_bad)
 
     from promptcli.embedding import parts
     from promptcli.embedding.writing import manifest_of
@@ -401,32 +386,6 @@ def embed_parts(
         remove_leftovers(folder)  # of processes that were killed
     existing = len(parts_of.parts_in(folder, shards))
     return EmbeddedParts(folder, manifest, missing, existing, time.perf_counter() - start)
-
-
-def _counted_inputs(
-    files: Sequence[str],
-    folder: Path,
-    settings: "EmbedSettings",
-    shards: int,
-    engine: str,
-    address: str | None,
-    force: bool,
-    skip_bad: bool,
-) -> "list[InputFile]":
-    """Return the files with their numbers of rows."""
-    from promptcli.data.input_files import find_inputs, needs_network
-    from promptcli.data.vectors import part_folder as parts_of
-
-    remote = needs_network(files)
-    if remote is not None:
-        if is_offline():
-            raise UsageError(f"{remote} is on another machine, which offline forbids; copy it here")
-        note(f"reading {remote} over the network")
-    names = find_inputs(files)
-    ENGINES[engine].check(address)
-    if force and parts_of.is_part_folder(folder):
-        parts_of.remove_parts(folder)
-    return parts_of.counted_inputs(folder, names, settings, shards, skip_bad)
 
 
 def _texts_of_inputs(

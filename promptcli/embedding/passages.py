@@ -221,9 +221,8 @@ class _Reader:
         self._chunks = TextSplitter(_CHARACTERS)
         self._splitter = Splitter(encoder)
         self._longest_heading = min(_LONGEST_HEADING, self._splitter.window // 4)
-        self._underlines = list[
-            tuple[str, bool]
-        ]()  # signs of underlined headings, the highest level first
+        #: signs of underlined headings, the highest level first
+        self._underlines = list[tuple[str, bool]]()
         self._fields: tuple[tuple[str, str], ...] = ()  # of the front matter
 
     def passages(self, lines: Iterable[str]) -> Iterator[Passage]:
@@ -260,18 +259,12 @@ class _Reader:
         """Return the last headings of a path that are not too long together, as the first line of a
         passage.
         """
-        shown = ""
-        for heading in reversed(path):
-            if shown:
-                longer = f"{heading} > {shown}"
-            else:
-                longer = heading[: self._longest_heading]
-            if len(longer) > self._longest_heading:
+        shown = "".join(path[-1:])[: self._longest_heading]
+        for heading in reversed(path[:-1]):
+            if len(f"{heading} > {shown}") > self._longest_heading:
                 break
-            shown = longer
-        if shown:
-            return f"{shown}\n"
-        return ""
+            shown = f"{heading} > {shown}"
+        return f"{shown}\n" if shown else ""
 
     def _markdown_sections(self, lines: Iterable[str]) -> Iterator[_Section]:
         """Yield the lines between the headings of Markdown.
@@ -280,12 +273,9 @@ class _Reader:
         """
         outlined = _Outline()
         front, rest = read_front_matter(lines)
-        title = ""
-        begin = 0
+        begin, title = 0, ""
         if front is not None:
-            begin = front.lines
-            title = front.title
-            self._fields = front.fields
+            begin, title, self._fields = front.lines, front.title, front.fields
             yield from outlined.open(Heading(front.title_line, begin, 0, title))
         for element in outline(islice(rest, begin, None), begin + 1):
             if not isinstance(element, Heading):
@@ -306,8 +296,7 @@ class _Reader:
                 continue
             level, title, above = heading
             del outlined.above[-above:]
-            title_line = number - 1
-            yield from outlined.open(Heading(title_line, number, level, title))
+            yield from outlined.open(Heading(number - 1, number, level, title))
         yield from outlined.close()
 
     def _heading(self, line: str, above: Sequence[str]) -> tuple[int, str, int] | None:
@@ -315,27 +304,14 @@ class _Reader:
         are part of it.
         """
         underline = _UNDERLINE.match(line)
-        if above:
-            title = above[-1].rstrip()
-        else:
-            title = ""
-        if (
-            underline is None
-            or not title
-            or title[0].isspace()
-            or _OWN_LINE.match(title)
-            or _UNDERLINE.match(title)
-        ):
+        title = above[-1].rstrip() if above else ""
+        is_title = bool(title) and not title[0].isspace() and len(line.rstrip()) >= len(title)
+        if underline is None or not is_title or _OWN_LINE.match(title) or _UNDERLINE.match(title):
             return None
-        if len(above) > 1:
-            before = above[-2]
-        else:
-            before = ""
-        overlined = before.rstrip() == line.rstrip()
-        if before.strip() and not overlined:
+        before = above[-2].rstrip() if len(above) > 1 else ""
+        overlined = before == line.rstrip()
+        if before and not overlined:
             return None  # the last line of a paragraph
-        if len(line.rstrip()) < len(title):
-            return None
         style = underline[1], overlined
         if style not in self._underlines:
             self._underlines.append(style)
