@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.checking import load_tokenizer, opening
@@ -33,6 +32,11 @@ def is_tokenizer_file(path: Path) -> bool:
     return path.suffix == ".model" or (
         path.name.startswith(_TOKENIZER) and path.suffix in (".json", ".txt")
     )
+
+
+def write_json(path: Path, values: Any, indent: int | None = 2) -> None:
+    """Write values as a JSON file."""
+    path.write_text(to_json(values, indent=indent), encoding="utf-8")
 
 
 def save_weights(
@@ -65,7 +69,7 @@ def save_weights(
         "dtype": "float32",
         "vocab_size": len(tensors[name]),
     }
-    (folder / "config.json").write_text(to_json({**values, **fields, **config}), encoding="utf-8")
+    write_json(folder / "config.json", {**values, **fields, **config})
     save_tensors(tensors, folder / "model.safetensors", {"format": "pt"})
 
 
@@ -106,11 +110,9 @@ def save_tokenizer(
         "clean_up_tokenization_spaces": False,
         **specials,
     }
-    (folder / "tokenizer.json").write_text(
-        json.dumps(definition, ensure_ascii=False), encoding="utf-8"
-    )
-    (folder / "tokenizer_config.json").write_text(to_json(settings), encoding="utf-8")
-    (folder / "special_tokens_map.json").write_text(to_json(specials), encoding="utf-8")
+    write_json(folder / "tokenizer.json", definition, indent=None)
+    write_json(folder / "tokenizer_config.json", settings)
+    write_json(folder / "special_tokens_map.json", specials)
 
 
 def whole_inputs(folder: Path, sentences: Sequence[str], longest: int) -> list[list[int]]:
@@ -125,10 +127,8 @@ def whole_inputs(folder: Path, sentences: Sequence[str], longest: int) -> list[l
     return ids
 
 
-def head_tensors(backbone: Backbone) -> dict[str, Tensor]:
-    """Return the weights of the pre-trained pooler's dense layer, ``weight`` (d, d) and ``bias``
-    (d,).
-    """
+def head_tensors(backbone: Backbone) -> tuple[Tensor, Tensor]:
+    """Return the weights (d, d) and the bias (d,) of the pre-trained pooler's dense layer."""
     pooler = backbone.model.pooler
-    dense: torch.nn.Module = getattr(pooler, "dense", pooler)
-    return {name: tensor.detach().float().cpu() for name, tensor in dense.state_dict().items()}
+    dense: nn.Linear = getattr(pooler, "dense", pooler)
+    return dense.weight.detach().float().cpu(), dense.bias.detach().float().cpu()

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from torch import Tensor
 
 from promptcli.backbones import attention_hook, checking
 from promptcli.backbones.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, base_of
@@ -34,15 +35,18 @@ from promptcli.backbones.lora import merge_lora, read_adapter
 from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.published_backbones import Shape
-from promptcli.backbones.states import Batch, Needs
+from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece
-from promptcli.backbones.word_tables import read_table, read_words, shipped_tokenizer
-from promptcli.backbones.word_vectors import WordVectors
-from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.backbones.word_tables import (
+    WordTable,
+    read_table,
+    read_words,
+    shipped_tokenizer,
+)
+from promptcli.errors import UsageError, unknown
 from promptcli.notes import without_network
 from promptcli.storage.files import sha256
 
-_ENCODER = "mini"  # the shipped encoder, trained on the shipped backbone
 # as safetensors writes them
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 #: Words of many scripts, the same number in each text: a vocabulary that cannot distinguish them
@@ -58,6 +62,37 @@ _SIZES = {
     "heads": ("num_attention_heads", "n_head", "n_heads"),
     "vocabulary": ("vocab_size",),
 }
+
+
+class WordVectors(Backbone):
+    """A matrix of word vectors; no layers, no attention, no head. Always float32."""
+
+    words_only = True
+    causal = False
+
+    def __init__(self, table: WordTable, device: str | torch.device) -> None:
+        self._table = table
+        self._rows = torch.from_numpy(table.rows[:]).to(device)
+        self.tokenizer = table.tokenizer
+        self.folder = table.folder
+        self.provenance = table.provenance
+        self.width = self.last_width = self._rows.size(1)
+        self.n_layers = self.n_heads = 0
+        self.max_tokens = table.max_tokens
+
+    @property
+    def token_rows(self) -> Tensor:
+        """The vectors, (v + 1, d); the row of a sentence without any word is zero."""
+        return self._rows
+
+    def to(self, device: torch.device) -> "WordVectors":
+        return WordVectors(self._table, device)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    def run(self, batch: Batch, needs: Needs) -> HiddenStates:
+        return HiddenStates(static=self._rows[batch.ids])
 
 
 def load_backbone(
@@ -81,12 +116,6 @@ def load_backbone(
                 " model static-avg"
             )
         return WordVectors(read_words(name), device)
-    if name == _ENCODER:
-        raise NotFoundError(
-            f"{name} is an encoder and is given as a model; the language model under it is"
-            f" {name}-bert",
-            parameter="backbone",
-        )
     folder, revision = locate(name, one_of=TABLE_MARKS)
     if checking.is_table(folder):
         return WordVectors(read_table(name, folder, revision), device)

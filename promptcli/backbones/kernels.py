@@ -13,29 +13,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-
-def _name(owner: Any, name: str) -> Any | None:
-    """Return a name of torch, or None if this release does not have it."""
-    return getattr(owner, name, None)
-
-
-_FLASH_ON_CPU = _name(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu")
-_EFFICIENT_ON_CUDA = _name(torch.ops.aten, "_scaled_dot_product_efficient_attention")
-_ONEDNN_LINEAR = _name(torch.ops.mkldnn, "_linear_pointwise")
-_AVX512 = _name(torch.cpu, "_is_avx512_supported")
-_AVX512_BFLOAT16 = _name(torch.cpu, "_is_avx512_bf16_supported")
-_AMX = _name(torch.cpu, "_is_amx_tile_supported")
-_HAS_ONEDNN = _name(torch._C, "_has_mkldnn")
-
+#: Name -> the function, or None if this release of torch does not have it.
 PRIVATE_NAMES: dict[str, Any | None] = {
-    "aten._scaled_dot_product_flash_attention_for_cpu": _FLASH_ON_CPU,
-    "aten._scaled_dot_product_efficient_attention": _EFFICIENT_ON_CUDA,
-    "mkldnn._linear_pointwise": _ONEDNN_LINEAR,
-    "cpu._is_avx512_supported": _AVX512,
-    "cpu._is_avx512_bf16_supported": _AVX512_BFLOAT16,
-    "cpu._is_amx_tile_supported": _AMX,
-    "_C._has_mkldnn": _HAS_ONEDNN,
+    f"{place}.{name}": getattr(owner, name, None)
+    for place, owner, name in (
+        ("aten", torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu"),
+        ("aten", torch.ops.aten, "_scaled_dot_product_efficient_attention"),
+        ("mkldnn", torch.ops.mkldnn, "_linear_pointwise"),
+        ("cpu", torch.cpu, "_is_avx512_supported"),
+        ("cpu", torch.cpu, "_is_avx512_bf16_supported"),
+        ("cpu", torch.cpu, "_is_amx_tile_supported"),
+        ("_C", torch._C, "_has_mkldnn"),
+    )
 }
+_FLASH_ON_CPU, _EFFICIENT_ON_CUDA, _ONEDNN_LINEAR, _AVX512, _AVX512_BFLOAT16, _AMX, _HAS_ONEDNN = (
+    PRIVATE_NAMES.values()
+)
 
 
 def cpu_computes_bfloat16() -> bool:
@@ -138,27 +131,20 @@ def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _fused_on_cpu(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
-) -> tuple[Tensor, Tensor]:
+) -> Any:
     assert _FLASH_ON_CPU is not None
-    result: tuple[Tensor, Tensor] = _FLASH_ON_CPU(
-        query, key, value, 0.0, False, attn_mask=mask, scale=scale
-    )
-    return result
+    return _FLASH_ON_CPU(query, key, value, 0.0, False, attn_mask=mask, scale=scale)
 
 
 def _fused_on_cuda(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
-) -> tuple[Tensor, Tensor]:
+) -> Any:
     assert _EFFICIENT_ON_CUDA is not None
-    bias = None
     if mask is not None:  # the kernel wants rows that start at multiples of 16 elements
         width = key.size(2)
         aligned = functional.pad(mask, (0, -width % 16))[..., :width]
-        bias = aligned.expand(query.size(0), query.size(1), query.size(2), width)
-    output, logsumexp, *_ = _EFFICIENT_ON_CUDA(
-        query, key, value, bias, True, 0.0, False, scale=scale
-    )
-    return output, logsumexp
+        mask = aligned.expand(query.size(0), query.size(1), query.size(2), width)
+    return _EFFICIENT_ON_CUDA(query, key, value, mask, True, 0.0, False, scale=scale)[:2]
 
 
 #: The fused attention of each type of device, which takes an additive mask.

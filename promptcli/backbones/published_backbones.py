@@ -43,66 +43,68 @@ class PublishedBackbone:
     def describes(self, config: Mapping[str, Any]) -> bool:
         """Return whether a language model's configuration has this shape."""
         names = ("model_type", "num_hidden_layers", "hidden_size", "vocab_size")
-        return self._is_of(*(config.get(name) for name in names))
+        return self._is_of(*map(config.get, names))
 
     def fits(self, backbone: "Backbone") -> bool:
         """Return whether a backbone has this shape and vocabulary."""
         family, rows = backbone.provenance.family, len(backbone.token_rows)
-        if not self._is_of(family, backbone.n_layers, backbone.width, rows):
-            return False
         read = backbone.tokenizer.encode(list(self.ids))
-        return read == [[number] for number in self.ids.values()]
+        known = [[number] for number in self.ids.values()]
+        return self._is_of(family, backbone.n_layers, backbone.width, rows) and read == known
 
-    def _is_of(self, family: Any, layers: Any, width: Any, vocabulary: Any) -> bool:
+    def _is_of(self, *sizes: Any) -> bool:
         shape = self.shape
-        if (family, layers, width) != (shape.family, shape.layers, shape.width):
-            return False
-        return vocabulary == shape.vocabulary if self.rows is None else vocabulary in self.rows
+        rows = self.rows or (shape.vocabulary,)
+        return sizes[:3] == (shape.family, shape.layers, shape.width) and sizes[3] in rows
 
 
 _UNCASED = {"hello": 7592, "world": 2088}
+_CASED = {"Hello": 8667, "world": 1362}
 _BYTE_LEVEL = {"Hello": 31414, " world": 232}
 _BERT_BASE_SHA256 = "68d45e234eb4a928074dfd868cead0219ab85354cc53d20e772753c6bb9169d3"
+
+
+def _published(
+    owner: str, *shape: Any, ids: Mapping[str, int] | None = None, sha256: str | None = None
+) -> PublishedBackbone:
+    """Return a backbone of a family, with its width, layers, heads and vocabulary; the older ones
+    are also called without their owner.
+    """
+    owners = ("", owner) if owner in ("google-bert", "FacebookAI") else (owner,)
+    return PublishedBackbone(Shape(*shape), owners, ids or {}, sha256)
+
 
 #: By the last part of the name. A folder of one of these shapes is a copy of it, or a model made
 #: like it.
 PUBLISHED: dict[str, PublishedBackbone] = {
-    "bert-base-uncased": PublishedBackbone(
-        Shape("bert", 768, 12, 12, 30_522), ("", "google-bert"), _UNCASED, _BERT_BASE_SHA256
+    "bert-base-uncased": _published(
+        "google-bert", "bert", 768, 12, 12, 30_522, ids=_UNCASED, sha256=_BERT_BASE_SHA256
     ),
-    "bert-base-cased": PublishedBackbone(
-        Shape("bert", 768, 12, 12, 28_996), ("", "google-bert"), {"Hello": 8667, "world": 1362}
+    "bert-base-cased": _published("google-bert", "bert", 768, 12, 12, 28_996, ids=_CASED),
+    "bert-large-uncased": _published("google-bert", "bert", 1024, 24, 16, 30_522, ids=_UNCASED),
+    "roberta-base": _published("FacebookAI", "roberta", 768, 12, 12, 50_265, ids=_BYTE_LEVEL),
+    "roberta-large": _published("FacebookAI", "roberta", 1024, 24, 16, 50_265, ids=_BYTE_LEVEL),
+    "electra-base-discriminator": _published(
+        "google", "electra", 768, 12, 12, 30_522, ids=_UNCASED
     ),
-    "bert-large-uncased": PublishedBackbone(
-        Shape("bert", 1024, 24, 16, 30_522), ("", "google-bert"), _UNCASED
+    "bert-base-nli-stsb-mean-tokens": _published(
+        "sentence-transformers", "bert", 768, 12, 12, 30_522, ids=_UNCASED
     ),
-    "roberta-base": PublishedBackbone(
-        Shape("roberta", 768, 12, 12, 50_265), ("", "FacebookAI"), _BYTE_LEVEL
-    ),
-    "roberta-large": PublishedBackbone(
-        Shape("roberta", 1024, 24, 16, 50_265), ("", "FacebookAI"), _BYTE_LEVEL
-    ),
-    "electra-base-discriminator": PublishedBackbone(
-        Shape("electra", 768, 12, 12, 30_522), ("google",), _UNCASED
-    ),
-    "bert-base-nli-stsb-mean-tokens": PublishedBackbone(
-        Shape("bert", 768, 12, 12, 30_522), ("sentence-transformers",), _UNCASED
-    ),
-    "opt-125m": PublishedBackbone(Shape("opt", 768, 12, 12, 50_272), ("facebook",)),
-    "opt-350m": PublishedBackbone(Shape("opt", 1024, 24, 16, 50_272), ("facebook",)),
-    "opt-1.3b": PublishedBackbone(Shape("opt", 2048, 24, 32, 50_272), ("facebook",)),
-    "opt-2.7b": PublishedBackbone(Shape("opt", 2560, 32, 32, 50_272), ("facebook",)),
-    "opt-6.7b": PublishedBackbone(Shape("opt", 4096, 32, 32, 50_272), ("facebook",)),
-    "opt-13b": PublishedBackbone(Shape("opt", 5120, 40, 40, 50_272), ("facebook",)),
-    "llama-7b": PublishedBackbone(Shape("llama", 4096, 32, 32, 32_000), ("huggyllama",)),
-    "llama-13b": PublishedBackbone(Shape("llama", 5120, 40, 40, 32_000), ("huggyllama",)),
-    "llama-30b": PublishedBackbone(Shape("llama", 6656, 60, 52, 32_000), ("huggyllama",)),
-    "Llama-2-7b-hf": PublishedBackbone(Shape("llama", 4096, 32, 32, 32_000), ("meta-llama",)),
-    "Llama-2-13b-hf": PublishedBackbone(Shape("llama", 5120, 40, 40, 32_000), ("meta-llama",)),
-    "Meta-Llama-3-8B": PublishedBackbone(Shape("llama", 4096, 32, 32, 128_256), ("meta-llama",)),
-    "Mistral-7B-v0.1": PublishedBackbone(Shape("mistral", 4096, 32, 32, 32_000), ("mistralai",)),
-    "Qwen2-7B": PublishedBackbone(Shape("qwen2", 3584, 28, 28, 152_064), ("Qwen",)),
-    "gemma-2-9b": PublishedBackbone(Shape("gemma2", 3584, 42, 16, 256_000), ("google",)),
+    "opt-125m": _published("facebook", "opt", 768, 12, 12, 50_272),
+    "opt-350m": _published("facebook", "opt", 1024, 24, 16, 50_272),
+    "opt-1.3b": _published("facebook", "opt", 2048, 24, 32, 50_272),
+    "opt-2.7b": _published("facebook", "opt", 2560, 32, 32, 50_272),
+    "opt-6.7b": _published("facebook", "opt", 4096, 32, 32, 50_272),
+    "opt-13b": _published("facebook", "opt", 5120, 40, 40, 50_272),
+    "llama-7b": _published("huggyllama", "llama", 4096, 32, 32, 32_000),
+    "llama-13b": _published("huggyllama", "llama", 5120, 40, 40, 32_000),
+    "llama-30b": _published("huggyllama", "llama", 6656, 60, 52, 32_000),
+    "Llama-2-7b-hf": _published("meta-llama", "llama", 4096, 32, 32, 32_000),
+    "Llama-2-13b-hf": _published("meta-llama", "llama", 5120, 40, 40, 32_000),
+    "Meta-Llama-3-8B": _published("meta-llama", "llama", 4096, 32, 32, 128_256),
+    "Mistral-7B-v0.1": _published("mistralai", "mistral", 4096, 32, 32, 32_000),
+    "Qwen2-7B": _published("Qwen", "qwen2", 3584, 28, 28, 152_064),
+    "gemma-2-9b": _published("google", "gemma2", 3584, 42, 16, 256_000),
     # glove.840B.300d has 2,196,017 lines; a row more for sentences without a known word, and some
     # fewer where two lines have one word
     "GloVe": PublishedBackbone(Shape("glove", 300, 0), ("",), rows=range(2_195_000, 2_196_019)),
@@ -123,20 +125,14 @@ def published_name(backbone: "Backbone") -> str | None:
     for name, known in PUBLISHED.items():
         if known.sha256 is not None and known.fits(backbone) and _has_weights(backbone, known):
             return name
-    name = _name_of(backbone)
+    name = "GloVe" if backbone.words_only else last_part(backbone.name)
     published = PUBLISHED.get(name)
     if published is None or backbone.merged or not published.fits(backbone):
         return None
-    from_hub = backbone.provenance.revision is not None
-    if from_hub:
-        owner = backbone.name.partition("@")[0].rpartition("/")[0]
-        return name if owner in published.owners else None
-    return name if published.sha256 is None else None
-
-
-def _name_of(backbone: "Backbone") -> str:
-    """Return the name under which a backbone would be published; word vectors have one."""
-    return "GloVe" if backbone.words_only else last_part(backbone.name)
+    if backbone.provenance.revision is None:  # not from the hub
+        return name if published.sha256 is None else None
+    owner = backbone.name.partition("@")[0].rpartition("/")[0]
+    return name if owner in published.owners else None
 
 
 @functools.cache

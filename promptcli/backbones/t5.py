@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import T5ForConditionalGeneration
 
 from promptcli.backbones import checking, locating
@@ -73,18 +74,12 @@ class T5:
         """
         groups = []
         for start in range(0, len(inputs), _ROWS):
-            batch = inputs[start : start + _ROWS]
-            longest = max(len(ids) for ids in batch)
-            device = self._model.device
-            real = torch.tensor(
-                [[1] * len(ids) + [0] * (longest - len(ids)) for ids in batch], device=device
-            )
-            padded = torch.tensor(
-                [[*ids, *[0] * (longest - len(ids))] for ids in batch], device=device
-            )
-            groups.append(
-                (self._model.encoder(input_ids=padded, attention_mask=real).last_hidden_state, real)
-            )
+            rows = [torch.tensor(ids) for ids in inputs[start : start + _ROWS]]
+            real = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+            padded = pad_sequence(rows, batch_first=True).to(self._model.device)
+            real = real.to(self._model.device)
+            encoded = self._model.encoder(input_ids=padded, attention_mask=real)
+            groups.append((encoded.last_hidden_state, real))
         return groups
 
     @torch.inference_mode()
@@ -92,9 +87,8 @@ class T5:
         """Return the logits (n, v) float32 of the token that follows ``written`` in examples that
         ``read`` returned.
         """
-        prefix = torch.tensor(
-            [[self._model.config.decoder_start_token_id, *written]], device=self._model.device
-        )
+        start = self._model.config.decoder_start_token_id
+        prefix = torch.tensor([[start, *written]], device=self._model.device)
         logits = [
             self._model(
                 encoder_outputs=(states,),

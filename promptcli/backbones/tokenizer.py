@@ -19,23 +19,20 @@ from types import SimpleNamespace
 from typing import Any
 from unicodedata import is_normalized
 
-from tokenizers import AddedToken, Tokenizer
-from tokenizers.decoders import WordPiece as WordPieceDecoder
-from tokenizers.models import WordPiece
-from tokenizers.normalizers import BertNormalizer
-from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers import Tokenizer
+from tokenizers.implementations import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from promptcli.backbones.token_rows import TokenRows
 from promptcli.backbones.tokenizer_files import SETTINGS, json_or_none
-from promptcli.errors import PromptcliError, UsageError, one_line, shorten
+from promptcli.errors import PromptcliError, UsageError, one_line
 
 _SPECIALS = {
-    "unk_token": "[UNK]",
-    "sep_token": "[SEP]",
-    "pad_token": "[PAD]",
-    "cls_token": "[CLS]",
-    "mask_token": "[MASK]",
+    "unk_token_id": "[UNK]",
+    "sep_token_id": "[SEP]",
+    "pad_token_id": "[PAD]",
+    "cls_token_id": "[CLS]",
+    "mask_token_id": "[MASK]",
 }
 #: Files that may say more of a BERT's tokenizer than its vocabulary.
 _MORE = ("tokenizer.json", "added_tokens.json", "special_tokens_map.json")
@@ -52,15 +49,12 @@ def read_wordpiece(folder: Path) -> SimpleNamespace | None:
     has_more = any((folder / name).exists() for name in _MORE)
     if settings != known or not isinstance(lowercase, bool) or has_more:
         return None
-    vocabulary = WordPiece.read_file(str(folder / "vocab.txt"))
-    if not vocabulary.keys() >= {*_SPECIALS.values()}:
+    tokenizer = BertWordPieceTokenizer.from_file(
+        str(folder / "vocab.txt"), lowercase=lowercase
+    )._tokenizer
+    ids = {name: tokenizer.token_to_id(text) for name, text in _SPECIALS.items()}
+    if None in ids.values():
         return None
-    tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=_SPECIALS["unk_token"]))
-    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
-    tokenizer.pre_tokenizer = BertPreTokenizer()
-    tokenizer.decoder = WordPieceDecoder()
-    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in _SPECIALS.values()])
-    ids = {f"{name}_id": vocabulary[text] for name, text in _SPECIALS.items()}
     tokenizer.post_processor = TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0",
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
@@ -68,7 +62,7 @@ def read_wordpiece(folder: Path) -> SimpleNamespace | None:
     )
     return SimpleNamespace(
         backend_tokenizer=tokenizer,
-        mask_token=_SPECIALS["mask_token"],
+        mask_token=_SPECIALS["mask_token_id"],
         bos_token_id=None,
         eos_token_id=None,
         **ids,
@@ -124,14 +118,9 @@ class PieceTokenizer:
             self.start, _ = added_around(tokenizer)
         else:
             self.start, self.end = _cls_and_sep(tokenizer, owner)
-        spare = (
-            tokenizer.pad_token_id,
-            tokenizer.sep_token_id,
-            tokenizer.eos_token_id,
-            tokenizer.bos_token_id,
-            0,
-        )
-        self.pad: int = next(token for token in spare if token is not None)
+        spare = ("pad_token_id", "sep_token_id", "eos_token_id", "bos_token_id")
+        tokens = (getattr(tokenizer, name) for name in spare)
+        self.pad: int = next((token for token in tokens if token is not None), 0)
         #: None if it has none (byte-level ones need none)
         self.unk: int | None = tokenizer.unk_token_id
         self.mask: int | None = None  #: None if it has none
@@ -148,12 +137,7 @@ class PieceTokenizer:
             for token in definition["added_tokens"]
             if token["content"] == self.mask_text
         )
-        vocabulary: Any = definition["model"]["vocab"]
-        if isinstance(vocabulary, dict):
-            ids = dict(vocabulary)
-        else:  # SentencePiece's: pieces with their scores, in the order of their ids
-            ids = {piece: number for number, (piece, _) in enumerate(vocabulary)}
-        ids |= {token["content"]: token["id"] for token in definition["added_tokens"]}
+        ids = backend.get_vocab(with_added_tokens=True)
         self.size = len(ids)  #: tokens of the vocabulary, added ones too
         self.highest: int = max(ids.values(), default=-1)  #: id
         self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
@@ -169,7 +153,13 @@ class PieceTokenizer:
         self.splits_at_blanks = splits_at_blanks(definition)
         # their first characters
         self._added = {token["content"][:1] for token in definition["added_tokens"]}
-        added = "|".join(map(re.escape, _typed_tokens(definition))) or "(?!)"
+        #: those that are found anywhere in a text and take nothing that follows, longest first
+        typed = [
+            token["content"]
+            for token in definition["added_tokens"]
+            if not (token["single_word"] or token["rstrip"])
+        ]
+        added = "|".join(map(re.escape, sorted(typed, key=len, reverse=True))) or "(?!)"
         self._added_token = re.compile(added)
         #: After which the tokenizer would put a space: not at the end, before a space or before the
         #: next added token.
@@ -203,10 +193,7 @@ class PieceTokenizer:
             with tokenizing():
                 encodings = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
         except TypeError:  # how the library refuses half of a surrogate pair
-            wrong = next(
-                piece for piece in pieces if piece.encode("utf-8", "replace").decode() != piece
-            )
-            raise UsageError(f"{shorten(wrong)} is not text: not all of it is UTF-8") from None
+            raise UsageError("a text is not text: not all of it is UTF-8") from None
         return TokenRows.of(encoding.ids for encoding in encodings)
 
     def _by_words(self, pieces: list[str]) -> TokenRows:
@@ -295,11 +282,7 @@ class PieceTokenizer:
     @property
     def specials(self) -> set[int]:
         """The ids of the special tokens, those that it has."""
-        return {
-            token
-            for token in (*self.start, *self.end, self.pad, self.unk, self.mask)
-            if token is not None
-        }
+        return {*self.start, *self.end, self.pad, self.unk, self.mask} - {None}
 
     def knows(self, token: str) -> bool:
         """Return whether the vocabulary itself has a token, not only the list of added ones."""
@@ -333,36 +316,18 @@ def _make_tokenizer(definition: dict[str, Any], model: Any) -> Tokenizer:
     """
     added = {token["content"]: token["id"] for token in definition["added_tokens"]}
     # so that each keeps its id
-    model_of_added = {
-        "type": "WordLevel",
-        "vocab": added,
-        "unk_token": "",
-    }
+    model_of_added = {"type": "WordLevel", "vocab": added, "unk_token": ""}
     left_out = dict.fromkeys(("post_processor", "truncation", "padding"))
-    tokenizer: Tokenizer = Tokenizer.from_str(
-        json.dumps({**definition, **left_out, "model": model_of_added})
-    )
+    text = json.dumps({**definition, **left_out, "model": model_of_added})
+    tokenizer: Tokenizer = Tokenizer.from_str(text)
     tokenizer.model = model
     return tokenizer
-
-
-def _typed_tokens(definition: Mapping[str, Any]) -> list[str]:
-    """Return the added tokens that are found anywhere in a text and take nothing that follows,
-    longest first.
-    """
-    added = [
-        token
-        for token in definition["added_tokens"]
-        if not token["single_word"] and not token["rstrip"]
-    ]
-    return sorted((token["content"] for token in added), key=len, reverse=True)
 
 
 def _cls_and_sep(tokenizer: Any, owner: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if tokenizer.cls_token_id is not None and tokenizer.sep_token_id is not None:
         return (tokenizer.cls_token_id,), (tokenizer.sep_token_id,)
-    start: tuple[int, ...] = ()
-    end: tuple[int, ...] = ()
+    start, end = (), ()
     if tokenizer.cls_token_id is tokenizer.sep_token_id is None:
         start, end = added_around(tokenizer)
     if not start or not end:
@@ -439,13 +404,10 @@ def _leave_blanks_to_metaspace(definition: dict[str, Any]) -> None:
     ):
         return
     definition["pre_tokenizer"] = {**splitting, "pretokenizers": remaining}
-    blanks = ((r"\s+$", ""), (r"\s+", " "))
-    normalizers = []
-    if definition.get("normalizer"):
-        normalizers.append(definition["normalizer"])
-    for old, new in blanks:
-        normalizers.append({"type": "Replace", "pattern": {"Regex": old}, "content": new})
-    definition["normalizer"] = {"type": "Sequence", "normalizers": normalizers}
+    steps = [definition["normalizer"]] if definition.get("normalizer") else []
+    for old, new in ((r"\s+$", ""), (r"\s+", " ")):
+        steps.append({"type": "Replace", "pattern": {"Regex": old}, "content": new})
+    definition["normalizer"] = {"type": "Sequence", "normalizers": steps}
 
 
 def remove_blanks(pre_tokenizer: Any) -> set[str]:

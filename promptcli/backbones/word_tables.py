@@ -40,7 +40,6 @@ from promptcli.backbones.tokenizer import (
     PieceTokenizer,
     read_wordpiece,
     splits_at_blanks,
-    tokenizing,
 )
 from promptcli.backbones.tokenizer_files import checked_definition
 from promptcli.errors import UsageError
@@ -126,12 +125,8 @@ class TableTokenizer(WordTokenizer):
         return read([piece[: self._characters] for piece in pieces]).filled(self.pad)
 
     def _whole(self, pieces: list[str]) -> TokenRows:
-        with tokenizing():
-            encoded = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
-        rows = TokenRows.of(encoding.ids for encoding in encoded)
-        if self.unk is None:
-            return rows
-        return rows.without(self.unk)
+        rows = super()._whole(pieces)
+        return rows if self.unk is None else rows.without(self.unk)
 
 
 _BLOCK = 32  # numbers of a packed row that share a scale

@@ -85,39 +85,30 @@ def write_card(
 
 def _training_section(facts: Mapping[str, Any]) -> str:
     """Return how a model was trained: enough to do it again, and what to cite for it."""
-    form = "supervised" if facts["supervised"] else "unsupervised"
+    settings = facts.get("settings", facts)
+    chosen_by = facts["chosen_by"]
+    runs = len(facts.get("runs", []))
+    choice = f"of the run that is the best of {runs} on {chosen_by}" if runs > 1 else "the only run"
+    versions = facts.get("versions", {})
+    code = [str(Extension(**each)) for each in facts.get("extensions", [])]
     source = Path(str(facts["source"])).name
     rows = {
-        "method": f"{facts['method']}, {form}",
+        "method": f"{facts['method']}, {'' if facts['supervised'] else 'un'}supervised",
         "data": f"{source}, {facts['examples']:,} examples, SHA-256 {facts['data']}",
-        "development pairs": f"{facts['chosen_by']}, SHA-256 {facts['development']}",
-        "seed": _choice_of_seed(facts),
-        "checkpoint": f"step {facts['best_step']}, the best on {facts['chosen_by']}",
+        "development pairs": f"{chosen_by}, SHA-256 {facts['development']}",
+        "seed": f"{settings['seed']}, {choice}",
+        "checkpoint": f"step {facts['best_step']}, the best on {chosen_by}",
         "precision": facts["precision"],
         "processes": facts["processes"],
+        "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
+        "code of other packages": "; ".join(dict.fromkeys(code)),
+        "command": facts.get("command"),
     }
-    versions = facts.get("versions", {})
-    if versions:
-        rows["versions"] = ", ".join(f"{name} {number}" for name, number in versions.items())
-    code = [str(Extension(**each)) for each in facts.get("extensions", [])]
-    if code:
-        rows["code of other packages"] = "; ".join(dict.fromkeys(code))
-    if facts.get("command"):
-        rows["command"] = facts["command"]
     lines = ["", "## Training", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {_cell(value)} |" for name, value in rows.items()]
+    lines += [f"| {name} | {_cell(value)} |" for name, value in rows.items() if value]
     lines += ["", *_settings_table(facts), "", "## Citation", "", "```bibtex"]
     lines += [bibtex(facts["method"]), "```", ""]
     return "\n".join(lines)
-
-
-def _choice_of_seed(facts: Mapping[str, Any]) -> str:
-    """Return the seed of the run that became the model, and how the run was chosen."""
-    seed = facts.get("settings", facts)["seed"]
-    runs = facts.get("runs", [])
-    if len(runs) < 2:
-        return f"{seed}, the only run"
-    return f"{seed}, of the run that is the best of {len(runs)} on {facts['chosen_by']}"
 
 
 def _settings_table(facts: Mapping[str, Any]) -> list[str]:
@@ -126,9 +117,7 @@ def _settings_table(facts: Mapping[str, Any]) -> list[str]:
     sources = facts.get("settings_from", {})
     lines = ["| setting | value | from | paper's, if it differs |", "|---|---|---|---|"]
     for name, value in facts.get("settings", {}).items():
-        paper = ""
-        if name in papers:
-            paper = _cell(typed_value(papers[name]))
+        paper = _cell(typed_value(papers[name])) if name in papers else ""
         cells = (name.replace("_", "-"), _cell(typed_value(value)), sources.get(name, ""), paper)
         lines.append(f"| {' | '.join(cells)} |")
     return lines
@@ -137,10 +126,6 @@ def _settings_table(facts: Mapping[str, Any]) -> list[str]:
 def _cell(value: Any) -> str:
     escaped = str(value).replace("|", "\\|")
     return f"`{escaped}`"
-
-
-#: Split, in the hub's words, of a user's own pairs that chose the checkpoint.
-_DEVELOPMENT = "dev"
 
 
 def _results(scores: Sequence[Mapping[str, Any]], chosen_by: str | None) -> list[EvalResult]:
@@ -158,7 +143,7 @@ def _results(scores: Sequence[Mapping[str, Any]], chosen_by: str | None) -> list
         hub = TASKS[task].hub if task in TASKS else None
         name = without_paths(task)
         if hub is None and str(TaskName(task, split)) == chosen_by:
-            split = _DEVELOPMENT
+            split = "dev"  # in the hub's words
             name = f"{name} (development pairs: they chose the checkpoint)"
         results[task, split] = EvalResult(
             task_type=kind.task,

@@ -1,6 +1,5 @@
 """Export an encoder to a folder that another program loads: the table of targets."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,19 +14,18 @@ from promptcli.backbones.backbone_files import (
     save_weights,
     tokenizer_definition,
     vocabulary_of,
+    write_json,
 )
 from promptcli.backbones.checking import TABLE_ROWS, opening
 from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
-from promptcli.errors import UsageError, install_command, missing_libraries
+from promptcli.errors import UsageError, missing_libraries
 from promptcli.extensions import Table
-from promptcli.models import parity, sentence_transformers_format
+from promptcli.models import parity
 from promptcli.models.card import is_hub_id, publishable, write_card
 from promptcli.models.entries import (
     MODEL_MANIFEST,
-    MODULES,
-    OUR_MODULE,
     TENSORS,
     Entry,
     with_backbone,
@@ -36,11 +34,15 @@ from promptcli.models.entries import (
 from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import Model, entry_of, open_model
 from promptcli.models.saving import check_shareable, save_encoder, tensors_outside_backbone
-from promptcli.models.sentence_transformers_format import Exported, InexactError
+from promptcli.models.sentence_transformers_format import (
+    Exported,
+    InexactError,
+    static_table,
+    write_static,
+)
 from promptcli.notes import without_network
 from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
-from promptcli.storage.typed_documents import to_json
 
 
 def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
@@ -51,8 +53,8 @@ def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Pa
     reason = None
     probes = parity.uncut_probes(encoder)
     try:
-        table = sentence_transformers_format.static_table(encoder, "sentence-transformers")
-        sentence_transformers_format.write_static(table, folder)
+        table = static_table(encoder, "sentence-transformers")
+        write_static(table, folder)
         notes = table.notes
     except InexactError:
         reason, notes, probes = save_encoder(entry, encoder, folder, target="sentence-transformers")
@@ -60,61 +62,61 @@ def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Pa
         load = 'SentenceTransformer("FOLDER", trust_remote_code=True)'
         notes = (
             f"no configuration holds this recipe exactly: {reason}",
-            (
-                "loading needs promptcli installed, and trust_remote_code=True; without the flag:"
-                " as_sentence_transformer(encoder) of promptcli.models.st_module"
-            ),
+            "loading needs promptcli installed, and trust_remote_code=True; without the flag:"
+            " as_sentence_transformer(encoder) of promptcli.models.st_module",
         )
-    loaded = load.replace('"FOLDER"', "folder")
     library = "sentence-transformers"
-    use = (
-        "from sentence_transformers import SentenceTransformer\n\nvectors ="
-        f" {loaded}.encode(sentences)"
-    )
+    loaded = load.replace('"FOLDER"', "folder")
+    use = "from sentence_transformers import SentenceTransformer\n\n"
+    use += f"vectors = {loaded}.encode(sentences)"
     write_card(folder, entry, encoder.recipe, use=use, library=library)
-    if missing_libraries("sentence_transformers"):
-        missing = (
-            "vectors were not compared: sentence-transformers is not installed"
-            f" ({install_command('st')})"
-        )
-        return Exported(load, notes=(*notes, missing))
-    cosine = parity.check_parity(
-        encoder.encode(probes), _encode_with_st(folder, list(probes)), library
-    )
-    return Exported(load, library, cosine, notes)
 
+    def encode(probes: list[str]) -> np.ndarray:
+        import sentence_transformers
 
-def _encode_with_st(folder: Path, probes: list[str]) -> np.ndarray:
-    import sentence_transformers
-
-    with opening("the exported folder"):
-        if (folder / MODULES).read_text(encoding="utf-8") == OUR_MODULE:
-            from promptcli.models.st_module import as_sentence_transformer
-
-            with without_network():
-                encoder = open_model(
-                    read_model_folder(str(folder), folder), device="cpu", dtype="stored"
-                )
-            model = as_sentence_transformer(encoder)
-        else:
+        if reason is None:
             model = sentence_transformers.SentenceTransformer(
                 str(folder), device="cpu", local_files_only=True
             )
+        else:
+            from promptcli.models.st_module import as_sentence_transformer
+
+            with without_network():
+                written = read_model_folder(str(folder), folder)
+                model = as_sentence_transformer(open_model(written, device="cpu", dtype="stored"))
         vectors: np.ndarray = model.encode(probes, show_progress_bar=False)
-    return vectors
+        return vectors
+
+    return _compared(Exported(load, library, notes=notes), encoder, probes, encode)
+
+
+def _compared(
+    exported: Exported,
+    encoder: TorchEncoder,
+    probes: list[str],
+    encode: Callable[[list[str]], np.ndarray],
+) -> Exported:
+    """Return an export with the lowest cosine of the tool's vectors to the encoder's, if the tool
+    is installed.
+    """
+    tool = str(exported.tool)
+    if missing_libraries(tool.replace("-", "_")):
+        note = f"vectors were not compared: {tool} is not installed"
+        return replace(exported, tool=None, notes=(*exported.notes, note))
+    with opening("the exported folder"):
+        vectors = encode(probes)
+    return replace(exported, cosine=parity.check_parity(encoder.encode(probes), vectors, tool))
 
 
 def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
     """Fill a folder that ``StaticModel.from_pretrained(folder)`` of model2vec loads."""
-    table = sentence_transformers_format.static_table(encoder, "model2vec", same_length=True)
+    table = static_table(encoder, "model2vec", same_length=True)
     tokens = vocabulary_of(table.definition)
     if len(tokens) != 1 + max(tokens.values()):
         raise InexactError("the numbers of its vocabulary have gaps; model2vec counts tokens")
     rows = table.rows[: len(tokens)].contiguous()  # a checkpoint may have more than tokens
     save_tensors({"embeddings": rows}, folder / TABLE_ROWS)
-    (folder / "tokenizer.json").write_text(
-        json.dumps(table.definition, ensure_ascii=False), encoding="utf-8"
-    )
+    write_json(folder / "tokenizer.json", table.definition, indent=None)
     config = {
         "model_type": "model2vec",
         "architectures": ["StaticModel"],
@@ -123,26 +125,23 @@ def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Expor
         "max_length": None,
         "embedding_dtype": "float32",
     }
-    (folder / "config.json").write_text(to_json(config), encoding="utf-8")
-    use = (
-        "from model2vec import StaticModel\n\nvectors ="
-        " StaticModel.from_pretrained(folder).encode(sentences)"
-    )
-    write_card(folder, entry, encoder.recipe, use=use, library="model2vec")
+    write_json(folder / "config.json", config)
     load = 'StaticModel.from_pretrained("FOLDER")'
-    notes = (
-        *table.notes,
-        "in model2vec words that the vocabulary does not know are left out, and no sentence is cut",
+    loaded = load.replace('"FOLDER"', "folder")
+    use = f"from model2vec import StaticModel\n\nvectors = {loaded}.encode(sentences)"
+    write_card(folder, entry, encoder.recipe, use=use, library="model2vec")
+    unknown = (
+        "in model2vec words that the vocabulary does not know are left out, and no sentence is cut"
     )
-    if missing_libraries("model2vec"):
-        return Exported(
-            load, notes=(*notes, "vectors were not compared: model2vec is not installed")
-        )
-    probes = _known_probes(encoder)
-    theirs = _encode_with_model2vec(folder, probes)
-    ours = encoder.encode(probes)
-    cosine = parity.check_parity(ours, theirs, "model2vec")
-    return Exported(load, "model2vec", cosine, notes)
+
+    def encode(probes: list[str]) -> np.ndarray:
+        from model2vec import StaticModel
+
+        vectors: np.ndarray = StaticModel.from_pretrained(folder).encode(probes)
+        return vectors
+
+    exported = Exported(load, "model2vec", notes=(*table.notes, unknown))
+    return _compared(exported, encoder, _known_probes(encoder), encode)
 
 
 def _known_probes(encoder: TorchEncoder) -> list[str]:
@@ -155,14 +154,6 @@ def _known_probes(encoder: TorchEncoder) -> list[str]:
     around = [*template.prefix, *template.suffix].count(unknown)  # they are in the marks' row
     rows = encoder.inputs(probes).rows
     return [text for text, row in zip(probes, rows, strict=True) if [*row].count(unknown) == around]
-
-
-def _encode_with_model2vec(folder: Path, probes: list[str]) -> np.ndarray:
-    from model2vec import StaticModel
-
-    with opening("the exported folder"):
-        vectors: np.ndarray = StaticModel.from_pretrained(folder).encode(probes)
-    return vectors
 
 
 def export_merged(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
@@ -206,9 +197,7 @@ def export_peft(
     )
     kind, tensors = _lora(encoder, lora) if is_lora(lora) else _prefix(encoder)
     origin = {"base_model_name_or_path": name, "revision": revision or None, "inference_mode": True}
-    (folder / ADAPTER_CONFIG).write_text(
-        to_json({"task_type": "FEATURE_EXTRACTION", **origin, **kind}), encoding="utf-8"
-    )
+    write_json(folder / ADAPTER_CONFIG, {"task_type": "FEATURE_EXTRACTION", **origin, **kind})
     save_tensors(tensors, folder / ADAPTER_WEIGHTS)
     if others := tensors_outside_backbone(encoder):  # for promptcli
         save_tensors(others, folder / TENSORS)
@@ -221,16 +210,11 @@ def export_peft(
         library="peft",
         relation="adapter",
     )
-    if is_lora(lora):
-        before = [encoder.recipe.prompt]
-    else:
-        before = []
-    rest = " then ".join(
-        [*before, encoder.pooling.spec, *(transform.spec for transform in encoder.transforms)]
-    )
+    before = [encoder.recipe.prompt] if is_lora(lora) else []
+    specs = [*before, encoder.pooling.spec, *(transform.spec for transform in encoder.transforms)]
     return Exported(
         f'PeftModel.from_pretrained(AutoModel.from_pretrained("{name}"), "FOLDER")',
-        notes=(f"peft holds only the adapter; its user has to apply: {rest}",),
+        notes=(f"peft holds only the adapter; its user has to apply: {' then '.join(specs)}",),
         backbone="." if is_lora(lora) else f"{name}@{revision}" if revision else name,
     )
 
@@ -242,18 +226,14 @@ def _prefix(encoder: TorchEncoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
     prompt = encoder.prompt
     backbone = encoder.backbone
     if not isinstance(prompt, DeepPrefix):
-        lacks = (
-            f"prompt {encoder.recipe.prompt!r} has no learned keys and values, and the backbone no"
-            " LoRA"
-        )
         raise InexactError(
-            f"{lacks}; sentence-transformers and onnx hold the encoder, merged a tuned backbone"
+            f"prompt {encoder.recipe.prompt!r} has no learned keys and values, and the backbone no"
+            " LoRA; sentence-transformers and onnx hold the encoder, merged a tuned backbone"
         )
     if not backbone.family.takes_keys:
-        family = backbone.provenance.family
         raise InexactError(
-            f"peft's prefix tuning does not reach family {family!r}, whose model in transformers"
-            f" takes no keys and values; onnx holds the encoder"
+            f"peft's prefix tuning does not reach family {backbone.provenance.family!r}, whose"
+            " model takes no keys and values; onnx holds the encoder"
         )
     config = {
         "peft_type": PREFIX_TUNING,

@@ -262,21 +262,17 @@ def _asking(api: HfApi, repo: str) -> Iterator[None]:
         Exception
     ) as error:  # the client, its HTTP library and its storage library have their own classes
         status = getattr(getattr(error, "response", None), "status_code", None)
-        if status == 403:
-            raise UsageError(
-                f"the token of the hub may not do this with {repo}; for another token: {_LOGIN}"
-            ) from None
-        if status == 401 and not isinstance(error, RepositoryNotFoundError):
-            raise UsageError(f"the hub does not know this token: {_LOGIN}") from None
-        if status in (401, 404):
-            if api.token:
-                seen = "this token may see"
-            else:
-                seen = f"is public; for private ones {_LOGIN}"
-            raise NotFoundError(f"the hub has no {repo} of that revision that {seen}") from None
-        raise NotFoundError(
-            f"{repo}: the hub did not do it: {type(error).__name__}: {one_line(error, 160)}"
-        ) from None
+        unseen = status == 404 or isinstance(error, RepositoryNotFoundError)
+        if status == 403 or (status == 401 and not unseen):
+            knows = "may not do this with" if status == 403 else "does not know this token for"
+            subject = "the token of the hub" if status == 403 else "the hub"
+            raise UsageError(f"{subject} {knows} {repo}; for another token: {_LOGIN}") from None
+        why = f"the hub did not do it: {type(error).__name__}: {one_line(error, 160)}"
+        if unseen:
+            why = "the hub has none of that revision that this token may see"
+            if not api.token:
+                why = f"the hub has none of that revision that is public; for private ones {_LOGIN}"
+        raise NotFoundError(f"{repo}: {why}") from None
     finally:
         if quiet:
             enable_progress_bars()

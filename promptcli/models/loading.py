@@ -16,7 +16,6 @@ from promptcli.backbones.names import words_only
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
-from promptcli.extensions import recorded_extensions, table_named
 from promptcli.grammar import has_mask, parse_ditto
 from promptcli.models.entries import Entry
 from promptcli.models.foreign_formats import read_model
@@ -181,17 +180,12 @@ def resolve(registry: Registry, choice: Choice) -> Entry:
 
 
 def truncated(entry: Entry, dim: int | None) -> Entry:
-    """Return an entry whose vectors are cut to the first ``dim`` dimensions, and note what that
-    costs; None leaves it whole.
+    """Return an entry whose vectors are cut to the first ``dim`` dimensions; None leaves it
+    whole.
     """
     if dim is None:
         return entry
     recipe = entry.recipe.truncate(dim)
-    facts = entry.provenance.get("trained", {})
-    if (value := facts.get("by_dim", {}).get(str(dim))) is not None:
-        instead = f" instead of {entry.scores[0]['value']:.2f}" if entry.scores else ""
-        kept = f"the first {dim} of {entry.provenance['width']} dimensions of {entry.name!r}"
-        note(f"{kept}: {value:.2f}{instead} on {facts['chosen_by']}")
     return dataclasses.replace(
         entry, name=f"{entry.name} dim={dim}", recipe=recipe, scores=[], transfer=None
     )
@@ -330,25 +324,6 @@ def backbone_model(model: Model) -> Model:
     return Recipe(backbone=name)
 
 
-def _check_packages(entry: Entry) -> None:
-    """Refuse a model that needs a row of a package that is not installed, by the package and its
-    version, as the model's record has them.
-    """
-    parts = entry.recipe.parts
-    named = {
-        "poolings": parts.pooling.names,
-        "transforms": [transform.name for transform in parts.transforms],
-        "prompts": [parts.prompt.name],
-    }
-    for row in recorded_extensions(entry.provenance):
-        needed = row.distribution and row.name in named.get(row.table, ())
-        if needed and row.name not in table_named(row.table):
-            raise UsageError(
-                f"model {entry.name!r} needs {row.name!r} of {row.distribution} {row.version},"
-                f" which is not installed here; install it: pip install {row.distribution}"
-            )
-
-
 def open_encoder(
     model: Model,
     *,
@@ -371,7 +346,6 @@ def open_encoder(
         dtype = model.dtype or dtype
         backend = model.backend if backend == "torch" else backend
     entry = entry_of(model)
-    _check_packages(entry)
     recipe = entry.recipe
     # an average of rows is not faster in fewer bits, and is the same on every processor
     if dtype == "auto" and device in ("auto", "cpu") and averages_words(recipe, entry.prompts):

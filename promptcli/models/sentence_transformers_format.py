@@ -1,7 +1,6 @@
 """An encoder in the form of other programs."""
 
 import copy
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,18 +12,26 @@ from torch import Tensor, nn
 from promptcli.backbones.backbone_files import (
     head_tensors,
     save_tokenizer,
+    save_weights,
     tokenizer_definition,
+    whole_inputs,
+    write_json,
 )
 from promptcli.backbones.tokenizer import remove_blanks
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.prompt import Prompt
+from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
+from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.encoder.template import text_rule
 from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Dense, Normalize, Projection
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
+from promptcli.grammar import split_name
+from promptcli.models import parity
+from promptcli.models.entries import MODULES
+from promptcli.models.foreign_formats import FLAGS, MODES
 from promptcli.recipe import Recipe
 from promptcli.storage.tensors import save_tensors
-from promptcli.storage.typed_documents import to_json
 
 
 @dataclass(frozen=True)
@@ -87,20 +94,12 @@ def with_template(
     sentence's, so that truncation cuts the sentence only. The normalizer adds the period and the
     characters that touch [X], and ``AROUND`` in front of every text, as often as ``marks`` says.
     """
-    if definition is None:
-        changed = tokenizer_definition(encoder.backbone)
-    else:
-        changed = copy.deepcopy(dict(definition))
+    changed = copy.deepcopy(dict(definition or tokenizer_definition(encoder.backbone)))
     template = encoder.template
-    if template.has_blocks:
+    if template.has_blocks or template.copies > 1:
         raise InexactError(
-            f"template {template.text!r} has placeholders between the blocks of a text, and no"
-            " tokenizer.json sets them"
-        )
-    if template.copies > 1:
-        raise InexactError(
-            f"template {template.text!r} has two places for the sentence, and no tokenizer.json"
-            " repeats a text"
+            f"template {template.text!r} has placeholders between the blocks of a text, or two"
+            " places for the sentence, and no tokenizer.json repeats a text or sets them"
         )
     rule = text_rule(encoder.recipe.text_rule)
     name = encoder.recipe.text_rule
@@ -109,24 +108,20 @@ def with_template(
     if rule.strips:
         steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
     if encoder.recipe.period:
-        steps.append({"type": "Replace", "pattern": {"Regex": _PERIOD}, "content": "."})
+        steps.append(_replace(_PERIOD, "."))
     if name == "lower":
         steps.append({"type": "Lowercase"})
-    steps += [
-        {"type": "Replace", "pattern": {"Regex": old}, "content": new}
-        for old, new in _RULES.get(name or "", ())
-    ]
+    steps += [_replace(*changes) for changes in _RULES.get(name or "", ())]
     if before and not marks:
         steps.append({"type": "Prepend", "prepend": before})
     if after:
-        steps.append({"type": "Replace", "pattern": {"Regex": _END}, "content": after})
-    normalizer = changed.get("normalizer") or {}
-    members = normalizer.get("normalizers", [normalizer] if normalizer else [])
+        steps.append(_replace(_END, after))
+    normalizer = changed.get("normalizer") or {"normalizers": []}
     # a space that the template sets itself
+    members = normalizer.get("normalizers", [normalizer])
     steps += [member for member in members if member["type"] != "Prepend"]
     if marks:  # last: the tokenizers library panics if it comes before BERT's normalizer
-        start = AROUND * marks + before
-        steps.append({"type": "Replace", "pattern": {"Regex": _START}, "content": start})
+        steps.append(_replace(_START, AROUND * marks + before))
     changed["normalizer"] = {"type": "Sequence", "normalizers": steps}
     remove_blanks(changed.get("pre_tokenizer"))  # the template has the spaces
     sides = {
@@ -136,26 +131,36 @@ def with_template(
     texts = {token["id"]: token["content"] for token in changed["added_tokens"]}
 
     def around(*sequences: str) -> list[dict[str, Any]]:
-        slots: list[dict[str, Any]] = [
-            {"Sequence": {"id": name, "type_id": 0}} for name in sequences
-        ]
-        ends = [{"SpecialToken": {"id": name, "type_id": 0}} for name in sides]
-        return [ends[0], *slots, ends[1]]
+        start, end = ({"SpecialToken": {"id": name, "type_id": 0}} for name in sides)
+        return [start, *({"Sequence": {"id": name, "type_id": 0}} for name in sequences), end]
 
+    special_tokens = {
+        name: {"id": name, "ids": [*ids], "tokens": [texts.get(token, str(token)) for token in ids]}
+        for name, ids in sides.items()
+    }
     changed["post_processor"] = {
         "type": "TemplateProcessing",
         "single": around("A"),
         "pair": around("A", "B"),
-        "special_tokens": {
-            name: {
-                "id": name,
-                "ids": list(ids),
-                "tokens": [texts.get(token, str(token)) for token in ids],
-            }
-            for name, ids in sides.items()
-        },
+        "special_tokens": special_tokens,
     }
     return changed
+
+
+def _replace(pattern: str, content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+def _cut_to(longest: int) -> dict[str, Any]:
+    """Return how a ``tokenizer.json`` cuts inputs to a number of tokens."""
+    return {
+        "truncation": {
+            "direction": "Right",
+            "max_length": longest,
+            "strategy": "LongestFirst",
+            "stride": 0,
+        }
+    }
 
 
 def write_tokenizer(encoder: TorchEncoder, folder: Path) -> list[str]:
@@ -165,17 +170,9 @@ def write_tokenizer(encoder: TorchEncoder, folder: Path) -> list[str]:
     Raises:
         InexactError: No ``tokenizer.json`` expresses the prompt.
     """
-    cut = {
-        "direction": "Right",
-        "max_length": encoder.max_length,
-        "strategy": "LongestFirst",
-        "stride": 0,
-    }
-    definition = {**with_template(encoder), "truncation": cut}
+    definition = with_template(encoder) | _cut_to(encoder.max_length)
     save_tokenizer(encoder.backbone, folder, definition, encoder.max_length)
-    if changes_ends(encoder.recipe):
-        return [TYPED_SPECIAL]
-    return []
+    return [TYPED_SPECIAL] if changes_ends(encoder.recipe) else []
 
 
 def add_tokens(definition: dict[str, Any], names: Sequence[str]) -> list[int]:
@@ -188,17 +185,13 @@ def add_tokens(definition: dict[str, Any], names: Sequence[str]) -> list[int]:
         raise InexactError(
             "the numbers of its vocabulary have gaps, so no token can be added at the end"
         )
-    flags = {
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": True,
-    }
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    added = range(first, first + len(names))
     definition["added_tokens"] += [
-        {"id": first + n, "content": name, **flags} for n, name in enumerate(names)
+        {"id": number, "content": name, **flags, "special": True}
+        for number, name in zip(added, names, strict=True)
     ]
-    return list(range(first, first + len(names)))
+    return [*added]
 
 
 IDENTITY = "torch.nn.modules.linear.Identity"
@@ -223,15 +216,9 @@ class Module:
 
 def _dense(weight: Tensor, bias: Tensor, activation: str = IDENTITY) -> Module:
     out, width = weight.shape
-    config = {
-        "in_features": width,
-        "out_features": out,
-        "bias": True,
-        "activation_function": activation,
-    }
-    return Module(
-        "Dense", config, {"linear.weight": weight.contiguous(), "linear.bias": bias.contiguous()}
-    )
+    config = {"in_features": width, "out_features": out, "bias": True}
+    tensors = {"linear.weight": weight.contiguous(), "linear.bias": bias.contiguous()}
+    return Module("Dense", config | {"activation_function": activation}, tensors)
 
 
 def layers_of(encoder: TorchEncoder) -> list[Module]:
@@ -242,26 +229,20 @@ def layers_of(encoder: TorchEncoder) -> list[Module]:
     layers: list[Module] = []
     width = encoder.backbone.last_width
     for transform in encoder.transforms:
+        if isinstance(transform, Normalize):
+            layers.append(Module("Normalize", {}))
+            continue
         if isinstance(transform, ClsPooler):
-            head = head_tensors(encoder.backbone)
-            parts: list[Module] | None = [
-                _dense(head["weight"], head["bias"], next(iter(_CLASSES)))
-            ]
+            parts = [_dense(*head_tensors(encoder.backbone), next(iter(_CLASSES)))]
         elif isinstance(transform, Projection):
             parts = _of_network(transform.module)
         elif isinstance(transform, Dense):
-            name = transform.activation
-            kind = next(
-                (path for path in _CLASSES if path.rpartition(".")[2].lower() == name), IDENTITY
-            )
-            weight, bias = transform.tensors().values()
-            parts = [_dense(weight, bias, kind)]
-        elif isinstance(transform, Normalize):
-            layers.append(Module("Normalize", {}))
-            continue
+            names = {path.rpartition(".")[2].lower(): path for path in _CLASSES}
+            activation = names.get(transform.activation, IDENTITY)
+            parts = [_dense(*transform.tensors().values(), activation)]
         else:
             parts = _of_map(transform, width)
-        if parts is None:
+        if not parts:
             raise InexactError(
                 f"transform {transform.spec!r} is neither an affine map nor dense layers"
             )
@@ -270,8 +251,8 @@ def layers_of(encoder: TorchEncoder) -> list[Module]:
     return layers
 
 
-def _of_map(transform: Transform, width: int) -> list[Module] | None:
-    """Return an affine map as one layer, or None if the transform is not affine."""
+def _of_map(transform: Transform, width: int) -> list[Module]:
+    """Return an affine map as one layer, none if the transform is not affine."""
 
     def function(vectors: Tensor) -> Tensor:
         for _, step in transform.stages:
@@ -285,44 +266,38 @@ def _of_map(transform: Transform, width: int) -> list[Module] | None:
         wanted = function(random)
         affine = random @ slope + bias
     if (wanted - affine).abs().max() > _CLOSE * wanted.abs().max():
-        return None
+        return []
     return [_dense(slope.T, bias.clone())]
 
 
-def _of_network(network: nn.Module) -> list[Module] | None:
-    """Return a sequence of linear layers, activations and LayerNorms, or None if the network is
+def _of_network(network: nn.Module) -> list[Module]:
+    """Return a sequence of linear layers, activations and LayerNorms, none if the network is
     anything else.
     """
     layers: list[Module] = []
     for module in network.modules():
-        if any(True for _ in module.children()):
+        stored = [tensor.detach().cpu() for tensor in module.parameters(recurse=False)]
+        if any(module.children()) or isinstance(module, nn.Identity | nn.Dropout):
             continue
         if isinstance(module, nn.Linear):
-            layers.append(_dense(module.weight.detach().cpu(), module.bias.detach().cpu()))
+            layers.append(_dense(*stored))
         elif isinstance(module, nn.LayerNorm):
-            named = {
-                "norm.weight": module.weight.detach().cpu(),
-                "norm.bias": module.bias.detach().cpu(),
-            }
+            named = dict(zip(("norm.weight", "norm.bias"), stored, strict=True))
             layers.append(Module("LayerNorm", {"dimension": len(module.bias)}, named))
         elif layers and layers[-1].kind == "Dense" and (name := _activation(module)):
             layers[-1].config["activation_function"] = name
-        elif not isinstance(module, nn.Identity | nn.Dropout):
-            return None
+        else:
+            return []
     return layers
 
 
 def _activation(module: nn.Module) -> str | None:
     points = torch.linspace(-6, 6, 101)
     values = module(points)
-    return next(
-        (
-            name
-            for name, curve in _CLASSES.items()
-            if torch.allclose(curve(points), values, atol=1e-6)
-        ),
-        None,
+    same = (
+        name for name, curve in _CLASSES.items() if torch.allclose(curve(points), values, atol=1e-6)
     )
+    return next(same, None)
 
 
 @dataclass
@@ -354,21 +329,17 @@ def static_table(encoder: TorchEncoder, program: str, *, same_length: bool = Fal
         raise InexactError("learned prompts and denoising are not rows of words")
     backbone = encoder.backbone
     template = encoder.template
-    base = (
-        (backbone.token_rows if encoder.pooling.needs.static else backbone.head.rows)
-        .detach()
-        .float()
-        .cpu()
-    )
-    matrix = torch.eye(base.size(1))
-    bias = torch.zeros(base.size(1))
+    rows = backbone.token_rows if encoder.pooling.needs.static else backbone.head.rows
+    rows = rows.detach().float().cpu()
+    matrix = torch.eye(rows.size(1))
+    bias = torch.zeros(rows.size(1))
     for layer in layers_of(encoder):
         if layer.config.get("activation_function") != IDENTITY:
             raise InexactError("a table of words can only hold transforms that are affine maps")
         weight, shift = layer.tensors.values()
         matrix = matrix @ weight.T
         bias = bias @ weight.T + shift
-    rows = base @ matrix + bias
+    rows = rows @ matrix + bias
     around = [*template.prefix, *template.suffix]
     marks = len(around)
     if around and not same_length:
@@ -392,18 +363,148 @@ def static_table(encoder: TorchEncoder, program: str, *, same_length: bool = Fal
 
 def write_static(table: StaticTable, folder: Path) -> None:
     """Write a table as sentence-transformers' StaticEmbedding."""
-    definition = copy.deepcopy(table.definition)
-    definition["truncation"] = {
-        "direction": "Right",
-        "max_length": table.max_length,
-        "strategy": "LongestFirst",
-        "stride": 0,
-    }
-    modules = [
-        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"}
-    ]
-    (folder / "modules.json").write_text(to_json(modules), encoding="utf-8")
-    (folder / "tokenizer.json").write_text(
-        json.dumps(definition, ensure_ascii=False), encoding="utf-8"
-    )
+    module = {"idx": 0, "name": "0", "path": "", "type": f"{_MODELS}StaticEmbedding"}
+    write_json(folder / MODULES, [module])
+    definition = table.definition | _cut_to(table.max_length)
+    write_json(folder / "tokenizer.json", definition, indent=None)
     save_tensors({"embedding.weight": table.rows.contiguous()}, folder / "model.safetensors")
+
+
+_MODELS = "sentence_transformers.models."
+_READ = "[promptcli-mask]"  #: read in place of the template's mask; a sentence may contain the mask
+#: in the order in which Pooling joins several
+_FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}
+
+
+def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
+    """Write Transformer, pooling and dense layers.
+
+    Return the differences, and sentences without any.
+    """
+    if encoder.backbone.words_only:
+        raise InexactError("a table of words has no layers")
+    settings = {
+        "__version__": {},
+        "prompts": dict(encoder.prompts),
+        "default_prompt_name": encoder.default_prompt_name,
+        "similarity_fn_name": "cosine",
+    }
+    if encoder.prompts:
+        encoder = encoder.with_leading_text("")
+    backbone = encoder.backbone
+    pooling, weights = _pooling_modules(encoder)
+    if not encoder.leading.counted:
+        pooling[-1].config["include_prompt"] = False
+    modules = [*pooling, *layers_of(encoder)]
+    definition, rows = _template_tokens(encoder, read=weights == "mask")
+    if weights == "mask":
+        vocabulary = [""] * max(len(backbone.token_rows), max(rows) + 1)
+        vocabulary[max(rows)] = _READ
+        config = {"vocab": vocabulary, "word_weights": {_READ: 1.0}, "unknown_word_weight": 0.0}
+        modules.insert(len(pooling) - 1, Module("WordWeights", config))
+    layered = any(module.kind == "WeightedLayerPooling" for module in modules)
+    save_weights(backbone, folder, rows=rows, output_hidden_states=layered)
+    save_tokenizer(backbone, folder, definition, encoder.max_length)
+    compared = _compare_ids(encoder, folder)
+    reading: dict[str, Any] = {"max_seq_length": encoder.max_length, "do_lower_case": False}
+    if backbone.family.pooler and backbone.model.pooler is None:
+        # else a random one is made there, with a warning
+        reading["model_args"] = {"add_pooling_layer": False}
+    write_json(folder / "sentence_bert_config.json", reading)
+    listed = [{"idx": 0, "name": "0", "path": "", "type": f"{_MODELS}Transformer"}]
+    for number, module in enumerate(modules, 1):
+        path = f"{number}_{module.kind}"
+        kind = _MODELS + module.kind
+        listed.append({"idx": number, "name": str(number), "path": path, "type": kind})
+        (folder / path).mkdir()
+        write_json(folder / path / "config.json", module.config, indent=None)
+        if module.tensors:
+            save_tensors(module.tensors, folder / path / "model.safetensors")
+    write_json(folder / MODULES, listed)
+    write_json(folder / "config_sentence_transformers.json", settings)
+    return compared
+
+
+def _pooling_modules(encoder: TorchEncoder) -> tuple[list[Module], str]:
+    pooling = encoder.recipe.parts.pooling
+    width = encoder.backbone.width
+    last = encoder.backbone.n_layers
+    kinds = ["avg" if kind == "mask" else kind for kind in pooling.names]
+    known = kinds == [kind for kind in _FLAGS if kind in kinds]
+    if not known or pooling.states.name not in ("last", "last-two", "first-last", "layer"):
+        raise InexactError(
+            f"pooling {encoder.pooling.spec!r} is not a module of sentence-transformers"
+        )
+    if encoder.denoising.name != "none":
+        raise InexactError("denoising depends on the length of the sentence, which no module has")
+    layers = encoder.pooling.states.needs.layers
+    modules = []
+    if layers != {last}:
+        layer_weights = torch.zeros(last + 1)
+        layer_weights[sorted(layers)] = 1
+        config = {"word_embedding_dimension": width, "layer_start": 0, "num_hidden_layers": last}
+        modules.append(Module("WeightedLayerPooling", config, {"layer_weights": layer_weights}))
+    flags = {flag: kind in kinds for kind, flag in _FLAGS.items()}
+    modules.append(Module("Pooling", {"word_embedding_dimension": width, **flags}))
+    return modules, "+".join(pooling.names)
+
+
+def _template_tokens(
+    encoder: TorchEncoder, *, read: bool
+) -> tuple[dict[str, Any], dict[int, Tensor]]:
+    """Return a tokenizer with the template, and the rows of the tokens that are added for learned
+    vectors and for the mask that is read.
+    """
+    backbone = encoder.backbone
+    template = encoder.template
+    prompt = encoder.prompt
+    if type(prompt) not in (Prompt, SoftTemplate):
+        raise InexactError(
+            f"prompt {split_name(prompt.spec)[0]!r} is more than tokens around the sentence"
+        )
+    places: list[int] = []
+    vectors: list[Tensor] = []
+    if isinstance(prompt, SoftTemplate):
+        places += prompt.slots
+        vectors += prompt.tensors()[SOFT]
+        if places and template.prepare(["\0"], False)[0].strip() != "\0":
+            raise InexactError(
+                "words of a soft template that touch the sentence have no ids in this vocabulary"
+            )
+    names = [f"[promptcli-{number}]" for number in range(len(places))]
+    if read:
+        places.append(template.masks[(encoder.pooling.needs.slot or 1) - 1])
+        vectors.append(backbone.token_rows[backbone.tokenizer.mask].detach())
+        names.append(_READ)
+    definition = tokenizer_definition(backbone)
+    ids = add_tokens(definition, names) if names else []
+    whole = [*template.prefix, *template.suffix]
+    for place, token in zip(places, ids, strict=True):
+        whole[place] = token
+    split = len(template.prefix)
+    made = with_template(encoder, definition, left=whole[:split], right=whole[split:])
+    return made, dict(zip(ids, vectors, strict=True))
+
+
+def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
+    probes = [*parity.PROBES, parity.TOO_LONG, parity.BLANK]
+    theirs = whole_inputs(folder, probes, encoder.max_length)
+    inputs = encoder.inputs(probes)
+    inner = slice(len(encoder.template.prefix), -len(encoder.template.suffix) or None)
+    same = [
+        len(ids) == len(ours) and ids[inner] == ours[inner]
+        for ids, ours in zip(theirs, inputs.rows, strict=True)
+    ]
+    if not all(equal or cut for equal, cut in zip(same[:-1], inputs.truncated, strict=False)):
+        raise InexactError("transformers' tokenizer of this family does not give the encoder's ids")
+    notes = []
+    if changes_ends(encoder.recipe):
+        notes.append(TYPED_SPECIAL)
+    if not all(same[:-1]):
+        notes.append(
+            f"a sentence that is cut at {encoder.max_length} tokens loses the mark of the template"
+            " after it"
+        )
+    if not same[-1]:
+        notes.append("an empty sentence has another vector there")
+    return tuple(notes), [probe for probe, equal in zip(parity.PROBES, same, strict=False) if equal]
