@@ -21,7 +21,7 @@ from promptcli.errors import UsageError
 from promptcli.models import parity
 from promptcli.notes import note
 from promptcli.plugins.graphs.graph_files import DEMO_SENTENCES, batch_of
-from promptcli.plugins.graphs.graph_library import GraphLibrary
+from promptcli.plugins.graphs.rows import GraphBackend
 from promptcli.recipe import Recipe
 from promptcli.storage.folders import write_folder
 
@@ -62,7 +62,7 @@ def why_auto(device: str, installed: Collection[str], rows: int | None) -> tuple
 
 
 def build_as_graph(
-    backend: GraphLibrary,
+    backend: GraphBackend,
     recipe: Recipe,
     *,
     folder: Path,
@@ -98,26 +98,25 @@ def build_as_graph(
     )
 
 
-def _dtypes(backend: GraphLibrary, wanted: str) -> tuple[str, ...]:
-    has = backend.dtypes
+def _dtypes(backend: GraphBackend, wanted: str) -> tuple[str, ...]:
+    """Return the precisions to try, first to last."""
+    usual = backend.dtypes[0]
+    if wanted == "stored":
+        return (usual,)
     if wanted == "auto":
         preferred = str(devices.choose_dtype("auto", "cpu")).removeprefix("torch.")
-        if preferred in has and preferred != has[0]:
-            return (preferred, has[0])
-        return has[:1]
-    if wanted != "stored" and wanted not in has:
+        return tuple(dict.fromkeys([preferred if preferred in backend.dtypes else usual, usual]))
+    if wanted not in backend.dtypes:
         raise UsageError(
-            f"backend {backend.name} computes in {' or '.join(has)}, not {wanted}",
+            f"backend {backend.name} computes in {' or '.join(backend.dtypes)}, not {wanted}",
             parameter="dtype",
         )
-    if wanted == "stored":
-        return has[:1]
     return (wanted,)
 
 
 def _graph_of(
     encoder: TorchEncoder,
-    backend: GraphLibrary,
+    backend: GraphBackend,
     folder: Path,
     dtypes: tuple[str, ...],
     calibration: Sequence[str],
@@ -144,7 +143,7 @@ def _graph_of(
         with checking.opening(f"{graph}, a graph that may be deleted,"):
             run = backend.load(graph, dtype)
             fault = _fault(dtype, wanted, run(batch), lowest_mean)
-        if fault is None:
+        if not fault:
             return streams.Graph(run, {"dtype": dtype, "backend": backend.name})
         if dtype != dtypes[-1]:
             note(f"backend {backend.name}: {fault}; taking {dtypes[-1]}")
@@ -154,21 +153,14 @@ def _graph_of(
     )
 
 
-def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray, lowest_mean: float) -> str | None:
+def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray, lowest_mean: float) -> str:
+    """Return how a graph's vectors are too far from torch's; empty if they are close."""
     difference = np.abs(wanted - vectors).max() / np.abs(wanted).max()
     cosines = parity.row_cosines(wanted, vectors)
-    close, fault = {
-        "float32": (
-            difference <= LARGEST_DIFFERENCE,
-            f"float32 vectors differ from torch's by {difference:.1e}",
-        ),
-        "bfloat16": (
-            cosines.min() >= LOWEST_COSINE,
-            f"bfloat16 vectors have cosines of only {cosines.min():.5f}",
-        ),
-        "int8": (
-            cosines.mean() >= lowest_mean,
-            f"8-bit vectors have a mean cosine of only {cosines.mean():.4f}",
-        ),
-    }[dtype]
-    return None if close else fault
+    if dtype == "float32" and not difference <= LARGEST_DIFFERENCE:
+        return f"float32 vectors differ from torch's by {difference:.1e}"
+    if dtype == "bfloat16" and not cosines.min() >= LOWEST_COSINE:
+        return f"bfloat16 vectors have cosines of only {cosines.min():.5f}"
+    if dtype == "int8" and not cosines.mean() >= lowest_mean:
+        return f"8-bit vectors have a mean cosine of only {cosines.mean():.4f}"
+    return ""

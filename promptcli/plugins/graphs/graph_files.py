@@ -21,13 +21,12 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from promptcli import errors
 from promptcli.backbones import checking, states
 from promptcli.data import sources
 from promptcli.encoder import batching, streams
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.models import parity
-from promptcli.models.sentence_transformers_format import Exported, InexactError, write_tokenizer
+from promptcli.models.sentence_transformers_format import InexactError, write_tokenizer
 from promptcli.notes import note
 
 ONNX_FILE = "model.onnx"
@@ -71,12 +70,10 @@ class EncoderGraph(nn.Module):
         reason = weights.beyond_graphs
         if weights.rewriting is not None:
             reason = "rewrite sentences"
+        if encoder.pooling.needs.rows:
+            reason = "read a row of the attention"
         if reason is not None:
             raise InexactError(f"weights {weights.spec!r} {reason}, which a graph cannot express")
-        if encoder.pooling.needs.rows:
-            raise InexactError(
-                f"weights {weights.spec!r} read a row of the attention, which a graph does not keep"
-            )
         if encoder.prompt.beyond_graphs is not None:
             name = encoder.prompt.spec.partition(":")[0]
             raise InexactError(
@@ -87,9 +84,9 @@ class EncoderGraph(nn.Module):
         needs = encoder.pooling.needs
         matrices = needs.matrices | needs.diagonals
         layers = needs.layers
-        if matrices or needs.attended or needs.values:
+        if not layers and (matrices or needs.attended or needs.values):
             # a pass that ends early would leave the exporter inside the layer where it ends
-            layers = layers or frozenset({encoder.backbone.n_layers})
+            layers = frozenset({encoder.backbone.n_layers})
         self.needs = replace(
             needs, layers=layers, diagonals=frozenset(), matrices=matrices, slot=None
         )
@@ -132,34 +129,6 @@ _OPSET = 20
 _INPUTS = ("input_ids", "attention_mask")
 _OUTPUT = "sentence_embedding"
 _ROWS = 32  # sentences of a batch
-
-
-def export_onnx(encoder: TorchEncoder, folder: Path, *, int8: bool = False) -> Exported:
-    """Fill a folder with ``model.onnx`` and the tokenizer; with ``int8`` also a quantised model,
-    its loss as a note.
-    """
-    errors.require("onnx", "onnxscript", "onnxruntime", extra="onnx")
-    notes = write_graph(encoder, folder)
-    cosine = _compare(encoder, folder, load_onnx(folder), "onnxruntime")
-    if int8:
-        notes.append(quantise(encoder, folder))
-    return Exported(
-        f'onnxruntime.InferenceSession("FOLDER/{ONNX_FILE}")', "onnxruntime", cosine, tuple(notes)
-    )
-
-
-def export_openvino(encoder: TorchEncoder, folder: Path) -> Exported:
-    """Fill a folder with OpenVINO's model of the ONNX graph, in float32, and the tokenizer."""
-    errors.require("onnx", "onnxscript", "openvino", extra="openvino")
-    notes = write_openvino(encoder, folder)
-    with checking.opening("the exported graph"):
-        cosine = _compare(encoder, folder, load_openvino(folder), "openvino")
-    return Exported(
-        f'openvino.Core().compile_model("FOLDER/{OPENVINO}", "CPU")',
-        "openvino",
-        cosine,
-        tuple(notes),
-    )
 
 
 def write_graph(encoder: TorchEncoder, folder: Path, calibration: Sequence[str] = ()) -> list[str]:
@@ -319,7 +288,7 @@ def batch_of(rows: Sequence[Sequence[int]], encoder: TorchEncoder) -> states.Bat
     )
 
 
-def _compare(encoder: TorchEncoder, folder: Path, run: RunGraph, tool: str) -> float:
+def compare(encoder: TorchEncoder, folder: Path, run: RunGraph, tool: str) -> float:
     """Return the lowest cosine over the probes in one batch, and over the first alone."""
     probes = parity.uncut_probes(encoder)
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):

@@ -2,22 +2,41 @@
 
 from pathlib import Path
 
+from promptcli import errors
+from promptcli.backbones import checking
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.models.entries import Entry
 from promptcli.models.exporting import ExportTarget
 from promptcli.models.sentence_transformers_format import Exported
-from promptcli.plugins.graphs.graph_files import export_onnx, export_openvino
+from promptcli.plugins.graphs import graph_files
 
 
-def _write_onnx(
-    entry: Entry, encoder: TorchEncoder, folder: Path, *, int8: bool = False
+def export_onnx(
+    entry: Entry | None, encoder: TorchEncoder, folder: Path, *, int8: bool = False
 ) -> Exported:
-    return export_onnx(encoder, folder, int8=int8)
+    """Fill a folder with ``model.onnx`` and the tokenizer; with ``int8`` also a quantised model,
+    its loss as a note.
+    """
+    errors.require("onnx", "onnxscript", "onnxruntime", extra="onnx")
+    notes = graph_files.write_graph(encoder, folder)
+    run = graph_files.load_onnx(folder)
+    cosine = graph_files.compare(encoder, folder, run, "onnxruntime")
+    if int8:
+        notes.append(graph_files.quantise(encoder, folder))
+    typed = f'onnxruntime.InferenceSession("FOLDER/{graph_files.ONNX_FILE}")'
+    return Exported(typed, "onnxruntime", cosine, tuple(notes))
 
 
-def _write_openvino(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
-    return export_openvino(encoder, folder)
+def export_openvino(entry: Entry | None, encoder: TorchEncoder, folder: Path) -> Exported:
+    """Fill a folder with OpenVINO's model of the ONNX graph, in float32, and the tokenizer."""
+    errors.require("onnx", "onnxscript", "openvino", extra="openvino")
+    notes = graph_files.write_openvino(encoder, folder)
+    with checking.opening("the exported graph"):
+        run = graph_files.load_openvino(folder)
+        cosine = graph_files.compare(encoder, folder, run, "openvino")
+    typed = f'openvino.Core().compile_model("FOLDER/{graph_files.OPENVINO}", "CPU")'
+    return Exported(typed, "openvino", cosine, tuple(notes))
 
 
-ONNX = ExportTarget(_write_onnx, takes=("int8",))
-OPENVINO = ExportTarget(_write_openvino)
+ONNX = ExportTarget(export_onnx, takes=("int8",))
+OPENVINO = ExportTarget(export_openvino)

@@ -17,8 +17,9 @@ from promptcli.models.exporting import TARGETS
 from promptcli.models.parity import PROBES, lowest_cosine
 from promptcli.plugins.graphs import backends, graph_files
 from promptcli.plugins.graphs.backends import WORTHWHILE, choose_backend
-from promptcli.plugins.graphs.graph_files import EncoderGraph, export_onnx
+from promptcli.plugins.graphs.graph_files import EncoderGraph
 from promptcli.plugins.graphs.rows import GraphBackend
+from promptcli.plugins.graphs.targets import export_onnx
 from promptcli.recipe import RECIPES, LeadingTexts, Recipe
 from tests.making import random_encoder
 from tests.plugins.absent import delete_plugin
@@ -97,7 +98,7 @@ def test_onnxruntime_computes_the_same(tiny_backbone, tmp_path):
     for library in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(library, reason=f"{library} is not installed")
     encoder = random_encoder(PROMPT.replace(denoise="hidden"), tiny_backbone("bert"))
-    written = export_onnx(encoder, tmp_path, int8=True)
+    written = export_onnx(None, encoder, tmp_path, int8=True)
     assert (
         written.cosine is not None and written.cosine > 0.999999 and written.tool == "onnxruntime"
     )
