@@ -9,12 +9,10 @@ fixed point of all three, so a folder that the script made is unchanged.
 import contextlib
 import csv
 import functools
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 from promptcli.data.cells import finite_number
 from promptcli.data.input_files import read_lines
@@ -24,9 +22,6 @@ from promptcli.errors import NotFoundError, UsageError
 GoldRow = tuple[str, str | None, float]
 #: The rows of a task: of each subset of an STS task, of each split of a transfer task.
 Parts = dict[str, list[GoldRow]]
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 
 _FOLDER: ContextVar[Path | None] = ContextVar("promptcli_senteval", default=None)
 
@@ -59,8 +54,8 @@ def senteval_root(folder: Path, inside: Sequence[str]) -> Path:
             f"{folder}: no such folder; give a SentEval `downstream` folder ({shown})",
             parameter="data_dir",
         )
-    for inner in (".", "senteval", "downstream", "data/downstream"):
-        root = folder / inner
+    roots = [folder / inner for inner in (".", "senteval", "downstream", "data/downstream")]
+    for root in roots:
         if any((root / name).is_dir() for name in inside):
             return root
     raise NotFoundError(
@@ -75,11 +70,7 @@ def lines_of(path: Path, encoding: str = "") -> list[str]:
     One that ends with a line feed has an empty last line: in a .gs file that may be a pair without
     a score.
     """
-    lines = list(read_lines(path, encoding))
-    sentences = [line.removesuffix("\n") for line in lines]
-    if not lines or lines[-1].endswith("\n"):
-        sentences.append("")
-    return sentences
+    return "".join(read_lines(path, encoding)).split("\n")
 
 
 _INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt")
@@ -146,19 +137,19 @@ def read_splits(
     With ``by_length`` rows are in the order by which SentEval draws the folds of a transfer task:
     by words, then by label.
     """
-    paths = {split: [root / folder / file for file in files] for split, files in splits.items()}
-    if missing := next(
-        (path for path in itertools.chain(*paths.values()) if not path.exists()), None
-    ):
-        raise NotFoundError(f"{missing} is missing")
-    parts = {
-        split: [row for path in listed for row in read(path)] for split, listed in paths.items()
-    }
-    for split, rows in parts.items():
-        if not any(row[0] for row in rows):
-            raise UsageError(f"{paths[split][0]}: holds no sentences")
+    parts: Parts = {}
+    for split, files in splits.items():
+        paths = [root / folder / file for file in files]
+        for path in paths:
+            if not path.exists():
+                raise NotFoundError(f"{path} is missing")
+        parts[split] = [row for path in paths for row in read(path)]
+        if not any(row[0] for row in parts[split]):
+            raise UsageError(f"{paths[0]}: holds no sentences")
         if by_length:
-            rows.sort(key=lambda row: (len(row[0].split()), len((row[1] or "").split()), row[2]))
+            parts[split].sort(
+                key=lambda row: (len(row[0].split()), len((row[1] or "").split()), row[2])
+            )
     return parts
 
 

@@ -85,19 +85,19 @@ def graded_columns(path: str | Path) -> Columns | None:
 
 def read_rows(path: str | Path, layout: tuple[str, ...]) -> list[GoldRow]:
     """Return the rows of a file as two texts and a number, without empty ones."""
-    with open_rows(path, ColumnChoice(layouts=(layout,), remedy="")) as rows:
-        numbered = [(number, row) for number, row in enumerate(rows.tuples(), 1) if any(row)]
-    if not numbered:
-        raise UsageError(f"{path} holds no pairs; give rows of {', '.join(layout)}")
     pairs = list[GoldRow]()
-    for number, (first, second, text) in numbered:
-        score = finite_number(text)
-        if score is None:
-            column = rows.columns[layout[2]]
-            raise UsageError(
-                f"{path}: row {number}: the score {text!r} in {column!r} is not a number"
-            )
-        pairs.append((first, second, score))
+    with open_rows(path, ColumnChoice(layouts=(layout,), remedy="")) as rows:
+        for number, row in enumerate(rows.tuples(), 1):
+            if any(row):
+                first, second, text = row
+                score = finite_number(text)
+                if score is None:
+                    column = rows.columns[layout[2]]
+                    problem = f"the score {text!r} in {column!r} is not a number"
+                    raise UsageError(f"{path}: row {number}: {problem}")
+                pairs.append((first, second, score))
+    if not pairs:
+        raise UsageError(f"{path} holds no pairs; give rows of {', '.join(layout)}")
     return pairs
 
 
@@ -217,15 +217,13 @@ GROUPS: Table[tuple[str, ...]] = Table("task_groups", {"sts": tuple(map(str, TES
 
 def _retrieval(file: str) -> TaskRow:
     folder = Path(file)
-    if is_retrieval_folder(folder):
-        return TaskRow(
-            "ndcg@10",
-            lambda _: read_retrieval_folder(folder),
-            text="own documents, unchanged",
-        )
-    return TaskRow(
-        "ndcg@10", lambda _: {"all": read_rows(file, RETRIEVAL)}, text="own documents, unchanged"
-    )
+
+    def read(_: Path) -> Parts:
+        if is_retrieval_folder(folder):
+            return read_retrieval_folder(folder)
+        return {"all": read_rows(file, RETRIEVAL)}
+
+    return TaskRow("ndcg@10", read, text="own documents, unchanged")
 
 
 #: The task that has translations: ``STS-B:de``, ``STS-B:de:dev``.

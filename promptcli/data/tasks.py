@@ -133,26 +133,25 @@ class RetrievalTask:
             missing: Judgements of documents that are not there, their ids in place of the texts.
             own: The queries that are documents themselves.
         """
-        documents: dict[str, int] = {}
-        for _, document, _ in rows:
-            documents.setdefault(document or "", len(documents))
-        absent: dict[str, int] = {}
-        for _, document, _ in missing:
-            absent.setdefault(document or "", len(documents) + len(absent))
-        relevant: dict[str, dict[int, float]] = {}
-        for part, numbers in ((rows, documents), (missing, absent)):
+        documents = dict.fromkeys(document or "" for _, document, _ in rows)
+        absent = dict.fromkeys(document or "" for _, document, _ in missing)
+        numbers = {name: number for number, name in enumerate(documents)}
+        after = {name: len(documents) + number for number, name in enumerate(absent)}
+        relevant = dict[str, dict[int, float]]()
+        for part, number_of in ((rows, numbers), (missing, after)):
             for query, document, grade in part:
                 if grade > 0 and query:
                     grades = relevant.setdefault(query, {})
-                    number = numbers[document or ""]
+                    number = number_of[document or ""]
                     grades[number] = max(grade, grades.get(number, 0.0))
         if not relevant:
             raise UsageError(f"{name}: no query has a document with a grade above 0")
         documents_asked = {query for query, _, _ in own}
-        left_out = {}
-        for number, query in enumerate(relevant):
-            if query in documents_asked and documents[query] not in relevant[query]:
-                left_out[number] = documents[query]
+        left_out = {
+            place: numbers[query]
+            for place, query in enumerate(relevant)
+            if query in documents_asked and numbers[query] not in relevant[query]
+        }
         graded = list(relevant.values())
         return cls(name, list(relevant), list(documents), graded, ranking, left_out)
 
@@ -249,16 +248,16 @@ def any_task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
             )
         names += GROUPS.get(str(name), (str(name),))
     known = [label for label, row in TASKS.items() if not row.fit_only]
+    absent = TASKS.absent() | GROUPS.absent() | FAMILIES.absent()
     place = {label: number for number, label in enumerate(TASKS.own)}
-    found: list[TaskName] = []
+    found = list[TaskName]()
     for name in sorted(names, key=lambda name: place.get(name, len(place))):
         family, _, argument = name.partition(":")
-        translated = family != TRANSLATED or argument in TRANSLATIONS
         if name in known:
             found.append(TaskName(*name.split(":")))
-        elif argument and family in FAMILIES and translated:
+        elif argument in TRANSLATIONS if family == TRANSLATED else argument and family in FAMILIES:
             found.append(TaskName(family, argument))
-        elif {name, family} & (TASKS.absent() | GROUPS.absent() | FAMILIES.absent()):
+        elif absent & {name, family}:
             raise absent_plugin(f"the task {name}")
         elif is_pair_file(name):
             found.append(TaskName(name))
@@ -273,21 +272,20 @@ def task_names(words: Sequence[str]) -> list[TaskName]:
     names = any_task_names(list(words))
     for name in names:
         if task_row(name).metric != "spearman":
-            raise unknown(
-                "task",
-                str(name),
-                [label for label, row in TASKS.items() if row.metric == "spearman"],
-            )
+            raise unknown("task", str(name), _graded_tasks())
     return names or list(TEST_TASKS)
+
+
+def _graded_tasks() -> list[str]:
+    return [label for label, row in TASKS.items() if row.metric == "spearman"]
 
 
 def fitting_task(word: str) -> TaskName:
     """Return the task whose sentences are fitted on: an STS task, or all splits of one,
     ``STS-B:all``.
     """
-    known = [label for label, row in TASKS.items() if row.metric == "spearman"]
-    if word not in known:
-        raise unknown("task", word, known)
+    if word not in _graded_tasks():
+        raise unknown("task", word, _graded_tasks())
     return TaskName(*word.split(":"))
 
 
@@ -343,14 +341,12 @@ def load_tasks(
     folder: Path | None, names: Sequence[TaskName | str], protocol: str = "senteval"
 ) -> Loaded[STSTask]:
     """Load STS tasks, see ``load_any``; a name as text may be a group's, or ``STS-B:all``."""
-    wanted: list[TaskName] = []
+    wanted = list[TaskName]()
     for name in names:
         if isinstance(name, TaskName):
             wanted.append(name)
-        elif name.endswith(":all"):
-            wanted.append(fitting_task(name))
         else:
-            wanted += task_names([name])
+            wanted += [fitting_task(name)] if name.endswith(":all") else task_names([name])
     return cast(Loaded[STSTask], load_any(folder, wanted, protocol))
 
 

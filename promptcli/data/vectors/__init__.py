@@ -164,23 +164,21 @@ def read_vectors(path: Path | str) -> Vectors:
         raise CheckFailedError(f"{path}: {described}; embed again, or delete the manifest")
     ids, texts, matrix = form.read(path)
     if manifest is not None:
-        if PRECISIONS[manifest.settings.precision].packed:
-            width = -(-manifest.dim // 8)
-        else:
-            width = manifest.dim
+        name = manifest.settings.precision
+        precision = PRECISIONS[name]
+        width = -(-manifest.dim // 8) if precision.packed else manifest.dim
         if matrix.shape[1:] != (width,):
             raise CheckFailedError(
                 f"{path}: its manifest says {manifest.dim:,} dimensions, its shape is"
                 f" {matrix.shape}"
             )
-        precision = manifest.settings.precision
         ranges = np.array(manifest.report.ranges or np.zeros((2, manifest.dim)))
-        stored = matrix.astype(PRECISIONS[precision].dtype, copy=False)
-        matrix = Quantized(stored, precision, as_floats(ranges)).restore()
+        stored = matrix.astype(precision.dtype, copy=False)
+        matrix = Quantized(stored, name, as_floats(ranges)).restore()
     if matrix.ndim != 2 or matrix.dtype.kind != "f" or 0 in matrix.shape:
-        description = f"{matrix.dtype} of shape {matrix.shape}"
         raise UsageError(
-            f"{path}: holds {description}; give floating-point numbers of shape (n, d)"
+            f"{path}: holds {matrix.dtype} of shape {matrix.shape}; give floating-point numbers of"
+            " shape (n, d)"
         )
     return Vectors(ids, texts, as_floats(matrix), manifest)
 
@@ -201,12 +199,9 @@ def reusable_manifest(path: Path, file: Path, settings: EmbedSettings) -> Vector
         return None
     with contextlib.suppress(CheckFailedError):
         manifest = read_manifest(path)
-        if (
-            manifest is not None
-            and manifest.settings == settings
-            and manifest.output.sha256 == sha256(path)
-        ):
-            return manifest if manifest.input.sha256 == sha256(file) else None
+        if manifest is not None and manifest.settings == settings:
+            hashes = manifest.output.sha256, manifest.input.sha256
+            return manifest if hashes == (sha256(path), sha256(file)) else None
     return None
 
 
@@ -239,16 +234,15 @@ def output_of(
     """
     if output == STANDARD or (output is None and (file == STANDARD or file.is_fifo())):
         return None
-    beginning = str(file)
-    if text_field is not None:
-        beginning = f"{file}.{_OF_NO_NAME.sub('_', text_field)}"
-    target = output or Path(f"{beginning}.npy")
-    with_ids = [kind for kind, form in VECTOR_FORMATS.items() if form.columns is not None]
-    if kind_of(target) not in with_ids and id_field is not None:
+    column = "" if text_field is None else f".{_OF_NO_NAME.sub('_', text_field)}"
+    target = output or Path(f"{file}{column}.npy")
+    if id_field is not None and VECTOR_FORMATS[kind_of(target)].columns is None:
+        with_ids = [kind for kind, form in VECTOR_FORMATS.items() if form.columns is not None]
         raise UsageError(
             f"{target.name} does not store ids; give an output of: {', '.join(with_ids)}",
             parameter="id_field",
         )
+    kind_of(target)
     if target.is_file() and file.exists() and target.samefile(file):
         raise UsageError(f"{target} is the input itself; give another output")
     return target

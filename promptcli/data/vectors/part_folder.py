@@ -68,14 +68,13 @@ class PartsManifest(Manifest):
             begun, given = names_apart(
                 (self.name, self.fingerprint), (other.name, other.fingerprint)
             )
-            model = f"model {self.name}" if self.name else begun
             raise UsageError(
-                f"{folder} was started with the model {begun}, not {given}; use {model}, or another"
-                " folder"
+                f"{folder} was started with the model {begun}, not {given}; use model"
+                f" {self.name or begun}, or another folder"
             )
         begun_options, given_options = (
-            {"shards": each.shards}
-            | {name: each.model.get(name) for name in ("dtype", "backend")}
+            {"shards": each.shards, "dtype": each.model.get("dtype")}
+            | {"backend": each.model.get("backend")}
             | vars(each.settings)
             for each in (self, other)
         )
@@ -157,10 +156,7 @@ def counted_inputs(
     """
     if is_part_folder(folder):
         return check_same(read_parts_manifest(folder).inputs, names, str(folder))
-    if folder.is_dir():
-        file_names = {path.name for path in folder.iterdir() if path.name[0] != "."}
-    else:
-        file_names = set()
+    file_names = {path.name for path in folder.glob("[!.]*")}
     if file_names and PARTS_MANIFEST not in file_names:  # else another process has just begun it
         raise UsageError(f"{folder} holds other files (no {PARTS_MANIFEST}); give a new folder")
     fields = ColumnChoice(settings.text_field, settings.id_field)
@@ -212,7 +208,7 @@ def part_name(shard: int, shards: int) -> str:
 
 def parts_in(folder: Path, shards: int) -> list[int]:
     """Return the shards whose parts exist."""
-    numbers = [_PART.fullmatch(path.name) for path in folder.iterdir()]
+    numbers = (_PART.fullmatch(path.name) for path in folder.iterdir())
     found = sorted({int(number[1]) for number in numbers if number})
     return [
         shard for shard in found if shard < shards and (folder / part_name(shard, shards)).exists()
@@ -241,11 +237,9 @@ def read_report(folder: Path, manifest: PartsManifest, shard: int) -> EmbedRepor
 def total_report(folder: Path, manifest: PartsManifest) -> EmbedReport:
     """Return the counts of all parts that exist."""
     reports = [read_report(folder, manifest, shard) for shard in parts_in(folder, manifest.shards)]
-    counts = [
-        (report.rows, report.blank, report.zero, report.truncated)
-        for report in reports
-        if report is not None
-    ]
+    counts = (
+        (report.rows, report.blank, report.zero, report.truncated) for report in reports if report
+    )
     rows, blank, zero, truncated = map(sum, zip(*counts, strict=True))
     return EmbedReport(rows, blank, zero, truncated)
 

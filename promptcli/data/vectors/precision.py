@@ -62,14 +62,8 @@ def _signs(stored: NDArray[Any], ranges: Floats) -> Floats:
     return bits.astype(np.float32) * 2 - 1
 
 
-def _signed_bits(vectors: Floats, ranges: Floats) -> NDArray[Any]:
-    """Return the bytes of ``_bits`` less 128, as int8."""
-    stored: NDArray[Any] = _bits(vectors, ranges).view(np.int8) ^ np.int8(-128)
-    return stored
-
-
-def _signs_of_signed(stored: NDArray[Any], ranges: Floats) -> Floats:
-    return _signs((stored ^ np.int8(-128)).view(np.uint8), ranges)
+#: Bit that makes a byte of ``_bits`` one less 128, as int8.
+_SIGN = np.int8(-128)
 
 
 @dataclass(frozen=True)
@@ -90,7 +84,12 @@ PRECISIONS: dict[str, Precision] = {
     "float32": Precision(np.float32, lambda vectors, _: vectors, lambda stored, _: stored),
     "float16": Precision(np.float16, _halves, lambda stored, _: stored.astype(np.float32)),
     "int8": Precision(np.int8, _buckets, _middles, ranged=True),
-    "binary": Precision(np.int8, _signed_bits, _signs_of_signed, packed=True),
+    "binary": Precision(
+        np.int8,
+        lambda vectors, ranges: _bits(vectors, ranges).view(np.int8) ^ _SIGN,
+        lambda stored, ranges: _signs((stored ^ _SIGN).view(np.uint8), ranges),
+        packed=True,
+    ),
     "ubinary": Precision(np.uint8, _bits, _signs, packed=True),
 }
 
@@ -148,15 +147,12 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
         )
     if vectors.ndim != 2 or 0 in vectors.shape:
         raise UsageError(f"vectors of shape {vectors.shape} are not allowed; give (n, d)")
-    if ranges is None:
-        ranges = ranges_of(vectors)
-    else:
-        ranges = np.asarray(ranges, dtype=np.float32)
-    if ranges.shape != (2, vectors.shape[1]):
+    bounds = np.asarray(ranges_of(vectors) if ranges is None else ranges, dtype=np.float32)
+    if bounds.shape != (2, vectors.shape[1]):
         raise UsageError(
-            f"ranges of shape {ranges.shape} are not those of vectors of shape {vectors.shape}"
+            f"ranges of shape {bounds.shape} are not those of vectors of shape {vectors.shape}"
         )
-    return Quantized(form.store(vectors, ranges), precision, ranges)
+    return Quantized(form.store(vectors, bounds), precision, bounds)
 
 
 @dataclass(frozen=True)
@@ -196,17 +192,14 @@ class Measured:
 
 def neighbour_recall(before: Floats, after: Floats) -> float:
     """Return the share of each row's 10 nearest other rows (n, d) by cosine that a change keeps."""
-    before = unit(before)
-    after = unit(after)
+    before, after = unit(before), unit(after)
     wanted = min(_NEIGHBOURS, len(before) - 1)
     hits = 0
     for start in range(0, len(before), 512):
         block = slice(start, start + 512)
-        true = before[block] @ before.T
-        restored = after[block] @ after.T
-        itself = (np.arange(len(true)), np.arange(start, start + len(true)))
-        true[itself] = -np.inf
-        restored[itself] = -np.inf
+        true, restored = (rows[block] @ rows.T for rows in (before, after))
+        for cosines in (true, restored):  # a row is no neighbour of itself
+            np.fill_diagonal(cosines[:, start:], -np.inf)
         last = np.partition(true, -wanted, axis=1)[:, -wanted, None]
         nearest = np.argpartition(restored, -wanted, axis=1)[:, -wanted:]
         true_of_nearest = np.take_along_axis(true, nearest, axis=1)
