@@ -50,8 +50,10 @@ def check_kind(what: str, config: AdapterConfig) -> None:
     if kind == PREFIX_TUNING:
         raise UsageError(f"{what} is prefix tuning of peft, an encoder: give it as model")
     if kind in _IN_THE_INPUT:
-        supported = f"supported: LORA, {PREFIX_TUNING}"
-        raise UsageError(f"{what} is a {kind} adapter of peft, which is not supported; {supported}")
+        raise UsageError(
+            f"{what} is a {kind} adapter of peft, which is not supported; supported: LORA,"
+            f" {PREFIX_TUNING}"
+        )
 
 
 def base_of(what: str, folder: Path) -> str | None:

@@ -11,8 +11,9 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
@@ -42,24 +43,28 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 _OLD_NAMES = {"gamma": "weight", "beta": "bias"}
 
 
+_Size = Annotated[int, msgspec.Meta(ge=1)]
+
+
 @dataclass
 class BertConfig:
     """What of a ``config.json`` makes the model; the defaults are those of transformers."""
 
-    vocab_size: int
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    intermediate_size: int
-    max_position_embeddings: int
+    vocab_size: _Size
+    hidden_size: _Size
+    num_hidden_layers: _Size
+    num_attention_heads: _Size
+    intermediate_size: _Size
+    max_position_embeddings: _Size
     pad_token_id: int
-    type_vocab_size: int = 2
+    type_vocab_size: _Size = 2
     layer_norm_eps: float = 1e-12
     hidden_act: str = "gelu"
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
-    embedding_size: int = 0  #: ELECTRA's; 0 for the hidden size
-    relative_attention_num_buckets: int = BUCKETS  #: rows of MPNet's table of biases
+    embedding_size: _Size | None = None  #: ELECTRA's; None for the hidden size
+    #: rows of MPNet's table of biases
+    relative_attention_num_buckets: Annotated[int, msgspec.Meta(ge=BUCKETS)] = BUCKETS
     values: dict[str, Any] = field(default_factory=dict)  #: the whole content
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,19 +87,10 @@ def read_bert_config(family: str, values: Mapping[str, Any]) -> BertConfig | Non
         fields.pop("embedding_size", None)
     try:
         config = convert(fields, BertConfig)
-    except ValueError:  # a size is missing or is not a number
+    except ValueError:  # a size is missing or is none
         return None
-    ends = ("_size", "_heads", "_layers", "_embeddings")
-    given = [
-        getattr(config, name) for name in fields if name.endswith(ends) and hasattr(config, name)
-    ]
-    is_usual = (
-        min(given) >= 1
-        and config.hidden_size % config.num_attention_heads == 0
-        and config.hidden_act in ACTIVATIONS
-        and config.relative_attention_num_buckets >= BUCKETS
-    )
-    return config if is_usual else None
+    splits = config.hidden_size % config.num_attention_heads == 0
+    return config if splits and config.hidden_act in ACTIVATIONS else None
 
 
 @dataclass(frozen=True)
@@ -196,37 +192,28 @@ def _add_and_norm(module: Any, states: Tensor, before: Tensor) -> Tensor:
 
 
 class _Attention(nn.ModuleDict):
-    """Self-attention with its residual connection."""
-
-    def __init__(self, config: BertConfig) -> None:
-        output = _Residual(config.hidden_size, config)
-        super().__init__({"self": _SelfAttention(config), "output": output})
-
-    def forward(
-        self, hidden: Tensor, mask: Tensor | None, hook: AttentionHook, slots: Tensor | None
-    ) -> Tensor:
-        mixed = self["self"](hidden, mask, hook, slots)
-        attended: Tensor = self["output"](mixed, _at(hidden, slots))
-        return attended
-
-
-class _MPNetAttention(nn.Module):
-    """The same by the names that MPNet's checkpoints have: the output projection is among the maps
-    of the heads.
+    """Self-attention with its residual connection; in MPNet's checkpoints the output projection is
+    among the maps of the heads.
     """
 
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.attn = _SelfAttention(config, ("q", "k", "v"))
-        self.attn.add_module("o", nn.Linear(config.hidden_size, config.hidden_size))
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+    def __init__(self, config: BertConfig, *, mpnet: bool) -> None:
+        output = _Residual(config.hidden_size, config)
+        if not mpnet:
+            super().__init__({"self": _SelfAttention(config), "output": output})
+            return
+        heads = _SelfAttention(config, ("q", "k", "v"))
+        heads.add_module("o", output.dense)
+        super().__init__({"attn": heads, "LayerNorm": output.LayerNorm, "dropout": output.dropout})
 
     def forward(
         self, hidden: Tensor, mask: Tensor | None, hook: AttentionHook, slots: Tensor | None
     ) -> Tensor:
-        projected = self.attn.get_submodule("o")(self.attn(hidden, mask, hook, slots))
-        return _add_and_norm(self, projected, _at(hidden, slots))
+        before = _at(hidden, slots)
+        if "self" in self:
+            attended: Tensor = self["output"](self["self"](hidden, mask, hook, slots), before)
+            return attended
+        mixed = self["attn"](hidden, mask, hook, slots)
+        return _add_and_norm(self, self["attn"].get_submodule("o")(mixed), before)
 
 
 class _Layer(nn.Module):
@@ -234,10 +221,7 @@ class _Layer(nn.Module):
         super().__init__()
         width = config.hidden_size
         inner = config.intermediate_size
-        if plan.relative_positions:
-            self.attention: nn.Module = _MPNetAttention(config)
-        else:
-            self.attention = _Attention(config)
+        self.attention = _Attention(config, mpnet=plan.relative_positions)
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(width, inner)})
         self.activation = ACTIVATIONS[config.hidden_act]
         self.output = _Residual(inner, config)
@@ -272,7 +256,7 @@ class BertModel(nn.Module):
         if family.pads_before_positions:
             self._first_position = config.pad_token_id + 1
         self.embeddings = _Embeddings(config, family, plan)
-        if config.embedding_size not in (0, config.hidden_size):
+        if config.embedding_size not in (None, config.hidden_size):
             self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
         layers = nn.ModuleList(_Layer(config, plan) for _ in range(config.num_hidden_layers))
         self.encoder = nn.ModuleDict({"layer": layers})
@@ -355,21 +339,22 @@ def load_bert(
     shapes = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     tensors: dict[str, Tensor] = {}
     unexpected = []
-    mismatched = []
     for path in files:
         with safe_open(path, framework="pt") as file:
             for stored in file.keys():
                 name = stored.removeprefix(f"{model.base_model_prefix}.")
                 place, _, last = name.rpartition(".")
                 name = f"{place}.{_OLD_NAMES.get(last, last)}"
-                shape = file.get_slice(stored).get_shape()
-                if name not in shapes:
-                    unexpected.append(stored)
-                elif shape != shapes[name]:
-                    mismatched.append((name, shape, shapes[name]))
-                else:
+                if name in shapes:
                     tensors[name] = file.get_tensor(stored).float()
-    missing = shapes.keys() - tensors.keys() - {name for name, *_ in mismatched}
+                else:
+                    unexpected.append(stored)
+    mismatched = [
+        (name, [*tensor.shape], shapes[name])
+        for name, tensor in tensors.items()
+        if [*tensor.shape] != shapes[name]
+    ]
+    missing = shapes.keys() - tensors.keys()
     if not missing and not mismatched:
         model.load_state_dict(tensors, assign=True)
     return model, {

@@ -20,7 +20,7 @@ from typing import Any
 from unicodedata import is_normalized
 
 from tokenizers import Tokenizer
-from tokenizers.implementations import BertWordPieceTokenizer
+from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from promptcli.backbones.token_rows import TokenRows
@@ -137,7 +137,11 @@ class PieceTokenizer:
             for token in definition["added_tokens"]
             if token["content"] == self.mask_text
         )
-        ids = backend.get_vocab(with_added_tokens=True)
+        vocabulary: Any = definition["model"]["vocab"]
+        if not isinstance(vocabulary, dict):  # SentencePiece's: pieces with scores, by their ids
+            vocabulary = {piece: number for number, (piece, _) in enumerate(vocabulary)}
+        added_ids = {token["content"]: token["id"] for token in definition["added_tokens"]}
+        ids = vocabulary | added_ids
         self.size = len(ids)  #: tokens of the vocabulary, added ones too
         self.highest: int = max(ids.values(), default=-1)  #: id
         self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
@@ -282,7 +286,8 @@ class PieceTokenizer:
     @property
     def specials(self) -> set[int]:
         """The ids of the special tokens, those that it has."""
-        return {*self.start, *self.end, self.pad, self.unk, self.mask} - {None}
+        tokens = (*self.start, *self.end, self.pad, self.unk, self.mask)
+        return {token for token in tokens if token is not None}
 
     def knows(self, token: str) -> bool:
         """Return whether the vocabulary itself has a token, not only the list of added ones."""
@@ -327,7 +332,8 @@ def _make_tokenizer(definition: dict[str, Any], model: Any) -> Tokenizer:
 def _cls_and_sep(tokenizer: Any, owner: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if tokenizer.cls_token_id is not None and tokenizer.sep_token_id is not None:
         return (tokenizer.cls_token_id,), (tokenizer.sep_token_id,)
-    start, end = (), ()
+    start: tuple[int, ...] = ()
+    end: tuple[int, ...] = ()
     if tokenizer.cls_token_id is tokenizer.sep_token_id is None:
         start, end = added_around(tokenizer)
     if not start or not end:

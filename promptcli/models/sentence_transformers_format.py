@@ -239,7 +239,8 @@ def layers_of(encoder: TorchEncoder) -> list[Module]:
         elif isinstance(transform, Dense):
             names = {path.rpartition(".")[2].lower(): path for path in _CLASSES}
             activation = names.get(transform.activation, IDENTITY)
-            parts = [_dense(*transform.tensors().values(), activation)]
+            weight, bias = transform.tensors().values()
+            parts = [_dense(weight, bias, activation)]
         else:
             parts = _of_map(transform, width)
         if not parts:
@@ -276,13 +277,13 @@ def _of_network(network: nn.Module) -> list[Module]:
     """
     layers: list[Module] = []
     for module in network.modules():
-        stored = [tensor.detach().cpu() for tensor in module.parameters(recurse=False)]
         if any(module.children()) or isinstance(module, nn.Identity | nn.Dropout):
             continue
         if isinstance(module, nn.Linear):
-            layers.append(_dense(*stored))
+            layers.append(_dense(module.weight.detach().cpu(), module.bias.detach().cpu()))
         elif isinstance(module, nn.LayerNorm):
-            named = dict(zip(("norm.weight", "norm.bias"), stored, strict=True))
+            stored = {name: tensor.detach().cpu() for name, tensor in module.named_parameters()}
+            named = {f"norm.{name}": tensor for name, tensor in stored.items()}
             layers.append(Module("LayerNorm", {"dimension": len(module.bias)}, named))
         elif layers and layers[-1].kind == "Dense" and (name := _activation(module)):
             layers[-1].config["activation_function"] = name
