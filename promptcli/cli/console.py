@@ -8,7 +8,6 @@ import io
 import json
 import logging
 import sys
-import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -26,11 +25,12 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column, Table
 from rich.text import Text
 
 from promptcli.cli.grids import Grid
 from promptcli.cli.options import RUNTIME
-from promptcli.cli.visible import visible, visible_json, visible_lines, visible_styled
+from promptcli.cli.visible import visible, visible_json, visible_lines
 from promptcli.errors import short_line
 from promptcli.notes import LOG
 
@@ -111,11 +111,6 @@ def result_document(text: str) -> None:
     sys.stdout.write(visible_lines(text) + "\n")
 
 
-def result_styled(line: Text) -> None:
-    """Write a line of result in several styles to stdout."""
-    out.print(visible_styled(line))
-
-
 def result_json(value: Any) -> None:
     """Write one JSON document on one line to stdout."""
     unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
@@ -148,41 +143,22 @@ def show(*parts: RenderableType) -> None:
         sys.stdout.write(line.rstrip() + "\n")
 
 
-def result_lines(label: str, text: str) -> None:
-    """Write a label and its text to stdout.
-
-    A terminal shows the text folded between words beside the label.
-    """
-    if not out.is_terminal:
-        result(f"{label}{text}")
-        return
-    lines = textwrap.wrap(text, max(out.width - len(label), 20)) or [""]
-    result(f"{label}{lines[0]}")
-    for line in lines[1:]:
-        result(" " * len(label) + line)
-
-
 def result_folded(label: str, text: str) -> None:
     """Write a label and its text to stdout as one line.
 
     A terminal shows it folded between words: beside the label, or below it if the label is long.
     """
-    line = Text(visible(f"{label}{text}".rstrip()))
-    if not out.is_terminal or line.cell_len <= out.width:
-        result(line.plain)
+    label, text = visible(label), visible(text)
+    if not out.is_terminal or cell_len(label + text) <= out.width:
+        result(f"{label}{text}".rstrip())
         return
-    indent = cell_len(visible(label))
-    if indent > out.width // 2:
+    if cell_len(label) > out.width // 2:
         if not label.isspace():  # below another text
-            result(visible(label).rstrip())
-        lines = Text(visible(text)).wrap(out, out.width - _INDENT)
-        label = ""
-        indent = _INDENT
-    else:
-        lines = Text(visible(text)).wrap(out, out.width - indent)
-    for number, part in enumerate(lines):
-        begin = label if label and not number else " " * indent
-        result(f"{begin}{part.plain.rstrip()}")
+            result(label.rstrip())
+        label = " " * _INDENT
+    line = Table.grid(Column(no_wrap=True), Column(overflow="fold"))
+    line.add_row(label, text)
+    show(line)
 
 
 def result_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -1,6 +1,8 @@
 """Parameters that several commands share, and the program's own options."""
 
 import dataclasses
+import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +17,7 @@ from promptcli.errors import UsageError, unknown
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import PAPER, expand_user, read_settings
 
+Force = Annotated[bool, typer.Option("--force", help="Replace a model of that name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 #: A model as an argument, for ``with_argument``.
 NamedModel = Annotated[str | None, typer.Argument(metavar="MODEL", help="The same as --model.")]
@@ -96,14 +99,14 @@ DataDir = Annotated[Path | None, typer.Option(help="SentEval folder of the tasks
 
 
 def chosen_model(
-    model: str | None,
+    model: Model = None,
     *,
-    backbone: str | None = None,
-    prompt: str | None = None,
-    pooling: str | None = None,
-    transforms: Sequence[str] | None = None,
-    set: Sequence[str] | None = None,
-    dim: int | None = None,
+    backbone: Backbone = None,
+    prompt: Prompt = None,
+    pooling: Pooling = None,
+    transforms: Transforms = None,
+    set: RecipeFields = None,
+    dim: Dim = None,
 ) -> Choice:
     """Return the encoder that the options of the panel Model describe, with the program's device
     and dtype.
@@ -118,6 +121,33 @@ def chosen_model(
     changes = {name: value for name, value in given.items() if value is not None}
     others = {name: kind for name, kind in kinds.items() if name not in given}
     return choice_of(model, changes | parse_pairs(others, set or ()), dim=dim)
+
+
+def takes_model(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of the panel Model, all or ``without`` some, in the place of its
+    parameter ``choice``.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        of_model = dict(inspect.signature(chosen_model).parameters)
+        for name in without:
+            del of_model[name]
+        own = dict(inspect.signature(command).parameters)
+        del own["choice"]
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            chosen = {name: given.pop(name) for name in of_model}
+            command(choice=chosen_model(**chosen), **given)
+
+        parameters = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in (*own.values(), *of_model.values())
+        ]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
 def field_option(described: type, name: str, *flags: str, panel: str | None = None) -> Any:

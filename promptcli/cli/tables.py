@@ -31,8 +31,6 @@ _HALVES = "; ± half of the 95% bootstrap interval"
 _COUNTED = {"accuracy": "test examples", "ndcg@10": "queries"}
 _NEARLY_ALL = 99.995  #: of a share x 100, rounded as printed
 _MOST_NEEDED = 1_000_000  #: pairs that one could collect
-#: By encoder, its scores by column.
-ScoresByLabel = dict[Label, dict[str, Score]]
 
 
 def table_names(labels: Collection[Label]) -> dict[Label, str]:
@@ -74,11 +72,19 @@ def evaluation_parts(evaluation: Evaluation, *, subsets: bool, intervals: bool) 
 
     A blank line separates them.
     """
+    tables = _Tables(evaluation, intervals)
+    pairs = [task for task in evaluation.tasks if isinstance(task, STSTask)]
+    shown = [tables.pairs(pairs)]
+    if subsets:
+        shown += [tables.subsets(task) for task in pairs if len(task.subsets) > 1]
+    for kind in dict.fromkeys(type(score) for score in evaluation):
+        if kind.averaged_over and kind is not SpearmanScore:
+            shown.append(tables.averages(kind))
+    shown += [tables.others(), comparison_table(evaluation.comparisons, tables.names)]
+    shown.append(tables.refused())
     parts: ReportParts = []
-    for table in _tables(evaluation, subsets=subsets, intervals=intervals):
-        if parts:
-            parts.append("")
-        parts += table
+    for table in filter(None, shown):
+        parts += ["", *table] if parts else table
     return parts
 
 
@@ -106,247 +112,187 @@ def _count(score: Mapping[str, Any]) -> int | str:
     return ""
 
 
-def _tables(evaluation: Evaluation, *, subsets: bool, intervals: bool) -> list[ReportParts]:
-    names = table_names(evaluation.rows)
-    columns: ScoresByLabel = {}
-    for label, row in evaluation.rows.items():
-        columns[label] = {score.column: score for score in row}
-    pairs = [task for task in evaluation.tasks if isinstance(task, STSTask)]
-    tables: list[ReportParts] = []
-    if pairs:
-        tables.append(_pairs_table(pairs, evaluation, names, columns, intervals=intervals))
-    if subsets:
-        for task in pairs:
-            if len(task.subsets) > 1:
-                tables.append(_subsets_table(task, names, columns, intervals=intervals))
-    for kind in dict.fromkeys(type(score) for score in evaluation):
-        if kind.averaged_over and kind is not SpearmanScore:
-            tables.append(_average_table(kind, evaluation, names, columns, intervals=intervals))
-    others = _other_scores(evaluation, names)
-    if others:
-        tables.append(_other_table(others, intervals=intervals))
-    if evaluation.comparisons:
-        tables.append(_comparison_table(evaluation.comparisons, names))
-    if evaluation.refused:
-        tables.append(_refused_lines(evaluation, names))
-    return tables
+class _Tables:
+    """The tables of one evaluation, each with the lines around it."""
+
+    def __init__(self, evaluation: Evaluation, intervals: bool) -> None:
+        self.evaluation = evaluation
+        self.names = table_names(evaluation.rows)
+        self._halves = _HALVES if intervals else ""
+        #: by encoder, its scores by column
+        self._rows = {
+            label: {score.column: score for score in row} for label, row in evaluation.rows.items()
+        }
+
+    def pairs(self, tasks: Sequence[STSTask]) -> ReportParts:
+        """Lay out the scores on graded pairs; a task of another size than printed is starred."""
+        if not tasks:
+            return []
+        labels = any_task_names([*self.evaluation.missing, *(task.label for task in tasks)])
+        columns = [str(name) for name in labels if task_row(name).metric == "spearman"]
+        parts = self._caption(tasks)
+        stars = {}
+        for task in tasks:
+            if len(task.pairs()) != task.expected_pairs:
+                stars[task.label] = (
+                    f"* {task.label}: {len(task.pairs())} pairs, not {task.expected_pairs}: not"
+                    " comparable with printed figures"
+                )
+        heads = [f"{column}*" if column in stars else column for column in columns]
+        parts += self._scores(self._rows, columns, heads, list(map(str, TEST_TASKS)))
+        for task in tasks:
+            parts += self._two_levels(task)
+        return [*parts, *stars.values()]
+
+    def _caption(self, tasks: Sequence[STSTask]) -> ReportParts:
+        """Return the protocol, the metric and how the text is treated."""
+        metric = f"Spearman x 100 over all pairs of a task{self._halves}"
+        published = [task_row(TaskName(task.name, task.split), task.protocol) for task in tasks]
+        if any(row.folder for row in published):  # the package's pairs and a user's have none
+            metric = f"protocol {tasks[0].protocol}; {metric}"
+        texts = dict.fromkeys(task.text for task in tasks)
+        if len(texts) == 1:
+            return [metric, f"text: {tasks[0].text}"]
+        by_task = "; ".join(f"{task.label}: {task.text}" for task in tasks)
+        return [metric, f"text: {by_task}"]
+
+    def _two_levels(self, task: STSTask) -> ReportParts:
+        """Return what a task with yes-or-no grades can reach, and the areas under its ROC curves."""
+        areas = []
+        highest = 0.0
+        for label, row in self._rows.items():
+            score = row.get(task.label)
+            if isinstance(score, SpearmanScore) and score.has_two_levels:
+                highest = score.highest
+                areas.append(f"{self.names[label]} {score.auc:.2f}")
+        if not areas:
+            return []
+        return [
+            f"{task.label}: its grades have two levels, so that the highest possible score is"
+            f" {highest:.2f}; area under the ROC curve x 100: {', '.join(areas)}"
+        ]
+
+    def subsets(self, task: STSTask) -> ReportParts:
+        """Lay out the scores on each subset of a task."""
+        rows = {
+            label: getattr(row.get(task.label), "subsets", {}) for label, row in self._rows.items()
+        }
+        [grid] = self._scores(rows, list(task.subsets))
+        counts = ["pairs", *(str(len(subset)) for subset in task.subsets.values())]
+        best = {(row + 1, column) for row, column in grid.best}
+        return [f"{task.label} by subset", Grid(grid.heads, [counts, *grid.rows], best)]
+
+    def averages(self, kind: type[Score]) -> ReportParts:
+        """Lay out scores of which an average is printed, as accuracies of transfer tasks."""
+        scores = [score for score in self.evaluation if isinstance(score, kind)]
+        known = {*self.evaluation.missing, *(score.column for score in scores)}
+        columns = [name for name in kind.averaged_over if name in known]
+        caption = getattr(scores[0], "caption", scores[0].metric)
+        table = self._scores(self._rows, columns, averaged_over=kind.averaged_over)
+        return [f"{caption}{self._halves}", *table]
+
+    def _scores(
+        self,
+        rows: Mapping[Label, Mapping[str, Any]],
+        columns: Sequence[str],
+        heads: Sequence[str] = (),
+        averaged_over: Sequence[str] = (),
+    ) -> list[Any]:
+        """Lay out a line of scores for each encoder, and one of half the 95% intervals, if any.
+
+        A missing score is a dash, and so is the average of the papers' tasks that lacks one.
+        """
+        averaged = [name for name in averaged_over if any(name in row for row in rows.values())]
+        lines = []
+        for label, row in rows.items():
+            scores = [row.get(column) for column in columns]
+            values = [f"{score.value:.2f}" if score else "-" for score in scores]
+            halves = list(map(self._half, scores))
+            if averaged:
+                whole = all(name in row for name in averaged)
+                mean = average([row[name] for name in averaged]) if whole else None
+                values.append("-" if mean is None else f"{mean:.2f}")
+                halves.append("")
+            lines.append([self.names[label], *values])
+            if any(halves):
+                lines.append(["", *halves])
+        all_heads = ["", *(heads or columns), *(["Avg"] if averaged else [])]
+        best = best_cells(lines, range(1, len(all_heads)), range(len(lines)))
+        parts: list[Any] = [Grid(all_heads, lines, best)]
+        if 0 < len(averaged) < len(averaged_over):
+            of_all = f"{len(averaged)} of the papers' {len(averaged_over)} tasks"
+            parts.append(f"Avg: mean of {of_all}")
+        return parts
+
+    def _half(self, score: Any) -> str:
+        """Return half of a score's 95% interval, empty if it has none or none is shown."""
+        interval = getattr(score, "ci95", None)
+        return half_interval(interval) if interval and self._halves else ""
+
+    def others(self) -> ReportParts:
+        """Lay out the scores that are neither of graded pairs nor accuracies, one below the other;
+        the best of a task is that of a metric.
+        """
+        lines: list[list[str]] = []
+        places: dict[tuple[str, str], list[int]] = {}
+        for label, row in self.evaluation.rows.items():
+            for score in row:
+                if score.averaged_over:
+                    continue
+                places.setdefault((score.task, score.metric), []).append(len(lines))
+                value = [f"{score.value:.2f}", self._half(score)]
+                lines.append([self.names[label], score.task, score.metric, *value])
+                if isinstance(score, RetrievalScore):
+                    for depth, recall, highest in (
+                        (10, score.recall_at_10, score.highest_recall_at_10),
+                        (100, score.recall_at_100, score.highest_recall_at_100),
+                    ):
+                        most = "" if highest > _NEARLY_ALL else f" (at most {highest:.2f})"
+                        metric = f"recall@{depth}"
+                        places.setdefault((score.task, metric), []).append(len(lines))
+                        lines.append(["", "", f"{metric}{most}", f"{recall:.2f}", ""])
+        best: set[tuple[int, int]] = set()
+        for among in places.values():
+            best |= best_cells(lines, [3], among)
+        width = 5 if self._halves else 4
+        heads = ["", "task", "metric", "value", ""][:width]
+        return [Grid(heads, [line[:width] for line in lines], best)] if lines else []
+
+    def refused(self) -> ReportParts:
+        """Return why encoders have no scores, or not all."""
+        lines: ReportParts = []
+        for label, why in self.evaluation.refused.items():
+            state = "is not complete" if self.evaluation.rows[label] else "has no figures"
+            lines.append(f"{self.names[label]} {state}: {why}")
+        return lines
 
 
-def _pairs_table(
-    tasks: Sequence[STSTask],
-    evaluation: Evaluation,
-    names: Names,
-    columns: ScoresByLabel,
-    *,
-    intervals: bool,
-) -> ReportParts:
-    """Lay out the scores on graded pairs; a task of another size than printed is starred."""
-    labels = any_task_names([*evaluation.missing, *(task.label for task in tasks)])
-    heads = [str(name) for name in labels if task_row(name).metric == "spearman"]
-    other_sizes = [task for task in tasks if len(task.pairs()) != task.expected_pairs]
-    starred = [task.label for task in other_sizes]
-    parts = _caption(tasks, intervals=intervals)
-    parts += _score_table(
-        names, columns, heads, list(map(str, TEST_TASKS)), starred, intervals=intervals
-    )
-    for task in tasks:
-        parts += _two_level_lines(task, names, columns)
-    for task in other_sizes:
-        parts.append(
-            f"* {task.label}: {len(task.pairs())} pairs, not {task.expected_pairs}: not comparable"
-            " with printed figures"
-        )
-    return parts
-
-
-def _two_level_lines(task: STSTask, names: Names, columns: ScoresByLabel) -> ReportParts:
-    """Return what a task with yes-or-no grades can reach, and the areas under its ROC curves."""
-    scores: dict[str, SpearmanScore] = {}
-    for label, row in columns.items():
-        score = row.get(task.label)
-        if isinstance(score, SpearmanScore) and score.has_two_levels:
-            scores[names[label]] = score
-    if not scores:
-        return []
-    highest = next(iter(scores.values())).highest
-    areas = ", ".join(f"{name} {score.auc:.2f}" for name, score in scores.items())
-    return [
-        f"{task.label}: its grades have two levels, so that the highest possible score is"
-        f" {highest:.2f}; area under the ROC curve x 100: {areas}"
-    ]
-
-
-def _subsets_table(
-    task: STSTask, names: Names, columns: ScoresByLabel, *, intervals: bool
-) -> ReportParts:
-    """Lay out the scores on each subset of a task."""
-    rows = {}
-    for label, row in columns.items():
-        rows[label] = getattr(row.get(task.label), "subsets", {})
-    counts = ["pairs"]
-    counts += [str(len(subset)) for subset in task.subsets.values()]
-    lines = [counts, *_score_lines(names, rows, list(task.subsets), intervals=intervals)]
-    best = best_cells(lines, range(1, len(counts)), range(1, len(lines)))
-    return [f"{task.label} by subset", Grid(["", *task.subsets], lines, best)]
-
-
-def _average_table(
-    kind: type[Score],
-    evaluation: Evaluation,
-    names: Names,
-    columns: ScoresByLabel,
-    *,
-    intervals: bool,
-) -> ReportParts:
-    """Lay out scores of which an average is printed, as accuracies of transfer tasks."""
-    scores = [score for score in evaluation if isinstance(score, kind)]
-    known = {*evaluation.missing, *(score.column for score in scores)}
-    heads = [name for name in kind.averaged_over if name in known]
-    caption = getattr(scores[0], "caption", scores[0].metric)
-    if intervals:
-        caption += _HALVES
-    table = _score_table(names, columns, heads, list(kind.averaged_over), intervals=intervals)
-    return [caption, *table]
-
-
-def _refused_lines(evaluation: Evaluation, names: Names) -> ReportParts:
-    """Return why encoders have no scores, or not all."""
-    lines: ReportParts = []
-    for label, why in evaluation.refused.items():
-        state = "is not complete" if evaluation.rows[label] else "has no figures"
-        lines.append(f"{names[label]} {state}: {why}")
-    return lines
-
-
-def _score_table(
-    names: Names,
-    rows: ScoresByLabel,
-    columns: Sequence[str],
-    papers: Sequence[str],
-    starred: Collection[str] = (),
-    *,
-    intervals: bool,
-) -> ReportParts:
-    """Lay out scores by column, and the average of those of the papers' tasks."""
-    scored = set().union(*rows.values())
-    averaged = [name for name in papers if name in scored]
-    heads = [""]
-    for column in columns:
-        heads.append(f"{column}*" if column in starred else column)
-    if averaged:
-        heads.append("Avg")
-    lines = _score_lines(names, rows, columns, averaged, intervals=intervals)
-    best = best_cells(lines, range(1, len(heads)), range(len(lines)))
-    parts: ReportParts = [Grid(heads, lines, best)]
-    if 0 < len(averaged) < len(papers):
-        parts.append(f"Avg: mean of {len(averaged)} of the papers' {len(papers)} tasks")
-    return parts
-
-
-def _score_lines(
-    names: Names,
-    rows: Mapping[Label, Mapping[str, Any]],
-    columns: Sequence[str],
-    averaged: Sequence[str] = (),
-    *,
-    intervals: bool,
-) -> list[list[str]]:
-    """Return a line of scores for each encoder, and one of half the 95% intervals, if any.
-
-    A missing score is a dash.
-    """
-    lines = []
-    for label, row in rows.items():
-        line = [names[label]]
-        halves = [""]
-        for column in columns:
-            score = row.get(column)
-            line.append("-" if score is None else f"{score.value:.2f}")
-            halves.append(_half(score))
-        if averaged:
-            line.append(_average(row, averaged))
-            halves.append("")
-        lines.append(line)
-        if intervals and any(halves):
-            lines.append(halves)
-    return lines
-
-
-def _half(score: Any) -> str:
-    """Return half of a score's 95% interval, empty if it has none."""
-    interval = getattr(score, "ci95", None)
-    return half_interval(interval) if interval else ""
-
-
-def _average(row: Mapping[str, Any], columns: Sequence[str]) -> str:
-    """Return the average of the columns; with one of them missing it could not be compared."""
-    if any(name not in row for name in columns):
-        return "-"
-    return f"{average([row[name] for name in columns]):.2f}"
-
-
-def _other_table(lines: Sequence[Sequence[str]], *, intervals: bool) -> ReportParts:
-    """Lay out scores one below the other; the best of a task is that of a metric."""
-    heads = ["", "task", "metric", "value"]
-    if intervals:
-        heads.append("")
-    numbers_of: dict[tuple[str, str], list[int]] = {}
-    task = ""
-    for number, line in enumerate(lines):
-        task = line[1] or task  # further metrics are printed below the first
-        numbers_of.setdefault((task, line[2]), []).append(number)
-    best: set[tuple[int, int]] = set()
-    for numbers in numbers_of.values():
-        best |= best_cells(lines, [3], numbers)
-    return [Grid(heads, [line[: len(heads)] for line in lines], best)]
-
-
-def _other_scores(evaluation: Evaluation, names: Names) -> list[list[str]]:
-    """Return a line for each score that is neither of graded pairs nor an accuracy."""
-    lines = []
-    for label, row in evaluation.rows.items():
-        for score in row:
-            if score.averaged_over:
-                continue
-            value = f"{score.value:.2f}"
-            lines.append([names[label], score.task, score.metric, value, _half(score)])
-            if isinstance(score, RetrievalScore):
-                for depth, recall, highest in (
-                    (10, score.recall_at_10, score.highest_recall_at_10),
-                    (100, score.recall_at_100, score.highest_recall_at_100),
-                ):
-                    most = "" if highest > _NEARLY_ALL else f" (at most {highest:.2f})"
-                    lines.append(["", "", f"recall@{depth}{most}", f"{recall:.2f}", ""])
-    return lines
-
-
-def _comparison_table(comparisons: Sequence[Comparison], names: Names) -> ReportParts:
+def comparison_table(comparisons: Sequence[Comparison], names: Names) -> ReportParts:
     """Lay out differences of two encoders; those beyond chance are starred."""
-    compared = {_compared_on(item) for item in comparisons}
-    corrected = ["p, Holm"] if len(comparisons) > 1 else []
-    if len(compared) == 1:
-        heads = ["", "points", "95% interval", "p", *corrected]
-        on = compared.pop()
+    if not comparisons:
+        return []
+    compared = list(dict.fromkeys(map(_compared_on, comparisons)))
+    hidden = {"task"} if len(compared) == 1 else set()
+    caption = f"differences, {'by task' if compared[1:] else compared[0]}: paired bootstrap"
+    caption += "; * beyond chance of pairs, not of seeds"
+    if len(comparisons) == 1:
+        hidden.add("p, Holm")
     else:
-        heads = ["", "task", "points", "95% interval", "p", *corrected]
-        on = "by task"
-    lines = []
+        caption += f", by Holm's p over {len(comparisons)} comparisons"
+        caption += "; interval and p are of one alone"
+    rows = []
     for item in comparisons:
-        line = [f"{names[item.first]} - {names[item.second]}"]
-        if "task" in heads:
-            line.append(_compared_on(item))
-        star = "*" if item.beyond_chance else ""
         low, high = item.ci95
-        line.append(f"{item.difference:+.2f}{star}")
-        line.append(f"{low:+.2f} to {high:+.2f}")
-        line.append(_p_value(item.p_value))
-        if corrected:
-            line.append(_p_value(item.p_holm))
-        lines.append(line)
-    caption = f"differences, {on}: paired bootstrap; * beyond chance of pairs, not of seeds"
-    if corrected:
-        caption += f", by Holm's p over {len(lines)} comparisons; interval and p are of one alone"
-    parts: ReportParts = [caption, Grid(heads, lines)]
+        cells = {
+            "": f"{names[item.first]} - {names[item.second]}",
+            "task": _compared_on(item),
+            "points": f"{item.difference:+.2f}{'*' if item.beyond_chance else ''}",
+            "95% interval": f"{low:+.2f} to {high:+.2f}",
+            "p": _p_value(item.p_value),
+            "p, Holm": _p_value(item.p_holm),
+        }
+        rows.append({head: cell for head, cell in cells.items() if head not in hidden})
+    parts: ReportParts = [caption, Grid(list(rows[0]), [list(row.values()) for row in rows])]
     if not any(item.beyond_chance for item in comparisons):
         largest = max(comparisons, key=lambda item: abs(item.difference))
         parts.append(f"no difference is beyond chance{_more_would_show(largest)}")
@@ -379,25 +325,3 @@ def _compared_on(comparison: Comparison) -> str:
     if len(tasks) == 1:
         return tasks[0]
     return f"mean of {len(tasks)} tasks ({comparison.metric})"
-
-
-def _caption(tasks: Sequence[STSTask], *, intervals: bool) -> ReportParts:
-    """Return the protocol, the metric and how the text is treated."""
-    metric = "Spearman x 100 over all pairs of a task"
-    if intervals:
-        metric += _HALVES
-    if any(_is_published(task) for task in tasks):
-        metric = f"protocol {tasks[0].protocol}; {metric}"
-    labels_of: dict[str, list[str]] = {}
-    for task in tasks:
-        labels_of.setdefault(task.text, []).append(task.label)
-    if len(labels_of) == 1:
-        return [metric, f"text: {tasks[0].text}"]
-    texts = [f"{', '.join(labels)}: {text}" for text, labels in labels_of.items()]
-    return [metric, f"text: {'; '.join(texts)}"]
-
-
-def _is_published(task: STSTask) -> bool:
-    """Return whether a task is a published one: the package's pairs and a user's are not."""
-    row = task_row(TaskName(task.name, task.split), task.protocol)
-    return bool(row.folder)

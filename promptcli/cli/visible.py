@@ -5,8 +5,6 @@ Each sign replaces one character, so that styles and columns keep their places.
 
 import re
 
-from rich.text import Text
-
 _NOT_SHOWN = "\N{REPLACEMENT CHARACTER}"
 #: Marks and overrides of the direction of writing, which reorder the letters of a line.
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -32,13 +30,6 @@ def visible(text: str) -> str:
 def visible_lines(text: str) -> str:
     """Return a text of several lines, each as ``visible`` returns it."""
     return "\n".join(map(visible, text.split("\n")))
-
-
-def visible_styled(text: Text) -> Text:
-    """Return a line of several styles as ``visible`` returns its text."""
-    shown = text.copy()
-    shown.plain = visible(text.plain)
-    return shown
 
 
 def visible_json(document: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from promptcli.cli.grids import Grid
-from promptcli.cli.tables import _comparison_table, table_names
+from promptcli.cli.tables import comparison_table, table_names
 from promptcli.data.task_table import TEST_TASKS
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
@@ -488,7 +488,7 @@ def test_a_table_without_a_star_says_so_and_how_many_pairs_would_show_more(diffe
     smaller = Comparison(label, other, ["x"], "spearman", 0.0, (-9.0, 9.0), 1.0, 10, 1.0)
     larger = dataclasses.replace(smaller, difference=difference, ci95=ci95, p_holm=0.4)
     names = {label: "a", other: "b"}
-    *_, line = _comparison_table([smaller, larger], names)
+    *_, line = comparison_table([smaller, larger], names)
     assert line.startswith(said) and ("would" in line) == ("would" in said)
     starred = dataclasses.replace(larger, p_holm=0.01)
-    assert isinstance(_comparison_table([smaller, starred], names)[-1], Grid)
+    assert isinstance(comparison_table([smaller, starred], names)[-1], Grid)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from promptcli.cli import console
 from promptcli.cli.grids import Grid
-from promptcli.cli.visible import visible, visible_json, visible_styled
+from promptcli.cli.visible import visible, visible_json
 
 #: ESC, BEL, CR, DEL, C1's CSI and NEL, an override of direction, a separator of lines.
 SIGNS = "\x1b[2J\x07\r\x7f\x9b\x85\u202e\u2066\u2028"
@@ -24,13 +24,10 @@ def test_signs_are_visible_and_letters_stay():
     assert shown.startswith("a␛[2J␇␍␡") and shown.endswith("b\tc é 漢 👩\u200d🚀")
 
 
-def test_json_keeps_the_value_and_styles_stay_in_place():
+def test_json_keeps_the_value():
     document = json.dumps({"name": SIGNS}, ensure_ascii=False)
     assert json.loads(visible_json(document)) == {"name": SIGNS}
     assert not re.search("[\x00-\x1f\x7f-\x9f]", visible_json(document))
-    line = Text("red\x1bgreen")
-    line.stylize("red", 0, 3)
-    assert [(span.start, span.end) for span in visible_styled(line).spans] == [(0, 3)]
 
 
 def test_every_way_to_print_is_clean(capsys, monkeypatch):
@@ -47,7 +44,7 @@ def test_every_way_to_print_is_clean(capsys, monkeypatch):
     written = re.sub("\x1b\\[[0-9;?]*[A-Za-z]|\r", "", said.getvalue())  # of the bar itself
     assert not OBEYED.search(written)
     console.result(name)
-    console.result_lines(name, name)
+    console.result_folded(name, name)
     console.result_table([name, "b"], [[name, name]])
     console.show(name)
     out = capsys.readouterr().out

@@ -14,29 +14,25 @@ import typer
 from promptcli import embedding
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import (
-    Backbone,
     Csv,
-    Dim,
     IdField,
     Json,
-    Model,
-    Pooling,
-    Prompt,
-    RecipeFields,
     SkipBad,
     TextField,
-    Transforms,
-    chosen_model,
+    takes_model,
 )
 from promptcli.data.csv_options import csv_options
 from promptcli.embedding import Embedded, EmbeddedParts
 from promptcli.errors import UsageError, counted
 from promptcli.notes import note_counts
+from promptcli.recipe import Choice
 
 _PARTS = "Parts"
 
 
+@takes_model()
 def embed(
+    choice: Choice,
     files: Annotated[
         list[str],
         typer.Argument(
@@ -85,13 +81,6 @@ def embed(
     force: Annotated[bool, typer.Option("--force", help="Replace the output.")] = False,
     csv: Csv = None,
     skip_bad: SkipBad = False,
-    model: Model = None,
-    dim: Dim = None,
-    backbone: Backbone = None,
-    prompt: Prompt = None,
-    pooling: Pooling = None,
-    transforms: Transforms = None,
-    set: RecipeFields = None,
     shards: Annotated[
         int | None,
         typer.Option(
@@ -139,15 +128,6 @@ def embed(
     file appears complete or not at all; if the same call has made it before, from the same bytes,
     it stays unchanged.
     """
-    choice = chosen_model(
-        model,
-        backbone=backbone,
-        prompt=prompt,
-        pooling=pooling,
-        transforms=transforms,
-        set=set,
-        dim=dim,
-    )
     if shards is not None:
         if split or batch_size is not None:
             name = "split" if split else "batch-size"
@@ -283,7 +263,9 @@ def _show_parts(made: EmbeddedParts, *, as_json: bool) -> None:
         result_json({**about, "precision": precision, "made": made.made, "finished": made.finished})
 
 
+@takes_model()
 def similarity(
+    choice: Choice,
     first: Annotated[
         str,
         typer.Argument(
@@ -298,13 +280,6 @@ def similarity(
     ],
     text_field: TextField = None,
     csv: Csv = None,
-    model: Model = None,
-    dim: Dim = None,
-    backbone: Backbone = None,
-    prompt: Prompt = None,
-    pooling: Pooling = None,
-    transforms: Transforms = None,
-    set: RecipeFields = None,
     json: Json = False,
 ) -> None:
     """Compare two sentences, or row i of a file with row i of another: the cosine of each pair, -1
@@ -313,15 +288,6 @@ def similarity(
     Two words that name files are files; a sentence that is also the name of a file is compared from
     another folder.
     """
-    choice = chosen_model(
-        model,
-        backbone=backbone,
-        prompt=prompt,
-        pooling=pooling,
-        transforms=transforms,
-        set=set,
-        dim=dim,
-    )
     for left, right, cosine in embedding.compare_rows(
         first, second, choice, text_field=text_field, csv=csv_options(csv)
     ).cosines:

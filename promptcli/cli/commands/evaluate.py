@@ -8,17 +8,12 @@ import typer
 
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import (
-    Backbone,
     DataDir,
     Json,
-    Pooling,
-    Prompt,
-    RecipeFields,
-    Transforms,
     choice_of,
-    chosen_model,
     data_folder,
     field_option,
+    takes_model,
 )
 from promptcli.cli.result_files import (
     WRITERS,
@@ -42,7 +37,9 @@ _PLUGIN_TASKS = "Transfer tasks and mteb"
 _EXTERNAL = "Vectors of other programs"
 
 
+@takes_model("model", "dim")
 def evaluate_command(
+    choice: Choice,
     models: Annotated[
         list[str] | None,
         typer.Argument(
@@ -126,11 +123,6 @@ def evaluate_command(
     no_intervals: Annotated[
         bool, field_option(FormatOptions, "no_intervals", "--no-intervals")
     ] = False,
-    backbone: Backbone = None,
-    prompt: Prompt = None,
-    pooling: Pooling = None,
-    transforms: Transforms = None,
-    set: RecipeFields = None,
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="The same as an argument; repeatable.")
     ] = None,
@@ -186,16 +178,7 @@ def evaluate_command(
         for sentence in [] if as_json else sentences:
             result(sentence)
         return
-    changes = dict(
-        chosen_model(
-            None,
-            backbone=backbone,
-            prompt=prompt,
-            pooling=pooling,
-            transforms=transforms,
-            set=set,
-        ).changes
-    )
+    changes = dict(choice.changes)
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
     words = [*(models or []), *(model or [])]
     is_bare = not words and changes == neutral

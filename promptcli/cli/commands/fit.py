@@ -7,24 +7,21 @@ import typer
 from promptcli import training
 from promptcli.cli.console import half_interval, result, result_json, result_table
 from promptcli.cli.options import (
-    Backbone,
     DataDir,
-    Dim,
+    Force,
     Json,
-    Model,
     NamedModel,
-    Pooling,
-    Prompt,
-    RecipeFields,
     TextField,
-    Transforms,
-    chosen_model,
     data_folder,
+    takes_model,
     with_argument,
 )
+from promptcli.recipe import Choice
 
 
+@takes_model()
 def fit(
+    choice: Choice,
     on: Annotated[
         str,
         typer.Option(
@@ -34,13 +31,6 @@ def fit(
     ],
     name: Annotated[str, typer.Option(help="Name of the model to save.")],
     named: NamedModel = None,
-    model: Model = None,
-    backbone: Backbone = None,
-    prompt: Prompt = None,
-    pooling: Pooling = None,
-    transforms: Transforms = None,
-    set: RecipeFields = None,
-    dim: Dim = None,
     select: Annotated[
         str | None,
         typer.Option(
@@ -53,23 +43,14 @@ def fit(
     ] = None,
     data_dir: DataDir = None,
     text_field: TextField = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a model of that name.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Fit a recipe's TF-IDF weights or transforms on sentences."""
     from promptcli.models.loading import open_registry
 
-    recipe = chosen_model(
-        model,
-        backbone=backbone,
-        prompt=prompt,
-        pooling=pooling,
-        transforms=transforms,
-        set=set,
-        dim=dim,
-    )
     encoder = training.fit(
-        with_argument(recipe, named),
+        with_argument(choice, named),
         on,
         select=select,
         name=name,

@@ -36,23 +36,17 @@ from promptcli.cli.hits import (
 )
 from promptcli.cli.options import (
     RUNTIME,
-    Backbone,
     Csv,
-    Dim,
     IdField,
     Json,
-    Model,
-    Pooling,
-    Prompt,
-    RecipeFields,
     SkipBad,
     TextField,
-    Transforms,
     chosen_model,
+    takes_model,
 )
 from promptcli.data.csv_options import csv_options
 from promptcli.errors import CheckFailedError, UsageError, counted
-from promptcli.recipe import Recipe
+from promptcli.recipe import Choice, Recipe
 
 if TYPE_CHECKING:
     from promptcli.retrieval.ranking import Hit
@@ -89,18 +83,13 @@ _LINKS = {
 }
 
 
+@takes_model()
 def build(
+    choice: Choice,
     file: SentenceFile,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIR", help="Folder of the index.")
     ],
-    model: Model = None,
-    dim: Dim = None,
-    backbone: Backbone = None,
-    prompt: Prompt = None,
-    pooling: Pooling = None,
-    transforms: Transforms = None,
-    set: RecipeFields = None,
     factory: Annotated[
         str | None,
         typer.Option(
@@ -129,15 +118,6 @@ def build(
     """
     from promptcli.retrieval.sentence_index import SentenceIndex
 
-    choice = chosen_model(
-        model,
-        backbone=backbone,
-        prompt=prompt,
-        pooling=pooling,
-        transforms=transforms,
-        set=set,
-        dim=dim,
-    )
     index = SentenceIndex.build(
         stream_or_name(file),
         choice,
@@ -259,7 +239,9 @@ def info(folder: Folder, json: Json = False) -> None:
         )
 
 
+@takes_model()
 def sync(
+    choice: Choice,
     folder: Annotated[
         str,
         typer.Argument(metavar="DIR", help="Folder of the index, which is made if it is missing."),
@@ -273,13 +255,6 @@ def sync(
             " those of the last time.",
         ),
     ] = None,
-    model: Model = None,
-    dim: Dim = None,
-    backbone: Backbone = None,
-    prompt: Prompt = None,
-    pooling: Pooling = None,
-    transforms: Transforms = None,
-    set: RecipeFields = None,
     rows: Rows = None,
     text_field: TextField = None,
     id_field: IdField = None,
@@ -310,15 +285,7 @@ def sync(
     from promptcli.retrieval.sync import sync as synced
 
     options: dict[str, Any] = {
-        "model": chosen_model(
-            model,
-            backbone=backbone,
-            prompt=prompt,
-            pooling=pooling,
-            transforms=transforms,
-            set=set,
-            dim=dim,
-        ),
+        "model": choice,
         "rows": rows,
         "text_field": text_field,
         "id_field": id_field,

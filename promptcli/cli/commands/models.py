@@ -7,29 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.options import (
-    Backbone,
-    Dim,
-    Json,
-    Model,
-    NamedModel,
-    Pooling,
-    Prompt,
-    RecipeFields,
-    Transforms,
-    chosen_model,
-    with_argument,
-)
+from promptcli.cli.options import Force, Json, NamedModel, chosen_model, takes_model, with_argument
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models.entries import TENSORS, Entry
-from promptcli.named_templates import SLOT
-from promptcli.recipe import LISTED, RECIPES, Recipe
+from promptcli.recipe import LISTED, RECIPES, Choice, Recipe
 
 if TYPE_CHECKING:
     from promptcli.models.registry import Registry
 
-#: characters of a recipe in a list: with the longest name it fits 80 columns
-_RECIPE_LINE = 57
+_DIGITS = 12  # of a hash, in short
 
 Name = Annotated[str, typer.Argument(help="Name of a model.")]
 Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository of the hub.")]
@@ -41,22 +27,6 @@ def method_line(recipe: Recipe) -> str:
     line = f"{recipe.prompt} | {recipe.pooling} | {transforms}"
     if recipe.denoise != "none":
         line += f" | denoise {recipe.denoise}"
-    return line
-
-
-def recipe_line(recipe: Recipe) -> str:
-    """Return a recipe's pooling, transforms, denoising and prompt in one line of a table.
-
-    A long prompt is cut.
-    """
-    parts = [recipe.pooling, *recipe.transforms]
-    if recipe.denoise != "none":
-        parts.append(f"denoise {recipe.denoise}")
-    line = ", ".join(parts)
-    if recipe.prompt != SLOT:
-        line += f": {recipe.prompt}"
-    if len(line) > _RECIPE_LINE:
-        line = f"{line[: _RECIPE_LINE - 1]}…"
     return line
 
 
@@ -76,11 +46,11 @@ def list_models(
         if json:
             rows = [{"name": name, **recipe.to_dict()} for name, recipe in RECIPES.items()]
             console.result_json(rows)
-        else:
-            lines = [(name, recipe_line(RECIPES[name])) for name in LISTED]
-            console.result_table(["name", "method"], lines)
-            others = len(RECIPES) - len(LISTED)
-            console.note(f"{others} further ones of causal models: --json, and docs/causal.md")
+            return
+        lines = [(name, method_line(RECIPES[name])) for name in LISTED]
+        console.result_table(["name", "method"], lines)
+        others = len(RECIPES) - len(LISTED)
+        console.note(f"{others} further ones of causal models: --json, and docs/causal.md")
         return
     rows = _models()
     if json:
@@ -89,7 +59,8 @@ def list_models(
     heads = ["name", "trained", "method", "score", "backbone", "width", "origin", "created"]
     cells = []
     for row in rows:
-        cells.append([_listed(head, row[head]) for head in heads])
+        row |= {"score": _score(row["score"]), "created": row["created"][:10]}  # the day
+        cells.append([_cell(row[head]) for head in heads])
     console.result_table(heads, cells)
 
 
@@ -119,68 +90,45 @@ def show(
     card = _registry().card(name)
     if runs:
         _show_runs(card, as_json=json)
-        return
-    row = _row(card)
-    del row["score"]  # it is among the scores
-    shown = {
-        **row,
-        "recipe": card.recipe.to_dict(),
-        "tensors": TENSORS in card.files,
-        "prompts": dict(card.prompts.texts),
-        "promptcli": card.promptcli,
-        "provenance": card.provenance,
-        "scores": card.scores,
-    }
-    if json:
-        console.result_json(shown)
-    elif not all:
-        _print_fields(_in_short(shown))
+    elif not (json or all):
+        _print_fields(_in_short(card))
         console.note("the rest: --all, --runs or --json")
     else:
-        prompts = {name: repr(text) for name, text in card.prompts.texts.items()}  # spaces count
-        scores = {str(number): score for number, score in enumerate(card.scores, 1)}
-        _print_fields(shown | {"prompts": prompts, "scores": scores})
+        shown = {
+            **_row(card),
+            "recipe": card.recipe.to_dict(),
+            "tensors": TENSORS in card.files,
+            "prompts": dict(card.prompts.texts),
+            "promptcli": card.promptcli,
+            "provenance": card.provenance,
+            "scores": card.scores,
+        }
+        del shown["score"]  # it is among the scores
+        if json:
+            console.result_json(shown)
+        else:
+            scores = {str(number): score for number, score in enumerate(card.scores, 1)}
+            _print_fields({**shown, "scores": scores})
 
 
-_DIGITS = 12  # of a hash
-
-
-def _in_short(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of a model's fields those that say what it is, in about twenty lines."""
-    row = {key: shown[key] for key in ("name", "origin", "method", "backbone", "width", "created")}
-    recipe = {
-        key: value
-        for key, value in shown["recipe"].items()
-        if value not in (None, [], "none") and key != "backbone"
-    }
-    came = {
-        key: value
-        for key, value in shown["provenance"].items()
-        if value is not None and key not in row and not isinstance(value, dict | list)
-    }
-    told = {
-        key: value[:_DIGITS] if key.endswith("sha256") else value for key, value in came.items()
-    }
-    trained = shown["provenance"].get("trained", {})
+def _in_short(card: Entry) -> dict[str, Any]:
+    """Return the fields that say what a model is, in about twenty lines."""
+    row = _row(card)
+    fields = {key: row[key] for key in ("name", "origin", "method", "backbone", "created")}
+    recipe = card.recipe.to_dict().items()
+    fields["recipe"] = {key: value for key, value in recipe if value not in (None, [], "none")}
+    fields["tensors"] = TENSORS in card.files
+    fields["prompts"] = list(card.prompts.texts)
+    came = {}
+    for key, value in card.provenance.items():
+        if not isinstance(value, dict | list):
+            came[key] = value[:_DIGITS] if key.endswith("sha256") else value
+    trained = card.provenance.get("trained", {})
     if trained:
-        told["trained"] = _training_line(trained)
-    versions = {"promptcli": shown["promptcli"], **trained.get("versions", {})}
-    told["versions"] = ", ".join(f"{name} {number}" for name, number in versions.items())
-    short = {**row, "recipe": recipe, "tensors": shown["tensors"]}
-    if shown["prompts"]:
-        short["prompts"] = ", ".join(shown["prompts"])
-    scores = ", ".join(map(_listed_score, shown["scores"]))
-    return {**short, "provenance": told, "scores": scores or None}
-
-
-def _training_line(facts: Mapping[str, Any]) -> str:
-    """Return how a model was trained."""
-    line = f"{facts['method']} on {facts.get('source') or 'data of its own'}"
-    if "best_step" in facts and "steps" in facts:
-        line += f", step {facts['best_step']:,} of {facts['steps']:,}"
-    if "chosen_by" in facts:
-        line += f", chosen by {facts['chosen_by']}"
-    return line
+        came["trained"] = f"{trained['method']} on {trained.get('source') or 'data of its own'}"
+    versions = {"promptcli": card.promptcli, **trained.get("versions", {})}
+    came["versions"] = ", ".join(f"{name} {number}" for name, number in versions.items())
+    return {**fields, "provenance": came, "scores": [_score(score) for score in card.scores]}
 
 
 def _show_runs(card: Entry, *, as_json: bool) -> None:
@@ -198,11 +146,9 @@ def _show_runs(card: Entry, *, as_json: bool) -> None:
     tasks = [score["task"] for score in runs[0]["scores"]]
     rows = []
     for run in runs:
-        row = [str(value) for value in run["changes"].values()]
-        row += [f"{score['trained']:.2f}" for score in run["scores"]]
-        row.append(f"{run['best_step']} of {run['steps']}")
-        row.append("*" if run["chosen"] else "")
-        rows.append(row)
+        scores = [f"{score['trained']:.2f}" for score in run["scores"]]
+        steps = f"{run['best_step']} of {run['steps']}"
+        rows.append([*run["changes"].values(), *scores, steps, "*" if run["chosen"] else ""])
     console.result_table([*changed, *tasks, "best step", "chosen"], rows)
 
 
@@ -212,7 +158,9 @@ def remove(name: Name) -> None:
     console.note(f"removed model {name}")
 
 
+@takes_model("model", "dim")
 def import_model(
+    choice: Choice,
     source: Annotated[
         str,
         typer.Argument(metavar="SOURCE", help="A folder, or a hub id, with @REVISION after it."),
@@ -225,12 +173,7 @@ def import_model(
             help="Convert pickled weights to safetensors, by a process that reads only tensors.",
         ),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a model of that name.")] = False,
-    backbone: Backbone = None,
-    prompt: Prompt = None,
-    pooling: Pooling = None,
-    transforms: Transforms = None,
-    set: RecipeFields = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Import a model trained elsewhere into the registry; its recipe is recognised from its files.
@@ -240,9 +183,6 @@ def import_model(
     """
     from promptcli.models.importing import import_model
 
-    choice = chosen_model(
-        None, backbone=backbone, prompt=prompt, pooling=pooling, transforms=transforms, set=set
-    )
     made = import_model(source, name, convert=convert, force=force, **choice.changes)
     kind = made.provenance["imported"]["kind"]
     if json:
@@ -252,7 +192,9 @@ def import_model(
     console.result(made.name)
 
 
+@takes_model()
 def export(
+    choice: Choice,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     to: Annotated[
         str,
@@ -275,13 +217,6 @@ def export(
         ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing export.")] = False,
-    model: Model = None,
-    backbone: Backbone = None,
-    prompt: Prompt = None,
-    pooling: Pooling = None,
-    transforms: Transforms = None,
-    set: RecipeFields = None,
-    dim: Dim = None,
     json: Json = False,
 ) -> None:
     """Write an encoder as another program loads it, in float32, and compare that program's vectors
@@ -291,15 +226,6 @@ def export(
     """
     from promptcli.models.exporting import export
 
-    choice = chosen_model(
-        model,
-        backbone=backbone,
-        prompt=prompt,
-        pooling=pooling,
-        transforms=transforms,
-        set=set,
-        dim=dim,
-    )
     made = export(with_argument(choice, named), output, to, base=base, int8=int8, force=force)
     if json:
         console.result_json({**vars(made), "folder": str(made.folder)})
@@ -352,9 +278,7 @@ def pull(
     revision: Annotated[
         str | None, typer.Option(help="Branch, tag or commit. Default: the main branch.")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite an existing model of that name.")
-    ] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Save a model that was pushed to the hub: the same encoder, by its fingerprint.
@@ -390,57 +314,43 @@ def _row(card: Entry) -> dict[str, Any]:
     """Return the fields of a model that are listed."""
     from promptcli.models.registry import SHIPPED_MODELS
 
-    score = None
-    if card.scores:
-        score = card.scores[0]
     return {
         "name": card.name,
         "origin": "shipped" if card.name in SHIPPED_MODELS else "saved",
         "trained": card.provenance.get("trained", {}).get("method"),
         "method": method_line(card.recipe),
-        "score": score,
+        "score": card.scores[0] if card.scores else None,
         "backbone": card.recipe.backbone,
         "width": card.provenance.get("width"),
         "created": card.created,
     }
 
 
-def _listed(head: str, value: Any) -> str:
-    """Return a field of a model as a cell of the list, which is shorter than on its own page."""
-    if head == "created":
-        return _cell(value)[:10]  # the day
-    if head == "score" and value is not None:
-        return _listed_score(value)
-    return _cell(value)
-
-
-def _listed_score(score: dict[str, Any]) -> str:
-    value = score.get("value")
-    if not isinstance(value, float | int):
-        return _cell(None)
-    task = score.get("task", "")
+def _score(score: Mapping[str, Any] | None) -> str | None:
+    """Return a score in short: ``85.35 STS-B:dev``."""
+    value = score and score.get("value")
+    if score is None or not isinstance(value, float | int):
+        return None
     split = score.get("split", "test")
-    if split != "test":
-        task = f"{task}:{split}"
-    return f"{value:.2f} {task}".strip()
+    return f"{value:.2f} {score.get('task', '')}{'' if split == 'test' else f':{split}'}".strip()
 
 
-def _print_fields(fields: dict[str, Any], indent: str = "") -> None:
+def _print_fields(fields: Mapping[str, Any], indent: str = "") -> None:
     width = max(map(len, fields))
     for name, value in fields.items():
         if isinstance(value, dict) and value:
             console.result(f"{indent}{name}:")
             _print_fields(value, f"{indent}  ")
         else:
-            console.result_lines(f"{indent}{name:<{width}}  ", _cell(value))
+            console.result_folded(f"{indent}{name:<{width}}  ", _cell(value))
 
 
 def _cell(value: Any) -> str:
     """Return a field of a model as text; rows of a table are only shown by ``--json``."""
-    if value in (None, {}, []):
+    if value in (None, "", {}, []):
         return "-"
     if not isinstance(value, list):
         return str(value)
     if any(isinstance(row, dict) for row in value):
         return f"{len(value)} rows"
-    return " ".join(map(str, value)) or "-"
+    return " ".join(map(str, value))

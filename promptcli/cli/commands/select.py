@@ -8,20 +8,16 @@ import typer
 from promptcli import select
 from promptcli.cli.console import half_interval, note, result, result_json, result_table
 from promptcli.cli.options import (
-    Backbone,
     DataDir,
+    Force,
     Json,
-    Model,
-    Pooling,
-    Prompt,
-    RecipeFields,
-    Transforms,
     choice_of,
-    chosen_model,
     data_folder,
     default_backbone,
+    takes_model,
 )
 from promptcli.grammar import parse_pooling
+from promptcli.recipe import Choice
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
@@ -45,7 +41,6 @@ On = Annotated[
     ),
 ]
 Name = Annotated[str | None, typer.Option(help="Save the best as a model under this name.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace a model of that name.")]
 
 
 def ditto_search(
@@ -92,13 +87,9 @@ def ditto_search(
         _print_heads(heads, corpus)
 
 
+@takes_model("dim")
 def search_layers(
-    model: Model = None,
-    backbone: Backbone = None,
-    prompt: Prompt = None,
-    pooling: Pooling = None,
-    transforms: Transforms = None,
-    set: RecipeFields = None,
+    choice: Choice,
     on: On = None,
     weights: Annotated[
         list[str] | None,
@@ -112,14 +103,10 @@ def search_layers(
     json: Json = False,
 ) -> None:
     """Rank the layers of a backbone as a recipe reads them, in one pass."""
-    fields = (backbone, prompt, pooling, transforms, set)
-    if model is None and not any(fields):
-        model = default_backbone()
-    encoder = chosen_model(
-        model, backbone=backbone, prompt=prompt, pooling=pooling, transforms=transforms, set=set
-    )
+    if not choice.names_model:
+        choice = choice_of(default_backbone())
     layers = select.search_layers(
-        encoder,
+        choice,
         on,
         weights=weights or (),
         name=name,

@@ -22,6 +22,7 @@ from promptcli.cli.options import (
     RUNTIME,
     Csv,
     DataDir,
+    Force,
     Json,
     SkipBad,
     data_folder,
@@ -116,7 +117,6 @@ Resume = Annotated[
         " there, and one that has ended is done.",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace a model of that name.")]
 ReportTo = Annotated[
     str | None,
     typer.Option(

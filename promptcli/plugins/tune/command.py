@@ -12,7 +12,6 @@ from promptcli.cli.commands.train import (
     BatchSize,
     Data,
     Epochs,
-    Force,
     LearningRate,
     MaxLength,
     Name,
@@ -34,7 +33,7 @@ from promptcli.cli.commands.train import (
     without_defaults,
 )
 from promptcli.cli.console import note, only_results_on_stdout, result_json, result_table
-from promptcli.cli.options import Csv, DataDir, Json, SkipBad, parse_pairs, written_name
+from promptcli.cli.options import Csv, DataDir, Force, Json, SkipBad, parse_pairs, written_name
 from promptcli.data.csv_options import csv_options
 from promptcli.errors import UsageError
 from promptcli.plugins.tune.tuning import Tuned, tune
