@@ -98,7 +98,6 @@ class Table(MutableMapping[str, Row], Generic[Row]):
         self._all: dict[str, Row] | None = None
         self._extensions: dict[str, Extension] = {}
         self._absent: set[str] = set()
-        #: name and target of a row -> why it is left out
         self._faults: dict[tuple[str, str], str] = {}
         self._lock = threading.RLock()
 
@@ -107,36 +106,32 @@ class Table(MutableMapping[str, Row], Generic[Row]):
             if self._all is None:
                 self._all = dict(self.own)  # for plug-ins that look here while they are loaded
                 for point in _entry_points(f"promptcli.{self.name}"):
-                    self._add(point, self._all)
+                    fault = self._add(point, self._all)
+                    if fault:
+                        self._faults[point.name, point.value] = fault
+                        target = f"the row {point.name!r} that {point.value} adds to {self.name}"
+                        warn(f"{target} is left out: {fault}")
             return self._all
 
-    def _add(self, point: "EntryPoint", rows: dict[str, Row]) -> None:
-        fault = ""
+    def _add(self, point: "EntryPoint", rows: dict[str, Row]) -> str:
+        """Add the row of an entry point; return why it is left out."""
         if point.name in rows:
-            fault = "that name is taken; rename the entry point"
-        else:
-            try:
-                rows[point.name] = point.load()
-            except Exception as error:  # a package may raise anything
-                if f"{getattr(error, 'name', '')}.".startswith(_PLUGINS):
-                    self._absent.add(point.name)
-                    return
-                fault = f"{type(error).__name__}: {one_line(error, 160)}"
-        if fault:
-            self._faults[point.name, point.value] = fault
-            target = f"the row {point.name!r} that {point.value} adds to {self.name}"
-            warn(f"{target} is left out: {fault}")
-        elif not point.value.startswith("promptcli.") and point.dist is not None:
+            return "that name is taken; rename the entry point"
+        try:
+            rows[point.name] = point.load()
+        except Exception as error:  # a package may raise anything
+            if f"{getattr(error, 'name', '')}.".startswith(_PLUGINS):
+                self._absent.add(point.name)
+                return ""
+            return f"{type(error).__name__}: {one_line(error, 160)}"
+        if not point.value.startswith("promptcli.") and point.dist is not None:
             self._extensions[point.name] = _extension(self.name, point, point.dist)
+        return ""
 
-    def scan(self) -> Iterator[tuple[str, Row]]:
-        """Yield names and rows, which are looked through and not counted as used."""
-        yield from self._rows().items()
-
-    def fault(self, name: str, target: str) -> str | None:
-        """Return why the row of an entry point was left out; None if it was not."""
+    def faults(self) -> dict[tuple[str, str], str]:
+        """Return why rows are left out, by name and target of their entry points."""
         self._rows()
-        return self._faults.get((name, target))
+        return self._faults
 
     def absent(self) -> set[str]:
         """Return the names of the rows whose plug-in, one of promptcli's own, was deleted."""
@@ -198,24 +193,10 @@ def absent_plugin(what: str) -> UsageError:
     )
 
 
-@dataclass(frozen=True)
-class AddedRow:
-    """A row that an installed package adds."""
-
-    table: str
-    name: str
-    package: str  #: with its version
-    target: str  #: ``module:attribute``
-    value: Any  #: the row; None if it was left out
-    fault: str | None  #: why it was left out
-
-    def to_dict(self) -> dict[str, str]:
-        """Return what tells the row from others, JSON-ready."""
-        return {name: getattr(self, name) for name in ("table", "name", "package", "target")}
-
-
-def added_rows() -> list[AddedRow]:
-    """Return the rows that installed packages add, promptcli's own last; all are loaded."""
+def added_rows() -> list[dict[str, str | None]]:
+    """Return the rows that installed packages add, promptcli's own last, and why each is left out,
+    if it is: ``table``, ``name``, ``package`` with its version, ``target``, ``fault``.
+    """
     from importlib.metadata import entry_points
 
     every = entry_points()
@@ -225,14 +206,12 @@ def added_rows() -> list[AddedRow]:
     rows = []
     for point in points:
         name = point.group.removeprefix("promptcli.")
-        value = None
         fault: str | None = f"there is no table {name!r}{did_you_mean(name, TABLES)}"
         if name in TABLES:
-            table = table_named(name)
-            fault = table.fault(point.name, point.value)
-            value = None if fault else table.get(point.name)
+            fault = table_named(name).faults().get((point.name, point.value))
         package = f"{point.dist.name} {point.dist.version}" if point.dist else ""
-        rows.append(AddedRow(name, point.name, package, point.value, value, fault))
+        row = {"table": name, "name": point.name, "package": package, "target": point.value}
+        rows.append({**row, "fault": fault})
     return rows
 
 

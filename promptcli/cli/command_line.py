@@ -475,6 +475,12 @@ def _end_with(error: BaseException) -> int:
 
 
 _UNCHANGED = "nothing was changed"
+#: Numbers of the errors that another path mends, and those of a full disk.
+_ANOTHER_PATH = (
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EEXIST),
+    *(errno.EROFS, errno.EACCES, errno.EPERM),
+)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _ending(error: Any) -> tuple[int, str] | None:
@@ -501,29 +507,17 @@ def _ending(error: Any) -> tuple[int, str] | None:
     return None
 
 
-_CANNOT_BE_OPENED = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EEXIST)
-_NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
 def _ending_of_file_error(error: OSError) -> tuple[int, str]:
-    name = repr(str(error.filename))
-    if error.errno in _CANNOT_BE_OPENED:
-        return 2, f"{name} cannot be opened ({error.strerror}); give another path"
-    if error.filename and error.errno in _NOT_ALLOWED:
-        why = f"{name} may not be opened or written ({error.strerror})"
-        return 2, f"{why}; {_elsewhere(error)}"
+    name = error.filename
+    if name and error.errno in _ANOTHER_PATH:
+        homes = [program_folder(os.environ, kind) for kind in ("user_data_dir", "user_config_dir")]
+        ours = any(Path(os.fsdecode(name)).is_relative_to(home) for home in homes)
+        remedy = ANOTHER_HOME if ours else "give another path"
+        return 2, f"{str(name)!r} cannot be opened or written ({error.strerror}); {remedy}"
     if error.errno in _DISK_FULL:
-        output = error.filename or "the output"
-        return 1, f"disk full: {output} could not be written; {left_by(error) or _UNCHANGED}"
+        what = f"disk full: {name or 'the output'} could not be written"
+        return 1, f"{what}; {left_by(error) or _UNCHANGED}"
     return 1, f"{error}; {left_by(error) or _UNCHANGED}"
-
-
-def _elsewhere(error: OSError) -> str:
-    """Return what to give in the place of a file that may not be written."""
-    homes = [program_folder(os.environ, kind) for kind in ("user_data_dir", "user_config_dir")]
-    ours = any(Path(os.fsdecode(error.filename)).is_relative_to(home) for home in homes)
-    return ANOTHER_HOME if ours else "give another path"
 
 
 def _drop(stream: TextIO) -> None:

@@ -38,13 +38,6 @@ err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 out = Console(highlight=False, soft_wrap=True, emoji=False)
 
 
-def only_results_on_stdout() -> contextlib.AbstractContextManager[Any]:
-    """Send to stderr what libraries, e.g. trackers, print while the block works: stdout is for
-    results.
-    """
-    return contextlib.redirect_stdout(sys.stderr)
-
-
 def note(message: str) -> None:
     """Say one line on stderr, unless ``--quiet`` is given."""
     if not RUNTIME.get().quiet:

@@ -157,7 +157,7 @@ class _Tables:
         return [metric, f"text: {by_task}"]
 
     def _two_levels(self, task: STSTask) -> ReportParts:
-        """Return what a task with yes-or-no grades can reach, and the areas under its ROC curves."""
+        """Return what yes-or-no grades let a task reach, and the areas under ROC curves."""
         areas = []
         highest = 0.0
         for label, row in self._rows.items():

@@ -117,7 +117,7 @@ def test_what_may_not_be_written_is_named_with_what_to_give(
     ran = run("similarity", "one", "two")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(
-        f"promptcli: '{os.path.join(home, name)}' may not be opened or written ("
+        f"promptcli: '{os.path.join(home, name)}' cannot be opened or written ("
     )
     assert remedy in ran.err and "Errno" not in ran.err
 

@@ -1,10 +1,10 @@
 """``promptcli plugins``: what installed packages add, and whether it can be used."""
 
-from promptcli.cli.command_line import Commands
+from promptcli.cli.command_line import COMMANDS, Commands
 from promptcli.cli.console import result_json, result_table
 from promptcli.cli.options import Json
 from promptcli.errors import CheckFailedError, counted
-from promptcli.extensions import AddedRow, added_rows
+from promptcli.extensions import added_rows
 
 
 def plugins(json: Json = False) -> None:
@@ -12,29 +12,25 @@ def plugins(json: Json = False) -> None:
 
     Plug-ins of other packages, and those that come with promptcli.
     """
-    rows = []
-    for row in added_rows():
-        rows.append((row, row.fault or _fault_of_command(row)))
+    rows = added_rows()
+    for row in rows:
+        if row["table"] == "commands" and not row["fault"]:
+            row["fault"] = _fault_of_command(str(row["name"]))
     if json:
-        result_json([{**row.to_dict(), "fault": fault} for row, fault in rows])
+        result_json(rows)
     else:
-        cells = [(row.table, row.name, row.package, fault or "ok") for row, fault in rows]
+        shown = ("table", "name", "package")
+        cells = [(*(row[head] for head in shown), row["fault"] or "ok") for row in rows]
         result_table(("table", "row", "package", "state"), cells)
-    wrong = sum(fault is not None for _, fault in rows)
+    wrong = sum(row["fault"] is not None for row in rows)
     if wrong:
         raise CheckFailedError(f"{counted(wrong, 'row')} cannot be used; see the last column")
 
 
-def _fault_of_command(row: AddedRow) -> str | None:
+def _fault_of_command(name: str) -> str | None:
     """Return why a command, or one of a group, cannot be imported; None if all can."""
-    if row.table != "commands":
-        return None
-    commands = [row.value]
-    if isinstance(row.value, Commands):
-        commands = [command for _, command in row.value.walk()]
     try:
-        for command in commands:
-            command.load()
+        list(Commands(commands={name: COMMANDS[name]}).walk())
     except (ImportError, AttributeError) as error:
         return str(error)
     return None

@@ -1,8 +1,9 @@
 """`promptcli train`: train an encoder by a method and save it as a model."""
 
+import contextlib
 import json
 import os
-import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,6 @@ import typer
 from promptcli import training as library
 from promptcli.cli.console import (
     note,
-    only_results_on_stdout,
     result,
     result_document,
     result_json,
@@ -32,11 +32,11 @@ from promptcli.cli.options import (
 )
 from promptcli.cli.stopping import ended_by_signals
 from promptcli.data.csv_options import csv_options
-from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.errors import UsageError, unknown
 from promptcli.settings import BARE, typed_value
 from promptcli.storage.typed_documents import parse_toml
 from promptcli.training.launch import launch
-from promptcli.training.methods import METHODS, find_method, setting_types
+from promptcli.training.methods import METHODS, setting_types
 
 if TYPE_CHECKING:
     from promptcli.training.trained import Trained
@@ -200,39 +200,19 @@ def train(
     json: Json = False,
 ) -> None:
     """Train a sentence encoder; the checkpoint that is best on the development pairs is kept."""
+    typed = without_defaults(locals(), *_NOT_KEPT, "method_option", "set")
     if format is not None and (format != "toml" or not dry_run):
         raise UsageError("takes toml, with --dry-run", parameter="format")
     if dry_run and resume:
         raise UsageError("a resumed run keeps its settings: leave out one", parameter="dry_run")
-    if method is not None and method_option is not None and resume:
-        name, method = name or method, None
-    typed = {
-        "method": method or method_option,
-        "data": data,
-        "backbone": backbone,
-        "start": start,
-        "name": name,
-        "supervised": supervised,
-        "paper": paper,
-        "on": on,
-        "tests": tests,
-        "data_dir": data_dir,
-        "report_to": report_to,
-        "csv": csv_options(csv),
-        "skip_bad": skip_bad,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "epochs": epochs,
-        "steps": steps,
-        "max_length": max_length,
-        "temperature": temperature,
-        "template": template,
-        "seed": seed,
-    }
-    given = {**_read(config), **without_defaults(typed), **settings_by_set(set)}
+    if method_option is not None:
+        if resume and method is not None:  # train --resume NAME --method METHOD
+            typed.setdefault("name", method)
+        typed["method"] = method_option if resume else method or method_option
+    given = {**_read(config), **typed, **settings_by_set(set)}
     arguments = library_arguments(given, resume=resume)
     if dry_run:
-        shown = library.training_settings(**_without(arguments, *_OF_RUN))
+        shown = library.training_settings(**without_defaults(arguments, *_OF_RUN))
         if format is not None:
             result_document(_as_toml(given, shown))
         elif json:
@@ -242,7 +222,8 @@ def train(
         return
     name = arguments["name"]
     several = launch(os.environ).number > 1
-    with ended_by_signals(several), only_results_on_stdout():
+    # trackers print, too
+    with ended_by_signals(several), contextlib.redirect_stdout(sys.stderr):
         trained = library.train(**arguments, resume=resume, force=force)
     if not trained.is_main:
         return
@@ -253,12 +234,12 @@ def train(
     note(last_line(trained, name))
 
 
-def without_defaults(typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are typed."""
+def without_defaults(options: Mapping[str, Any], *without: str) -> dict[str, Any]:
+    """Return the options that are typed, ``without`` some."""
     return {
         field: value
-        for field, value in typed.items()
-        if value is not None and value is not False and value != []
+        for field, value in options.items()
+        if field not in without and value is not None and value is not False and value != []
     }
 
 
@@ -285,6 +266,8 @@ def library_arguments(given: Mapping[str, Any], *, resume: bool = False) -> dict
     if "data" in arguments:
         words = [str(word) for word in arguments["data"]]
         arguments["data"] = words[0] if len(words) == 1 else list(map(Path, words))
+    if "csv" in arguments:
+        arguments["csv"] = csv_options(arguments["csv"])
     if "report_to" in arguments:
         arguments["report_to"] = arguments["report_to"].split(",")
     if "template" in arguments:
@@ -304,18 +287,12 @@ def library_arguments(given: Mapping[str, Any], *, resume: bool = False) -> dict
     return {"method": method, "name": name or method, **arguments}
 
 
-def _without(arguments: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if name not in names}
-
-
 def _read(path: Path | None) -> dict[str, Any]:
     """Return the parameters and settings in a TOML file of options."""
     if path is None:
         return {}
     try:
         document: dict[str, Any] = parse_toml(path.read_bytes())
-    except FileNotFoundError:
-        raise NotFoundError(f"no such file: {path}", parameter="config") from None
     except ValueError as problem:
         raise UsageError(f"{path}: {problem}", parameter="config") from None
     taken = {*train.__annotations__, *setting_types(), "dtype"} - {*_NOT_KEPT, "set", "return"}
@@ -373,34 +350,11 @@ def _print_scores(trained: "Trained") -> None:
 
 
 def last_line(trained: "Trained", name: str) -> str:
-    """Return the last line: how the model is used, or what is better than it and how that is
-    used.
-    """
+    """Return the last line: how the model is used, or what is better than it."""
     if not trained.below:
         return f"saved as model {name!r}; use it: promptcli embed FILE -m {name}"
     better = max(trained.below, key=trained.below.__getitem__)
     development, value = next(iter(trained.scores.items()))
     short = f"{better} is better on {development}, {trained.below[better]:.2f} to {value:.2f}"
-    return f"saved as model {name!r}, but {short}: {_use_instead(trained, better)}"
-
-
-def _use_instead(trained: "Trained", better: str) -> str:
-    """Return what to type to use a reference that is better than a trained model, and to train on
-    from it.
-    """
-    from promptcli.models.loading import open_registry
-
-    facts = trained.facts
-    if better in open_registry().names():
-        use = f"promptcli embed FILE -m {better}"
-        tunes = "backbone" in find_method(facts["method"], supervised=facts["supervised"]).learns
-        if tunes and "started_from" not in facts and trained.entry.recipe.backbone == BARE.backbone:
-            return f"{use}; or train from it: --from {better}"
-        return use
-    if "started_from" in facts:
-        return "try another --learning-rate or more --epochs"
-    recipe = facts["untrained"][0]["recipe_fields"]
-    flags = [
-        f"--{field} {shlex.quote(recipe[field])}" for field in ("backbone", "prompt", "pooling")
-    ]
-    return f"promptcli embed FILE {' '.join(flags)}; or try another --learning-rate"
+    again = "try another --learning-rate or more --epochs"
+    return f"saved as model {name!r}, but {short}; {again}"

@@ -1,7 +1,9 @@
 """``promptcli tune``: a training with several settings or seeds, and the table of all."""
 
+import contextlib
 import itertools
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, get_args
 
@@ -32,9 +34,8 @@ from promptcli.cli.commands.train import (
     settings_by_set,
     without_defaults,
 )
-from promptcli.cli.console import note, only_results_on_stdout, result_json, result_table
+from promptcli.cli.console import note, result_json, result_table
 from promptcli.cli.options import Csv, DataDir, Force, Json, SkipBad, parse_pairs, written_name
-from promptcli.data.csv_options import csv_options
 from promptcli.errors import UsageError
 from promptcli.plugins.tune.tuning import Tuned, tune
 from promptcli.settings import typed_settings, typed_value
@@ -99,33 +100,11 @@ def tune_command(
     json: Json = False,
 ) -> None:
     """Train with several settings or seeds; the best on the development pairs becomes the model."""
-    typed = {
-        "method": method,
-        "data": data,
-        "backbone": backbone,
-        "start": start,
-        "name": name,
-        "supervised": supervised,
-        "paper": paper,
-        "on": on,
-        "tests": tests,
-        "data_dir": data_dir,
-        "report_to": report_to,
-        "csv": csv_options(csv),
-        "skip_bad": skip_bad,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "epochs": epochs,
-        "steps": steps,
-        "max_length": max_length,
-        "temperature": temperature,
-        "template": template,
-        "seed": seed,
-    }
-    arguments = library_arguments(
-        {**without_defaults(typed), **settings_by_set(set)}, resume=resume
-    )
-    with only_results_on_stdout():
+    given = locals()
+    own = ("sweep", "seeds", "trials", "keep_runs", "resume", "force", "set", "json")
+    typed = without_defaults(given, *own)
+    arguments = library_arguments({**typed, **settings_by_set(set)}, resume=resume)
+    with contextlib.redirect_stdout(sys.stderr):  # trackers print
         tuned = tune(
             **arguments,
             sweep=_swept(sweep or ()),
