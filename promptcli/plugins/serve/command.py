@@ -27,7 +27,7 @@ def serve(
         typer.Argument(
             metavar="[MODEL]...",
             help="Names of models and recipes, recipe files, folders or hub ids; requests name them"
-            " as they are written here. Default: mini.",
+            " as they are written here. Default: mini, or mini-multi if it made an index.",
         ),
     ] = None,
     model: Annotated[
@@ -65,10 +65,10 @@ def serve(
     After SIGTERM or Ctrl-C accepted requests are answered, for at most 50 seconds; a second signal
     ends at once.
     """
-    names = [*(models or ()), *(model or ())] or ["mini"]
+    names: list[str | None] = [*(models or ()), *(model or ())]
     runtime = options.RUNTIME.get()
     serving.serve(
-        list(map(options.choice_of, names)),
+        [options.choice_of(name) for name in names or [None]],
         indexes or (),
         settings=ServeSettings(
             host=host,

@@ -1,6 +1,7 @@
 """Serving models and indexes: over HTTP until a signal, and to agents over stdin and stdout."""
 
 import contextvars
+import dataclasses
 import os
 import select
 import socket
@@ -45,7 +46,7 @@ def serve(
 
     Args:
         models: Names of models and recipes, recipe files, folders or hub ids; requests name them as
-            they are written here. Default: mini.
+            they are written here. Default: mini, or mini-multi if it made one of the indexes.
         indexes: Folders of indexes to search; the name of each is its folder's.
         settings: Where to listen, and limits.
         normalize: Scale every embedding to length 1, as OpenAI's, so that a dot product is the
@@ -70,7 +71,7 @@ def serve(
 
     settings = settings or ServeSettings()
     with _listen(settings) as listening:  # before the models are loaded
-        opened = _models(models or [Choice("mini", device=device)])
+        opened = _models(_named(models, indexes, device))
         searched = _indexes(indexes, opened, device)
         if key is None and not settings.loopback_names():
             note(
@@ -170,6 +171,24 @@ def _listen(settings: ServeSettings) -> socket.socket:
             f"cannot listen on {settings.host[:80]} port {settings.port}: {reason}; give another"
             " port (0: a free one) or host"
         ) from None
+
+
+def _named(models: "Sequence[Model]", folders: Sequence[str | Path], device: str) -> "list[Model]":
+    """Return models with their names; the default is ``mini-multi`` if it made an index, whose
+    texts are in one of its languages then.
+    """
+    from promptcli.models.loading import DEFAULT_MODEL, MULTILINGUAL
+    from promptcli.retrieval.sentence_index import SentenceIndex
+
+    makers = {SentenceIndex.open(folder).origin.name for folder in folders}
+    default = MULTILINGUAL if MULTILINGUAL in makers else DEFAULT_MODEL
+    named: list[Model] = []
+    for model in models or [Choice(device=device)]:
+        if isinstance(model, Choice) and not model.names_model:
+            named.append(dataclasses.replace(model, model=default))
+        else:
+            named.append(model)
+    return named
 
 
 def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
