@@ -3,20 +3,21 @@
 Environment and file are passed in; only `home_folder` reads the environment itself.
 """
 
+import json
 import math
 import operator
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, get_args
+from types import NoneType
+from typing import Any, NamedTuple, get_args
 
 from promptcli.errors import UsageError, shorten, unknown
 from promptcli.storage.files import write_text
 from promptcli.storage.locks import hold
-from promptcli.storage.typed_documents import read_document, to_json
+from promptcli.storage.typed_documents import read_document
 
 
 @dataclass(frozen=True)
@@ -70,30 +71,23 @@ def typed_setting(field: str, value: Any) -> str:
     return f"{field.replace('_', '-')} {typed_value(value)}"
 
 
-@dataclass(frozen=True)
-class SettingsFile:
-    """The content of the file of defaults.
+class Key(NamedTuple):
+    """A default that a user may set."""
 
-    Metadata: the environment variable, the built-in default, the help.
-    """
-
-    backbone: str | None = setting(
-        None,
-        "backbone of recipes that do not name one",
-        variable="PROMPTCLI_BACKBONE",
-        built_in=BARE.backbone,
-    )
-    data_dir: str | None = setting(
-        None, "SentEval folder of the tasks", variable="PROMPTCLI_DATA_DIR", built_in=None
-    )
+    about: str
+    variable: str  #: of the environment
+    built_in: str | None
 
 
-#: default that a user may set -> its metadata
-KEYS = {item.name: item.metadata for item in fields(SettingsFile)}
+KEYS = {
+    "backbone": Key(
+        "backbone of recipes that do not name one", "PROMPTCLI_BACKBONE", BARE.backbone
+    ),
+    "data_dir": Key("SentEval folder of the tasks", "PROMPTCLI_DATA_DIR", None),
+}
 
 
-@dataclass(frozen=True)
-class EffectiveSetting:
+class EffectiveSetting(NamedTuple):
     """A default in force."""
 
     value: str | None
@@ -110,50 +104,40 @@ _BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
 
 
 #: Type -> the types that are accepted for it, and its name in messages.
-_PLAIN: dict[Any, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "True or False"),
-    int: ((Integral,), "a whole number"),
-    float: ((Real,), "a number"),
-    str: ((str,), "text"),
+_PLAIN: dict[Any, tuple[Any, str]] = {
+    bool: (bool, "True or False"),
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    str: (str, "text"),
     Path: ((str, Path), "a path"),
-    NoneType: ((NoneType,), "None"),
+    NoneType: (NoneType, "None"),
 }
-
-
-def check_type(name: str, value: Any, hint: Any) -> None:
-    """Refuse a value of another type than ``hint``, if that is a plain one (text, number, path) or
-    several of them.
-    """
-    if isinstance(hint, UnionType):
-        kinds = get_args(hint)
-    else:
-        kinds = (hint,)
-    if not all(kind in _PLAIN for kind in kinds):
-        return
-    truth = isinstance(value, bool) and bool not in kinds  # Python's bool is an int
-    if truth or not isinstance(value, tuple(each for kind in kinds for each in _PLAIN[kind][0])):
-        wanted = " or ".join(_PLAIN[kind][1] for kind in kinds)
-        raise UsageError(
-            f"it is {type(value).__name__} ({value!r:.40}); give {wanted}", parameter=name
-        )
 
 
 def check_bounds(settings: Any) -> None:
     """Refuse values of a dataclass of another type, out of bounds, not finite or not among the
     field's choices.
+
+    Types are checked if they are plain ones (text, number, path) or several of them.
     """
     for item in fields(settings):
         value = getattr(settings, item.name)
-        about = item.metadata
-        check_type(item.name, value, item.type)
-        if "choices" in about and value not in about["choices"]:
-            raise unknown(item.name.replace("_", "-"), str(value), about["choices"])
+        kinds = get_args(item.type) or (item.type,)
+        truth = isinstance(value, bool) and bool not in kinds  # Python's bool is an int
+        if set(kinds) <= _PLAIN.keys() and (
+            truth or not isinstance(value, tuple(_PLAIN[kind][0] for kind in kinds))
+        ):
+            wanted = " or ".join(_PLAIN[kind][1] for kind in kinds)
+            raise UsageError(
+                f"it is {type(value).__name__} ({value!r:.40}); give {wanted}", parameter=item.name
+            )
+        if "choices" in item.metadata and value not in item.metadata["choices"]:
+            raise unknown(item.name.replace("_", "-"), str(value), item.metadata["choices"])
         if isinstance(value, float | int):
-            check_range(item.name, value, about)
+            _check_range(item.name, value, item.metadata)
 
 
-def check_range(name: str, value: float, about: Mapping[str, Any]) -> None:
-    """Refuse a number that is out of the bounds of a field's metadata, or not finite."""
+def _check_range(name: str, value: float, about: Mapping[str, Any]) -> None:
     bounds = [
         (words, about[kind], holds) for kind, (words, holds) in _BOUNDS.items() if kind in about
     ]
@@ -178,34 +162,24 @@ def program_folder(environ: Mapping[str, str], kind: str) -> Path:
     """Return ``PROMPTCLI_HOME``, else the platform's folder of a kind, e.g. ``user_data_dir``."""
     home = environ.get("PROMPTCLI_HOME")
     if home:
-        return _check_readable(expand_user(home))
-    import platformdirs
+        folder = expand_user(home)
+    else:
+        import platformdirs
 
+        try:
+            folder = Path(getattr(platformdirs, kind)("promptcli", appauthor=False))
+        except (RuntimeError, KeyError):
+            raise UsageError(f"this user has no home folder; {ANOTHER_HOME}") from None
     try:
-        return _check_readable(Path(getattr(platformdirs, kind)("promptcli", appauthor=False)))
-    except (RuntimeError, KeyError):
-        raise UsageError(
-            "this user has no home folder; say where files may go: PROMPTCLI_HOME=/a/folder"
-        ) from None
+        str(folder).encode()  # else the libraries of tensors and indexes cannot open it
+    except UnicodeEncodeError:
+        raise UsageError(f"{shorten(str(folder))} is not UTF-8; {ANOTHER_HOME}") from None
+    return folder
 
 
 def home_folder() -> Path:
     """Return the program's data folder: $PROMPTCLI_HOME, else the platform's."""
     return program_folder(os.environ, "user_data_dir")
-
-
-def _check_readable(folder: Path) -> Path:
-    """Return the program's folder.
-
-    Refuse a name that the libraries of tensors and indexes cannot open.
-    """
-    try:
-        str(folder).encode()
-    except UnicodeEncodeError:
-        raise UsageError(
-            f"the program's folder, {shorten(str(folder))}, is not UTF-8; {ANOTHER_HOME}"
-        ) from None
-    return folder
 
 
 def expand_user(path: str) -> Path:
@@ -221,18 +195,14 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:
     built in.
     """
     path = config_file(environ)
-    stored = asdict(_read_file(path))
+    stored = _read_file(path)
     effective = {}
     for name, key in KEYS.items():
-        variable = key["variable"]
-        sources = (
-            (environ.get(variable), f"${variable}"),
-            (stored[name], str(path)),
-            (key["built_in"], "built in"),
-        )
-        effective[name] = next(
-            EffectiveSetting(*source) for source in sources if source[0] or source[1] == "built in"
-        )
+        effective[name] = EffectiveSetting(key.built_in, "built in")
+        if environ.get(key.variable):
+            effective[name] = EffectiveSetting(environ[key.variable], f"${key.variable}")
+        elif stored.get(name):
+            effective[name] = EffectiveSetting(stored[name], str(path))
     return effective
 
 
@@ -248,23 +218,21 @@ def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> N
     path = config_file(environ)
     path.parent.mkdir(parents=True, exist_ok=True)
     with hold(path.parent):
-        values = {**asdict(_read_file(path)), name: value}
-        if path.is_file():
-            lines = path.read_text(encoding="utf-8").splitlines()
-        else:
-            lines = []
-        comments = [line for line in lines if line.lstrip().startswith("#")]
-        # a JSON text is a TOML text
-        pairs = [
-            f"{key} = {to_json(kept, indent=None).rstrip()}"
-            for key, kept in values.items()
-            if kept is not None
-        ]
-        write_text(path, "".join(f"{line}\n" for line in [*comments, *pairs]))
+        values = {**_read_file(path), name: value}
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        kept = [line for line in lines if line.lstrip().startswith("#")]
+        for key, default in values.items():
+            if default is not None:  # a JSON text is a TOML text
+                kept.append(f"{key} = {json.dumps(default, ensure_ascii=False)}")
+        write_text(path, "".join(f"{line}\n" for line in kept))
 
 
-def _read_file(path: Path) -> SettingsFile:
+def _read_file(path: Path) -> dict[str, str]:
     if not path.exists():
-        return SettingsFile()
+        return {}
     hint = 'write lines such as backbone = "mini-bert", or `promptcli config KEY VALUE`'
-    return read_document(path, SettingsFile, hint=hint, error=UsageError, closed=True)
+    stored = read_document(path, dict[str, str], hint=hint, error=UsageError)
+    for name in stored:
+        if name not in KEYS:
+            raise UsageError(f"{path}: {unknown('key', name, KEYS)}; {hint}")
+    return stored

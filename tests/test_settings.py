@@ -41,7 +41,7 @@ def test_the_environment_comes_before_the_file(tmp_path):
     [
         ("backbone = ", r"config\.toml: not TOML"),
         ("backbon = 'x'", "unknown key 'backbon'.*did you mean backbone"),
-        ("backbone = 3", r"`\$\.backbone`"),
+        ("backbone = 3", "`str`"),
         ("backbone = nan", "not finite"),
         ("backbone = " + 2000 * "[" + 2000 * "]", "nested deeper"),
         ("backbone = " + 5000 * "1", "not TOML"),

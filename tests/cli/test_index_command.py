@@ -115,6 +115,11 @@ def test_search_for_a_sentence_and_for_the_lines_of_a_file(
     assert {hit["id"] for hit in search(built, "x", "--where", "id in (0, 3)")} == {0, 3}
 
 
+def test_a_sentence_that_looks_like_a_file_is_named(run, built):
+    assert "x.txt: no such file; read as a sentence" in run("index", "search", built, "x.txt").err
+    assert "no such file" not in run("index", "search", built, "A cat.").err
+
+
 def test_the_encoder_is_made_again_from_the_index(run, built, fake):
     run("index", "search", built, "x")
     entry, dtype = fake.opened[0]

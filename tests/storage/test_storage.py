@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.models.entries import Entry
 from promptcli.recipe import Recipe
-from promptcli.settings import SettingsFile
 from promptcli.storage.cache import Cache
 from promptcli.storage.files import (
     atomic_path,
@@ -129,7 +128,6 @@ json_values = st.recursive(
 DOCUMENTS = {
     Sample: WHOLE,
     Entry: asdict(Entry("x", Recipe(pooling="last/cls"), created="2026", scores=[{"task": "x"}])),
-    SettingsFile: {"backbone": "mini-bert"},
 }
 
 

@@ -41,12 +41,13 @@ def config(
     if key is not None:
         settings = {key: look_up("setting", key, settings)}
     if json:
-        result_json({"file": str(path), "models": str(home_folder()), "settings": settings})
+        documents = {name: effective._asdict() for name, effective in settings.items()}
+        result_json({"file": str(path), "models": str(home_folder()), "settings": documents})
         return
     for name, effective in settings.items():
         result(
-            f"{name} = {effective.value or '-'}  ({effective.source}; {KEYS[name]['help']};"
-            f" ${KEYS[name]['variable']})"
+            f"{name} = {effective.value or '-'}  ({effective.source}; {KEYS[name].about};"
+            f" ${KEYS[name].variable})"
         )
     missing = "" if path.is_file() else " (does not exist)"
     note(f"settings file: {path}{missing}; models, runs and caches: {home_folder()}")

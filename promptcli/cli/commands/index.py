@@ -45,6 +45,7 @@ from promptcli.cli.options import (
     takes_model,
 )
 from promptcli.data.csv_options import csv_options
+from promptcli.data.given import note_no_file
 from promptcli.errors import CheckFailedError, UsageError, counted
 from promptcli.recipe import Choice, Recipe
 
@@ -372,6 +373,8 @@ def search(
     if not query.strip():
         raise UsageError("the query is empty; give a sentence, or a file of them")
     many = query == "-" or is_query_file(query)
+    if not many:
+        note_no_file(query)
     texts = queries_of(stream_or_name(query), text_field) if many else iter([[query]])
     if index.way(by) != "words":
         index.encoder.in_role("query", report=True)

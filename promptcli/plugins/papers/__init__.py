@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli import notes
-from promptcli.data import senteval
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.plugins.papers.published import Texts, published_tables
 from promptcli.recipe import Choice
@@ -80,6 +79,7 @@ def reproduce(
     Raises:
         UsageError: An unknown table, head or setting.
     """
+    from promptcli.data import senteval
     from promptcli.plugins.papers.contexts import (
         MeasurementContext,
         figures_cache,
