@@ -37,7 +37,7 @@ TABLES = {
     "datasets": "promptcli.embedding.datasets:DATA_SETS",
     "model_files": "promptcli.backbones.file_formats:MODEL_FILES",
     "word_files": "promptcli.backbones.file_formats:WORD_FILES",
-    "trackers": "promptcli.training.tracker_table:TRACKERS",
+    "trackers": "promptcli.training.watching:TRACKERS",
     "backends": "promptcli.models.backend_table:BACKENDS",
     "exports": "promptcli.models.exporting:TARGETS",
 }

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from promptcli.backbones.backbone import Backbone
@@ -49,10 +50,6 @@ class Difference:
     value: Any
     paper: Any
 
-    def __str__(self) -> str:
-        name = self.setting.replace("_", "-")
-        return f"{name} {typed_value(self.value)} (paper: {typed_value(self.paper)})"
-
 
 @dataclass(frozen=True)
 class SettingsInForce:
@@ -63,52 +60,47 @@ class SettingsInForce:
     preset: MethodPreset
     sources: Mapping[str, str]  #: of every setting, in the order of the fields
 
-    @property
-    def differences(self) -> list[Difference]:
-        return differences_from_paper(self.method, self.settings, self.preset.backbone)
-
     def summary(self) -> str:
         """Return one line: whose settings they are, and which were given."""
+        given = [
+            typed_setting(field, getattr(self.settings, field))
+            for field, source in self.sources.items()
+            if source == GIVEN
+        ]
+        if len(given) > _MOST_GIVEN:
+            given = [f"{len(given)} settings"]
         line = f"settings of {self.method.name}: {self.whose()}"
-        fields = [field for field, source in self.sources.items() if source == GIVEN]
-        if len(fields) > _MOST_GIVEN:
-            line += f"; given: {len(fields)} settings"
-        elif fields:
-            typed = [typed_setting(field, getattr(self.settings, field)) for field in fields]
-            line += f"; given: {', '.join(typed)}"
-        return line
+        return f"{line}; given: {', '.join(given)}" if given else line
 
     def whose(self) -> str:
-        """Return whose settings the run begins with, and the usual ones of them."""
+        """Return whose settings the run begins with, and the usual ones of them, each with the
+        paper's if they differ.
+        """
         preset = self.preset
         values = vars(preset.settings)
-        named = [field for field in _NAMED if field in values]
-        if preset.source != PAPER:
-            return f"{preset.source} ({_beside_the_paper(self.method, preset, named)})"
-        settings = ", ".join(typed_setting(field, values[field]) for field in named)
-        return f"published for {preset.backbone} ({settings})"
+        published = vars(self.method.paper.get(preset.backbone, preset.settings))
+        shown = []
+        for field in _NAMED:
+            if field in values:
+                typed = typed_setting(field, values[field])
+                if published[field] != values[field]:
+                    typed += f", paper {typed_value(published[field])}"
+                shown.append(typed)
+        source = preset.source
+        if source == PAPER:
+            source = f"published for {preset.backbone}"
+        return f"{source} ({'; '.join(shown)})"
 
     def record(self) -> dict[str, Any]:
         """Return all settings and their sources as a model's record keeps them, JSON-ready."""
+        preset = self.preset
+        different = differences_from_paper(self.method, self.settings, preset.backbone)
         return {
             "settings": dataclasses.asdict(self.settings),
             "settings_from": dict(self.sources),
-            "preset": {"source": self.preset.source, "backbone": self.preset.backbone},
-            "differs_from_paper": [dataclasses.asdict(each) for each in self.differences],
+            "preset": {"source": preset.source, "backbone": preset.backbone},
+            "differs_from_paper": [vars(each) for each in different],
         }
-
-
-def _beside_the_paper(method: Method, preset: MethodPreset, named: list[str]) -> str:
-    """Return the preset's values, each with the paper's if they differ."""
-    published = method.paper.get(preset.backbone)
-    shown = []
-    for field in named:
-        value = getattr(preset.settings, field)
-        typed = typed_setting(field, value)
-        if published is not None and getattr(published, field) != value:
-            typed += f", paper {typed_value(getattr(published, field))}"
-        shown.append(typed)
-    return "; ".join(shown)
 
 
 def preset_for(
@@ -125,12 +117,14 @@ def preset_for(
     """
     if not method.paper:
         return MethodPreset(method.small, OWN, "")
-    whose = _published_like(method, backbone, shape, any_shape=paper)
-    if whose is None:
-        return MethodPreset(method.small, FOUND, method.base)
-    if paper:
-        return MethodPreset(method.published(whose), PAPER, whose)
-    return MethodPreset(method.paper[whose], PAPER, whose)
+    whose = backbone
+    if backbone not in method.paper or Path(backbone).is_dir():  # a folder may hold anything
+        shape = shape or shape_of(backbone)
+        if is_minis(shape) and not paper:
+            return MethodPreset(method.small, FOUND, method.base)
+        whose = _published_like(method, shape)
+    settings = method.published(whose) if paper else method.paper[whose]
+    return MethodPreset(settings, PAPER, whose)
 
 
 def shape_on(backbone: Backbone) -> Shape:
@@ -149,28 +143,20 @@ def is_minis(shape: Shape) -> bool:
     return shape == shape_of(BARE.backbone)
 
 
-def _published_like(
-    method: Method, backbone: str, shape: Shape | None, *, any_shape: bool
-) -> str | None:
-    """Return the published backbone whose settings hold for another.
-
-    None if those found on ``mini-bert`` do; ``any_shape``: they never do.
+def _published_like(method: Method, shape: Shape) -> str:
+    """Return the method's published backbone of a shape, best with its vocabulary too, else the
+    method's first.
     """
-    if backbone in method.paper and not Path(backbone).is_dir():  # which may hold anything
-        return backbone
-    shape = shape or shape_of(backbone)
-    if not any_shape and is_minis(shape):
-        return None
-    published_of = {name: PUBLISHED.get(last_part(name)) for name in method.paper}
-    shapes = {name: known.shape for name, known in published_of.items() if known is not None}
-    any_vocabulary = dataclasses.replace(shape, vocabulary=None)
-    for name, published in shapes.items():
-        if published == shape:
+    same = []
+    for name in method.paper:
+        known = PUBLISHED.get(last_part(name))
+        if known is None:
+            continue
+        if known.shape == shape:
             return name
-    for name, published in shapes.items():
-        if dataclasses.replace(published, vocabulary=None) == any_vocabulary:
-            return name
-    return method.base
+        if dataclasses.replace(known.shape, vocabulary=shape.vocabulary) == shape:
+            same.append(name)
+    return next(iter(same), method.base)
 
 
 def in_force(
@@ -179,7 +165,7 @@ def in_force(
     changes: Mapping[str, Any],
     *,
     paper: bool = False,
-    of_start: Mapping[str, Any] | None = None,
+    of_start: Mapping[str, Any] = MappingProxyType({}),
 ) -> SettingsInForce:
     """Return the settings of a run on a backbone.
 
@@ -194,17 +180,10 @@ def in_force(
         UsageError: A setting that the method has not, or a value that is not allowed.
     """
     preset = preset_for(method, backbone, paper=paper)
-    settings = preset.settings.replace(**(of_start or {}))
-    sources = {}
-    for item in dataclasses.fields(settings):
-        if item.name in changes:
-            source = GIVEN
-        elif item.name in (of_start or {}):
-            source = START
-        else:
-            source = _source(method, preset, item)
-        sources[item.name] = source
-    return SettingsInForce(method, method.changed(settings, changes), preset, sources)
+    settings = method.changed(preset.settings.replace(**of_start), changes)
+    sources = {item.name: _source(method, preset, item) for item in dataclasses.fields(settings)}
+    sources |= dict.fromkeys(of_start, START) | dict.fromkeys(changes, GIVEN)
+    return SettingsInForce(method, settings, preset, sources)
 
 
 def _source(method: Method, preset: MethodPreset, item: "dataclasses.Field[Any]") -> str:
@@ -236,12 +215,10 @@ def differences_from_paper(
     if not method.paper:
         return []
     whose = backbone if backbone in method.paper else method.base
-    paper = method.paper[whose]
-    program = method.published(whose)
-    found = []
-    for item in dataclasses.fields(settings):
-        value = getattr(settings, item.name)
-        known = (getattr(paper, item.name), getattr(program, item.name))
-        if item.name not in _COMPUTING and value not in known:
-            found.append(Difference(item.name, value, known[0]))
-    return found
+    paper = vars(method.paper[whose])
+    program = vars(method.published(whose))
+    return [
+        Difference(field, value, paper[field])
+        for field, value in vars(settings).items()
+        if field not in _COMPUTING and value not in (paper[field], program[field])
+    ]

@@ -15,6 +15,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
 from promptcli.notes import note
 from promptcli.training.launch import environment_of, launch
@@ -124,8 +125,12 @@ def _together(number: int) -> Iterator[None]:
         ) from None
 
 
-def start_processes(device: str, *, mixed: bool) -> Processes:
-    """Join the other processes of this launch, each on its own device."""
+def start_processes(device: str | None, dtype: str | None) -> Processes:
+    """Join the other processes of this launch, each on its own device, in the precision that is
+    asked for.
+    """
+    device = choose_device(device or "auto")
+    mixed = choose_dtype(dtype or "auto", device) == torch.bfloat16
     launched = launch(os.environ)
     if launched.left_behind:
         note(

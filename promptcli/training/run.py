@@ -5,8 +5,7 @@ scored beside what it is measured against, and saved.
 import contextlib
 import dataclasses
 import hashlib
-import os
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.by_name import load_backbone, shape_of
-from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.lora import is_lora
-from promptcli.data.layouts import GRADED_PAIRS, PAIRS
+from promptcli.backbones.published_backbones import PUBLISHED
+from promptcli.data.layouts import GRADED_PAIRS
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import (
     TrainingExamples,
@@ -45,6 +44,7 @@ from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.models.registry import portable
 from promptcli.notes import note, silent, warn
+from promptcli.recipe import last_part
 from promptcli.settings import BARE
 from promptcli.storage.cache import library_versions
 from promptcli.storage.files import temporary_folder
@@ -59,25 +59,22 @@ from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
 from promptcli.training.scoring import (
     documents_of,
-    nearest_words,
     score_by_dim,
     score_default_model,
     score_tasks,
 )
 from promptcli.training.teacher import (
     SentenceVectors,
-    check_minable,
     check_negatives,
     mine_negatives,
     named_vectors,
 )
-from promptcli.training.tracker_table import make_trackers
 from promptcli.training.trained import Trained
 from promptcli.training.trainer import TrainedWeights, Trainer
-from promptcli.training.watching import DevScore, WatchedRun, Watcher
+from promptcli.training.watching import DevScore, WatchedRun, Watcher, make_trackers
 
 _SHOWN = 8  # words that a note names of those left out
-_FORCE = "force starts it again, or give another name"
+_NEAREST = 5  # tokens named for each word of a soft template
 
 
 @keep_random_states()
@@ -89,13 +86,12 @@ def train(
     With ``resume`` an unfinished run goes on, and the result of one that has ended is returned.
     """
     registry = open_registry()
-    name = config.name
     finished = None
     if config.resume:
         config, finished = _begun_before(config)
+    name = config.name
     if finished is not None and not config.method:
-        check_same(finished, config.settings)
-        return _done(finished)
+        return _done(finished, config.settings)
     if not config.method:
         raise UsageError("give one, e.g. simcse", parameter="method")
     if name is not None:
@@ -103,19 +99,26 @@ def train(
         registry.check_free(name, force=config.force or config.resume)
     run = Run(config)
     if finished is not None:
-        check_same(finished, run.facts)
-        return _done(finished)
+        return _done(finished, run.facts)
     replaces = config.force or name in registry.names()
     watchers = [*make_trackers(config.report_to), *watchers]
+    threads = torch.get_num_threads()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_threads(config.threads))
+        stack.callback(torch.set_num_threads, threads)
+        torch.set_num_threads(config.threads or threads)
         # before the backbone: each process may have its own device
-        processes = processes or join_processes(config)
-        folder = stack.enter_context(_claimed_folder(config, processes))
+        processes = processes or start_processes(config.device, config.dtype)
+        if name is None:
+            folder = stack.enter_context(temporary_folder()) / config.method
+        else:
+            folder = registry.run_folder(name)
+            if processes.is_main:
+                claimed = RunFolder(folder).claim(f"the training of {name!r}", "give another name")
+                stack.enter_context(claimed)
         stack.enter_context(silent(not processes.is_main))
         run.open(processes)
         if processes.is_main:
-            stack.enter_context(run.watched(watchers, folder))
+            run.tell(watchers, folder, stack)
         entry = run.in_folder(folder)
         if processes.is_main and name is not None:
             if not replaces and name in registry.names():
@@ -166,63 +169,29 @@ def check_same(entry: Entry, wanted: Mapping[str, Any]) -> None:
 
     The code of plug-ins is a part of it.
     """
+    facts = entry.provenance["trained"]
+    stored = {**facts, **facts.get("settings", {})}
+    differing = []
     for code in recorded_extensions(entry.provenance):
         now = table_named(code.table).extension(code.name)
         if now != code:
-            raise UsageError(
-                f"model {entry.name!r} was trained with the code {code}, not {now}; give another"
-                " name, or force trains it again"
-            )
-    facts = entry.provenance["trained"]
-    stored = {**facts, **facts.get("settings", {})}
+            differing.append(f"the code {code}, not {now}")
     for field, value in wanted.items():
         asked = list(value) if isinstance(value, tuple) else value
         if field in stored and stored[field] != asked:
-            raise UsageError(
-                f"model {entry.name!r} was trained with {field.replace('_', '-')}"
-                f" {shorten(stored[field])}, not {shorten(asked)}; give that, or another name, or"
-                " force trains it again"
-            )
+            name = field.replace("_", "-")
+            differing.append(f"{name} {shorten(stored[field])}, not {shorten(asked)}")
+    if differing:
+        raise UsageError(
+            f"model {entry.name!r} was trained with {differing[0]}; give that, or another name, or"
+            " force trains it again"
+        )
 
 
-def _done(entry: Entry) -> Trained:
+def _done(entry: Entry, wanted: Mapping[str, Any]) -> Trained:
+    check_same(entry, wanted)
     note(f"done: model {entry.name!r} is trained already; force trains it again")
     return Trained(entry)
-
-
-def join_processes(config: TrainConfig) -> Processes:
-    """Join the processes of this launch, on the device and in the precision that are asked for."""
-    device = choose_device(config.device or "auto")
-    mixed = choose_dtype(config.dtype or "auto", device) == torch.bfloat16
-    return start_processes(device, mixed=mixed)
-
-
-@contextlib.contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """Compute with this number of threads in the block; 0: unchanged."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextlib.contextmanager
-def _claimed_folder(config: TrainConfig, processes: Processes) -> Iterator[Path]:
-    """Yield the folder of a run, which no other process works in; without a name it is a temporary
-    one.
-    """
-    if config.name is None:
-        with temporary_folder() as folder:
-            yield folder / config.method
-        return
-    folder = open_registry().run_folder(config.name)
-    if not processes.is_main:
-        yield folder
-        return
-    with RunFolder(folder).claim(f"the training of {config.name!r}", "give another name"):
-        yield folder
 
 
 def _how_to_continue(name: str) -> str:
@@ -257,7 +226,7 @@ class Run:
         return {
             "method": self.method.name,
             "supervised": self.examples.supervised,
-            **dataclasses.asdict(self.config.in_force(self.method).settings),
+            **vars(self.config.in_force(self.method).settings),
             "data": self.examples.sha256,
             "development": self.development.sha256(),
         }
@@ -266,27 +235,26 @@ class Run:
         """Say what the run begins with, open the backbone, and choose the examples for it."""
         config = self.config
         self.processes = processes
-        is_told = self._note_settings()
+        told = None
+        with contextlib.suppress(NotFoundError):  # of the hub, and not here yet
+            told = config.in_force(self.method)
+            note(told.summary())
         _note_defaults(config)
         self._note_learned_pairs()
         self.backbone = backbone = load_backbone(
             config.backbone_name, device=processes.device, dtype=torch.float32
         )
-        if not is_told:
-            self._note_settings()
-        self.in_force = config.in_force(self.method)
+        self.in_force = told or config.in_force(self.method)
+        if told is None:
+            note(self.in_force.summary())
         self.settings: TrainingSettings = self.in_force.settings
-        family = backbone.provenance.family
-        self.method = config.read_as_start(self.method, self.settings, family)
+        self.method = config.read_as_start(self.method, self.settings, backbone.provenance.family)
         self.examples = self.objective.choose(self.examples, self.settings, backbone)
-        named = self.settings.named_models()
-        if "mine" in named:
-            check_minable(self.examples, self.source)
         check_negatives(self.settings, self.examples, self.source)
         columns = self.objective.columns_of_models(self.settings)
         #: The vectors of the models that settings name, e.g. a teacher, by setting.
         self.models: dict[str, SentenceVectors] = {}
-        for field, model in named.items():
+        for field, model in self.settings.named_models().items():
             self.models[field] = named_vectors(
                 model, self.examples, self.source, processes.device, columns
             )
@@ -305,26 +273,22 @@ class Run:
             identity["code"] = "; ".join(dict.fromkeys(map(str, self.code)))
         return identity
 
-    @contextlib.contextmanager
-    def watched(self, watchers: Sequence[Watcher], folder: Path) -> Iterator[None]:
-        """Tell watchers that the run begins, and at the end of the block that it is over."""
+    def tell(self, watchers: Sequence[Watcher], folder: Path, stack: contextlib.ExitStack) -> None:
+        """Tell watchers that the run begins, and at the end of the stack that it is over."""
         config = self.config
         self.watchers = watchers
         name = config.name or config.method
         logged = read_log(folder / "log.jsonl", DevScore) if config.resume else []
-        begins_at = logged[-1].step if logged else 0
-        watched = WatchedRun(config.group or name, name, begins_at)
-        facts: dict[str, Any] = {
+        watched = WatchedRun(config.group or name, name, logged[-1].step if logged else 0)
+        facts = {
             **self.identity,
             "source": self.source,
             "backbone": self.backbone.name,
             "chosen_by": self.development.label,
         }
-        with contextlib.ExitStack() as stack:
-            for watcher in watchers:
-                stack.callback(watcher.end)
-                watcher.begin(watched, facts)
-            yield
+        for watcher in watchers:
+            stack.callback(watcher.end)
+            watcher.begin(watched, facts)
 
     def in_folder(self, folder: Path) -> Entry:
         """Return the entry; the run's folder is kept for ``resume`` if the run is stopped."""
@@ -338,7 +302,7 @@ class Run:
                 self.identity,
                 resume=config.resume and run_folder.has_begun,
                 name=folder,
-                elsewhere=_FORCE,
+                elsewhere="force starts it again, or give another name",
                 force=config.force,
                 settings=dataclasses.replace(config, threads=threads).document(),
             )
@@ -358,38 +322,39 @@ class Run:
         """Train, and score the result next to the untrained encoder."""
         method = self.method
         backbone = self.backbone
-        device = self.processes.device
-        name = self.config.name or method.name
+        settings = self.settings
         family = backbone.provenance.family
+        name = self.config.name or method.name
         tasks = [self.development, *self.tests]
         before = self._tensors_of_start()
-        baseline = method.baseline(backbone.name, family, self.settings)
         plain = build_encoder(
-            baseline, backbone=backbone, tensors=before, device=device, dtype="float32"
+            method.baseline(backbone.name, family, settings),
+            backbone=backbone,
+            tensors=before,
+            device=self.processes.device,
+            dtype="float32",
         )
         untrained = score_tasks(plain, tasks, Label(name, "untrained"))
         default = score_default_model(plain, self.development, self.start)
         self._make_models(folder)
-        learner = Learner(method, self.settings, backbone, self.models)
+        learner = Learner(method, settings, backbone, self.models)
         if self.start is not None:
             learner.load(self.start.tensors)
         first = learner.encoder()
-        drawn = first.tensors().keys() - before.keys()
         begun = []
+        drawn = first.tensors().keys() - before.keys()
         if drawn or first.recipe.replace(dims=()) != plain.recipe:
             begun = score_tasks(first, tasks, Label(name, "untrained start"), method)
         examples = self.examples
         if "mine" in self.models:
             vectors = self.models["mine"]
             guide = self.models.get("mine_guide", vectors)
-            examples = mine_negatives(examples, vectors, guide, self.settings.mine_margin)
+            examples = mine_negatives(examples, vectors, guide, settings.mine_margin)
         trainer = Trainer(learner, self.processes, self.watchers)
         weights = trainer.fit(examples, self.development, folder)
         encoder = learner.trained(weights.tensors)
         scores = score_tasks(encoder, tasks, Label(name, method.name), method)
-        record = {
-            **self._record_of_data(),
-            **_record_of_steps(weights, self.processes),
+        figures = {
             "tasks": [score.column for score in scores],
             "by_dim": score_by_dim(encoder, self.development),
             "untrained": documents_of(untrained),
@@ -397,17 +362,14 @@ class Run:
             "default": documents_of(default),
         }
         for field in ("by_dim", "begun", "default"):
-            if not record[field]:
-                del record[field]
-        record |= {
-            "nearest_words": nearest_words(encoder),
-            **self.in_force.record(),
-            **self._request(),
-            "versions": library_versions(),
-            "extensions": self._extensions(encoder),
+            if not figures[field]:
+                del figures[field]
+        recipe = method.recipe(backbone.name, family, settings)
+        provenance = {
+            **vars(backbone.provenance),
+            "width": encoder.width,
+            "trained": self._record(weights, figures, encoder),
         }
-        recipe = method.recipe(backbone.name, family, self.settings)
-        provenance = {**vars(backbone.provenance), "width": encoder.width, "trained": record}
         transfer = method.transfer_recipe(recipe)
         return Entry(
             name, portable(recipe), weights.tensors, provenance, documents_of(scores), transfer
@@ -434,40 +396,49 @@ class Run:
         self.backbone.tune(tuned_weights(self.start.tensors))
         return {}
 
-    def _record_of_data(self) -> dict[str, Any]:
-        record = {**self.identity, "source": self.source}
-        if self.start is not None:
-            record["started_from"] = self.start.name
-        return {**record, "examples": len(self.examples), "chosen_by": self.development.label}
-
-    def _request(self) -> dict[str, Any]:
-        """Return the command and the arguments, for the record of the model."""
+    def _record(
+        self, weights: TrainedWeights, figures: Mapping[str, Any], encoder: TorchEncoder
+    ) -> dict[str, Any]:
+        """Return how the run went and what is needed to repeat it, JSON-ready."""
         config = self.config
-        arguments = dataclasses.replace(config, threads=0).document()
-        for of_machine in ("folder", "threads", "command", "group"):
-            del arguments[of_machine]
-        request = {"dtype": config.dtype or "auto", "command": config.command or None}
-        if config.group:
-            request["group"] = config.group
-        return {**request, "arguments": arguments}
-
-    def _extensions(self, encoder: TorchEncoder) -> list[dict[str, Any]]:
-        """Return what other packages brought to the run, JSON-ready."""
+        best = weights.best
         with used_extensions() as of_tasks:
             for task in (self.development, *self.tests):
                 TASKS.get(task.name)
-        return [vars(each) for each in sorted({*self.code, *encoder.extensions, *of_tasks})]
-
-    def _note_settings(self) -> bool:
-        """Say whose settings are in force.
-
-        Return whether they are known by now: those of a backbone of the hub only once it is here.
-        """
-        try:
-            note(self.config.in_force(self.method).summary())
-        except NotFoundError:
-            return False
-        return True
+        arguments = config.document()
+        for of_machine in ("folder", "threads", "command", "group"):
+            del arguments[of_machine]
+        record: dict[str, Any] = {**self.identity, "source": self.source}
+        if self.start is not None:
+            record["started_from"] = self.start.name
+        if best.learned:
+            record["learned"] = {name: round(value, 6) for name, value in best.learned.items()}
+        if config.group:
+            record["group"] = config.group
+        return {
+            **record,
+            "examples": len(self.examples),
+            "chosen_by": self.development.label,
+            "steps": weights.steps,
+            "best_step": best.step,
+            "seconds": round(weights.seconds, 1),
+            "precision": "bfloat16" if self.processes.mixed else "float32",
+            "processes": self.processes.number,
+            "curve": [dataclasses.asdict(score) for score in weights.dev_scores],
+            **figures,
+            "nearest_words": [
+                {"word": word, "nearest": nearest}
+                for word, nearest in encoder.prompt.nearest_words(_NEAREST)
+            ],
+            **self.in_force.record(),
+            "dtype": config.dtype or "auto",
+            "command": config.command or None,
+            "arguments": arguments,
+            "versions": library_versions(),
+            "extensions": [
+                vars(each) for each in sorted({*self.code, *encoder.extensions, *of_tasks})
+            ],
+        }
 
     def _note_learned_pairs(self) -> None:
         """Say of which tasks the data hold pairs: a score on them does not measure others."""
@@ -479,18 +450,18 @@ class Run:
             if not isinstance(task, STSTask):
                 continue
             pairs = task.pairs()
-            of_task = list(zip(pairs.first, pairs.second, strict=True))
-            count = sum(pair in learned for pair in of_task)
+            count = sum(pair in learned for pair in zip(pairs.first, pairs.second, strict=True))
             if count:
-                shared = f"{count:,} of {counted(len(of_task), 'pair')}"
                 note(
-                    f"{task.label}: {shared} are in the data, so its score is on pairs that were"
-                    " learned"
+                    f"{task.label}: {count:,} of {counted(len(pairs), 'pair')} are in the data, so"
+                    " its score is on pairs that were learned"
                 )
 
     def _note_examples(self) -> None:
         """Say what was left out of the examples, and how several sources are mixed."""
         examples = self.examples
+        words = examples.untokenised
+        lines = []
         for count, noun, what in (
             (examples.blank, "row", "with an empty sentence left out"),
             (examples.unlabelled, "row", "without a label left out"),
@@ -498,18 +469,16 @@ class Run:
             (examples.repeated, "row", "equal to an earlier one, kept"),
         ):
             if count:
-                note(f"{self.source}: {counted(count, noun)} {what}")
+                lines.append(f"{counted(count, noun)} {what}")
         if len(examples.sizes) > 1:
             shares = source_shares(examples.sizes, self.settings.data_temperature)
-            mix = ", ".join(
-                f"{share:,} of {size:,}" for share, size in zip(shares, examples.sizes, strict=True)
-            )
-            note(f"{self.source}: rows an epoch: {mix}")
-        if words := examples.untokenised:
-            shown = ", ".join(words[:_SHOWN]) + (", ..." if len(words) > _SHOWN else "")
-            note(
-                f"{self.source}: {len(words):,} words that are not a single token left out: {shown}"
-            )
+            mix = (f"{n:,} of {size:,}" for n, size in zip(shares, examples.sizes, strict=True))
+            lines.append(f"rows an epoch: {', '.join(mix)}")
+        if words:
+            shown = ", ".join(words[:_SHOWN])
+            lines.append(f"{len(words):,} words that are not a single token left out: {shown}")
+        for line in lines:
+            note(f"{self.source}: {line}")
 
 
 def read_examples(config: TrainConfig) -> TrainingExamples:
@@ -528,7 +497,13 @@ def read_examples(config: TrainConfig) -> TrainingExamples:
                 skip_bad=config.skip_bad or config.resume,
             )
     except NoColumnError as error:
-        raise _not_graded(error, form.name, layouts) from None
+        if graded_columns(error.file) is None:
+            raise
+        readers = [each.name for each in forms() if GRADED_PAIRS in find_objective(each).layouts]
+        raise UsageError(
+            f"{error.file} has graded pairs, which {form.name} does not read: use"
+            f" {' or '.join(dict.fromkeys(readers))}"
+        ) from None
     if config.supervised and not examples.supervised:
         columns = " or ".join(
             ", ".join(layout) for layout in find_objective(form).layouts if layout
@@ -538,21 +513,6 @@ def read_examples(config: TrainConfig) -> TrainingExamples:
             parameter="supervised",
         )
     return examples
-
-
-def _not_graded(
-    error: NoColumnError, method: str, layouts: Container[tuple[str, ...]]
-) -> UsageError:
-    """Return the error for a file without the method's columns; of graded pairs, who reads them."""
-    columns = graded_columns(error.file)
-    if columns is None:
-        return error
-    readers = [form.name for form in forms() if GRADED_PAIRS in find_objective(form).layouts]
-    remedy = f"use {' or '.join(dict.fromkeys(readers))}"
-    first, second, _ = columns.values()
-    if PAIRS in layouts:
-        remedy = f"{remedy}, or {error.file}:{first},{second}"
-    return UsageError(f"{error.file} has graded pairs, which {method} does not read: {remedy}")
 
 
 def _read_tests(config: TrainConfig) -> list[AnyTask]:
@@ -574,17 +534,11 @@ def _read_start(config: TrainConfig) -> Entry | None:
     """Return the model that a run starts from; refuse one whose backbone it cannot train."""
     if config.start is None:
         return None
-    tuned_by: dict[str, set[str]] = {}
-    for form in forms():
-        learns = {"backbone", "adapter"}.intersection(form.learns)
-        if learns:
-            tuned_by[form.name] = learns
     method = config.form.name
-    if method not in tuned_by:
+    learns = {part for form in METHODS[method] if form for part in form.learns}
+    if not learns & {"backbone", "adapter"}:
         raise UsageError(
-            f"starts from a trained backbone, and {method} does not train it:"
-            f" {', '.join(tuned_by)}",
-            parameter="start",
+            f"starts from a trained backbone, and {method} does not train it", parameter="start"
         )
     entry = open_registry().load(config.start)
     of_entry = entry.recipe.backbone
@@ -592,7 +546,7 @@ def _read_start(config: TrainConfig) -> Entry | None:
     problem = ""
     if not tuned:
         problem = f"has no trained backbone to start from; give backbone {of_entry}"
-    elif "adapter" in tuned_by[method] and not is_lora(tuned):
+    elif "adapter" in learns and not is_lora(tuned):
         problem = f"has no adapter, which {method} learns; start from one of prompteol"
     elif config.backbone_name != of_entry:
         problem = f"is on backbone {of_entry!r}, not {config.backbone_name!r}; leave out backbone"
@@ -605,17 +559,15 @@ def _note_defaults(config: TrainConfig) -> None:
     """Say which backbone, data and development pairs the run takes, of those not given."""
     if config.paper:
         return
+    on = config.development
     parts = []
     if not (config.backbone or config.start):
         parts.append(f"backbone {config.backbone_name}")
     if config.data is None:
         parts.append("the demo sentences are the data")
     if not config.on:
-        on = config.development
         where = "the demo pairs" if on == BARE.development else on
         parts.append(f"checkpoints are chosen on {where}")
-    if config.data is None:
-        parts.append("paper takes the papers' backbone and data")
     if parts:
         note("; ".join(parts))
 
@@ -643,7 +595,7 @@ def train_encoder(
     backbone: Backbone,
     folder: Path,
     *,
-    mixed: bool = False,
+    dtype: str = "float32",
 ) -> tuple[TorchEncoder, TrainedWeights]:
     """Train a method on an opened backbone, which is changed if the method tunes it.
 
@@ -654,13 +606,13 @@ def train_encoder(
         development: Pairs or queries that choose the best checkpoint.
         backbone: The backbone, on the device of the training.
         folder: Keeps the state, from which a training that was stopped goes on.
-        mixed: Whether products are computed in bfloat16.
+        dtype: Of matrix products.
 
     Returns:
         The encoder of the best checkpoint, and its tensors with how the training went.
     """
     chosen = find_objective(method).choose(examples, settings, backbone)
-    processes = start_processes(str(backbone.device), mixed=mixed)
+    processes = start_processes(str(backbone.device), dtype)
     learner = Learner(method, settings, backbone)
     weights = Trainer(learner, processes).fit(chosen, development, folder)
     return learner.trained(weights.tensors), weights
@@ -691,9 +643,7 @@ def describe(config: TrainConfig) -> dict[str, Any]:
     family = _family_of(backbone, method)
     method = config.read_as_start(method, settings, family)
     head = method.head(family, settings)
-    shown_head = None
-    if head:
-        shown_head = f"{head}, {'kept' if settings.keep_head else 'while training only'}"
+    kept = "kept" if settings.keep_head else "while training only"
     return {
         "method": method.name,
         "source": method.source,
@@ -704,7 +654,7 @@ def describe(config: TrainConfig) -> dict[str, Any]:
         "pooling": method.pooling_of(family, settings),
         "objective": method.objective,
         "learns": [*method.learns, *(["head"] if head else [])],
-        "head": shown_head,
+        "head": f"{head}, {kept}" if head else None,
         "recipe": method.recipe(backbone, family, settings).to_dict(),
         "dtype": config.dtype or "auto",
         "preset": found.whose(),
@@ -717,25 +667,10 @@ def _family_of(backbone: str, method: Method) -> str:
     """Return a backbone's family: that of a published one by its name, so that no network is
     needed.
     """
-    if backbone in method.paper and not os.path.isdir(backbone):
-        for family in ("roberta", "bert", "opt", "llama", "mistral"):
-            if family in backbone.lower():
-                return family
+    known = PUBLISHED.get(last_part(backbone))
+    if known is not None and backbone in method.paper and not Path(backbone).is_dir():
+        return known.shape.family
     return shape_of(backbone).family
-
-
-def _record_of_steps(weights: TrainedWeights, processes: Processes) -> dict[str, Any]:
-    """Return how the run went, JSON-ready."""
-    record: dict[str, Any] = {"steps": weights.steps, "best_step": weights.best.step}
-    if weights.best.learned:
-        learned = weights.best.learned
-        record["learned"] = {name: round(value, 6) for name, value in learned.items()}
-    return record | {
-        "seconds": round(weights.seconds, 1),
-        "precision": "bfloat16" if processes.mixed else "float32",
-        "processes": processes.number,
-        "curve": [dataclasses.asdict(score) for score in weights.dev_scores],
-    }
 
 
 def _hash_of(tensors: Mapping[str, Tensor]) -> str:

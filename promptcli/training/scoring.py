@@ -15,8 +15,6 @@ from promptcli.models.loading import DEFAULT_MODEL, open_model, open_registry
 from promptcli.notes import note
 from promptcli.training.methods.method import Method
 
-_NEAREST = 5  # tokens named for each word of a soft template
-
 
 def documents_of(scores: Sequence[Score]) -> list[dict[str, Any]]:
     """Return scores, JSON-ready."""
@@ -30,9 +28,7 @@ def score_tasks(
 
     On transfer tasks it is read as the method reads it there.
     """
-    other = None
-    if method is not None:
-        other = method.transfer_recipe(encoder.recipe)
+    other = method.transfer_recipe(encoder.recipe) if method else None
     scores: list[Score] = []
     for task in tasks:
         reader = encoder
@@ -61,19 +57,12 @@ def score_default_model(
 
 def score_by_dim(encoder: TorchEncoder, development: DevelopmentTask) -> dict[str, float]:
     """Return the development score of the vectors cut to each width that was trained."""
+    recipe = encoder.recipe
     by_dim = {}
-    for dim in encoder.recipe.dims:
-        shorter = make_encoder(encoder.recipe.truncate(dim), encoder.backbone, encoder.tensors())
+    for dim in recipe.dims:
+        shorter = make_encoder(recipe.truncate(dim), encoder.backbone, encoder.tensors())
         by_dim[str(dim)] = value_on(shorter, development)
     if by_dim:
         shown = ", ".join(f"{dim} {value:.2f}" for dim, value in by_dim.items())
         note(f"{development.label} by dim: {shown}")
     return by_dim
-
-
-def nearest_words(encoder: TorchEncoder) -> list[dict[str, Any]]:
-    """Return the tokens that are nearest to each learned vector of a soft template."""
-    words = []
-    for word, nearest in encoder.prompt.nearest_words(_NEAREST):
-        words.append({"word": word, "nearest": nearest})
-    return words

@@ -6,7 +6,7 @@ Hard negatives chosen by them.
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,20 +58,19 @@ class SentenceVectors:
             vectors[here] = self.parts[part][row_in[here]]
         return vectors
 
+    def encode_to_unit(self, sentences: Sequence[str]) -> Floats:
+        """Return the vectors scaled to length 1."""
+        return unit(self.encode(sentences))
+
     def second_moment(self) -> Floats:
         """Return the mean (e, e) of t t^T over the vectors t, scaled to length 1."""
+        sentences = self.sentences
         total = np.zeros((self.width, self.width))
-        count = 0
-        for vectors in self._unit_vectors():
+        for start in range(0, len(sentences), PART):
+            vectors = self.encode_to_unit(sentences[start : start + PART])
             total += vectors.T @ vectors
-            count += len(vectors)
-        mean: Floats = (total / count).astype(np.float32)
+        mean: Floats = (total / len(sentences)).astype(np.float32)
         return mean
-
-    def _unit_vectors(self) -> Iterator[Floats]:
-        """Yield all vectors, scaled to length 1, in blocks of at most ``PART`` rows."""
-        for part in self.parts:
-            yield unit(part.astype(np.float32))
 
 
 class EncodedVectors(SentenceVectors):
@@ -87,27 +86,21 @@ class EncodedVectors(SentenceVectors):
 
         ``writes``: make those that are missing.
         """
-        starts = range(0, len(self.sentences), PART)
-        paths = {start: folder / f"{start:09}.npy" for start in starts}
+        sentences = self.sentences
+        paths = {start: folder / f"{start:09}.npy" for start in range(0, len(sentences), PART)}
         missing = {start: path for start, path in paths.items() if not path.is_file()}
         if writes and missing:
             folder.mkdir(exist_ok=True)
-            self._write_parts(missing)
+            windows = [sentences[start : start + PART] for start in missing]
+            with stage(f"encode by {self.name}", len(sentences)) as advance:
+                advance(len(sentences) - sum(map(len, windows)))
+                encoded = encode_windows([self.encoder], windows, progress=advance)
+                for path, [window] in zip(missing.values(), encoded, strict=True):
+                    vectors = _finite(unit(window.vectors), self.name)
+                    with atomic_path(path) as temporary, temporary.open("xb") as file:
+                        np.save(file, vectors.astype(np.float16))
         self.parts = [read_array(path) for path in paths.values()]
         del self.encoder
-
-    def _write_parts(self, paths: Mapping[int, Path]) -> None:
-        """Encode parts, by the number of the first sentence of each, and write them."""
-        total = len(self.sentences)
-        missing = sum(min(PART, total - start) for start in paths)
-        windows = (self.sentences[start : start + PART] for start in paths)
-        with stage(f"encode by {self.name}", total) as advance:
-            advance(total - missing)
-            encoded = encode_windows([self.encoder], windows, progress=advance)
-            for path, [window] in zip(paths.values(), encoded, strict=True):
-                vectors = _finite(unit(window.vectors), self.name)
-                with atomic_path(path) as temporary, temporary.open("xb") as file:
-                    np.save(file, vectors.astype(np.float16))
 
 
 class JoinedVectors(SentenceVectors):
@@ -125,14 +118,11 @@ class JoinedVectors(SentenceVectors):
         self.weight = weight
 
     def encode(self, sentences: Sequence[str]) -> Floats:
-        first = unit(self.first.encode(sentences)) * np.float32(math.sqrt(1 - self.weight))
-        second = unit(self.second.encode(sentences)) * np.float32(math.sqrt(self.weight))
+        first = self.first.encode_to_unit(sentences) * np.float32(math.sqrt(1 - self.weight))
+        second = self.second.encode_to_unit(sentences) * np.float32(math.sqrt(self.weight))
         return np.concatenate([first, second], axis=1)
 
-    def _unit_vectors(self) -> Iterator[Floats]:
-        sentences = self.sentences
-        for start in range(0, len(sentences), PART):
-            yield self.encode(sentences[start : start + PART])
+    encode_to_unit = encode
 
 
 def teacher_of(models: Mapping[str, SentenceVectors], settings: TeacherSettings) -> SentenceVectors:
@@ -162,24 +152,22 @@ def named_vectors(
         encoder = open_model(name, device=device, dtype="auto", rows=len(sentences))
         return EncodedVectors(name, encoder, sentences)
     path = Path(name)
-    count = len(examples) + examples.blank
     check_file(path, regular=True)
     manifest = read_manifest(path)
     matrix = read_array(path)
     fingerprint = sha256(path)
-    problem = None
-    if matrix.ndim != 2 or matrix.dtype not in (np.float32, np.float16):
-        problem = f"holds {matrix.dtype} {matrix.shape}, not float32 or float16 vectors"
-    elif len(matrix) != count:
-        problem = f"has {len(matrix):,} vectors, {source} {count:,} sentences"
-    elif manifest is not None and (manifest.input.sha256, manifest.output.sha256) != (
+    of_others = manifest is not None and (manifest.input.sha256, manifest.output.sha256) != (
         examples.sha256,
         fingerprint,
-    ):
-        problem = f"is of other sentences than {source} ({manifest.input.path})"
-    elif examples.supervised or examples.blank:
-        problem = f"has no rows for the pairs or empty lines of {source}"
-    if problem is not None:
+    )
+    problem = ""
+    if matrix.ndim != 2 or matrix.dtype not in (np.float32, np.float16):
+        problem = f"holds {matrix.dtype} {matrix.shape}, not float32 or float16 vectors"
+    elif len(matrix) != len(examples):
+        problem = f"has {len(matrix):,} vectors, {source} {len(examples):,} sentences"
+    elif of_others or examples.supervised or examples.blank:
+        problem = f"is of other sentences than {source}"
+    if problem:
         raise UsageError(f"{name} {problem}; embed {source} again, or name the model")
     vectors = SentenceVectors(examples.columns[0], fingerprint, matrix.shape[1])
     vectors.parts = [
@@ -199,29 +187,26 @@ def _finite(vectors: NDArray[Any], name: str) -> NDArray[Any]:
 _ROWS = 1024  # pairs compared at once with all candidates
 
 
-def check_minable(examples: TrainingExamples, source: str) -> None:
-    """Refuse examples that are not pairs."""
-    if examples.layout not in (PAIRS, TRIPLETS):
-        raise UsageError(f"needs {_PAIRED}; {source} has none", parameter="mine")
-
-
 def check_negatives(settings: TrainingSettings, examples: TrainingExamples, source: str) -> None:
-    """Refuse a hinge without hard negatives, and a guide that cannot decide anything."""
+    """Refuse mining without pairs, a hinge without hard negatives, and a guide that cannot decide
+    anything.
+    """
+    has_pairs = examples.layout in (PAIRS, TRIPLETS)
     has_negatives = examples.layout == TRIPLETS and any(map(any, examples.columns[2:]))
+    is_guided = settings.mask_false == "guide"
+    if settings.mine and not has_pairs:
+        raise UsageError(f"needs {_PAIRED}; {source} has none", parameter="mine")
     if settings.hinge_weight and not (has_negatives or settings.mine):
         raise UsageError(
             f"needs hard negatives, columns {', '.join(TRIPLETS)}; {source} has none; mine finds"
             " some for pairs",
             parameter="hinge_weight",
         )
-    is_guided = settings.mask_false == "guide"
     if is_guided != bool(settings.mask_guide):
         raise UsageError("belongs to mask_false guide; give both", parameter="mask_guide")
-    if is_guided and examples.layout not in (PAIRS, TRIPLETS):
+    if is_guided and not has_pairs:
         raise UsageError(
-            f"guide needs {_PAIRED}, and {source} has none: no sentence is nearer to another than"
-            " to itself; give self",
-            parameter="mask_false",
+            f"guide needs {_PAIRED}, and {source} has none; give self", parameter="mask_false"
         )
 
 
@@ -236,45 +221,32 @@ def mine_negatives(
     taken.
     """
     first, second, *negatives = examples.columns
-    if negatives:
-        hard = list(negatives[0])
-    else:
-        hard = [""] * len(first)
+    hard = list(negatives[0]) if negatives else [""] * len(first)
+    rows = examples.without_negative if negatives else list(range(len(first)))
     place = {text: number for number, text in enumerate(dict.fromkeys(second))}
     candidates = list(place)
     excluded: dict[str, set[int]] = {}
     for one, two in zip(first, second, strict=True):
-        if one not in excluded:
-            excluded[one] = set()
-            if one in place:
-                excluded[one].add(place[one])
-        excluded[one].add(place[two])
-    if negatives:
-        rows = examples.without_negative
-    else:
-        rows = list(range(len(first)))
-    encoded = unit(vectors.encode(candidates)).T
-    guide_encoded = encoded
-    if guide is not vectors:
-        guide_encoded = unit(guide.encode(candidates)).T
+        excluded.setdefault(one, set()).update(place[text] for text in (one, two) if text in place)
+
+    def cosines(model: SentenceVectors, sentences: Sequence[str]) -> Floats:
+        return model.encode_to_unit(sentences) @ units[model].T
+
+    units = {model: model.encode_to_unit(candidates) for model in {vectors, guide}}
     with stage("mine", len(rows)) as advance:
         for start in range(0, len(rows), _ROWS):
             block = rows[start : start + _ROWS]
             lines = np.arange(len(block))
             own = [place[second[row]] for row in block]
             sentences = [first[row] for row in block]
-            near = unit(vectors.encode(sentences)) @ encoded
-            guided = near
-            if guide is not vectors:
-                guided = unit(guide.encode(sentences)) @ guide_encoded
+            near = cosines(vectors, sentences)
+            guided = near if guide is vectors else cosines(guide, sentences)
             is_farther = near <= near[lines, own][:, None] - margin
             allowed = is_farther & (guided <= guided[lines, own][:, None])
             for line, row in enumerate(block):
                 allowed[line, list(excluded[first[row]])] = False
                 best = int(np.where(allowed[line], near[line], -np.inf).argmax())
-                hard[row] = ""
-                if allowed[line, best]:
-                    hard[row] = candidates[best]
+                hard[row] = candidates[best] if allowed[line, best] else ""
             advance(len(block))
     none = sum(not hard[row] for row in rows)
     note(

@@ -3,6 +3,7 @@ against.
 """
 
 import functools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,15 +45,14 @@ class Trained:
         return [convert(score, DevScore) for score in self.facts["curve"]]
 
     @property
-    def untrained(self) -> dict[str, float]:
-        """Spearman x 100 by task of the same recipe without training, the development set first."""
-        return self._by_task("untrained")
-
-    @property
     def scores(self) -> dict[str, float]:
         """Spearman x 100 by task of the encoder, the development set first."""
-        values = [score["value"] for score in self.entry.scores]
-        return dict(zip(self.facts["tasks"], values, strict=False))
+        return self._by_task(self.entry.scores)
+
+    @property
+    def untrained(self) -> dict[str, float]:
+        """The same of the same recipe without training."""
+        return self._by_task(self.facts["untrained"])
 
     @property
     def untrained_start(self) -> dict[str, float]:
@@ -60,7 +60,7 @@ class Trained:
 
         Empty if that is ``untrained``.
         """
-        return self._by_task("begun")
+        return self._by_task(self.facts.get("begun", ()))
 
     @property
     def default(self) -> dict[str, float]:
@@ -68,10 +68,10 @@ class Trained:
 
         Empty if the run started from that model.
         """
-        return self._by_task("default")
+        return self._by_task(self.facts.get("default", ()))
 
-    def _by_task(self, whose: str) -> dict[str, float]:
-        values = [score["value"] for score in self.facts.get(whose, ())]
+    def _by_task(self, scores: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+        values = [score["value"] for score in scores]
         return dict(zip(self.facts["tasks"], values, strict=False))
 
     @property
@@ -81,11 +81,8 @@ class Trained:
         """
         begun = self.untrained_start
         plain = "plain encoder" if begun else self.facts.get("started_from", "untrained")
-        references = {plain: self.untrained}
-        for name, scores in (("untrained start", begun), (DEFAULT_MODEL, self.default)):
-            if scores:
-                references[name] = scores
-        return references
+        every = {plain: self.untrained, "untrained start": begun, DEFAULT_MODEL: self.default}
+        return {name: scores for name, scores in every.items() if scores or name == plain}
 
     @property
     def chosen_by(self) -> float:
@@ -93,34 +90,28 @@ class Trained:
         return next(iter(self.scores.values()))
 
     @property
-    def better(self) -> bool:
-        before, *_ = self.untrained.values()
-        after, *_ = self.scores.values()
-        return after > before
-
-    @property
     def below(self) -> dict[str, float]:
         """The references that are better on the development set, with their scores there."""
-        development, *_ = self.scores
-        value = self.scores[development]
+        development = next(iter(self.scores))
         values = {name: scores[development] for name, scores in self.references.items()}
-        return {name: other for name, other in values.items() if other > value}
+        return {name: value for name, value in values.items() if value > self.chosen_by}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures and what they were made of, JSON-ready."""
         kept = self.facts
-        facts = {name: kept[name] for name in _SHOWN if kept.get(name, []) != []}
         columns = {
             "untrained": self.untrained,
             "begun": self.untrained_start,
             "default": self.default,
             "trained": self.scores,
         }
-        scores = []
+        rows = []
         for task in self.scores:
-            row: dict[str, Any] = {"task": task}
-            for name, values in columns.items():
-                if task in values:
-                    row[name] = round(values[task], 2)
-            scores.append(row)
-        return {**facts, "better": self.better, "below": list(self.below), "scores": scores}
+            values = {name: of[task] for name, of in columns.items() if task in of}
+            rows.append({"task": task, **{name: round(each, 2) for name, each in values.items()}})
+        return {
+            **{name: kept[name] for name in _SHOWN if kept.get(name, []) != []},
+            "better": self.chosen_by > next(iter(self.untrained.values())),
+            "below": list(self.below),
+            "scores": rows,
+        }

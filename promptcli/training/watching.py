@@ -1,8 +1,10 @@
 """What follows a training while it runs: trackers, and the search that may stop it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from promptcli.extensions import Table
 
 
 @dataclass(frozen=True)
@@ -46,3 +48,16 @@ class Watcher:
 
     def end(self) -> None:
         """Take the end of a run that has begun, however it ended."""
+
+
+#: Name of a tracker -> the function that makes one, or raises a ``UsageError`` if it cannot.
+TRACKERS: Table[Callable[[], Watcher]] = Table("trackers", {})
+
+
+def make_trackers(names: Sequence[str]) -> list[Watcher]:
+    """Return trackers, which ``report_to`` names, each once.
+
+    Raises:
+        UsageError: One that is unknown, not installed, or forbidden by ``offline``.
+    """
+    return [TRACKERS.find("tracker", name)() for name in dict.fromkeys(names)]

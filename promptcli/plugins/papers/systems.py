@@ -164,7 +164,8 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
     backbone = context.backbone
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
     transfer = method.transfer_recipe(recipe)
-    mixed = devices.choose_dtype("auto", str(backbone.device)) == torch.bfloat16
+    dtype = devices.choose_dtype("auto", str(backbone.device))
+    precision = "bfloat16" if dtype == torch.bfloat16 else "float32"
     identity = identity_of(recipe, context)
     if transfer is not None:
         identity["transfer"] = {**transfer.to_dict(), "backbone": None}
@@ -174,7 +175,7 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
             "supervised": row.setting == "sup",
             **dataclasses.asdict(settings),
         },
-        "precision": "bfloat16" if mixed else "float32",
+        "precision": precision,
         "examples": examples.sha256,
         "development": development.sha256(),
     }
@@ -190,7 +191,7 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
             return make_encoder(recipe, copy, tensors)
         with context.cache.unfinished(identity) as folder:
             encoder, trained = train_encoder(
-                method, settings, examples, development, copy, folder, mixed=mixed
+                method, settings, examples, development, copy, folder, dtype=precision
             )
             context.cache.put_tensors(identity, trained.tensors)
         return encoder

@@ -218,7 +218,8 @@ class Runs:
 
     def train(self) -> Tuned:
         """Train all that have not ended before, and save the best."""
-        from promptcli.training.run import Run, check_same, find_finished, join_processes
+        from promptcli.training.processes import start_processes
+        from promptcli.training.run import Run, check_same, find_finished
         from promptcli.training.trained import Trained
 
         config = self.config
@@ -240,7 +241,7 @@ class Runs:
             for value in ends:
                 self._with({setting: value}).check_settings()
         self.registry.check_free(self.name, force=config.force or config.resume)
-        self.processes = join_processes(config)
+        self.processes = start_processes(config.device, config.dtype)
         if self.processes.number > 1:
             raise UsageError("several settings are trained in one process; leave out the launcher")
         written = {

@@ -11,8 +11,7 @@ from promptcli.errors import UsageError
 from promptcli.notes import without_network
 from promptcli.plugins.tune import trackers
 from promptcli.plugins.tune.trackers import Tracker
-from promptcli.training.tracker_table import TRACKERS, make_trackers
-from promptcli.training.watching import DevScore, WatchedRun
+from promptcli.training.watching import TRACKERS, DevScore, WatchedRun, make_trackers
 from tests.plugins.absent import delete_plugin
 from tests.tiny import SENTENCES
 
