@@ -100,25 +100,18 @@ def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int) 
         for sentence_first in FORMS:
             examples = t5.read([_input(t5, sentence_first, pair) for pair in definitions])
             finished = _search(t5, examples, beam, advance)
-            formed: list[str] = []
-            for item in finished:
-                text = _template(t5, sentence_first, item)
-                # T5 may have written a slot itself
-                has_one_of_each = text.count(SLOT) == text.count(MASK) == 1
-                if has_one_of_each and text.isprintable() and text not in formed:
-                    formed.append(text)
-            by_form.append(formed[: beam // len(FORMS)])
-    templates: dict[str, None] = {}
-    for in_turn in itertools.zip_longest(*by_form):
-        for template in in_turn:
-            if template is not None:
-                templates[template] = None
+            texts = dict.fromkeys(_template(t5, sentence_first, item) for item in finished)
+            # T5 may have written a slot itself
+            formed = [text for text in texts if text.count(SLOT) == text.count(MASK) == 1]
+            by_form.append(list(filter(str.isprintable, formed))[: beam // len(FORMS)])
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*by_form))
+    templates = list(dict.fromkeys(filter(None, in_turn)))
     if not templates:
         raise UsageError(
             f"the T5 finished no template within {_LONGEST} tokens at beam {beam}; give a larger"
             " beam"
         )
-    return list(templates)
+    return templates
 
 
 def _input(t5: T5, sentence_first: bool, pair: Definition) -> list[int]:
@@ -141,14 +134,9 @@ def _search(
     log-likelihoods). Words and the end of a part may follow; no lone space or run of periods, and
     no period after a period.
     """
-    # ids
-    periods = []
-    words = []
-    for number, text in t5.words().items():
-        if text.strip() == ".":
-            periods.append(number)
-        elif text.strip().strip("."):
-            words.append(number)
+    texts = {number: text.strip() for number, text in t5.words().items()}
+    periods = [number for number, text in texts.items() if text == "."]
+    words = [number for number, text in texts.items() if text.strip(".")]
     after_a_period = torch.tensor(words, dtype=torch.long)
     after_a_word = torch.tensor(sorted([*words, *periods]), dtype=torch.long)
     beams = [_Beam((t5.sentinels[0],))]

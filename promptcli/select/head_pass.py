@@ -8,7 +8,7 @@ u . v = sum_ij a_i (x_i . y_j) b_j: the products of the tokens serve all heads, 
 take L*h times the memory. A sentence is held until its last pair is done.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.pooling import States, build_states
+from promptcli.encoder.pooling import build_states
 from promptcli.encoder.pooling.slot_attention import ALPHA, kept_or_all, kept_tokens, slot_of
 from promptcli.notes import stage
 
@@ -97,139 +97,91 @@ def head_cosines(
     cosines are those of the recipe ``STATES/ditto:l-h``, with the ``weights`` of that name, up to
     the float32 rounding of its vectors (below 1e-6).
     """
-    encoder.backbone.require_hook("Ditto")
+    backbone = encoder.backbone
+    backbone.require_hook("Ditto")
+    one_prompt = encoder.one_prompt()
+    kind = HEAD_WEIGHTS[weights]
+    tried = [build_states(name, backbone) for name in states]
+    needs = kind.needs(backbone)
+    for each in tried:
+        needs |= each.needs
     sentences = list(dict.fromkeys([*first, *second]))
     row_of = {sentence: row for row, sentence in enumerate(sentences)}
-    pairs = [(row_of[one], row_of[other]) for one, other in zip(first, second, strict=True)]
+    pairs = np.array([[row_of[sentence] for sentence in side] for side in (first, second)])
     rows = encoder.inputs(sentences).rows
-    work = _Pass(encoder, HEAD_WEIGHTS[weights], states, pairs, len(rows))
+    heads = backbone.n_layers * backbone.n_heads
+    cosines = np.zeros((len(tried), heads + 1, len(first)))
+    attention = [np.empty((0, heads), np.float32)] * len(rows)
+    held: dict[int, _Held] = {}
+    is_encoded = np.zeros(len(rows), dtype=bool)
+    pending = np.arange(len(first))  # the pairs that are not done
     with stage("ditto-search", len(rows)) as advance, torch.inference_mode():
         for planned in plan_batches(rows.lengths):
             # the last batch may repeat its rows
-            _, first_places = np.unique(planned, return_index=True)
-            chosen = planned[np.sort(first_places)]
-            work.take(chosen.tolist(), rows.take(chosen))
+            chosen = np.fromiter(dict.fromkeys(planned.tolist()), np.int64)
+            batch = one_prompt.batch(rows.take(chosen))
+            hidden = one_prompt.run(batch, needs)
+            read = [each.read(hidden) for each in tried]
+            for row, sentence, values in _encoded(chosen, batch, hidden, read, kind, backbone):
+                held[row] = sentence
+                attention[row] = values
+            is_encoded[chosen] = True
+            is_ready = is_encoded[pairs[:, pending]].all(axis=0)
+            ready, pending = pending[is_ready], pending[~is_ready]
+            for start in range(0, len(ready), _PAIRS_AT_ONCE):
+                some = ready[start : start + _PAIRS_AT_ONCE]
+                one, other = ([held[row] for row in side] for side in pairs[:, some].tolist())
+                cosines[:, :, some] = _cosines(one, other).permute(1, 2, 0).cpu().numpy()
+            waiting = set(pairs[:, pending].ravel().tolist())
+            held = {row: sentence for row, sentence in held.items() if row in waiting}
             advance(len(chosen))
-    cosines = np.round(work.cosines, _DECIMALS)
-    return HeadCosines(cosines[:, :-1], cosines[:, -1], rows, work.attention)
+    cosines = np.round(cosines, _DECIMALS)
+    return HeadCosines(cosines[:, :-1], cosines[:, -1], rows, attention)
 
 
 @dataclass(frozen=True)
 class _Held:
-    """One sentence that still waits for a partner."""
+    """One sentence of t tokens that still waits for a partner."""
 
-    #: (t, r + widths of all states) float32: r weights per token (the heads', and 1), states
-    packed: Tensor
+    #: (t, r) float32 weights of its tokens, the heads' and 1, and (t, width) states of each kind
+    parts: tuple[Tensor, ...]
     squares: Tensor  #: (s, r) float64, squared lengths of its vectors
 
 
-class _Pass:
-    """The sentences that wait, and the cosines so far."""
+def _encoded(
+    numbers: NDArray[np.int64],
+    batch: Batch,
+    hidden: HiddenStates,
+    states: list[Tensor],
+    kind: HeadWeights,
+    backbone: Backbone,
+) -> Iterator[tuple[int, _Held, NDArray[np.float32]]]:
+    """Yield the number, the weights and states, and the attention of each sentence of a batch."""
+    is_real = batch.real().unsqueeze(1)
+    attention = kind.attention(hidden, backbone.n_layers).masked_fill(~is_real, 0.0)
+    weights = kind.weights(attention, batch)
+    weights = torch.cat([weights, is_real.to(weights.dtype)], dim=1)  # 0 on padding
+    parts = [weights.transpose(1, 2), *states]
+    # the products are taken in float64, which not every device has
+    if backbone.device.type != "cuda":
+        parts = [part.cpu() for part in parts]
+    exact = [part.double() for part in parts]
+    squares = _products(exact, exact)
+    values = attention.transpose(1, 2).cpu().numpy()
+    for place, (number, t) in enumerate(zip(numbers.tolist(), batch.host_lengths(), strict=True)):
+        own = tuple(part[place, :t].clone() for part in parts)  # a view would keep the whole batch
+        yield number, _Held(own, squares[place]), values[place, :t].copy()
 
-    def __init__(
-        self,
-        encoder: TorchEncoder,
-        weights: HeadWeights,
-        states: Sequence[str],
-        pairs: list[tuple[int, int]],
-        rows: int,
-    ) -> None:
-        backbone = encoder.backbone
-        self._encoder = encoder.one_prompt()
-        self._weights = weights
-        self._states: list[States] = [build_states(name, backbone) for name in states]
-        self._needs = weights.needs(backbone)
-        for chosen in self._states:
-            self._needs |= chosen.needs
-        self._pairs = pairs
-        self._pairs_of: list[list[int]] = [[] for _ in range(rows)]
-        for pair, sides in enumerate(pairs):
-            for row in set(sides):  # a sentence may be its own partner
-                self._pairs_of[row].append(pair)
-        self._open = [len(pairs_of_row) for pairs_of_row in self._pairs_of]
-        self._held: dict[int, _Held] = {}
-        self._widths: list[int] = []
-        heads = backbone.n_layers * backbone.n_heads
-        self.cosines = np.zeros((len(self._states), heads + 1, len(pairs)))
-        self.attention: list[NDArray[np.float32]] = [np.empty((0, heads), np.float32)] * rows
 
-    def take(self, numbers: list[int], ids: TokenRows) -> None:
-        """Encode one batch and score every pair whose two sentences are now encoded."""
-        waiting = set(self._held)
-        self._encode(numbers, ids)
-        self._score(self._complete_pairs(numbers))
-        for row in waiting | set(numbers):
-            if not self._open[row]:
-                del self._held[row]
-
-    def _encode(self, numbers: list[int], ids: TokenRows) -> None:
-        """Hold the weights and states of one batch of sentences, and keep their attention."""
-        encoder = self._encoder
-        backbone = encoder.backbone
-        batch = encoder.batch(ids)
-        hidden = encoder.run(batch, self._needs)
-        is_real = batch.real().unsqueeze(1)
-        attention = self._weights.attention(hidden, backbone.n_layers)
-        attention = attention.masked_fill(~is_real, 0.0)
-        weights = self._weights.weights(attention, batch)
-        ones = is_real.to(weights.dtype)
-        #: weights (n, t, r), 0 on padding, and each kind of states (n, t, width)
-        parts = [torch.cat([weights, ones], dim=1).transpose(1, 2)]
-        parts += [states.read(hidden) for states in self._states]
-        # the products are taken in float64, which not every device has
-        if backbone.device.type != "cuda":
-            parts = [part.cpu() for part in parts]
-        exact = [part.double() for part in parts]
-        squares = _products(exact, exact)
-        packed = torch.cat(parts, dim=-1)
-        self._widths = [part.size(-1) for part in parts]
-        values = attention.transpose(1, 2).cpu().numpy()
-        for place, (row, tokens) in enumerate(zip(numbers, ids, strict=True)):
-            own = packed[place, : len(tokens)].clone()  # a view would keep the whole batch
-            self._held[row] = _Held(own, squares[place])
-            self.attention[row] = values[place, : len(tokens)].copy()
-
-    def _complete_pairs(self, numbers: list[int]) -> list[int]:
-        """Return the pairs of these sentences whose two sides are encoded, pairs of similar lengths
-        side by side.
-        """
-        pairs: dict[int, None] = {}
-        for row in numbers:
-            for pair in self._pairs_of[row]:
-                first, second = self._pairs[pair]
-                if first in self._held and second in self._held:
-                    pairs[pair] = None
-        return list(pairs)
-
-    def _score(self, pairs: list[int]) -> None:
-        """Compute the cosines of some pairs."""
-        if not pairs:
-            return
-        parts = []
-        for start in range(0, len(pairs), _PAIRS_AT_ONCE):
-            parts.append(self._cosines_of(pairs[start : start + _PAIRS_AT_ONCE]))
-        cosines = torch.cat(parts).permute(1, 2, 0)
-        self.cosines[:, :, pairs] = cosines.cpu().numpy()  # read once a batch
-        for pair in pairs:
-            for row in set(self._pairs[pair]):
-                self._open[row] -= 1
-
-    def _cosines_of(self, pairs: list[int]) -> Tensor:
-        """Return the cosines of n pairs by each of s states and r weights, (n, s, r)."""
-        one, one_squares = self._side([self._pairs[pair][0] for pair in pairs])
-        other, other_squares = self._side([self._pairs[pair][1] for pair in pairs])
-        lengths = (one_squares * other_squares).sqrt()
-        cosines = torch.where(lengths > 0, _products(one, other) / lengths, 0.0)
-        return cosines.nan_to_num()
-
-    def _side(self, rows: list[int]) -> tuple[list[Tensor], Tensor]:
-        """Return the weights and states of one side of some pairs, padded, and the squares (n, s,
-        r), in float64.
-        """
-        held = [self._held[row] for row in rows]
-        packed = pad_sequence([sentence.packed for sentence in held], batch_first=True).double()
-        squares = torch.stack([sentence.squares for sentence in held])
-        return list(torch.split(packed, self._widths, dim=-1)), squares
+def _cosines(first: list[_Held], second: list[_Held]) -> Tensor:
+    """Return the cosines of n pairs by each of s states and r weights, (n, s, r) float64."""
+    sides = []
+    for side in (first, second):
+        of_kinds = zip(*(sentence.parts for sentence in side), strict=True)
+        sides.append([pad_sequence(list(part), batch_first=True).double() for part in of_kinds])
+    squares = [torch.stack([sentence.squares for sentence in side]) for side in (first, second)]
+    lengths = (squares[0] * squares[1]).sqrt()
+    return torch.where(lengths > 0, _products(*sides) / lengths, 0.0).nan_to_num()
 
 
 def _products(one: list[Tensor], other: list[Tensor]) -> Tensor:

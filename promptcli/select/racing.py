@@ -6,12 +6,13 @@ twice on the way, and the result does not depend on the order of the candidates.
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import qmc
 
 from promptcli.evaluation import statistics
 from promptcli.notes import stage
@@ -60,14 +61,11 @@ def planned_pairs(rungs: Sequence[Rung], candidates: int, pairs: int, finalists:
 
     The final scores all pairs again.
     """
-    if not rungs:
-        return pairs * candidates
-    in_race = 0
-    scored_before = 0
-    for rung in rungs:
-        in_race += rung.candidates * (rung.pairs - scored_before)
-        scored_before = rung.pairs
-    return in_race + pairs * min(candidates, finalists)
+    done = [0, *(rung.pairs for rung in rungs)]
+    in_race = sum(
+        rung.candidates * (rung.pairs - before) for rung, before in zip(rungs, done, strict=False)
+    )
+    return in_race + pairs * (min(candidates, finalists) if rungs else candidates)
 
 
 def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
@@ -80,29 +78,14 @@ def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
     generator = np.random.default_rng(seed)
     size = len(gold)
     by_gold = np.lexsort((generator.random(size), gold))
-    bits = max(1, math.ceil(math.log2(size)))
-    shifted = (_van_der_corput(bits) + generator.random()) % 1.0
+    count = 2 ** max(1, math.ceil(math.log2(size)))
+    sequence = qmc.Halton(1, scramble=False).random(count)[:, 0]  # of base 2: van der Corput's
+    shifted = (sequence + generator.random()) % 1.0
     points = np.floor(shifted * size).astype(np.intp)
     _, first_seen = np.unique(points, return_index=True)
     distinct = points[np.sort(first_seen)]
     order: NDArray[np.intp] = by_gold[distinct]
     return order
-
-
-def _van_der_corput(bits: int) -> NDArray[np.float64]:
-    """Return the first 2**bits numbers of the van der Corput sequence of base 2: the bits of their
-    places behind the point, the lowest first.
-    """
-    places = np.arange(2**bits)
-    points = np.zeros(len(places))
-    for bit in range(bits):
-        points += ((places >> bit) & 1) / 2 ** (bit + 1)
-    return points
-
-
-def _best(values: Mapping[str, float]) -> list[str]:
-    """Return the templates, the highest value first; equal values are in the order of the texts."""
-    return sorted(values, key=lambda template: (-values[template], template))
 
 
 def race(
@@ -130,7 +113,8 @@ def race(
                 seen[template] = np.concatenate([seen[template], scorer.cosines(template, added)])
                 values[template] = 100 * statistics.spearman(seen[template], gold)
                 advance(len(added))
-            alive = _best(values)[:keep]
+            # equal ones in the order of their texts
+            alive = sorted(values, key=lambda template: (-values[template], template))[:keep]
             done = rung.pairs
         final = scorer.score(alive, "final", advance)
     best = sorted(final, key=lambda item: (-item.value, item.choice))

@@ -47,15 +47,9 @@ class Ranked:
     tfidf: Correlation | None = None  #: of a head's diagonal with TF-IDF
 
     def to_dict(self) -> dict[str, Any]:
-        row: dict[str, Any] = {"choice": self.choice, "value": round(self.value, 4)}
-        row["ci95"] = rounded(self.ci95)
-        if self.stage:
-            row["stage"] = self.stage
-        if self.gain is not None:
-            row["gain"] = round(self.gain, 4)
-        if self.tfidf is not None:
-            row["tfidf"] = self.tfidf.to_dict()
-        return row
+        """Return the figures that there are, JSON-ready."""
+        figures = dataclasses.asdict(self)
+        return {name: value for name, value in figures.items() if value not in (None, "")}
 
 
 @dataclass(frozen=True)
@@ -75,9 +69,6 @@ class CrossValidation:
     def gap(self) -> float:
         """Points that the choice promises too much."""
         return self.chosen - self.held_out
-
-    def to_dict(self) -> dict[str, float]:
-        return {name: round(value, 4) for name, value in {**vars(self), "gap": self.gap}.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,16 +134,23 @@ class Search:
             "baseline_is_better": self.better_baseline is not None,
         }
         if self.maps:
-            maps = self.maps.items()
-            document["maps"] = {name: list(map(rounded, rows.tolist())) for name, rows in maps}
-        if self.cross_validation is not None:
-            document["cross_validation"] = self.cross_validation.to_dict()
-        return document
+            document["maps"] = {name: rows.tolist() for name, rows in self.maps.items()}
+        halves = self.cross_validation
+        if halves is not None:
+            document["cross_validation"] = {**vars(halves), "gap": halves.gap}
+        rounded: dict[str, Any] = _rounded(document)
+        return rounded
 
 
-def rounded(figures: Any) -> list[float]:
-    """Return figures with the decimals of results."""
-    return [round(figure, 4) for figure in figures]
+def _rounded(value: Any) -> Any:
+    """Return a JSON-ready value with the decimals of results."""
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(_rounded, value))
+    return value
 
 
 def cross_validate(
@@ -215,62 +213,49 @@ def rank_heads(
     check_rankable(task)
     backbone = encoder.backbone
     pairs = task.pairs()
-    prompt = SLOT
-    if weights == "slot-attention":
-        prompt = _with_slot(encoder)
-    encoder = make_encoder(
-        Recipe(backbone=backbone.name, prompt=prompt), backbone, encoder.tensors()
-    )
+    prompt = _with_slot(encoder) if weights == "slot-attention" else SLOT
+    recipe = Recipe(backbone=backbone.name, prompt=prompt)
+    encoder = make_encoder(recipe, backbone, encoder.tensors())
     idf = corpus_idf(encoder, corpus)
     cosines = head_cosines(encoder, pairs.first, pairs.second, states, weights)
     flat = cosines.heads.reshape(-1, len(pairs))
     once = np.ones((len(pairs), 1))
-    values, plain = (
-        100 * correlations(rows, pairs.gold, once)[:, 0] for rows in (flat, cosines.plain)
-    )
+    values = 100 * correlations(flat, pairs.gold, once)[:, 0]
+    plain = 100 * correlations(cosines.plain, pairs.gold, once)[:, 0]
     best = np.argsort(-values, kind="stable")[:top]
-    intervals = statistics.bootstrap_intervals(
-        np.concatenate([flat[best], cosines.plain]), pairs.gold
-    )
-    intervals = [(100 * low, 100 * high) for low, high in intervals]
+    rows = np.concatenate([flat[best], cosines.plain])
+    intervals = [
+        (100 * low, 100 * high) for low, high in statistics.bootstrap_intervals(rows, pairs.gold)
+    ]
     count = cosines.heads.shape[1]
     tfidf = _tfidf(encoder, cosines, best % count, idf)
-
-    def pooling_of(place: int) -> str:
-        layer = place % count // backbone.n_heads + 1
-        head = place % backbone.n_heads + 1
-        return f"{states[place // count]}/{weights}:{layer}-{head}{kind_of_weights.suffix}"
-
-    ranked = [
-        Ranked(
-            pooling_of(place),
-            float(values[place]),
-            intervals[rank],
-            gain=float(values[place] - plain[place // count]),
-            tfidf=tfidf[rank],
+    ranked = []
+    for rank, place in enumerate(best.tolist()):
+        of_states, head = divmod(place, count)
+        layer, number = divmod(head, backbone.n_heads)
+        name = f"{weights}:{layer + 1}-{number + 1}{kind_of_weights.suffix}"
+        value = float(values[place])
+        ranked.append(
+            Ranked(
+                f"{states[of_states]}/{name}",
+                value,
+                intervals[rank],
+                gain=value - float(plain[of_states]),
+                tfidf=tfidf[rank],
+            )
         )
-        for rank, place in enumerate(best.tolist())
-    ]
     averages = zip(states, plain.tolist(), intervals[len(best) :], strict=True)
     compared = f"{count} heads"
     if len(states) > 1:
         compared = f"{len(values)} pairs of a head ({count}) and states ({len(states)})"
     maps = values.reshape(len(states), backbone.n_layers, backbone.n_heads)
+    about = {"weights": weights, "states": states, "compared": compared, "idf": len(corpus)}
     return Search(
-        encoder=make_encoder(
-            encoder.recipe.replace(pooling=ranked[0].choice), backbone, encoder.tensors()
-        ),
+        encoder=make_encoder(recipe.replace(pooling=ranked[0].choice), backbone, encoder.tensors()),
         task=task,
         ranked=ranked,
-        about={
-            "weights": weights,
-            "states": states,
-            "compared": compared,
-            "idf": len(corpus),
-        },
-        baseline={
-            kind: Ranked(f"{kind}/avg", value, interval) for kind, value, interval in averages
-        },
+        about=about,
+        baseline={kind: Ranked(f"{kind}/avg", *figures) for kind, *figures in averages},
         maps=dict(zip(states, maps, strict=True)),
         cross_validation=cross_validate(cosines.heads, cosines.plain, pairs.gold),
     )
@@ -304,8 +289,10 @@ def rank_layers(encoder: TorchEncoder, task: STSTask, weights: Sequence[str]) ->
             f"layers are compared without transforms; leave {transforms} out, and fit on the best"
             " layer"
         )
-    scored: list[tuple[TorchEncoder, SpearmanScore]] = []
+    backbone = encoder.backbone
+    own = encoder.recipe
     prompt = encoder.prompt
+    scored: list[tuple[TorchEncoder, SpearmanScore]] = []
 
     def rank(prompts: Iterable[str]) -> TorchEncoder:
         """Score every pooling under some prompts, one pass for each prompt.
@@ -314,35 +301,21 @@ def rank_layers(encoder: TorchEncoder, task: STSTask, weights: Sequence[str]) ->
         """
         for spec in prompts:
             recipes = [
-                encoder.recipe.replace(prompt=spec, pooling=pooling)
-                for pooling in _poolings(encoder, weights)
+                own.replace(prompt=spec, pooling=pooling) for pooling in _poolings(encoder, weights)
             ]
-            encoders = [
-                make_encoder(recipe, encoder.backbone, encoder.tensors()) for recipe in recipes
-            ]
+            encoders = [make_encoder(recipe, backbone, encoder.tensors()) for recipe in recipes]
             scored.extend(zip(encoders, score_encoders(encoders, [task]), strict=True))
         return max(scored, key=lambda pair: pair[1].value)[0]  # of equals the earlier
 
-    best = rank([encoder.recipe.prompt])
+    best = rank([own.prompt])
     if isinstance(prompt, Contrastive):  # the layer first, then C there
-        half = (
-            np.linspace(0, encoder.backbone.n_layers // 2, _LAYERS_TRIED)
-            .round()
-            .astype(int)
-            .tolist()
-        )
-        best = rank(
-            prompt.with_subtraction(layer, prompt.factor)
-            for layer in dict.fromkeys(half)
-            if layer != prompt.layer
-        )
+        half = np.linspace(0, backbone.n_layers // 2, _LAYERS_TRIED).round().astype(int)
+        layers = [layer for layer in dict.fromkeys(half.tolist()) if layer != prompt.layer]
+        best = rank(prompt.with_subtraction(layer, prompt.factor) for layer in layers)
         assert isinstance(best.prompt, Contrastive)
         layer = best.prompt.layer
-        best = rank(
-            prompt.with_subtraction(layer, factor)
-            for factor in _FACTORS_TRIED
-            if factor != prompt.factor
-        )
+        factors = [factor for factor in _FACTORS_TRIED if factor != prompt.factor]
+        best = rank(prompt.with_subtraction(layer, factor) for factor in factors)
     before = scored[0][1].value
     rows = [
         Ranked(_choice(chosen), score.value, score.ci95, gain=score.value - before)

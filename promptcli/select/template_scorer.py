@@ -72,11 +72,9 @@ class TemplateScorer:
             "data": task.sha256(),
             "protocol": {**recipe.to_dict(), "backbone": None, "prompt": None},
         }
-        self._cached = None
         if backbone.extension is not None:
             context["extension"] = vars(backbone.extension)
-        if cache is not None:
-            self._cached = cache.table(context)
+        self._cached = cache.table(context) if cache is not None else None
 
     def encoder(self, template: str) -> TorchEncoder:
         """Return the encoder of a template, sharing the sentences' tokens with every other one of
@@ -96,10 +94,7 @@ class TemplateScorer:
 
     def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """Return the cosines (p,) of a template on the pairs with these numbers (p,), or on all."""
-        if pairs is None:
-            wanted = np.arange(self.size)
-        else:
-            wanted = pairs
+        wanted = np.arange(self.size) if pairs is None else pairs
         if self._cached is not None:
             cached = self._cached.get(template, wanted)
             if cached is not None:
@@ -108,9 +103,9 @@ class TemplateScorer:
         second = self._second[wanted]
         rows = np.unique(np.concatenate([first, second]))
         vectors = self._encode(self.encoder(template), rows, complete=pairs is None)
-        first_vectors = vectors[np.searchsorted(rows, first)]
-        second_vectors = vectors[np.searchsorted(rows, second)]
-        cosines = statistics.cosine(first_vectors, second_vectors)
+        cosines = statistics.cosine(
+            vectors[np.searchsorted(rows, first)], vectors[np.searchsorted(rows, second)]
+        )
         if self._cached is not None:
             self._cached.put(template, wanted, cosines)
         return cosines
@@ -127,13 +122,11 @@ class TemplateScorer:
         if complete or self.backbone.device.type == "cuda":
             return encode_together([encoder], sentences)[0].vectors
         order = np.argsort([len(sentence) for sentence in sentences], kind="stable")
-        parts = math.ceil(len(order) / _TOGETHER)
-        encoded = []
-        for part in np.array_split(order, parts):
-            (batch,) = encode_together([encoder], [sentences[row] for row in part])
-            encoded.append(batch.vectors)
-        vectors = np.concatenate(encoded)
-        return np.asarray(vectors[np.argsort(order)])
+        encoded = [
+            encode_together([encoder], [sentences[row] for row in part])[0].vectors
+            for part in np.array_split(order, math.ceil(len(order) / _TOGETHER))
+        ]
+        return np.asarray(np.concatenate(encoded)[np.argsort(order)])
 
     def score(
         self, templates: Sequence[str], stage: str = "all", advance: Advance = lambda pairs: None

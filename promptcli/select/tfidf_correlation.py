@@ -19,10 +19,6 @@ class Correlation:
     pearson: float
     spearman: float
 
-    def to_dict(self) -> dict[str, float]:
-        """Return the correlations as JSON-ready values."""
-        return {"pearson": round(self.pearson, 4), "spearman": round(self.spearman, 4)}
-
 
 def tfidf_weights(row: Sequence[int], idf: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return the TF-IDF weight of each of a sentence's t token ids, (t,), by idf (v,).

@@ -371,7 +371,7 @@ def ranked_heads(context: MeasurementContext) -> list[Facts]:
         heads = []
         for row in search.ranked:
             head = Recipe(pooling=row.choice).parts.pooling.head
-            heads.append({"head": str(head), "tfidf": row.tfidf and row.tfidf.to_dict()})
+            heads.append({"head": str(head), "tfidf": row.to_dict().get("tfidf")})
         cached = {"heads": heads}
         context.cache.put(key, cached)
     return list(cached["heads"])
