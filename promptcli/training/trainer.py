@@ -85,7 +85,9 @@ class Trainer:
         self.settings: TrainingSettings = learner.settings
         self.parameters = learner.trainable()
         self.of_loss = learner.objective.loss_parameters()
-        self.of_model = [one for one in self.parameters.values() if one not in self.of_loss]
+        self.of_views = {
+            name: one for name, one in self.parameters.items() if one not in self.of_loss
+        }
         self.optimizer = self._make_optimizer()
         self.dev_scores: list[DevScore] = []
         self._losses: list[float] = []  # since the last score
@@ -97,12 +99,10 @@ class Trainer:
     def _make_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimiser; the loss's parameters have their own rates, and do not decay."""
         settings = self.settings
-        of_views = {name: one for name, one in self.parameters.items() if one not in self.of_loss}
-        optimizer = OPTIMIZERS[settings.optimizer](
-            of_views, settings.learning_rate, settings.weight_decay
-        )
+        peak = settings.learning_rate
+        optimizer = OPTIMIZERS[settings.optimizer](self.of_views, peak, settings.weight_decay)
         for group in optimizer.param_groups:
-            group["peak"] = settings.learning_rate
+            group["peak"] = peak
         for parameter, rate in self.of_loss.items():
             optimizer.add_param_group(
                 {"params": [parameter], "lr": rate, "peak": rate, "weight_decay": 0.0}
@@ -116,26 +116,26 @@ class Trainer:
         ``folder`` if there is one.
         """
         settings = self.settings
-        processes = self.processes
-        processes.check(batch_lengths(settings, examples.sizes))
+        self.processes.check(batch_lengths(settings, examples.sizes))
         self.examples = examples
         self.development = development
-        self.folder = folder
+        self.log = folder / "log.jsonl"
+        self.state = folder / "state.safetensors"
+        self.best = folder / "best.safetensors"
+        self.start_again = f"delete {folder} and start again"
         self.steps = steps_of(settings, examples.sizes)
         self._note_cut()
-        position = self._begin_or_resume()
+        self._begin_or_resume()
         # a GPU's figures are read a step late, so that it is not waited for
         figures = LateFigures(self._record_step)
         with (
             stage(f"train {self.learner.method.name}", self.steps) as self._advance,
             self._kept_if_interrupted(figures),
         ):
-            self._advance(position.step)
+            self._advance(self._position.step)
             began = saved = time.perf_counter()
             # another thread tokenises the next step's examples while this one computes
-            for (step, rows), (columns, sides) in prefetch(
-                self._tokenize, self._batches(position.step)
-            ):
+            for (step, rows), (columns, sides) in prefetch(self._tokenize, self._batches()):
                 if stalled(self.dev_scores, settings.patience):
                     break
                 for group in self.optimizer.param_groups:
@@ -145,60 +145,48 @@ class Trainer:
                     norm = self.apply_gradients()
                     figures.add(torch.stack([loss, norm]), step)
                     now = time.perf_counter()
-                    self._position = position = Position(
-                        step + 1, position.seen + len(rows), position.seconds + now - began
+                    before = self._position
+                    self._position = Position(
+                        step + 1, before.seen + len(rows), before.seconds + now - began
                     )
                 began = now
-                if self._is_scored(step + 1):
+                is_scored = self._is_scored(step + 1)
+                if is_scored or now - saved > _SECONDS_TO_SAVE:
                     figures.read()
-                    self._score(position)
+                    if is_scored:
+                        self._score()
                     self._save()
-                    began = saved = time.perf_counter()  # scoring is not counted
-                elif now - saved > _SECONDS_TO_SAVE:
-                    figures.read()
-                    self._save()
-                    began = saved = time.perf_counter()
+                    began = saved = time.perf_counter()  # neither is counted
             figures.read()
-        processes.wait()
-        check_seal(self._best, hint=self._start_again, error=UsageError)
-        best = load_tensors(self._best, hint=self._start_again, error=UsageError)
+        self.processes.wait()
+        best = load_tensors(self._sealed_best(), hint=self.start_again, error=UsageError)
+        position = self._position
         return TrainedWeights(best, self.dev_scores, position.step, position.seconds)
 
     def _note_cut(self) -> None:
         """Say how many sentences of all columns are longer than what the sides read."""
         if not self.processes.is_main:
             return
-        columns = self.examples.columns
         texts = cut = 0
         for start in range(0, len(self.examples), _COUNTED):
-            rows = [column[start : start + _COUNTED] for column in columns]
+            rows = [column[start : start + _COUNTED] for column in self.examples.columns]
             sides = self.learner.objective.sides(rows)
-            distinct = {id(of_side): len(of_side) for _, of_side in sides}
-            texts += sum(distinct.values())
+            texts += sum({id(of_side): len(of_side) for _, of_side in sides}.values())
             cut += self.learner.cut_texts(sides)
         limit = f"{self.settings.max_length} tokens (max-length)"
         note_counts(texts, blank=0, truncated=cut, limit=limit)
 
-    @property
-    def _best(self) -> Path:
-        return self.folder / "best.safetensors"
-
-    @property
-    def _start_again(self) -> str:
-        return f"delete {self.folder} and start again"
-
-    @property
-    def _state(self) -> Path:
-        return self.folder / "state.safetensors"
+    def _sealed_best(self) -> Path:
+        check_seal(self.best, hint=self.start_again, error=UsageError)
+        return self.best
 
     def _save(self) -> None:
         """Write the state of the last complete step, from which a run is resumed."""
-        if not self.processes.is_main:
-            return
-        position = dataclasses.replace(
-            self._position, scored_at=self._scored_at, losses=tuple(self._losses)
-        )
-        save_state(self._state, self.parameters, self.optimizer, position)
+        if self.processes.is_main:
+            position = dataclasses.replace(
+                self._position, scored_at=self._scored_at, losses=tuple(self._losses)
+            )
+            save_state(self.state, self.parameters, self.optimizer, position)
 
     @contextlib.contextmanager
     def _kept_if_interrupted(self, figures: LateFigures) -> Iterator[None]:
@@ -213,52 +201,40 @@ class Trainer:
                     note(f"the state after step {self._position.step} of {self.steps} is kept")
             raise
 
-    def _begin_or_resume(self) -> Position:
-        """Return the position to start from; a new run may begin with the score of the start."""
-        log = self.folder / "log.jsonl"
-        begun = self._state.exists()
+    def _begin_or_resume(self) -> None:
+        """Take the position to start from; a new run may begin with the score of the start."""
+        begun = self.state.exists()
         self.processes.wait()  # before the main process writes anything
-        position = Position()
         if begun:
-            position = load_state(self._state, self.parameters, self.optimizer)
-            self.dev_scores = read_log(log, DevScore, until=position.step)
+            self._position = position = load_state(self.state, self.parameters, self.optimizer)
+            self._resumed_at = position.step
+            self._scored_at = position.scored_at
+            self._losses = list(position.losses)
+            self.dev_scores = read_log(self.log, DevScore, until=position.step)
             if any(score.best for score in self.dev_scores):
-                # at once, not after the last step
-                check_seal(self._best, hint=self._start_again, error=UsageError)
+                self._sealed_best()  # at once, not after the last step
             note(f"resumed after step {position.step} of {self.steps}")
-        self._position = position
-        self._resumed_at = position.step
-        self._scored_at = position.scored_at
-        self._losses = list(position.losses)
         self.processes.wait()  # until all have read it
+        step = self._position.step
         if self.processes.is_main:
-            last = position.step if begun else -1
-            truncate_log(log, last)
-        # "also-ends": the start and the last step are scored, too
-        if not begun and self.settings.scored == "also-ends":
-            self._score(position)
-        elif begun and self._score_is_missing(position.step):
-            self._score(position)
-        return position
+            truncate_log(self.log, step if begun else -1)
+        is_due = self.settings.scored == "also-ends"  # the start and the last step are scored, too
+        if begun:  # it may have been stopped between a step and its score
+            is_due = self._is_scored(step) and step not in {one.step for one in self.dev_scores}
+        if is_due:
+            self._score()
 
-    def _score_is_missing(self, step: int) -> bool:
-        """Return whether a run was stopped between a step and its development score."""
-        logged = any(score.step == step for score in self.dev_scores)
-        return not logged and self._is_scored(step)
-
-    def _batches(self, done: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the number and the rows of every step after the first ``done``."""
+    def _batches(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the number and the rows of every step that is not done."""
         rows = batches(self.settings, self.examples.sizes, self.examples.lengths)
-        return itertools.islice(enumerate(rows), done, self.steps)
+        return itertools.islice(enumerate(rows), self._position.step, self.steps)
 
     def _tokenize(
         self, batch: tuple[int, np.ndarray]
     ) -> tuple[list[list[str]], list[TokenizedSide]]:
         """Return the texts of a step by column, and the sides of this process's share of them."""
-        _, rows = batch
-        columns = []
-        for column in self.examples.columns:
-            columns.append([column[row] for row in rows.tolist()])
+        rows = batch[1].tolist()
+        columns = [[column[row] for row in rows] for column in self.examples.columns]
         return columns, self.learner.tokenize(self.processes.share(columns))
 
     def _record_step(self, figures: np.ndarray, step: int) -> None:
@@ -362,20 +338,19 @@ class Trainer:
     def apply_gradients(self) -> Tensor:
         """Clip the gradients and take the optimiser's step; return their norm before."""
         try:
-            norm = clip_grad_norm_(self.of_model, CLIP)
+            norm = clip_grad_norm_(self.of_views.values(), CLIP)
             if self.of_loss:  # apart, so that neither makes the other's steps smaller
                 clip_grad_norm_(list(self.of_loss), CLIP)
             self.optimizer.step()
-            return norm
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             count = sum(parameter.numel() for parameter in self.parameters.values())
-            gigabytes = 16 * count / 1e9
             raise OutOfMemoryError(
-                f"out of memory: {count:,} parameters learn, {gigabytes:.1f} GB with gradients and"
-                " moments; take a smaller backbone, or a method such as dcpcse"
+                f"out of memory: {count:,} parameters learn, {16 * count / 1e9:.1f} GB with"
+                " gradients and moments; take a smaller backbone, or a method such as dcpcse"
             ) from None
+        return norm
 
     def _is_scored(self, done: int) -> bool:
         """Return whether the learner is scored, and its state kept, after ``done`` steps."""
@@ -383,30 +358,28 @@ class Trainer:
             return True
         return done % self.settings.eval_steps == 0
 
-    def _score(self, position: Position) -> None:
+    def _score(self) -> None:
         """Score the learner on the development set, and log it; keep its weights if they are the
         best so far (ties keep the earlier).
         """
-        self.learner.eval()
-        value = value_on(self.learner.encoder(selecting=True), self.development)
+        learner = self.learner
+        position = self._position
+        learner.eval()
+        value = value_on(learner.encoder(selecting=True), self.development)
         if not math.isfinite(value):
             value = 0.0  # equal vectors for all sentences rank nothing
-        seconds_before = self.dev_scores[-1].seconds if self.dev_scores else 0.0
-        seconds = position.seconds - seconds_before
-        seen = position.seen - self._scored_at
-        loss = rate = None
-        if self._losses:
-            loss = float(np.mean(self._losses))
-        if seconds > 0:
-            rate = seen / seconds
+        seconds = position.seconds - (self.dev_scores[-1].seconds if self.dev_scores else 0.0)
+        with torch.no_grad():
+            scalars = learner.objective.learned_scalars()
+            learned = {scalar.name: float(scalar.value) for scalar in scalars}
         score = DevScore(
             step=position.step,
-            loss=loss,
+            loss=float(np.mean(self._losses)) if self._losses else None,
             value=value,
             best=all(value > score.value for score in self.dev_scores),
             seconds=position.seconds,
-            rate=rate,
-            learned=self._learned_scalars(),
+            rate=(position.seen - self._scored_at) / seconds if seconds > 0 else None,
+            learned=learned,
         )
         self.dev_scores.append(score)
         self._scored_at = position.seen
@@ -414,28 +387,19 @@ class Trainer:
         if not self.processes.is_main:
             return
         if score.best:
-            with atomic_path(self._best) as temporary:
-                save_tensors(self.learner.tensors(), temporary, sealed=True)
-        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as lines:
+            with atomic_path(self.best) as temporary:
+                save_tensors(learner.tensors(), temporary, sealed=True)
+        with self.log.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(dataclasses.asdict(score)) + "\n")
         note(self._score_line(score))
         for watcher in self.watchers:
             watcher.on_score(score)
 
-    def _learned_scalars(self) -> dict[str, float]:
-        """Return the present values of the loss's numbers that learn, by name."""
-        with torch.no_grad():
-            return {
-                scalar.name: float(scalar.value)
-                for scalar in self.learner.objective.learned_scalars()
-            }
-
     def _score_line(self, score: DevScore) -> str:
         shown = [f"step {score.step}/{self.steps}"]
         if score.loss is not None:
             shown.append(f"loss {score.loss:.4f}")
-        mark = " *" if score.best else ""
-        shown.append(f"{self.development.label} {score.value:.2f}{mark}")
+        shown.append(f"{self.development.label} {score.value:.2f}{' *' if score.best else ''}")
         shown += [f"{name} {value:.4f}" for name, value in score.learned.items()]
         if score.rate is not None:
             shown.append(f"{score.rate:.0f} examples/s")

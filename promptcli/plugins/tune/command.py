@@ -153,10 +153,7 @@ def _document(tuned: Tuned, name: str) -> dict[str, Any]:
     chosen = tuned.trials[tuned.chosen].changes
     document = {"model": name, **tuned.best.to_dict(), "chosen": chosen}
     if tuned.drawn:
-        document["trials"] = [
-            {"changes": trial.changes, "state": trial.state, "value": trial.value}
-            for trial in tuned.trials
-        ]
+        document["trials"] = [trial.row() for trial in tuned.trials]
     else:
         document["runs"] = [{**trial.record, "changes": trial.changes} for trial in tuned.trials]
         document["summary"] = summary(tuned)
