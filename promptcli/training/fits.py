@@ -87,9 +87,8 @@ def fit_recipe(
 
     ``choose_by`` are pairs that choose the last transform's parameter.
     """
-    chosen_name = None
     if choose_by is not None:
-        chosen_name = _check_selection(recipe, choose_by)
+        _check_selection(recipe, choose_by)
     planned = _plan(recipe)
     if not planned and choose_by is None:
         parts = f"pooling {recipe.pooling!r}, transforms {list(recipe.transforms)}"
@@ -98,56 +97,53 @@ def fit_recipe(
     if not texts:
         raise UsageError("no sentence to fit on; give a file with one sentence a line")
     provenance: dict[str, Any] = {"fitted_on": {"source": source, "sentences": len(texts)}}
-    work = sum(_PASSES.get(name, 1) for name, _ in planned) * len(texts)
     tensors: dict[str, Tensor] = {}
-    with stage(
-        "fit", work + (0 if choose_by is None else len(distinct_sentences([choose_by])))
-    ) as advance:
+    work = sum(_PASSES.get(name, 1) for name, _ in planned) * len(texts)
+    if choose_by is not None:
+        work += len(distinct_sentences([choose_by]))
+    with stage("fit", work) as advance:
+
+        def build(part: Recipe) -> TorchEncoder:
+            return build_encoder(part, tensors=tensors, backbone=backbone, **options)
+
         for name, before in planned:
-            encoder = build_encoder(before, tensors=tensors, backbone=backbone, **options)
+            encoder = build(before)
+            backbone = encoder.backbone
             tensors |= FITS[name](encoder, texts, advance)
-            backbone = encoder.backbone
-        if choose_by is not None and chosen_name is not None:
-            without = recipe.replace(transforms=recipe.transforms[:-1])
-            encoder = build_encoder(without, tensors=tensors, backbone=backbone, **options)
-            backbone = encoder.backbone
-            provenance["selected_on"] = selection = _select(
-                encoder, chosen_name, tensors, choose_by, advance
-            )
-            recipe = recipe.replace(transforms=(*without.transforms, selection["chosen"]))
-    return FittedRecipe(
-        build_encoder(recipe, tensors=tensors, backbone=backbone, **options), provenance
-    )
+        if choose_by is not None:
+            before = recipe.replace(transforms=recipe.transforms[:-1])
+            selection = _select(build(before), recipe.transforms[-1], choose_by, tensors, advance)
+            provenance["selected_on"] = selection
+            recipe = recipe.replace(transforms=(*before.transforms, selection["chosen"]))
+        return FittedRecipe(build(recipe), provenance)
 
 
-def _check_selection(recipe: Recipe, task: STSTask) -> str:
-    """Return the name of the transform whose parameter is to be chosen."""
+def _check_selection(recipe: Recipe, task: STSTask) -> None:
+    """Refuse what cannot choose, and a recipe that leaves nothing to be chosen."""
     if TaskName(task.name, task.split).is_published_test:
         raise UsageError(
             f"{task.label} is a test set; choose by STS-B:dev, demo:dev or a FILE of graded pairs"
         )
     check_rankable(task)
-    name = "none"
-    if recipe.transforms:
-        name = recipe.parts.transforms[-1].name
+    last = recipe.transforms[-1] if recipe.transforms else "none"
+    name, _, argument = last.partition(":")
     if name not in CANDIDATES:
         raise UsageError(
             f"the last transform is {name!r}; parameters are chosen for one of:"
             f" {', '.join(CANDIDATES)}"
         )
-    if recipe.parts.transforms[-1].argument is not None:
+    if argument:
         raise UsageError(
-            f"{recipe.transforms[-1]!r} has its parameters already; give {name}, or no select",
+            f"{last!r} has its parameters already; give {name}, or no select",
             parameter="transforms",
         )
-    return name
 
 
 def _select(
     before: TorchEncoder,
     name: str,
-    tensors: Mapping[str, Tensor],
     task: STSTask,
+    tensors: Mapping[str, Tensor],
     progress: Progress,
 ) -> dict[str, Any]:
     """Score every candidate of a transform on development pairs, Spearman x 100.
@@ -157,9 +153,8 @@ def _select(
     pairs = task.pairs()
     rows = row_of_sentences([task])
     vectors = torch.from_numpy(before.encode(list(rows), progress=progress)).to(before.device)
-    first, second = (
-        np.array([rows[sentence] for sentence in side]) for side in (pairs.first, pairs.second)
-    )
+    first = [rows[sentence] for sentence in pairs.first]
+    second = [rows[sentence] for sentence in pairs.second]
     specs = ["none", *CANDIDATES[name](vectors.size(1))]
     cosines = []
     for spec in specs:
@@ -176,14 +171,14 @@ def _select(
         {"transform": spec, "value": round(value, 4), "ci95": [round(100 * end, 4) for end in ends]}
         for spec, value, ends in zip(specs, values, intervals, strict=True)
     )
-    chosen = specs[1 + int(np.argmax(values[1:]))]
-    facts = {
+    return {
         "task": task.label,
         "data_sha256": task.sha256(),
         "pairs": len(pairs),
-        "chosen": chosen,
+        "chosen": specs[1 + int(np.argmax(values[1:]))],
+        "without": without,
+        "candidates": candidates,
     }
-    return {**facts, "without": without, "candidates": candidates}
 
 
 def fit_flow(
@@ -228,16 +223,10 @@ def _of_tokens(fit_tensors: Callable[[TokenRows, Backbone], dict[str, Tensor]]) 
     def fit(
         encoder: TorchEncoder, sentences: Sequence[str], progress: Progress
     ) -> dict[str, Tensor]:
-        rows = encoder.inputs(sentences).rows
-        progress(len(rows))
-        return fit_tensors(rows, encoder.backbone)
+        progress(len(sentences))
+        return fit_tensors(encoder.inputs(sentences).rows, encoder.backbone)
 
     return fit
-
-
-def _flow(encoder: TorchEncoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
-    vectors = encoder.encode(sentences, progress=progress)
-    return fit_flow(vectors, device=encoder.backbone.device, progress=progress)
 
 
 #: Fits by weights as a recipe writes them, and by transform.
@@ -247,7 +236,9 @@ FITS: dict[str, Fit] = {
     "whitening": _of_vectors(fit_whitening),
     "all-but-the-top": _of_vectors(fit_all_but_the_top),
     "spectral": _of_vectors(fit_spectral),
-    "flow": _flow,
+    "flow": lambda encoder, sentences, progress: fit_flow(
+        encoder.encode(sentences, progress=progress), device=encoder.device, progress=progress
+    ),
 }
 _PASSES = {"flow": 2}  # over the sentences, if not one
 

@@ -62,14 +62,16 @@ class Learner(TrainableEncoder):
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Return the tensors that learn, by their names in the state of a run."""
-        trainable = self.learned_tensors()
-        modules = {"projection": self.head, "objective": self.objective}
-        if self.mlm_head is not None:
-            modules["mlm"] = self.mlm_head
-        if "backbone" in self.method.learns or "adapter" in self.method.learns:
+        trainable = dict(self.learned)
+        modules: dict[str, nn.Module | None] = {
+            "projection": self.head,
+            "objective": self.objective,
+            "mlm": self.mlm_head,
+        }
+        if {"backbone", "adapter"}.intersection(self.method.learns):
             modules[TUNED.rstrip(".")] = self.model
         for prefix, module in modules.items():
-            for name, parameter in module.named_parameters():
+            for name, parameter in module.named_parameters() if module is not None else ():
                 if parameter.requires_grad:
                     trainable[f"{prefix}.{name}"] = parameter
         return trainable
@@ -83,22 +85,25 @@ class Learner(TrainableEncoder):
             tensors[f"{TUNED}{name}"] = tensor
         return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
+    def _outside_the_backbone(self) -> dict[str, Tensor]:
+        """Return the learned tensors of prompt and pooling, and of the head if it is kept."""
+        tensors = dict(self.learned)
+        if self.settings.keep_head:
+            for name, parameter in self.head.named_parameters():
+                tensors[f"projection.{name}"] = parameter
+        return {name: tensor.detach() for name, tensor in tensors.items()}
+
     def _weights_of_the_backbone(self) -> dict[str, Tensor]:
         """Return the weights of a tuned backbone that are not fixed, or those of an adapter."""
         parameters = dict(self.model.named_parameters())
+        fixed = {name for name, tensor in parameters.items() if not tensor.requires_grad}
         if self.settings.lora_rank:
-            adapter: dict[str, Tensor] = {
-                name: tensor for name, tensor in parameters.items() if tensor.requires_grad
-            }
-            adapter[ALPHA] = torch.tensor(float(self.settings.lora_alpha))
-            return adapter
+            adapter = {name: one for name, one in parameters.items() if name not in fixed}
+            return {**adapter, ALPHA: torch.tensor(float(self.settings.lora_alpha))}
         if "backbone" not in self.method.learns:
             return {}
-        weights = dict(self.model.state_dict())
-        for name, parameter in parameters.items():
-            if not parameter.requires_grad:
-                weights.pop(name, None)
-        return weights
+        weights = self.model.state_dict()
+        return {name: tensor for name, tensor in weights.items() if name not in fixed}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy a model's or a checkpoint's tensors into those that learn, where name and shape
@@ -114,16 +119,6 @@ class Learner(TrainableEncoder):
         self.load(tensors)
         self.eval()
         return self.encoder()
-
-    def _outside_the_backbone(self) -> dict[str, Tensor]:
-        """Return the learned tensors of prompt and pooling, and of the head if it is kept."""
-        tensors: dict[str, Tensor] = {
-            name: parameter.detach() for name, parameter in self.learned_tensors().items()
-        }
-        if self.settings.keep_head:
-            for name, parameter in self.head.named_parameters():
-                tensors[f"projection.{name}"] = parameter.detach()
-        return tensors
 
     def encoder(self, *, selecting: bool = False) -> TorchEncoder:
         """Return the encoder of the present weights, which it shares.

@@ -34,6 +34,7 @@ from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.teacher import SentenceVectors
 
+Side = tuple[int, Sequence[str]]  #: the number of a template, from 0, and its texts
 Reader = Callable[[Batch, HiddenStates], Tensor]  #: reads a pass; row i is of input i
 Augment = Callable[[Batch], Batch]  #: changes the batch of a pass
 #: Makes the inputs of h_hat: the template without a sentence, for sentences of those lengths.
@@ -84,23 +85,41 @@ class TrainableEncoder(nn.Module):
         self.settings = settings
         self.backbone = backbone
         self.models = models
-        family = backbone.provenance.family
-        self.variant = method.variant(family)
+        self.variant = method.variant(backbone.provenance.family)
         self.model: Any = backbone.model
         #: Padded tokens of one forward pass; changes memory and time, not the gradient.
         self.chunk_tokens: int = settings.chunk_tokens or _TOKENS.get(
             backbone.device.type, _TOKENS_ELSEWHERE
         )
         self.caching: bool = settings.gradient_caching  #: one pass's activations are held at a time
+        self._make_parts(generator)
+        self._set_learning()
+        backbone.set_dropout(settings.dropout)
+        if settings.lora_rank:
+            add_lora(
+                self.model,
+                backbone.provenance.family,
+                rank=settings.lora_rank,
+                alpha=settings.lora_alpha,
+                dropout=settings.lora_dropout,
+                seed=settings.seed,
+            )
+        if settings.compile:
+            backbone.compile()
+        self.eval()
+
+    def _make_parts(self, generator: torch.Generator) -> None:
+        """Make what learns beside the backbone, and the encoders of the templates that share it."""
+        backbone = self.backbone
+        settings = self.settings
+        family = backbone.provenance.family
         prompts = self.variant.training_prompts(settings)
-        self._learned = nn.ParameterDict()  # which takes no dots in its names
-        self._pooling = method.training_pooling or method.pooling_of(family, settings)
-        pooling = parse_pooling(self._pooling)
+        pooling = self.method.training_pooling or self.method.pooling_of(family, settings)
         starts = initial_tensors(parse_prompt(prompts[0]), backbone, generator)
-        starts |= initial_weights(pooling, backbone, generator)
-        for name, start in starts.items():
-            self._learned[name.replace(".", "/")] = nn.Parameter(start.float())
-        self.head = _head(method.head(family, settings), backbone, generator)
+        starts |= initial_weights(parse_pooling(pooling), backbone, generator)
+        #: The tensors of prompt and pooling that learn.
+        self.learned = {name: nn.Parameter(start.float()) for name, start in starts.items()}
+        self.head = _head(self.method.head(family, settings), backbone, generator)
         #: starts as the pre-trained one, not tied to the word embeddings
         self.mlm_head: MLMHead | None = None
         if settings.mlm_weight:
@@ -112,56 +131,40 @@ class TrainableEncoder(nn.Module):
             self.mlm_head = backbone.new_head().requires_grad_(settings.mlm_head == "trained")
         #: sum of a step's losses, their number
         self.mlm_sums = torch.zeros(2, device=backbone.device)
-        self.model.requires_grad_("backbone" in method.learns)
-        words = self.model.get_input_embeddings()
-        if pooling.states.name == "static":  # no layer is computed
-            self.model.requires_grad_(False)
-            words.requires_grad_("backbone" in method.learns)
-        # which waits to look for padding
-        if words.weight.requires_grad and backbone.device.type != "cuda":
-            # each pass adds the gradients of its words; a dense one would be as large as the
-            # vocabulary
-            words.sparse = True
-            words.weight.register_post_accumulate_grad_hook(_make_dense)
-        encoders = {prompt: self._encoder_of(prompt) for prompt in dict.fromkeys(prompts)}
+        encoders = {prompt: self._encoder_of(prompt, pooling) for prompt in dict.fromkeys(prompts)}
         #: One for each template; they share the learned tensors of prompt and pooling.
         self.template_encoders = tuple(encoders[prompt] for prompt in prompts)
         room = _KEPT_BYTES // len(encoders)
         self._kept = {encoder: KeptRows(encoder, room) for encoder in encoders.values()}
-        backbone.set_dropout(settings.dropout)
-        if settings.lora_rank:
-            add_lora(
-                self.model,
-                family,
-                rank=settings.lora_rank,
-                alpha=settings.lora_alpha,
-                dropout=settings.lora_dropout,
-                seed=settings.seed,
-            )
-        if settings.compile:
-            backbone.compile()
-        self.eval()
 
-    def _encoder_of(self, prompt: str) -> TorchEncoder:
-        encoder = make_encoder(
-            Recipe(
-                self.backbone.name,
-                prompt=prompt,
-                period=False,
-                text_rule=self.method.training_text_rule,
-                pooling=self._pooling,
-            ),
-            self.backbone,
-            self.learned_tensors(),
+    def _encoder_of(self, prompt: str, pooling: str) -> TorchEncoder:
+        recipe = Recipe(
+            self.backbone.name,
+            prompt=prompt,
+            period=False,
+            text_rule=self.method.training_text_rule,
+            pooling=pooling,
         )
-        limit = self.settings.max_length * encoder.template.copies + (
-            0 if self.method.counts_specials else encoder.template.length
-        )
+        encoder = make_encoder(recipe, self.backbone, self.learned)
+        limit = self.settings.max_length * encoder.template.copies
+        if not self.method.counts_specials:
+            limit += encoder.template.length
         encoder.max_length = min(limit, encoder.max_length)
         return encoder
 
-    def learned_tensors(self) -> dict[str, nn.Parameter]:
-        return {name.replace("/", "."): parameter for name, parameter in self._learned.items()}
+    def _set_learning(self) -> None:
+        """Let the backbone learn if the method tunes it; of static states, the words alone."""
+        learns = "backbone" in self.method.learns
+        is_static = self.template_encoders[0].recipe.parts.pooling.states.name == "static"
+        self.model.requires_grad_(learns and not is_static)
+        words = self.model.get_input_embeddings()
+        words.requires_grad_(learns)
+        # which waits to look for padding
+        if learns and self.backbone.device.type != "cuda":
+            # each pass adds the gradients of its words; a dense one would be as large as the
+            # vocabulary
+            words.sparse = True
+            words.weight.register_post_accumulate_grad_hook(_make_dense)
 
     def train(self, mode: bool = True) -> "TrainableEncoder":
         """Set dropout on or off, that of a prefix included."""
@@ -170,24 +173,30 @@ class TrainableEncoder(nn.Module):
             encoder.prompt.set_dropout(self.settings.dropout if mode else 0.0)
         return self
 
-    def tokenize_sides(self, sides: Sequence[tuple[int, Sequence[str]]]) -> list[TokenizedSide]:
-        """Return the rows of each side: the number of its template, from 0, and its texts."""
-        encoders = [(self.template_encoders[number], texts) for number, texts in sides]
-        # two equal sides once
-        distinct = {(id(encoder), id(texts)): (encoder, texts) for encoder, texts in encoders}
-        rows = {key: self._kept[encoder].rows(texts) for key, (encoder, texts) in distinct.items()}
-        return [TokenizedSide(encoder, rows[id(encoder), id(texts)]) for encoder, texts in encoders]
-
-    def cut_texts(self, sides: Sequence[tuple[int, Sequence[str]]]) -> int:
-        """Return how many texts lose tokens in a side; a text of several sides counts once."""
-        of_texts: dict[int, tuple[TorchEncoder, Sequence[str]]] = {}
+    def tokenize_sides(self, sides: Sequence[Side]) -> list[TokenizedSide]:
+        """Return the rows of each side."""
+        tokenized: dict[tuple[int, int], TokenizedSide] = {}  # two equal sides once
+        keys = []
         for number, texts in sides:
             encoder = self.template_encoders[number]
-            before = of_texts.get(id(texts))
-            if before is None or _room(encoder) < _room(before[0]):
-                of_texts[id(texts)] = (encoder, texts)
-        inputs = [self._kept[encoder].read(texts) for encoder, texts in of_texts.values()]
-        return sum(int(one.truncated.sum()) for one in inputs)
+            keys.append((id(encoder), id(texts)))
+            if keys[-1] not in tokenized:
+                tokenized[keys[-1]] = TokenizedSide(encoder, self._kept[encoder].rows(texts))
+        return [tokenized[key] for key in keys]
+
+    def cut_texts(self, sides: Sequence[Side]) -> int:
+        """Return how many texts lose tokens in a side; a text of several sides counts once."""
+        by_room = sorted(
+            ((self.template_encoders[number], texts) for number, texts in sides),
+            key=lambda side: _room(side[0]),
+            reverse=True,
+        )
+        # the one with the least room comes last
+        least = {id(texts): (encoder, texts) for encoder, texts in by_room}
+        return sum(
+            int(self._kept[encoder].read(texts).truncated.sum())
+            for encoder, texts in least.values()
+        )
 
     def hidden(
         self,
@@ -254,18 +263,17 @@ class TrainableEncoder(nn.Module):
         (DCPCSE 3.3).
         """
         backbone = self.backbone
-        device = self.backbone.device
         head = self.mlm_head
         assert head is not None
         ids, selected = mask_tokens(batch, backbone.tokenizer, len(backbone.token_rows))
         places = np.flatnonzero(selected)
-        masked = replace(batch, ids=to_device(ids.numpy(), device), rows=ids.numpy())
+        masked = replace(batch, ids=to_device(ids.numpy(), backbone.device), rows=ids.numpy())
         last = backbone.n_layers
         states = backbone.run(masked, Needs(layers=frozenset({last}))).layers[last]
-        selected_states = states.flatten(0, 1)[to_device(places, device)]
-        logits = head.to_logits(head.to_hidden(selected_states))
-        gold = to_device(batch.host_ids().ravel()[places], device)
-        loss = functional.cross_entropy(logits.float(), gold, reduction="sum")
+        chosen = states.flatten(0, 1)[to_device(places, backbone.device)]
+        logits = head.to_logits(head.to_hidden(chosen)).float()
+        gold = to_device(batch.host_ids().ravel()[places], backbone.device)
+        loss = functional.cross_entropy(logits, gold, reduction="sum")
         return torch.stack([loss, torch.full_like(loss, len(places))])
 
     def project(self, vectors: Tensor) -> Tensor:
@@ -285,14 +293,10 @@ class TrainableEncoder(nn.Module):
         row_of: dict[tuple[TorchEncoder, int], int] = {}
         for encoder, of_template in lengths.items():
             distinct = sorted(of_template)
-            for length in distinct:
-                row_of[encoder, length] = len(row_of)
-            passes.append(
-                self._pass(encoder, bias_inputs(encoder.template, distinct, self.backbone))
-            )
-        rows = []
-        for side in sides:
-            rows += [row_of[side.encoder, length] for length in side.lengths]
+            row_of |= {(encoder, length): n for n, length in enumerate(distinct, len(row_of))}
+            inputs = bias_inputs(encoder.template, distinct, self.backbone)
+            passes.append(self._pass(encoder, inputs))
+        rows = [row_of[side.encoder, length] for side in sides for length in side.lengths]
         return torch.cat(passes)[to_device(np.array(rows), self.backbone.device)]
 
 
@@ -327,10 +331,8 @@ def _mask_slots(sides: Sequence[TokenizedSide]) -> np.ndarray:
     most = max(slots.shape[1] for slots in of_sides)
     filled = []
     for slots in of_sides:
-        if slots.shape[1] < most:
-            missing = ((0, 0), (0, most - slots.shape[1]))
-            slots = np.pad(slots, missing, mode="edge" if slots.size else "constant")
-        filled.append(slots)
+        missing = ((0, 0), (0, most - slots.shape[1]))
+        filled.append(np.pad(slots, missing, mode="edge" if slots.size else "constant"))
     return np.concatenate(filled)
 
 

@@ -212,7 +212,7 @@ def test_isberts_features_are_convolutions_over_the_tokens(activation, tiny_fold
     learner = learner_of("isbert", tiny_folder("bert"), activation=activation)
     local, lengths = learner([SENTENCES[:3]])
     numbers = {
-        name.removeprefix("cnn."): one.detach() for name, one in learner.learned_tensors().items()
+        name.removeprefix("cnn."): one.detach() for name, one in learner.learned.items()
     }
     view, last = learner.template_encoders[0], learner.backbone.n_layers
     for row, ids in enumerate(view.inputs(SENTENCES[:3]).rows):

@@ -16,7 +16,7 @@ from promptcli.training.objectives.contrastive import excluded_negatives
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.objectives.pairs import PairClassifier
 from promptcli.training.objectives.similarity import Similarity
-from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
+from promptcli.training.trainable_encoder import Side, TokenizedSide, TrainableEncoder
 
 #: A batch and a rate to the batch that is passed: each takes the same share of every sentence,
 #: floor(rate x n) of n, drawn by torch's own generator (ConSERT, section 3.2).
@@ -121,14 +121,8 @@ class NTXent(Objective[AugmentationSettings]):
 
     layouts = (SENTENCES,)
 
-    def __init__(
-        self,
-        settings: AugmentationSettings,
-        encoder: TrainableEncoder,
-        generator: torch.Generator,
-    ) -> None:
-        super().__init__(settings, encoder, generator)
-        self.similarity: Similarity = Similarity.of(settings, encoder.backbone.device)
+    def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+        self.similarity: Similarity = Similarity.of(self.settings, encoder.backbone.device)
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
@@ -138,9 +132,9 @@ class NTXent(Objective[AugmentationSettings]):
         )
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        losses = []
-        for shortened in self.at_widths(views):
-            losses.append(_contrast(shortened, columns[0], self.settings, self.similarity))
+        settings = self.settings
+        parts = self.at_widths(views)
+        losses = [_contrast(part, columns[0], settings, self.similarity) for part in parts]
         return torch.stack(losses).sum()
 
 
@@ -152,13 +146,11 @@ class JointNTXent(PairClassifier[JointSettings]):
 
     blocks = 4
 
-    def __init__(
-        self, settings: JointSettings, encoder: TrainableEncoder, generator: torch.Generator
-    ) -> None:
-        super().__init__(settings, encoder, generator)
-        self.similarity: Similarity = Similarity.of(settings, encoder.backbone.device)
+    def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+        super().prepare(encoder, generator)
+        self.similarity: Similarity = Similarity.of(self.settings, encoder.backbone.device)
 
-    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+    def sides(self, columns: Columns) -> list[Side]:
         return [(0, columns[0]), (0, columns[1])]
 
     def features(self, first: Tensor, second: Tensor) -> list[Tensor]:
@@ -172,13 +164,11 @@ class JointNTXent(PairClassifier[JointSettings]):
         """
         settings = self.settings
         adversary = Adversary()
-        if ADVERSARIAL in settings.augmentations:
-            plain = encoder.hidden(sides, adversary.watch)
-            logits = self.classify(plain)
+        is_watched = ADVERSARIAL in settings.augmentations
+        plain = encoder.hidden(sides, adversary.watch if is_watched else None)
+        logits = self.classify(plain)
+        if is_watched:
             adversary.turn(super().loss([logits], columns), settings.perturbation)
-        else:
-            plain = encoder.hidden(sides)
-            logits = self.classify(plain)
         views = [logits]
         for name in settings.augmentations:
             if name == "none":
@@ -187,19 +177,16 @@ class JointNTXent(PairClassifier[JointSettings]):
                 view = encoder.hidden(sides, adversary.move)
             else:
                 view = augmented(encoder, sides, name, settings)
-            premises, hypotheses = view.chunk(2)
-            views += [premises, hypotheses]
+            views += view.chunk(2)  # of premises and of hypotheses
         return tuple(views)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         logits, *vectors = views
         loss = super().loss([logits], columns)
         settings = self.settings
-        for first, other_first, second, other_second in self.at_widths(vectors):
-            premises = _contrast([first, second], columns[0], settings, self.similarity)
-            hypotheses = _contrast(
-                [other_first, other_second], columns[1], settings, self.similarity
-            )
+        for part in self.at_widths(vectors):
+            premises = _contrast(part[::2], columns[0], settings, self.similarity)
+            hypotheses = _contrast(part[1::2], columns[1], settings, self.similarity)
             loss = loss + settings.contrastive_weight * (premises + hypotheses)
         return loss
 

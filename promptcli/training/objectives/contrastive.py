@@ -29,7 +29,7 @@ from promptcli.training.methods.training_settings import ContrastiveSettings
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.objectives.similarity import Similarity, cosines
 from promptcli.training.teacher import SentenceVectors, teacher_of
-from promptcli.training.trainable_encoder import BiasInputs, TokenizedSide, TrainableEncoder
+from promptcli.training.trainable_encoder import BiasInputs, Side, TokenizedSide, TrainableEncoder
 
 #: the settings that a contrastive objective reads
 Settings = TypeVar("Settings", bound=ContrastiveSettings)
@@ -50,16 +50,13 @@ class InfoNCE(Objective[Settings]):
 
     layouts: ClassVar[tuple[tuple[str, ...], ...]] = (TRIPLETS, PAIRS, SENTENCES)
 
-    def __init__(
-        self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator
-    ) -> None:
-        super().__init__(settings, encoder, generator)
-        self.similarity: Similarity = Similarity.of(settings, encoder.backbone.device)
+    def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+        self.similarity: Similarity = Similarity.of(self.settings, encoder.backbone.device)
         # after the head: head(h) - head(h_hat); otherwise before it: head(h - h_hat)
         self._after_head = encoder.variant.denoising_place == "head"
         self.guide = encoder.models.get("mask_guide")
         self.bias_inputs: BiasInputs = functools.partial(
-            bias_batch, raw_positions=settings.bias_positions == "code"
+            bias_batch, raw_positions=self.settings.bias_positions == "code"
         )
 
     def views(
@@ -88,10 +85,12 @@ class InfoNCE(Objective[Settings]):
         views = list(torch.split(vectors, [len(side.rows) for side in sides]))
         for number, texts in enumerate(columns[2:], 2):
             if len(views[number]) < len(texts):
-                views[number] = _with_zero_rows(views[number], texts)
+                has_vector = to_device(np.array(list(map(bool, texts))), vectors.device)
+                zeros = vectors.new_zeros(len(texts), vectors.size(1))
+                views[number] = zeros.masked_scatter(has_vector.unsqueeze(1), views[number])
         return tuple(views)
 
-    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+    def sides(self, columns: Columns) -> list[Side]:
         """Return each side: the number of its template, from 0, and its texts.
 
         The first side is the sentences under the first template. The others are under the second:
@@ -100,10 +99,8 @@ class InfoNCE(Objective[Settings]):
         """
         first = columns[0]
         second = columns[1] if len(columns) > 1 else first
-        sides: list[tuple[int, Sequence[str]]] = [(0, first), (1, second)]
-        for hard in columns[2:]:
-            sides.append((1, [text for text in hard if text]))
-        return sides
+        negatives = [(1, list(filter(None, hard))) for hard in columns[2:]]
+        return [(0, first), (1, second), *negatives]
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the contrastive loss of the complete batch, summed over the widths."""
@@ -126,16 +123,13 @@ class InfoNCE(Objective[Settings]):
                 vectors.append(view)
                 texts += [column[row] for row in present]
         candidates = torch.cat([second, *vectors])
-        compared = list(columns[:2])
-        if vectors:
-            compared.append(texts)
-        excluded = excluded_negatives(self.settings, first, candidates, compared, self.guide)
+        compared = [*columns[:2], texts] if vectors else columns[:2]
+        settings = self.settings
+        excluded = excluded_negatives(settings, first, candidates, compared, self.guide)
         loss = contrastive_loss(first, candidates, self.similarity, excluded=excluded)
-        if self.settings.hinge_weight and vectors:
-            hinge = hinge_loss(
-                first, candidates, margin=self.settings.hinge_margin, excluded=excluded
-            )
-            loss = loss + self.settings.hinge_weight * hinge
+        if settings.hinge_weight and vectors:
+            hinge = hinge_loss(first, candidates, margin=settings.hinge_margin, excluded=excluded)
+            loss = loss + settings.hinge_weight * hinge
         return loss
 
 
@@ -207,7 +201,7 @@ def excluded_negatives(
         guide: The vectors that decide if ``mask_false`` is "guide".
     """
     masks = []
-    if settings.mask_duplicates and _repeats(columns):
+    if settings.mask_duplicates and len(set().union(*columns)) < sum(map(len, columns)):
         masks.append(false_negative_mask(columns, first.device))
     if settings.mask_false == "self":
         with torch.no_grad():
@@ -215,17 +209,9 @@ def excluded_negatives(
     elif guide is not None:
         sentences, *others = columns
         anchors = to_device(guide.encode(sentences), first.device)
-        texts = list(itertools.chain.from_iterable(others))
-        compared = to_device(guide.encode(texts), first.device)
+        compared = to_device(guide.encode(list(itertools.chain(*others))), first.device)
         masks.append(nearer_than_positive(anchors, compared, settings.mask_margin))
-    if not masks:
-        return None
-    return functools.reduce(torch.logical_or, masks)
-
-
-def _repeats(columns: Sequence[Sequence[str]]) -> bool:
-    """Return whether any text occurs in the columns more than once."""
-    return len(set().union(*columns)) < sum(map(len, columns))
+    return functools.reduce(torch.logical_or, masks) if masks else None
 
 
 def nearer_than_positive(anchors: Tensor, candidates: Tensor, margin: float = 0.0) -> Tensor:
@@ -248,20 +234,15 @@ def false_negative_mask(
     if it is i's sentence or positive, or if both have the same sentence; a hard negative, if it is
     i's sentence or positive.
     """
-    number_of: dict[str, int] = {}
-    ids = []  # equal sentences have equal numbers
-    for column in columns:
-        numbers = [number_of.setdefault(text, len(number_of)) for text in column]
-        ids.append(np.array(numbers))
+    number_of = {text: number for number, text in enumerate(itertools.chain(*columns))}
+    ids = [np.array([number_of[text] for text in column]) for column in columns]
     first = ids[0]
     second = ids[1] if len(ids) > 1 else first
     equal = np.equal.outer
     same = equal(first, first) | equal(first, second) | equal(second, second)
     np.fill_diagonal(same, val=False)
-    masks = [same]
-    for hard in ids[2:]:
-        masks.append(equal(first, hard) | equal(second, hard))
-    return to_device(np.concatenate(masks, axis=1), device)
+    masks = [equal(first, hard) | equal(second, hard) for hard in ids[2:]]
+    return to_device(np.concatenate([same, *masks], axis=1), device)
 
 
 class NegativeView(InfoNCE[CoTBERTSettings]):
@@ -273,13 +254,11 @@ class NegativeView(InfoNCE[CoTBERTSettings]):
 
     layouts = (SENTENCES,)
 
-    def __init__(
-        self, settings: CoTBERTSettings, encoder: TrainableEncoder, generator: torch.Generator
-    ) -> None:
-        super().__init__(settings, encoder, generator)
+    def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+        super().prepare(encoder, generator)
         self.bias_inputs = padded_bias_batch
 
-    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+    def sides(self, columns: Columns) -> list[Side]:
         return [(view, columns[0]) for view in range(3)]
 
     def contrast(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
@@ -296,9 +275,7 @@ class NegativeView(InfoNCE[CoTBERTSettings]):
         for start in range(0, n, group):
             rows = slice(start, start + group)
             first, second, negative = (view[rows] for view in views)
-            of_group = None
-            if excluded is not None:
-                of_group = excluded[rows, rows]
+            of_group = None if excluded is None else excluded[rows, rows]
             losses.append(
                 negative_view_loss(first, second, negative, self.similarity, excluded=of_group)
             )
@@ -345,11 +322,9 @@ class Ranking(InfoNCE[RankCSESettings]):
 
     layouts = (SENTENCES,)
 
-    def __init__(
-        self, settings: RankCSESettings, encoder: TrainableEncoder, generator: torch.Generator
-    ) -> None:
-        super().__init__(settings, encoder, generator)
-        self.teacher = teacher_of(encoder.models, settings)
+    def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+        super().prepare(encoder, generator)
+        self.teacher = teacher_of(encoder.models, self.settings)
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
@@ -438,23 +413,20 @@ class SinglePass(InfoNCE[CSESFPSettings]):
 
     layouts = (SENTENCES,)
 
-    def __init__(
-        self, settings: CSESFPSettings, encoder: TrainableEncoder, generator: torch.Generator
-    ) -> None:
-        super().__init__(settings, encoder, generator)
+    def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+        super().prepare(encoder, generator)
         template = encoder.template_encoders[0].template
         before, after = template.text.split(SLOT)
         words, comma, _ = after.partition(",")
         clause = Template(f"{before}{SLOT}{words}", encoder.backbone.tokenizer)
         if not comma or template.right[: len(clause.right)] != clause.right:
-            example = "'[X] means in one word, it can be summarized as'"
             raise UsageError(
                 f"template {template.text!r} does not have two stages separated by a comma:"
-                f" {example}"
+                " '[X] means in one word, it can be summarized as'"
             )
         self._tokens_after_first_clause = len(template.right) - len(clause.right)
 
-    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+    def sides(self, columns: Columns) -> list[Side]:
         return [(0, columns[0])]
 
     def views(
@@ -466,16 +438,8 @@ class SinglePass(InfoNCE[CSESFPSettings]):
         def read(batch: Batch, hidden: HiddenStates) -> Tensor:
             rows = torch.arange(len(batch.ids), device=batch.ids.device)
             last = batch.lengths - 1
-            read_states = states.read(hidden)
-            z1 = read_states[rows, last]
-            z2 = read_states[rows, last - self._tokens_after_first_clause]
-            return torch.stack([z1, z2], dim=1)
+            ends = (last, last - self._tokens_after_first_clause)
+            tokens = states.read(hidden)
+            return torch.stack([tokens[rows, end] for end in ends], dim=1)
 
         return encoder.hidden(sides, read=read).unbind(1)
-
-
-def _with_zero_rows(vectors: Tensor, texts: Sequence[str]) -> Tensor:
-    """Return the vectors of the texts that are not empty in their rows among all, (n, d)."""
-    has_vector = to_device(np.array([bool(text) for text in texts]), vectors.device)
-    zeros = vectors.new_zeros(len(texts), vectors.size(1))
-    return zeros.masked_scatter(has_vector.unsqueeze(1), vectors)

@@ -30,22 +30,18 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
     checkpoint without that head has its word embeddings alone.
     """
 
-    def __init__(
-        self, settings: DenoSentSettings, encoder: TrainableEncoder, generator: torch.Generator
-    ) -> None:
-        super().__init__(settings, encoder, generator)
+    def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+        super().prepare(encoder, generator)
+        settings = self.settings
         backbone = encoder.backbone
-        if backbone.width % settings.decoder_heads or backbone.token_rows.size(1) != backbone.width:
+        width = backbone.width
+        if width % settings.decoder_heads or backbone.token_rows.size(1) != width:
             raise UsageError(
-                f"denosent needs word embeddings {backbone.width} wide, which this divides",
+                f"denosent needs word embeddings {width} wide, which this divides",
                 parameter="decoder_heads",
             )
         layer = nn.TransformerDecoderLayer(
-            backbone.width,
-            settings.decoder_heads,
-            _WIDE,
-            dropout=settings.dropout,
-            batch_first=True,
+            width, settings.decoder_heads, _WIDE, dropout=settings.dropout, batch_first=True
         )
         self.decoder = nn.TransformerDecoder(layer, settings.decoder_layers)
         for name, parameter in self.decoder.named_parameters():

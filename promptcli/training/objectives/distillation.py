@@ -27,7 +27,7 @@ from promptcli.training.objectives.contrastive import (
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.objectives.similarity import Similarity
 from promptcli.training.teacher import SentenceVectors, teacher_of
-from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
+from promptcli.training.trainable_encoder import Side, TokenizedSide, TrainableEncoder
 
 _SAMPLE = 6000  # sentences by which the teacher's space is turned
 
@@ -39,26 +39,19 @@ class Distillation(Objective[DistillSettings]):
 
     layouts = (TRIPLETS, PAIRS, SENTENCES)
 
-    def __init__(
-        self, settings: DistillSettings, encoder: TrainableEncoder, generator: torch.Generator
-    ) -> None:
-        super().__init__(settings, encoder, generator)
+    def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+        settings = self.settings
         if settings.temperature_rate and not settings.contrastive_weight:
             raise UsageError("needs contrastive_weight, too", parameter="temperature_rate")
         self.similarity: Similarity = Similarity.of(settings, encoder.backbone.device)
         self.teacher = teacher_of(encoder.models, settings)
         self.map: Tensor | None = None
-        if settings.target == "vectors" and self._width(encoder) != self.teacher.width:
-            start = start_map(self.teacher, encoder.template_encoders[0], settings.seed)
-            self.map = to_device(start.astype(np.float32), encoder.backbone.device)
-
-    @staticmethod
-    def _width(encoder: TrainableEncoder) -> int:
-        """Return the width of the student's vectors: that of a pooling, which may be narrower than
-        the backbone.
-        """
         encoder.eval()
-        return encoder.template_encoders[0].width
+        student = encoder.template_encoders[0]
+        # of a pooling, the student's vectors may be narrower than the backbone
+        if settings.target == "vectors" and student.width != self.teacher.width:
+            start = start_map(self.teacher, student, settings.seed)
+            self.map = to_device(start.astype(np.float32), encoder.backbone.device)
 
     @classmethod
     def choose(
@@ -69,29 +62,36 @@ class Distillation(Objective[DistillSettings]):
                 "needs pairs or triplets (sent0, sent1, hard_neg); leave it out",
                 parameter="contrastive_weight",
             )
-        _check_target_column(settings, examples)
         if settings.mine and not settings.contrastive_weight:
             raise UsageError(
                 "finds hard negatives, which only a contrastive loss reads; give"
                 " contrastive_weight, too",
                 parameter="mine",
             )
+        number = settings.target_column
+        problem = ""
+        if number > len(examples.columns):
+            problem = (
+                f"does not exist: the examples have {counted(len(examples.columns), 'column')}"
+            )
+        elif number > 1 and settings.contrastive_weight:
+            problem = "is for other texts, and contrastive_weight compares the columns"
+        elif number > 1 and "" in examples.columns[number - 1]:
+            problem = f"is empty in row {examples.columns[number - 1].index('') + 1:,}"
+        if problem:
+            raise UsageError(f"{number} {problem}", parameter="target_column")
         return examples
 
     @classmethod
     def columns_of_models(cls, settings: DistillSettings) -> slice:
         column = settings.target_column
-        if column == 1:
-            return slice(None)
-        return slice(column - 1, column)
+        return slice(None) if column == 1 else slice(column - 1, column)
 
-    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+    def sides(self, columns: Columns) -> list[Side]:
         return [(0, column) for column in self._of_student(columns)]
 
     def _of_student(self, columns: Columns) -> Columns:
-        if self.settings.target_column == 1:
-            return columns
-        return columns[:1]
+        return columns if self.settings.target_column == 1 else columns[:1]
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
@@ -101,21 +101,16 @@ class Distillation(Objective[DistillSettings]):
         """
         hidden = encoder.hidden(sides).float()
         student = torch.split(hidden, [len(side.rows) for side in sides])
-        with torch.autocast(hidden.device.type, enabled=False):
-            taught = columns[self.columns_of_models(self.settings)]
-            texts = list(itertools.chain.from_iterable(taught))
-            vectors = to_device(self._teach(texts), hidden.device)
-            if self.map is not None:
-                vectors = vectors @ self.map
-            teacher = torch.split(vectors, [len(column) for column in taught])
-        return *student, *teacher
-
-    def _teach(self, texts: Sequence[str]) -> Floats:
-        """Return the teacher's vectors (n, e); of a hard negative that is not there, zeros."""
-        present = np.array([bool(text) for text in texts])
+        taught = columns[self.columns_of_models(self.settings)]
+        texts = list(itertools.chain(*taught))
         vectors = np.zeros((len(texts), self.teacher.width), np.float32)
-        vectors[present] = self.teacher.encode([text for text in texts if text])
-        return vectors
+        # a hard negative that is not there stays 0
+        vectors[list(map(bool, texts))] = self.teacher.encode(list(filter(None, texts)))
+        teacher = to_device(vectors, hidden.device)
+        if self.map is not None:
+            with torch.autocast(hidden.device.type, enabled=False):
+                teacher = teacher @ self.map
+        return *student, *torch.split(teacher, [len(column) for column in taught])
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         settings = self.settings
@@ -126,12 +121,10 @@ class Distillation(Objective[DistillSettings]):
         for column, student_view, teacher_view in zip(
             columns, views[: len(columns)], views[len(columns) :], strict=True
         ):
-            rows = [row for row, text in enumerate(column) if text]  # a hard negative may be ""
-            places = to_device(np.array(rows, np.int64), student_view.device)
+            places = to_device(np.flatnonzero(list(map(bool, column))), student_view.device)
             students.append(student_view[places])
             teachers.append(teacher_view[places])
-            if rows:
-                texts.append([column[row] for row in rows])
+            texts.append(list(filter(None, column)))  # a hard negative may be ""
         student = torch.cat(students)
         teacher = torch.cat(teachers)
         loss = similarity_distance(student, teacher)
@@ -147,23 +140,6 @@ class Distillation(Objective[DistillSettings]):
             )
             loss = loss + settings.contrastive_weight * contrast
         return loss
-
-
-def _check_target_column(settings: DistillSettings, examples: TrainingExamples) -> None:
-    """Refuse a column for the teacher that examples do not have, or have empty."""
-    number = settings.target_column
-    if number == 1:
-        return
-    problem = ""
-    if number > len(examples.columns):
-        problem = f"does not exist: the examples have {counted(len(examples.columns), 'column')}"
-    elif settings.contrastive_weight:
-        problem = "is for other texts, and contrastive_weight compares the columns; leave one out"
-    elif "" in examples.columns[number - 1]:
-        row = examples.columns[number - 1].index("") + 1
-        problem = f"is empty in row {row:,} of the examples; fill it, or leave the row out"
-    if problem:
-        raise UsageError(f"{number} {problem}", parameter="target_column")
 
 
 def vector_distance(student: Tensor, teacher: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from promptcli.data.sources import TrainingExamples
 from promptcli.errors import UsageError
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives.learnable import LearnableScalar
-from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
+from promptcli.training.trainable_encoder import Side, TokenizedSide, TrainableEncoder
 
 Columns = Sequence[Sequence[str]]  #: texts by column, n in each; a label or a word is text, too
 Settings = TypeVar("Settings", bound=TrainingSettings)  #: the settings that an objective reads
@@ -37,12 +37,16 @@ class Objective(nn.Module, Generic[Settings]):
         self.settings = settings
         full = encoder.backbone.last_width
         widths = settings.widths
-        if any(width > full for width in widths):
+        if max(widths, default=0) > full:
             raise UsageError(
                 f"{widths[0]} is too large: {encoder.backbone.name!r} has {full} dimensions",
                 parameter="dims",
             )
         self._widths = [width for width in widths if width < full]
+        self.prepare(encoder, generator)
+
+    def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+        """Make what views and loss need beside the encoder: mostly nothing."""
 
     @classmethod
     def choose(
@@ -65,7 +69,7 @@ class Objective(nn.Module, Generic[Settings]):
         """
         return {}
 
-    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+    def sides(self, columns: Columns) -> list[Side]:
         """Return each side: the number of its template, from 0, and its texts.
 
         They are tokenised a step ahead.
@@ -88,21 +92,15 @@ class Objective(nn.Module, Generic[Settings]):
 
     def learned_scalars(self) -> list[LearnableScalar]:
         """Return the numbers of the loss that learn, each at its own rate."""
-        scalars = []
-        for module in self.modules():
-            if isinstance(module, LearnableScalar) and module.logarithm is not None:
-                scalars.append(module)
-        return scalars
+        scalars = [module for module in self.modules() if isinstance(module, LearnableScalar)]
+        return [scalar for scalar in scalars if scalar.logarithm is not None]
 
     def loss_parameters(self) -> dict[nn.Parameter, float]:
         """Return the parameters that ``loss`` reads, with the peak of their learning rate: by
         default the scalars that learn.
         """
-        rates = {}
-        for scalar in self.learned_scalars():
-            for parameter in scalar.parameters():
-                rates[parameter] = scalar.rate
-        return rates
+        scalars = self.learned_scalars()
+        return {one: scalar.rate for scalar in scalars for one in scalar.parameters()}
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the mean loss over the examples, a scalar."""

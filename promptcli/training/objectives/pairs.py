@@ -19,7 +19,7 @@ from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.training.methods.sbert import GradedSettings
 from promptcli.training.objectives.objective import Columns, Objective, Settings
-from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
+from promptcli.training.trainable_encoder import Side, TokenizedSide, TrainableEncoder
 
 #: class of each label, as in the published code
 CLASSES = {
@@ -38,10 +38,7 @@ class PairClassifier(Objective[Settings]):
     layouts = (LABELLED_PAIRS,)
     blocks: ClassVar[int] = 3  #: vectors side by side that the classifier reads
 
-    def __init__(
-        self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator
-    ) -> None:
-        super().__init__(settings, encoder, generator)
+    def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         width = self.blocks * encoder.backbone.width
         self.classifier = nn.Linear(width, len(CLASSES), device=encoder.backbone.device)
         bound = width**-0.5  # torch's own start of a linear layer
@@ -49,7 +46,7 @@ class PairClassifier(Objective[Settings]):
             start = torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator)
             parameter.data.copy_(start)
 
-    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+    def sides(self, columns: Columns) -> list[Side]:
         return [(0, columns[0]), (1, columns[1])]
 
     def views(
@@ -100,7 +97,7 @@ class PairCosine(Objective[GradedSettings]):
         )
         return replace(examples, columns=(*sides, [repr(score / top) for score in scores]))
 
-    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+    def sides(self, columns: Columns) -> list[Side]:
         return [(0, columns[0]), (0, columns[1])]
 
     def views(

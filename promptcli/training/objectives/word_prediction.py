@@ -25,10 +25,7 @@ class WordPrediction(Objective[TrainingSettings]):
 
     layouts = (DEFINITIONS,)
 
-    def __init__(
-        self, settings: TrainingSettings, encoder: TrainableEncoder, generator: torch.Generator
-    ) -> None:
-        super().__init__(settings, encoder, generator)
+    def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         self._backbone = encoder.backbone
         encoder.backbone.freeze_embeddings()
 
@@ -47,10 +44,8 @@ class WordPrediction(Objective[TrainingSettings]):
                 f"none of the {len(words):,} words, {words[0]!r} first, is a token of"
                 f" {backbone.name!r}"
             )
-        others = tuple(
-            dict.fromkeys(word for word, one in zip(words, known, strict=True) if not one)
-        )
-        return dataclasses.replace(examples.only(known), untokenised=others)
+        others = dict.fromkeys(word for word, one in zip(words, known, strict=True) if not one)
+        return dataclasses.replace(examples.only(known), untokenised=tuple(others))
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the mean cross-entropy of decoder(T(h)) against the words' ids."""
@@ -64,10 +59,5 @@ def _tokens(words: Sequence[str], backbone: Backbone) -> list[int | None]:
     text.
     """
     tokenizer = backbone.tokenizer
-    tokens: list[int | None] = []
-    for ids in tokenizer.encode([f" {word.strip()}" for word in words]):
-        if len(ids) == 1 and ids[0] != tokenizer.unk:
-            tokens.append(ids[0])
-        else:
-            tokens.append(None)
-    return tokens
+    encoded = tokenizer.encode([f" {word.strip()}" for word in words])
+    return [ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk else None for ids in encoded]
