@@ -14,7 +14,7 @@ from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.teacher import SentenceVectors
-from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
+from promptcli.training.trainable_encoder import Columns, TokenizedSide, TrainableEncoder, Views
 
 _DECAY_STEPS = 100  # steps after which the weight of the masked-LM loss has decayed by its factor
 
@@ -34,12 +34,10 @@ class Learner(TrainableEncoder):
         super().__init__(method, settings, backbone, generator, models)
         self.objective = objective(settings, self, generator)
 
-    def tokenize(self, columns: Sequence[Sequence[str]]) -> list[TokenizedSide]:
+    def tokenize(self, columns: Columns) -> list[TokenizedSide]:
         return self.tokenize_sides(self.objective.sides(columns))
 
-    def forward(
-        self, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedSide] | None = None
-    ) -> tuple[Tensor, ...]:
+    def forward(self, columns: Columns, sides: Sequence[TokenizedSide] | None = None) -> Views:
         """Return the objective's views of n examples, given as texts by column.
 
         ``sides``: already tokenised.

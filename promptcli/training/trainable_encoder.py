@@ -24,16 +24,18 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.pooling import initial_weights
 from promptcli.encoder.prompts import initial_tensors
-from promptcli.encoder.template import Template
+from promptcli.encoder.template import Inputs, Template
 from promptcli.encoder.transforms.heads import PROJECTIONS, start_projection
 from promptcli.errors import UsageError
 from promptcli.grammar import parse_pooling, parse_prompt, parse_transform
+from promptcli.notes import note
 from promptcli.recipe import Recipe
-from promptcli.training.kept_rows import KeptRows
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.teacher import SentenceVectors
 
+Columns = Sequence[Sequence[str]]  #: texts by column, n in each; a label or a word is text, too
+Views = tuple[Tensor, ...]  #: what a loss is computed of
 Side = tuple[int, Sequence[str]]  #: the number of a template, from 0, and its texts
 Reader = Callable[[Batch, HiddenStates], Tensor]  #: reads a pass; row i is of input i
 Augment = Callable[[Batch], Batch]  #: changes the batch of a pass
@@ -44,10 +46,42 @@ BiasInputs = Callable[[Template, Sequence[int], Backbone], Batch]
 _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 32768
 _KEPT_BYTES = 1 << 28  # that token rows of texts may take
+_BYTES_A_TEXT = 100  # beside its ids: an entry of the table, and the object that holds them
 # BERT's shares; the rest of the chosen stay
 _CHOSEN = 0.15
 _MASKED = 0.8
 _RANDOM = 0.1
+
+
+class KeptRows:
+    """The spliced rows of the texts that an encoder has read, packed, by text.
+
+    Further texts are not kept once ``most_bytes`` are held, and are tokenised whenever they come.
+    """
+
+    def __init__(self, encoder: TorchEncoder, most_bytes: int) -> None:
+        self._encoder = encoder
+        self._room = most_bytes
+        self._packed: dict[str, bytes] = {}
+
+    def read(self, texts: Sequence[str]) -> Inputs:
+        """Return the inputs of texts, and keep their rows."""
+        inputs = self._encoder.inputs(texts)
+        if self._room > 0:
+            known = len(self._packed)
+            packed = inputs.rows.packed()
+            self._packed.update(zip(texts, packed, strict=True))
+            self._room -= sum(map(len, packed)) + _BYTES_A_TEXT * (len(self._packed) - known)
+        return inputs
+
+    def rows(self, texts: Sequence[str]) -> TokenRows:
+        """Return the rows of texts, of which only those that are not kept are tokenised."""
+        new = list(set(texts).difference(self._packed))
+        if not new:
+            return TokenRows.unpacked(list(map(self._packed.__getitem__, texts)))
+        packed = dict(zip(new, self.read(new).rows.packed(), strict=True))
+        rows = [packed[text] if text in packed else self._packed[text] for text in texts]
+        return TokenRows.unpacked(rows)
 
 
 @dataclass(frozen=True)
@@ -106,6 +140,8 @@ class TrainableEncoder(nn.Module):
             )
         if settings.compile:
             backbone.compile()
+            if backbone.device.type == "cpu":
+                note("the first steps compile the backbone, for minutes: slower on a processor")
         self.eval()
 
     def _make_parts(self, generator: torch.Generator) -> None:

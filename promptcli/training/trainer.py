@@ -43,7 +43,7 @@ from promptcli.training.learner import Learner
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.optimizers import CLIP, OPTIMIZERS
 from promptcli.training.processes import Processes
-from promptcli.training.trainable_encoder import TokenizedSide
+from promptcli.training.trainable_encoder import Columns, TokenizedSide
 from promptcli.training.watching import DevScore, Watcher
 
 _PRIME = 1_000_003  # spreads seeds, so that runs of other seeds do not share a step's dropout
@@ -260,7 +260,7 @@ class Trainer:
     def gradients(
         self,
         step: int,
-        columns: Sequence[Sequence[str]],
+        columns: Columns,
         sides: Sequence[TokenizedSide] | None = None,
     ) -> Tensor:
         """Put the gradients of a step (from 0) in place and return the loss, still on the device.
@@ -303,7 +303,7 @@ class Trainer:
             note(f"{problem}: gradient caching from now on, {tokens} tokens a pass")
 
     def _gradients_once(
-        self, step: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedSide] | None
+        self, step: int, columns: Columns, sides: Sequence[TokenizedSide] | None
     ) -> Tensor:
         learner = self.learner
         processes = self.processes

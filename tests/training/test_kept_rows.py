@@ -4,7 +4,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from promptcli.training.kept_rows import KeptRows
+from promptcli.training.trainable_encoder import KeptRows
 from tests.learning import learner_of
 from tests.tiny import SENTENCES
 

@@ -211,9 +211,7 @@ def test_the_jensen_shannon_estimate_is_the_papers():
 def test_isberts_features_are_convolutions_over_the_tokens(activation, tiny_folder):
     learner = learner_of("isbert", tiny_folder("bert"), activation=activation)
     local, lengths = learner([SENTENCES[:3]])
-    numbers = {
-        name.removeprefix("cnn."): one.detach() for name, one in learner.learned.items()
-    }
+    numbers = {name.removeprefix("cnn."): one.detach() for name, one in learner.learned.items()}
     view, last = learner.template_encoders[0], learner.backbone.n_layers
     for row, ids in enumerate(view.inputs(SENTENCES[:3]).rows):
         assert int(lengths[row]) == len(ids)

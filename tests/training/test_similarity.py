@@ -10,8 +10,7 @@ from promptcli.training.methods import METHODS
 from promptcli.training.methods.training_settings import ContrastiveSettings
 from promptcli.training.objectives import OBJECTIVES
 from promptcli.training.objectives.contrastive import InfoNCE
-from promptcli.training.objectives.learnable import LearnableScalar
-from promptcli.training.objectives.similarity import LEAST, Similarity
+from promptcli.training.objectives.similarity import LEAST, LearnableScalar, Similarity
 from tests.learning import (
     COLUMNS,
     READ,

@@ -13,10 +13,16 @@ from promptcli.backbones.states import Batch
 from promptcli.data.layouts import SENTENCES
 from promptcli.training.methods.consert import ADVERSARIAL, AugmentationSettings, JointSettings
 from promptcli.training.objectives.contrastive import excluded_negatives
-from promptcli.training.objectives.objective import Columns, Objective
+from promptcli.training.objectives.objective import Objective
 from promptcli.training.objectives.pairs import PairClassifier
 from promptcli.training.objectives.similarity import Similarity
-from promptcli.training.trainable_encoder import Side, TokenizedSide, TrainableEncoder
+from promptcli.training.trainable_encoder import (
+    Columns,
+    Side,
+    TokenizedSide,
+    TrainableEncoder,
+    Views,
+)
 
 #: A batch and a rate to the batch that is passed: each takes the same share of every sentence,
 #: floor(rate x n) of n, drawn by torch's own generator (ConSERT, section 3.2).
@@ -126,7 +132,7 @@ class NTXent(Objective[AugmentationSettings]):
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> tuple[Tensor, ...]:
+    ) -> Views:
         return tuple(
             augmented(encoder, sides, name, self.settings) for name in self.settings.augmentations
         )
@@ -158,7 +164,7 @@ class JointNTXent(PairClassifier[JointSettings]):
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> tuple[Tensor, ...]:
+    ) -> Views:
         """Return the logits (n, 3) of the plain vectors, and both views of premises and of
         hypotheses, (n, d) each.
         """

@@ -26,10 +26,17 @@ from promptcli.training.methods.cotbert import CoTBERTSettings
 from promptcli.training.methods.csesfp import CSESFPSettings
 from promptcli.training.methods.rankcse import RankCSESettings
 from promptcli.training.methods.training_settings import ContrastiveSettings
-from promptcli.training.objectives.objective import Columns, Objective
+from promptcli.training.objectives.objective import Objective
 from promptcli.training.objectives.similarity import Similarity, cosines
 from promptcli.training.teacher import SentenceVectors, teacher_of
-from promptcli.training.trainable_encoder import BiasInputs, Side, TokenizedSide, TrainableEncoder
+from promptcli.training.trainable_encoder import (
+    BiasInputs,
+    Columns,
+    Side,
+    TokenizedSide,
+    TrainableEncoder,
+    Views,
+)
 
 #: the settings that a contrastive objective reads
 Settings = TypeVar("Settings", bound=ContrastiveSettings)
@@ -61,7 +68,7 @@ class InfoNCE(Objective[Settings]):
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> tuple[Tensor, ...]:
+    ) -> Views:
         """Return z1, z2 and, with hard negatives or a third view, z3, ..., each (n, d) float32.
 
         h_hat is subtracted if the method denoises, before the head or after it.
@@ -76,7 +83,7 @@ class InfoNCE(Objective[Settings]):
 
     def split_by_side(
         self, vectors: Tensor, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> tuple[Tensor, ...]:
+    ) -> Views:
         """Return the vectors of all sides, (sum n, d), as z1, z2, z3, ..., each (n, d).
 
         Side i encodes column i where the data have one, from the third on without its empty cells,
@@ -328,7 +335,7 @@ class Ranking(InfoNCE[RankCSESettings]):
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> tuple[Tensor, ...]:
+    ) -> Views:
         """Return z1 and z2, (n, d) float32, and the teacher's vectors (n, e)."""
         views = super().views(encoder, sides, columns)
         teacher = self.teacher.encode(columns[0])
@@ -431,7 +438,7 @@ class SinglePass(InfoNCE[CSESFPSettings]):
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> tuple[Tensor, ...]:
+    ) -> Views:
         """Return z1 and z2, (n, d): the states at the ends of the second and the first clause."""
         states = encoder.template_encoders[0].pooling.states
 

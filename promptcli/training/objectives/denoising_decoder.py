@@ -16,8 +16,7 @@ from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.training.methods.denosent import DenoSentSettings
 from promptcli.training.objectives.contrastive import InfoNCE
-from promptcli.training.objectives.objective import Columns
-from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
+from promptcli.training.trainable_encoder import Columns, TokenizedSide, TrainableEncoder, Views
 
 _SPREAD = 0.02  # standard deviation of new weights
 _WIDE = 2048  # inner width of a decoder's layer
@@ -60,7 +59,7 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> tuple[Tensor, ...]:
+    ) -> Views:
         """Return z1, z2 (and z3), (n, d), then the loss of each row's tokens (n,) and their numbers
         (n,).
         """

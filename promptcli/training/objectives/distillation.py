@@ -24,10 +24,16 @@ from promptcli.training.objectives.contrastive import (
     false_negative_mask,
     nearer_than_positive,
 )
-from promptcli.training.objectives.objective import Columns, Objective
+from promptcli.training.objectives.objective import Objective
 from promptcli.training.objectives.similarity import Similarity
 from promptcli.training.teacher import SentenceVectors, teacher_of
-from promptcli.training.trainable_encoder import Side, TokenizedSide, TrainableEncoder
+from promptcli.training.trainable_encoder import (
+    Columns,
+    Side,
+    TokenizedSide,
+    TrainableEncoder,
+    Views,
+)
 
 _SAMPLE = 6000  # sentences by which the teacher's space is turned
 
@@ -95,7 +101,7 @@ class Distillation(Objective[DistillSettings]):
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> tuple[Tensor, ...]:
+    ) -> Views:
         """Return the student's vectors (n, d) of each column, then the teacher's (n, e), or
         projected (n, d).
         """

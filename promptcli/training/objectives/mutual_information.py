@@ -15,8 +15,8 @@ from promptcli.data.layouts import SENTENCES
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.training.methods.training_settings import TrainingSettings
-from promptcli.training.objectives.objective import Columns, Objective
-from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
+from promptcli.training.objectives.objective import Objective
+from promptcli.training.trainable_encoder import Columns, TokenizedSide, TrainableEncoder, Views
 
 
 class MutualInformation(Objective[TrainingSettings]):
@@ -26,7 +26,7 @@ class MutualInformation(Objective[TrainingSettings]):
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> tuple[Tensor, ...]:
+    ) -> Views:
         """Return the local features (n, t, c), 0 after each input, t the longest there may be, and
         the lengths (n,).
         """

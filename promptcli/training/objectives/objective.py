@@ -12,10 +12,15 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data.sources import TrainingExamples
 from promptcli.errors import UsageError
 from promptcli.training.methods.training_settings import TrainingSettings
-from promptcli.training.objectives.learnable import LearnableScalar
-from promptcli.training.trainable_encoder import Side, TokenizedSide, TrainableEncoder
+from promptcli.training.objectives.similarity import LearnableScalar
+from promptcli.training.trainable_encoder import (
+    Columns,
+    Side,
+    TokenizedSide,
+    TrainableEncoder,
+    Views,
+)
 
-Columns = Sequence[Sequence[str]]  #: texts by column, n in each; a label or a word is text, too
 Settings = TypeVar("Settings", bound=TrainingSettings)  #: the settings that an objective reads
 
 
@@ -78,7 +83,7 @@ class Objective(nn.Module, Generic[Settings]):
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> tuple[Tensor, ...]:
+    ) -> Views:
         """Return what the loss is computed of, row i of each tensor from example i alone: by
         default h, (n, d).
         """

@@ -18,8 +18,14 @@ from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.training.methods.sbert import GradedSettings
-from promptcli.training.objectives.objective import Columns, Objective, Settings
-from promptcli.training.trainable_encoder import Side, TokenizedSide, TrainableEncoder
+from promptcli.training.objectives.objective import Objective, Settings
+from promptcli.training.trainable_encoder import (
+    Columns,
+    Side,
+    TokenizedSide,
+    TrainableEncoder,
+    Views,
+)
 
 #: class of each label, as in the published code
 CLASSES = {
@@ -51,7 +57,7 @@ class PairClassifier(Objective[Settings]):
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> tuple[Tensor, ...]:
+    ) -> Views:
         hidden = encoder.project(encoder.hidden(sides))
         return (self.classify(hidden),)
 
@@ -102,7 +108,7 @@ class PairCosine(Objective[GradedSettings]):
 
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> tuple[Tensor, ...]:
+    ) -> Views:
         return encoder.hidden(sides).float().chunk(2)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:

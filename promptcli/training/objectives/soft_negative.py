@@ -16,7 +16,7 @@ from promptcli.training.objectives.contrastive import (
     contrastive_loss,
     excluded_negatives,
 )
-from promptcli.training.objectives.objective import Columns
+from promptcli.training.trainable_encoder import Columns
 
 _SHOWN = 5  #: sentences in the plan of a run
 

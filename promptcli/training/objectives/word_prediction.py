@@ -16,8 +16,8 @@ from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.training.methods.training_settings import TrainingSettings
-from promptcli.training.objectives.objective import Columns, Objective
-from promptcli.training.trainable_encoder import TrainableEncoder
+from promptcli.training.objectives.objective import Objective
+from promptcli.training.trainable_encoder import Columns, TrainableEncoder
 
 
 class WordPrediction(Objective[TrainingSettings]):
