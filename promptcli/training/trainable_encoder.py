@@ -24,7 +24,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import TorchEncoder, make_encoder
 from promptcli.encoder.pooling import initial_weights
 from promptcli.encoder.prompts import initial_tensors
-from promptcli.encoder.template import Inputs, Template
+from promptcli.encoder.template import Template
 from promptcli.encoder.transforms.heads import PROJECTIONS, start_projection
 from promptcli.errors import UsageError
 from promptcli.grammar import parse_pooling, parse_prompt, parse_transform
@@ -45,43 +45,10 @@ BiasInputs = Callable[[Template, Sequence[int], Backbone], Batch]
 #: tokens of a pass: the best fit to a processor's caches (benchmarks/README.md)
 _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 32768
-_KEPT_BYTES = 1 << 28  # that token rows of texts may take
-_BYTES_A_TEXT = 100  # beside its ids: an entry of the table, and the object that holds them
 # BERT's shares; the rest of the chosen stay
 _CHOSEN = 0.15
 _MASKED = 0.8
 _RANDOM = 0.1
-
-
-class KeptRows:
-    """The spliced rows of the texts that an encoder has read, packed, by text.
-
-    Further texts are not kept once ``most_bytes`` are held, and are tokenised whenever they come.
-    """
-
-    def __init__(self, encoder: TorchEncoder, most_bytes: int) -> None:
-        self._encoder = encoder
-        self._room = most_bytes
-        self._packed: dict[str, bytes] = {}
-
-    def read(self, texts: Sequence[str]) -> Inputs:
-        """Return the inputs of texts, and keep their rows."""
-        inputs = self._encoder.inputs(texts)
-        if self._room > 0:
-            known = len(self._packed)
-            packed = inputs.rows.packed()
-            self._packed.update(zip(texts, packed, strict=True))
-            self._room -= sum(map(len, packed)) + _BYTES_A_TEXT * (len(self._packed) - known)
-        return inputs
-
-    def rows(self, texts: Sequence[str]) -> TokenRows:
-        """Return the rows of texts, of which only those that are not kept are tokenised."""
-        new = list(set(texts).difference(self._packed))
-        if not new:
-            return TokenRows.unpacked(list(map(self._packed.__getitem__, texts)))
-        packed = dict(zip(new, self.read(new).rows.packed(), strict=True))
-        rows = [packed[text] if text in packed else self._packed[text] for text in texts]
-        return TokenRows.unpacked(rows)
 
 
 @dataclass(frozen=True)
@@ -170,8 +137,6 @@ class TrainableEncoder(nn.Module):
         encoders = {prompt: self._encoder_of(prompt, pooling) for prompt in dict.fromkeys(prompts)}
         #: One for each template; they share the learned tensors of prompt and pooling.
         self.template_encoders = tuple(encoders[prompt] for prompt in prompts)
-        room = _KEPT_BYTES // len(encoders)
-        self._kept = {encoder: KeptRows(encoder, room) for encoder in encoders.values()}
 
     def _encoder_of(self, prompt: str, pooling: str) -> TorchEncoder:
         recipe = Recipe(
@@ -217,7 +182,7 @@ class TrainableEncoder(nn.Module):
             encoder = self.template_encoders[number]
             keys.append((id(encoder), id(texts)))
             if keys[-1] not in tokenized:
-                tokenized[keys[-1]] = TokenizedSide(encoder, self._kept[encoder].rows(texts))
+                tokenized[keys[-1]] = TokenizedSide(encoder, encoder.inputs(texts).rows)
         return [tokenized[key] for key in keys]
 
     def cut_texts(self, sides: Sequence[Side]) -> int:
@@ -229,10 +194,8 @@ class TrainableEncoder(nn.Module):
         )
         # the one with the least room comes last
         least = {id(texts): (encoder, texts) for encoder, texts in by_room}
-        return sum(
-            int(self._kept[encoder].read(texts).truncated.sum())
-            for encoder, texts in least.values()
-        )
+        inputs = [encoder.inputs(texts) for encoder, texts in least.values()]
+        return sum(int(each.truncated.sum()) for each in inputs)
 
     def hidden(
         self,

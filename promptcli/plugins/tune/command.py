@@ -37,7 +37,8 @@ from promptcli.cli.commands.train import (
 from promptcli.cli.console import note, result_json, result_table
 from promptcli.cli.options import Csv, DataDir, Force, Json, SkipBad, parse_pairs, written_name
 from promptcli.errors import UsageError
-from promptcli.plugins.tune.tuning import Tuned, tune
+from promptcli.plugins.tune.trials import Tuned
+from promptcli.plugins.tune.tuning import tune
 from promptcli.settings import typed_settings, typed_value
 from promptcli.training.methods import setting_types
 

@@ -20,7 +20,7 @@ from promptcli.errors import NotFoundError, PromptcliError, UsageError, if_stopp
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.notes import note
-from promptcli.plugins.tune.tuning import FAILED, FINISHED, PRUNED, Range, Space, Trial, Tuned
+from promptcli.plugins.tune.trials import FAILED, FINISHED, PRUNED, Range, Space, Trial, Tuned
 from promptcli.settings import typed_settings
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training import run
