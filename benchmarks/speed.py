@@ -33,7 +33,7 @@ from shapes import random_backbone
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.locating import SHIPPED
 from promptcli.encoder.encoder import build_encoder
-from promptcli.models.backend_table import BACKENDS, build_on
+from promptcli.models.backend_table import BACKENDS
 from promptcli.plugins.graphs.rows import GraphBackend
 from promptcli.recipe import Recipe
 
@@ -87,7 +87,8 @@ def on_backends(
     for name, dtype in runs:
         if dtype == "bfloat16" and choose_dtype("auto", "cpu") is torch.float32:
             continue
-        encoder = build_on(name, recipe, folder=graphs, dtype=dtype)
+        row = BACKENDS[name]
+        encoder = row.build(recipe, folder=graphs, rows=None, calibration=(), dtype=dtype)
         found[f"promptcli {name} {dtype}"] = encoder.encode
         if name == "openvino":
             (graph,) = graphs.glob(f"{encoder.fingerprint[:32]}-openvino-[0-9]*/openvino_model.xml")

@@ -94,12 +94,7 @@ def load_masked_lm(
         ],
     )
     try:
-        steps = []
-        for step in row.transform:
-            if step == GELU:
-                steps.append(nn.GELU())
-            else:
-                steps.append(model.get_submodule(step))
+        steps = [nn.GELU() if step == GELU else model.get_submodule(step) for step in row.transform]
         head = MLMHead(nn.Sequential(*steps), model.get_submodule(row.decoder))
     except AttributeError:  # DeBERTa's newer checkpoints are laid out otherwise
         raise lacking from None

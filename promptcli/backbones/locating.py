@@ -26,7 +26,8 @@ _MISTYPED = 0.75  # a word so like a shipped name is taken for it, mistyped, bef
 #: One of them is in every folder of a language model.
 BACKBONE_MARKS = ("config.json", ADAPTER_CONFIG)
 TABLE_MARKS = (*BACKBONE_MARKS, "tokenizer.json")  #: the same, of a table of words too
-_FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
+#: Patterns of the files that are read of a folder.
+FOLDER_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 _NUMBERS = "tensors.safetensors"  # an encoder's own, beside its backbone
 _SHARDS = "model.safetensors.index.json"  # weights in several files: which tensor is in which
 #: Endings of weights that are not read -> what they are, and what to do.
@@ -47,7 +48,7 @@ _OTHER_WEIGHTS = {
 def locate(
     name: str,
     *,
-    files: Sequence[str] = _FILES,
+    files: Sequence[str] = FOLDER_FILES,
     one_of: Sequence[str] = BACKBONE_MARKS,
 ) -> tuple[Path, str | None]:
     """Return the folder of a backbone and its hub revision (None unless it is a hub model).

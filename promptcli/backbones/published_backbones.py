@@ -6,7 +6,6 @@ A folder's name alone is a claim: any folder may be called ``bert-base-uncased``
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.backbones.locating import SHIPPED, weights_digest
@@ -135,9 +134,7 @@ def published_name(backbone: "Backbone") -> str | None:
     return name if owner in published.owners else None
 
 
-@functools.cache
-def _shipped_digest(folder: Path) -> str:
-    return weights_digest(folder)
+_shipped_digest = functools.cache(weights_digest)
 
 
 def _has_weights(backbone: "Backbone", known: PublishedBackbone) -> bool:

@@ -24,23 +24,19 @@ class T5:
     def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
         self._model = model.eval()
         self._tokenizer = tokenizer
-        self._name = name
         self.end: int = tokenizer.eos_token_id  #: id of ``</s>``
         #: v, the width of the logits, which may exceed the vocabulary
         self.size: int = model.config.vocab_size
         self._specials = set(tokenizer.all_special_ids)
-        self.sentinels: list[int] = [self._sentinel(number) for number in range(3)]
+        names = [f"<extra_id_{number}>" for number in range(3)]
+        #: ids of the marks of gaps
+        self.sentinels: list[int] = tokenizer.convert_tokens_to_ids(names)
+        for mark, token in zip(names, self.sentinels, strict=True):
+            if token not in range(self.size) or token == tokenizer.unk_token_id:
+                raise UsageError(f"T5 {name!r} has no token {mark}, which marks a gap to fill")
         # only the last position's logits are read: the decoder's states are cut before they meet
         # the vocabulary
         model.lm_head.register_forward_pre_hook(lambda module, inputs: (inputs[0][:, -1:],))
-
-    def _sentinel(self, number: int) -> int:
-        token: int | None = self._tokenizer.convert_tokens_to_ids(f"<extra_id_{number}>")
-        if token is None or token == self._tokenizer.unk_token_id or token >= self.size:
-            raise UsageError(
-                f"T5 {self._name!r} has no token <extra_id_{number}>, which marks a gap to fill"
-            )
-        return token
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without ``</s>``."""

@@ -55,14 +55,14 @@ class WordTokenizer(PieceTokenizer):
     Unknown words are skipped, no special token is added.
     """
 
+    start = end = ()
+    pad = _NOTHING
+    unk: int | None = None
+    mask = mask_text = None
+    causal = mask_takes_blank = start_blank = segment_blank = byte_level = False
+    splits_punctuation = splits_at_blanks = True
+
     def __init__(self, row_of: dict[str, int]) -> None:
-        self.start = self.end = ()
-        self.pad = _NOTHING
-        self.unk = self.mask = self.mask_text = None
-        self.causal = self.mask_takes_blank = self.start_blank = self.segment_blank = (
-            self.byte_level
-        ) = False
-        self.splits_punctuation = self.splits_at_blanks = True
         self.sha256 = hashlib.sha256(b"lower-cased, split at blanks").hexdigest()
         self._row_of = row_of
 

@@ -52,17 +52,3 @@ class Torch:
 
 
 BACKENDS: Table[Backend] = Table("backends", {"torch": Torch()})
-
-
-def build_on(
-    backend: str,
-    recipe: Recipe,
-    *,
-    folder: Path,
-    rows: int | None = None,
-    calibration: Iterable[str] = (),
-    **options: Any,
-) -> TorchEncoder:
-    """Return the encoder of a recipe, computed by a backend of the table. See ``Backend.build``."""
-    row = BACKENDS.find("backend", backend)
-    return row.build(recipe, folder=folder, rows=rows, calibration=calibration, **options)

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,11 @@ from promptcli.models.entries import CARD, Entry, with_backbone
 from promptcli.recipe import Recipe
 from promptcli.settings import typed_value
 
-
-@dataclass(frozen=True)
-class _Metric:
-    """A metric in the hub's words, whose values go to 1."""
-
-    task: str
-    type: str
-    name: str
-
-
+#: Metrics whose values go to 1, in the hub's words: task, type, name.
 _METRICS = {
-    "spearman": _Metric("semantic-similarity", "spearman_cosine", "Spearman correlation of cosine"),
-    "accuracy": _Metric("text-classification", "accuracy", "Accuracy of a linear classifier"),
-    "ndcg@10": _Metric("information-retrieval", "cosine_ndcg@10", "nDCG@10 of cosine"),
+    "spearman": ("semantic-similarity", "spearman_cosine", "Spearman correlation of cosine"),
+    "accuracy": ("text-classification", "accuracy", "Accuracy of a linear classifier"),
+    "ndcg@10": ("information-retrieval", "cosine_ndcg@10", "nDCG@10 of cosine"),
 }
 _TAGS = ("sentence-similarity", "feature-extraction", "promptcli")
 
@@ -137,7 +128,7 @@ def _results(scores: Sequence[Mapping[str, Any]], chosen_by: str | None) -> list
     for score in scores:
         if score.get("metric") not in _METRICS:  # a user's own, of any scale
             continue
-        kind = _METRICS[score["metric"]]
+        kind, metric, metric_name = _METRICS[score["metric"]]
         task = str(score["task"])
         split = score.get("split", "test")
         hub = TASKS[task].hub if task in TASKS else None
@@ -146,12 +137,12 @@ def _results(scores: Sequence[Mapping[str, Any]], chosen_by: str | None) -> list
             split = "dev"  # in the hub's words
             name = f"{name} (development pairs: they chose the checkpoint)"
         results[task, split] = EvalResult(
-            task_type=kind.task,
+            task_type=kind,
             dataset_name=name,
             dataset_type=hub.path if hub else without_paths(task),
             dataset_split=split,
-            metric_type=kind.type,
-            metric_name=kind.name,
+            metric_type=metric,
+            metric_name=metric_name,
             metric_value=round(score["value"] / 100, 6),
         )
     return list(results.values())

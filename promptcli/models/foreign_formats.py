@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _CONFIG = "config.json"
-MODEL_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 _HINT = "fetch the folder again"
 _RERANKER = (
     "is a reranker or a classifier: it scores texts, or pairs of them, and has no vectors of"
@@ -150,7 +149,7 @@ class _Folder:
 
 def read_model(name: str) -> Entry:
     """Return the encoder in a folder or under a hub id, with ``@revision`` after it."""
-    path, revision = locate(name, files=MODEL_FILES, one_of=MODEL_MARKS)
+    path, revision = locate(name, one_of=MODEL_MARKS)
     entry = read_model_folder(name, path)
     loaded = {"source": name, "revision": revision, **entry.provenance.get("loaded", {})}
     return replace(entry, provenance={**entry.provenance, "loaded": loaded})
@@ -268,8 +267,12 @@ def _sentence_transformers(folder: _Folder, modules: list[_Module]) -> Entry:
         )
     (_, body), (_, pooling), *after = kinds
     inside = f"{body}/" if body else ""
-    config = _config_of(folder, inside)
-    family = _check_family(folder, config)
+    owner, config_file = folder, f"{inside}{_CONFIG}"
+    base = base_of(folder.name, folder.path / inside)
+    if base is not None:  # an adapter has the configuration of its base
+        owner, config_file = _Folder(base, locate(base)[0]), _CONFIG
+    config: Config = owner.document(config_file)
+    family = _check_family(owner, config)
     weights, counted = _weights(folder, folder.document(f"{pooling}/{_CONFIG}"))
     width = _size(config.get("hidden_size")) or _size(config.get("dim"))
     transforms, tensors = _after_pooling(folder, after, width * (weights.count("+") + 1))
@@ -313,15 +316,6 @@ def _table(folder: _Folder, modules: list[_Module]) -> Entry:
 
 def _is_model2vec(folder: _Folder) -> bool:
     return bool(json_field(folder.path / _CONFIG, "model_type") == "model2vec")
-
-
-def _config_of(folder: _Folder, inside: str) -> Config:
-    """Return the configuration of a language model; an adapter has that of its base."""
-    base = base_of(folder.name, folder.path / inside)
-    if base is not None:
-        folder, inside = _Folder(base, locate(base)[0]), ""
-    config: Config = folder.document(f"{inside}{_CONFIG}")
-    return config
 
 
 def _check_family(folder: _Folder, config: Config) -> str:
@@ -468,8 +462,15 @@ def _plain(folder: _Folder, config: Config) -> Entry:
     weights = "model.safetensors"
     names = tensor_names(folder.path / weights)
     called = folder.name.lower()
+    classes = tuple(map(str, config.get("architectures") or ()))
     prefix = "prefix_encoder.embedding.weight"
-    trained = _is_contrastive(config, names)
+    # SimCSE's program, and those that grew from it, keep a projection beside the language model, or
+    # the name of its class. Which of these methods it is, and whether supervised, they do not keep:
+    # that is left to the folder's name.
+    trained = "mlp.dense.weight" in names or any(name.endswith("ForCL") for name in classes)
+    # the authors renamed the projections of what they released to the pooler
+    shapes = (PUBLISHED[name] for name in _SIMCSE)
+    released = _has_pooler(names) and any(published.describes(config) for published in shapes)
     recipe = Recipe(folder.name, pooling="last/cls")
     if prefix in names:
         kind = "PromCSE checkpoint"
@@ -477,10 +478,16 @@ def _plain(folder: _Folder, config: Config) -> Entry:
         kind = "PromptBERT checkpoint"
         template = _TEMPLATES["roberta" if "roberta" in family else "bert"]
         recipe = recipe.replace(prompt=template, pooling="last/mask")
-    elif trained or ("simcse" in called and _is_released_simcse(config, names)):
+    elif trained or ("simcse" in called and released):
         kind = "SimCSE checkpoint"
     else:
-        _check_plain(folder, config)
+        remedy = "; for its language model alone give it as the backbone"
+        if any(name.endswith("ForSequenceClassification") for name in classes):
+            raise folder.error(f"{_RERANKER}{remedy}")
+        for path in sorted(folder.path.glob("1_*")):
+            raise folder.error(
+                f"has {path.name} and no {MODULES}, which says how it is used; {_HINT}{remedy}"
+            )
         recipe = Recipe(folder.name, pooling="last/last-token" if FAMILIES[family].causal else "")
         folder.note_assumed(recipe)
         return folder.entry("language model", recipe, {})
@@ -501,39 +508,8 @@ def _plain(folder: _Folder, config: Config) -> Entry:
     return folder.entry(kind, recipe, tensors)
 
 
-def _is_contrastive(config: Config, names: Collection[str]) -> bool:
-    """Return whether a checkpoint is one of SimCSE's program, or of those that grew from it.
-
-    It keeps a projection beside the language model, or the name of its class. Which of these
-    methods it is, and whether supervised, it does not keep: that is left to the folder's name.
-    """
-    classes = map(str, config.get("architectures") or ())
-    return "mlp.dense.weight" in names or any(name.endswith("ForCL") for name in classes)
-
-
-def _is_released_simcse(config: Config, names: Collection[str]) -> bool:
-    """Return whether a checkpoint has the form of those that SimCSE's authors released.
-
-    Its projection was renamed to the pooler, so that only shape and name are left to tell.
-    """
-    shapes = (PUBLISHED[name] for name in _SIMCSE)
-    return _has_pooler(names) and any(published.describes(config) for published in shapes)
-
-
 def _has_pooler(names: Collection[str]) -> bool:
     return any("pooler." in name for name in names)
-
-
-def _check_plain(folder: _Folder, config: Config) -> None:
-    """Refuse a folder that looks like a language model alone and is more."""
-    remedy = "; for its language model alone give it as the backbone"
-    classes = map(str, config.get("architectures") or ())
-    if any(name.endswith("ForSequenceClassification") for name in classes):
-        raise folder.error(f"{_RERANKER}{remedy}")
-    for path in sorted(folder.path.glob("1_*")):
-        raise folder.error(
-            f"has {path.name} and no {MODULES}, which says how it is used; {_HINT}{remedy}"
-        )
 
 
 def _size(value: Any) -> int:

@@ -10,10 +10,10 @@ from pathlib import Path
 from promptcli.backbones.adapter_files import base_of
 from promptcli.backbones.checking import check_links, opening
 from promptcli.backbones.convert import convert_apart
-from promptcli.backbones.locating import locate, weight_files
+from promptcli.backbones.locating import FOLDER_FILES, locate, weight_files
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
-from promptcli.models.foreign_formats import MODEL_FILES, MODEL_MARKS, read_model_folder
+from promptcli.models.foreign_formats import MODEL_MARKS, read_model_folder
 from promptcli.models.loading import open_model, open_registry
 from promptcli.models.parity import PROBES
 from promptcli.models.saving import copy_backbone
@@ -54,9 +54,8 @@ def import_model(
     registry = open_registry()
     registry.check_free(name, force=force)
     with without_network(offline), registry.new_folder() as temporary:
-        path, revision = locate(
-            source, files=[*MODEL_FILES, "*.bin"] if convert else MODEL_FILES, one_of=MODEL_MARKS
-        )
+        files = (*FOLDER_FILES, "*.bin") if convert else FOLDER_FILES
+        path, revision = locate(source, files=files, one_of=MODEL_MARKS)
         check_links(f"model {source!r}", path, path.rglob("*"))
         read = path
         if convert and not list(path.rglob("*.safetensors")):
@@ -114,10 +113,7 @@ def _copy(backbone: str, source: str, path: Path, read: Path, target: Path) -> P
 
     None if it is named by its hub id.
     """
-    if backbone == source:
-        folder = read
-    else:
-        folder = Path(backbone)
+    folder = read if backbone == source else Path(backbone)
     on_hub = folder == path and not Path(source).is_dir()
     if on_hub or not is_below(folder, read):
         return None

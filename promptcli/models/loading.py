@@ -355,10 +355,9 @@ def open_encoder(
     shared = {backbone.name: backbone for backbone in reversed(loaded) if backbone is not None}
 
     def on_torch() -> "TorchEncoder":
-        from promptcli.models.backend_table import build_on
+        from promptcli.models.backend_table import BACKENDS
 
-        made = build_on(
-            backend,
+        made = BACKENDS.find("backend", backend).build(
             recipe,
             folder=home_folder() / "cache" / "graphs",
             rows=rows,

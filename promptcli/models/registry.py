@@ -46,13 +46,9 @@ class Registry:
         self._models = home / "models"
 
     def names(self) -> list[str]:
-        if not self._models.is_dir():
-            return [*SHIPPED_MODELS]
-        saved = folders_with(MODEL_MANIFEST, self._models)
-        return [
-            *SHIPPED_MODELS,
-            *sorted(name for name in saved if _NAME.fullmatch(name) and name not in SHIPPED_MODELS),
-        ]
+        saved = folders_with(MODEL_MANIFEST, self._models) if self._models.is_dir() else ()
+        own = {name for name in saved if _NAME.fullmatch(name)}.difference(SHIPPED_MODELS)
+        return [*SHIPPED_MODELS, *sorted(own)]
 
     def load(self, name: str, read: Callable[[Path], Entry] = entries.read_entry) -> Entry:
         return read_folder(self.folder(self._check_known(name)), read)
@@ -146,20 +142,16 @@ class Registry:
         return (_SHIPPED_FOLDER if name in SHIPPED_MODELS else self._models) / name
 
     def _check_known(self, name: str) -> str:
-        if name not in SHIPPED_MODELS and not (
-            _NAME.fullmatch(name) and read_folder(self._models / name, _holds_entry)
-        ):
+        is_saved = _NAME.fullmatch(name) and read_folder(
+            self._models / name, lambda folder: (folder / MODEL_MANIFEST).is_file()
+        )
+        if name not in SHIPPED_MODELS and not is_saved:
             names = self.names()
-            near = did_you_mean(name, names)
             raise NotFoundError(
                 f"no model {name!r}; there are: {', '.join(names)}; see `promptcli models"
-                f" list`{near}"
+                f" list`{did_you_mean(name, names)}"
             )
         return name
-
-
-def _holds_entry(folder: Path) -> bool:
-    return (folder / MODEL_MANIFEST).is_file()
 
 
 def portable(recipe: Recipe) -> Recipe:

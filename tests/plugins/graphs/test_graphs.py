@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 import promptcli as pc
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.models.backend_table import BACKENDS, build_on
+from promptcli.models.backend_table import BACKENDS
 from promptcli.models.exporting import TARGETS
 from promptcli.models.parity import PROBES, lowest_cosine
 from promptcli.plugins.graphs import backends, graph_files
@@ -161,7 +161,8 @@ def stand_in(monkeypatch):
 
 def build(recipe, tiny_folder, tmp_path, backend="stand-in", **options):
     recipe = recipe.replace(backbone=str(tiny_folder("bert")))
-    return build_on(backend, recipe, folder=tmp_path / "graphs", **options)
+    options = {"rows": None, "calibration": (), **options}
+    return BACKENDS.find("backend", backend).build(recipe, folder=tmp_path / "graphs", **options)
 
 
 def test_a_graph_is_made_once_and_computes_the_vectors(stand_in, tiny_folder, tmp_path):
