@@ -242,7 +242,7 @@ class OpenText:
                 if line.endswith("\r\r\n"):  # an end that was converted twice
                     line = line.rstrip("\r\n") + "\n"
                 reason = ""
-                if not is_unicode(line):
+                if not line.isascii() and not is_unicode(line):
                     reason = f"is not {encoding or 'UTF-8'}; give encoding=cp1252, utf-16, ..."
                 elif "\0" in line:
                     reason = "a NUL byte; it is no text of UTF-8"

@@ -122,9 +122,8 @@ class CsvTable(Table):
         figure = next(filter(_FIGURE.fullmatch, self.header), "")
         if figure in names and not options.header:
             raise UsageError(
-                f"{text.name}: {figure!r} in line {first} is no name of a column; give header=false"
-                " if the first line is a row, header=true if it has the names",
-                parameter="csv",
+                f"{text.name}: {figure!r} in line {first} is no name of a column; write a line of"
+                " names above it, or give csv header=false, or header=true if it is one"
             )
 
     def _lines(self) -> Iterator[str]:
@@ -132,11 +131,13 @@ class CsvTable(Table):
             self._text.lines(self._options.encoding, self._bad), self._skip, None
         )
 
-    def _records(self, delimiter: str, bad: BadRows) -> Iterator[tuple[int, list[str]]]:
-        """Yield the rows, each with the number of its first line."""
+    def _records(
+        self, delimiter: str, bad: BadRows, most: int | None = None
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Yield the rows of at most so many lines, each with the number of its first line."""
         quote = self._options.quote
         reader = csv.reader(
-            self._lines(),
+            itertools.islice(self._lines(), most),
             delimiter=delimiter,
             quotechar=quote or None,
             quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
@@ -167,7 +168,8 @@ class CsvTable(Table):
             return first[4]
         widths = dict[str, list[int]]()
         for sign in DELIMITERS:
-            filled = (row for _, row in self._records(sign, BadRows(skip=True)) if row)
+            records = self._records(sign, BadRows(skip=True), _LOOKED_AT**2)
+            filled = (row for _, row in records if row)
             widths[sign] = [len(row) for row in itertools.islice(filled, _LOOKED_AT)]
         in_names = [sign for sign, found in widths.items() if found and found[0] > 1]
         signs = [sign for sign in in_names if len(set(widths[sign])) == 1] or in_names

@@ -42,6 +42,8 @@ _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 #: The first signs of a line that goes on no paragraph: an item of a list, a quotation, a row of a
 #: table, a directive.
 _OWN_LINE = re.compile(r"\s*([-*+>|#]\s|\d+[.)]\s|\.\. |\||```|~~~)")
+#: The end of a line within a word, as texts of PDF files have it; not that of "pre- and post-war".
+_BROKEN = re.compile(r"[^\W\d_]-\n(?!(?:and|or|und|oder)\b)[^\W\d_A-Z]")
 _INDENTED = ("    ", "\t")
 #: The end of a sentence inside a line.
 _STOP = re.compile(r"[.!?…][\"'”’»)\]]*(?=\s)|[。！？]")  # noqa: RUF001
@@ -323,8 +325,11 @@ class _Reader:
         for place, (line, following) in enumerate(pairwise((*section.lines, ""))):
             code = place in section.verbatim or place + 1 in section.verbatim
             joined.append(line)
-            joined.append(" " if not code and self._goes_on(line, following) else "\n")
-        return "".join(joined[:-1])
+            end = " " if not code and self._goes_on(line, following) else "\n"
+            broken = not self._markdown and _BROKEN.search(f"{line}\n{following}")
+            joined.append("\0" if broken else end)
+        # the rest of a broken word comes to its beginning; space stands for the hyphen
+        return re.sub(r"-\0(\S+)", r"\1  ", "".join(joined[:-1]))
 
     def _goes_on(self, line: str, following: str) -> bool:
         """Return whether two lines are of one paragraph."""
