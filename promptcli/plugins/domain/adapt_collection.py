@@ -15,12 +15,9 @@ from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.errors import UsageError
 from promptcli.plugins.domain.synthetic_queries import SyntheticQueries, SyntheticQuery
 
-#: The parts of a collection.
-TRAINING, DEVELOPMENT, TEST = "training", "development", "test"
-#: Shares of the queries, and most queries and passages, of the parts that are measured on.
-_SHARES = {TEST: 0.2, DEVELOPMENT: 0.1}
-_MOST_QUERIES = {TEST: 500, DEVELOPMENT: 200}
-_MOST_PASSAGES = {TEST: 5000, DEVELOPMENT: 500}
+#: Of the two parts that are measured on: share of the queries, most queries, most passages.
+_TEST = (0.2, 500, 5000)
+_DEVELOPMENT = (0.1, 200, 500)
 #: Fewest queries of the whole: a tenth of them chooses the checkpoint.
 FEWEST = 150
 #: Fewest words of a sentence that is learned from.
@@ -47,42 +44,41 @@ class Collection:
         """
         count = Counter(query.document for query in made.queries)
         documents = random.Random(seed).sample(list(count), len(count))
-        part_of = dict[str, str]()
-        for part, share in _SHARES.items():
-            room = min(share * len(made.queries), _MOST_QUERIES[part])
+        held_out = []
+        for share, most, _ in (_TEST, _DEVELOPMENT):
+            part = set[str]()
+            room = min(share * len(made.queries), most)
             while documents and room > 0:
-                document = documents.pop()
-                part_of[document] = part
-                room -= count[document]
-        parts: dict[str, list[SyntheticQuery]] = {TRAINING: [], DEVELOPMENT: [], TEST: []}
-        for query in made.queries:
-            parts[part_of.get(query.document, TRAINING)].append(query)
-        if not all(parts.values()):
+                part.add(documents[-1])
+                room -= count[documents.pop()]
+            held_out.append(part)
+        test, development, training = (
+            [query for query in made.queries if query.document in part]
+            for part in (*held_out, set(documents))
+        )
+        if not (test and development and training):
             raise UsageError(
                 f"the texts are of {len(count)} documents, and learning and measuring take three"
                 " that share none; give the texts in more files, or a table with a text a row"
             )
-        return cls(made, parts[TRAINING], parts[DEVELOPMENT], parts[TEST], seed)
+        return cls(made, training, development, test, seed)
 
     @property
     def sizes(self) -> dict[str, int]:
         """The number of queries of each part."""
-        return {
-            TRAINING: len(self.training),
-            DEVELOPMENT: len(self.development),
-            TEST: len(self.test),
-        }
+        parts = ("training", "development", "test")
+        return {part: len(getattr(self, part)) for part in parts}
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
         """Each training query with each passage that answers it."""
         held_out = _answers([*self.development, *self.test])
-        pairs = list[tuple[str, str]]()
-        for query in self.training:
-            for row in query.answers:
-                if row not in held_out:
-                    pairs.append((query.text, self.made.passages[row]))
-        return pairs
+        return [
+            (query.text, self.made.passages[row])
+            for query in self.training
+            for row in query.answers
+            if row not in held_out
+        ]
 
     @cached_property
     def training_passages(self) -> list[str]:
@@ -104,35 +100,37 @@ class Collection:
     @cached_property
     def development_task(self) -> RetrievalTask:
         """The queries that choose, among their answers and other passages."""
-        return self._task("your texts:development", self.development, DEVELOPMENT)
+        return self._task("your texts:development", self.development, _DEVELOPMENT)
 
     @cached_property
     def test_task(self) -> RetrievalTask:
         """The queries that decide, among their answers and other passages."""
-        return self._task("your texts", self.test, TEST)
+        return self._task("your texts", self.test, _TEST)
 
-    def _task(self, name: str, queries: Sequence[SyntheticQuery], part: str) -> RetrievalTask:
+    def _task(
+        self, name: str, queries: Sequence[SyntheticQuery], limits: tuple[float, int, int]
+    ) -> RetrievalTask:
         passages = self.made.passages
         answers = _answers(queries)
         others = [row for row in range(len(passages)) if row not in answers]
-        room = max(0, _MOST_PASSAGES[part] - len(answers))
+        room = max(0, limits[-1] - len(answers))
         drawn = random.Random(self.seed).sample(others, min(room, len(others)))
         rows = sorted(answers.union(drawn))
-        document_of_row = {row: document for document, row in enumerate(rows)}
-        grades = dict[str, dict[int, float]]()
-        for query in queries:
-            right = [document_of_row[row] for row in query.answers]
-            grades[query.text] = dict.fromkeys(right, 1.0)
-        return RetrievalTask(
-            name, list(grades), [passages[row] for row in rows], list(grades.values())
-        )
+        place_of = {row: place for place, row in enumerate(rows)}
+        grades = {
+            query.text: dict.fromkeys([place_of[row] for row in query.answers], 1.0)
+            for query in queries
+        }
+        documents = [passages[row] for row in rows]
+        return RetrievalTask(name, list(grades), documents, list(grades.values()))
 
     def timing_task(self, queries: int) -> RetrievalTask:
         """Return a task of a few development queries, which is scored at once."""
-        rows = list[tuple[str, str, float]]()
-        for query in self.development[:queries]:
-            for row in query.answers:
-                rows.append((query.text, self.made.passages[row], 1.0))
+        rows = [
+            (query.text, self.made.passages[row], 1.0)
+            for query in self.development[:queries]
+            for row in query.answers
+        ]
         return RetrievalTask.of("timing", rows)
 
 

@@ -142,9 +142,10 @@ def adapt(
     stopped = "the same command with resume goes on from here"
     with claim, errors.if_stopped(stopped, instead=True):
         begins = force or not folder.has_begun
+        settings = None
         if begins:
             trainings.check_free(force=force)
-            schedule = _schedule(trainings, hours)
+            settings = dataclasses.asdict(_schedule(trainings, hours))
         identity = {
             "texts": collection.test_task.sha256(),
             "start": entry.name,
@@ -157,7 +158,7 @@ def adapt(
             name=Path(name),
             elsewhere="force begins again, or give another name",
             force=force,
-            settings=dataclasses.asdict(schedule) if begins else None,
+            settings=settings,
         )
         schedule = Schedule(**folder.settings)
         trained = dict(trainings.run_all(schedule))
@@ -168,8 +169,11 @@ def adapt(
         better = [row for row in compared if row.verdict(margin) == BETTER]
         # by the development queries: the test's figures would flatter the highest of several
         chosen = max(better, key=lambda row: row.trained.chosen_by, default=None)
-        scores = [score.figures() for score in before]
-        as_it_is = {"row": AS_IT_IS, "scores": scores, "verdict": ""}
+        as_it_is = {
+            "row": AS_IT_IS,
+            "scores": [score.figures() for score in before],
+            "verdict": "",
+        }
         document = {
             "saved": name if chosen else None,
             "chosen": chosen.name if chosen else None,
@@ -224,29 +228,26 @@ def _reason(rows: Sequence[Row], chosen: Row | None, before: float, margin: floa
 
 def _what_is_learned_from(collection: Collection) -> str:
     made = collection.made
-    held_out = (
-        f"{len(collection.development):,} to choose by, {len(collection.test):,} to measure by"
-    )
+    training, development, test = collection.sizes.values()
     return (
         f"{counted(made.files, 'file')}, {counted(len(made.passages), 'passage')};"
-        f" queries made from {made.kinds_in_words}: {len(collection.training):,} to learn from,"
-        f" {held_out}, all on other documents"
+        f" queries made from {made.kinds_in_words}: {training:,} to learn from, {development:,} to"
+        f" choose by, {test:,} to measure by, all on other documents"
     )
 
 
 def _plan(schedule: Schedule, trainings: Trainings) -> dict[str, Any]:
     """Return what a dry run tells."""
-    rows = []
-    for name, steps in schedule.steps.items():
-        rows.append(
-            {
-                "row": name,
-                "method": trainings.attempts[name].method,
-                "learns_from": trainings.attempts[name].about,
-                "steps": steps,
-                "minutes": round(schedule.seconds[name] / 60, 1),
-            }
-        )
+    rows = [
+        {
+            "row": name,
+            "method": trainings.attempts[name].method,
+            "learns_from": trainings.attempts[name].about,
+            "steps": steps,
+            "minutes": round(schedule.seconds[name] / 60, 1),
+        }
+        for name, steps in schedule.steps.items()
+    ]
     return {
         "saved": None,
         "reason": "a dry run",

@@ -5,6 +5,7 @@ import json
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,15 +69,18 @@ class Pretrainer:
             self.model = checkpoint.model(device, dtype)
         self.parameters = self.model.parameters
         weights = self.parameters.values()
-        matrices = [weight for weight in weights if weight.dim() > 1]
-        # biases and layer norms do not decay
-        vectors = [weight for weight in weights if weight.dim() <= 1]
-        groups = [
-            {"params": matrices, "weight_decay": plan.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
+        groups: list[dict[str, Any]] = [
+            {"params": [each for each in weights if each.dim() > 1]},
+            # biases and layer norms do not decay
+            {"params": [each for each in weights if each.dim() <= 1], "weight_decay": 0.0},
         ]
         self.optimizer = torch.optim.AdamW(
-            groups, lr=plan.peak_learning_rate, betas=_BETAS, eps=_EPSILON, fused=True
+            groups,
+            lr=plan.peak_learning_rate,
+            betas=_BETAS,
+            eps=_EPSILON,
+            weight_decay=plan.weight_decay,
+            fused=True,
         )
         self._sums = np.zeros(3)  # loss, right guesses, predictions since the last report
 
@@ -87,18 +91,15 @@ class Pretrainer:
 
         ``state`` is written every minute and at the end; ``advance`` takes the tokens seen.
         """
+        position = runs.Position()
         if state.exists():
-            position = self.load(state)
-        else:
-            position = runs.Position()
+            position = runs.load_state(state, self.parameters, self.optimizer)
         runs.truncate_log(log, position.step)
         advance(position.seen)
         reported = position
         saved = began = time.perf_counter()
         figures = batching.LateFigures(self._record)
-        remaining = itertools.dropwhile(
-            lambda step: step.number < position.step, steps(self.plan, corpus)
-        )
+        remaining = itertools.islice(steps(self.plan, corpus), position.step, None)
         # another thread prepares the next step's batch while this one computes
         for step, batch in prefetch(lambda step: predict_words(step, self.plan, corpus), remaining):
             for group in self.optimizer.param_groups:
@@ -114,16 +115,13 @@ class Pretrainer:
                 figures.read()
                 self._report(reported, position, log, advance)
                 reported = position
-                if time.perf_counter() - saved > _SAVE_SECONDS:
-                    saved = time.perf_counter()
+                if now - saved > _SAVE_SECONDS:
+                    saved = now
                     self.save(state, position)
                 began = time.perf_counter()
         figures.read()
         self.save(state, position)
         return position
-
-    def load(self, state: Path) -> runs.Position:
-        return runs.load_state(state, self.parameters, self.optimizer)
 
     def save(self, state: Path, position: runs.Position) -> None:
         runs.save_state(state, self.parameters, self.optimizer, position)
@@ -171,19 +169,18 @@ class Pretrainer:
     ) -> None:
         """Log and show the means of the steps since the last report."""
         loss, right, predictions = self._sums.tolist()
+        self._sums = np.zeros(3)
         seen = position.seen - reported.seen
-        seconds = position.seconds - reported.seconds
         report = {
             "step": position.step,
             "seen": position.seen,
             "loss": loss / predictions,
             "accuracy": right / predictions,
             "learning_rate": self.plan.learning_rate_at(position.seen),
-            "rate": seen / seconds,
+            "rate": seen / (position.seconds - reported.seconds),
             "seconds": position.seconds,
         }
         with log.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(report) + "\n")
         advance(seen)
         notes.describe(advance, f"loss {report['loss']:.3f}  accuracy {report['accuracy']:.1%}")
-        self._sums = np.zeros(3)

@@ -134,9 +134,7 @@ class Tools:
 
         def compare(go_on: Callable[[], None]) -> PairSimilarity:
             left, right = unit(self._encoder.encode(_check_texts(a, b)))
-            cosine = float(np.clip(left @ right, -1, 1))
-            go_on()
-            return PairSimilarity(cosine)
+            return PairSimilarity(float(np.clip(left @ right, -1, 1)))
 
         return await self._answer(compare)
 
@@ -144,12 +142,11 @@ class Tools:
         """List the indexes, with their columns for conditions."""
 
         def listed(go_on: Callable[[], None]) -> list[ServedIndex]:
-            served = []
-            for name in self._indexes:
-                go_on()
-                info = self._index(name).info()
-                served.append(ServedIndex(name, info.rows, list(info.columns), info.lexical))
-            return served
+            infos = {name: index.info() for name, index in self._indexes.items()}
+            return [
+                ServedIndex(name, info.rows, list(info.columns), info.lexical)
+                for name, info in infos.items()
+            ]
 
         return await self._answer(listed)
 
@@ -176,11 +173,10 @@ class Tools:
 
     def _index(self, name: str | None) -> SentenceIndex:
         """Return an index by its name; None: the first."""
-        if name is None:
-            name = next(iter(self._indexes))
-        if name not in self._indexes:
+        index = self._indexes.get(next(iter(self._indexes)) if name is None else name)
+        if index is None:
             raise ToolError(f"no index {name!r}; valid: {', '.join(self._indexes)}")
-        return self._indexes[name]
+        return index
 
 
 def _check_texts(*texts: str) -> list[str]:

@@ -52,12 +52,9 @@ class Connections(ServerState):
 
         The new one if none waits.
         """
-        if len(self.connections) <= self.most:
-            return
-        if len(self._connected()) <= self.most:
-            return
-        min(self.waiting(), key=lambda each: each.since, default=new).transport.abort()
-        self.warn(f"{self.most:,} connections are open, the most there may be")
+        if len(self.ours()) > self.most:
+            min(self.waiting(), key=lambda each: each.since, default=new).transport.abort()
+            self.warn(f"{self.most:,} connections are open, the most there may be")
 
     def warn(self, why: str) -> None:
         """Log once that connections are closed."""
@@ -72,18 +69,20 @@ class Connections(ServerState):
         """Close late connections, until cancelled."""
         while True:
             await asyncio.sleep(1)
-            for connection in self._ours():
+            for connection in self.ours():
                 connection.close_if_late()
 
     def waiting(self) -> "list[Connection]":
         """Return the connections without a request in work."""
-        return [each for each in self._connected() if each.waiting]
+        return [each for each in self.ours() if each.waiting]
 
-    def _connected(self) -> "list[Connection]":
-        return [each for each in self._ours() if not each.transport.is_closing()]
-
-    def _ours(self) -> "list[Connection]":
-        return [each for each in self.connections if isinstance(each, Connection)]
+    def ours(self) -> "list[Connection]":
+        """Return the connections that are not being closed."""
+        return [
+            each
+            for each in self.connections
+            if isinstance(each, Connection) and not each.transport.is_closing()
+        ]
 
 
 class Connection(H11Protocol):

@@ -71,7 +71,7 @@ def serve(
 
     settings = settings or ServeSettings()
     with _listen(settings) as listening:  # before the models are loaded
-        opened = _models(_named(models, indexes, device))
+        opened = _opened(_named(models, indexes, device))
         searched = _indexes(indexes, opened, device)
         if key is None and not settings.loopback_names():
             note(
@@ -116,7 +116,7 @@ def serve_agents(
 
     models = {}
     if model is not None or not indexes:
-        models = _models([model or Choice("mini", device=device)])
+        models = _opened(_named([] if model is None else [model], (), device))
     searched = _indexes(indexes, models, device)
     encoders = [*models.values(), *(index.encoder for index in searched.values())]
     server = make_server(searched, encoders[0])
@@ -173,39 +173,32 @@ def _listen(settings: ServeSettings) -> socket.socket:
         ) from None
 
 
-def _named(models: "Sequence[Model]", folders: Sequence[str | Path], device: str) -> "list[Model]":
-    """Return models with their names; the default is ``mini-multi`` if it made an index, whose
-    texts are in one of its languages then.
+def _named(
+    models: "Sequence[Model]", folders: Sequence[str | Path], device: str
+) -> "dict[str, Model]":
+    """Return models by the names that requests give them; the default is ``mini-multi`` if it made
+    an index, whose texts are in one of its languages then.
     """
-    from promptcli.models.loading import DEFAULT_MODEL, MULTILINGUAL
+    from promptcli.models import loading
     from promptcli.retrieval.sentence_index import SentenceIndex
 
     makers = {SentenceIndex.open(folder).origin.name for folder in folders}
-    default = MULTILINGUAL if MULTILINGUAL in makers else DEFAULT_MODEL
-    named: list[Model] = []
+    default = loading.MULTILINGUAL if loading.MULTILINGUAL in makers else loading.DEFAULT_MODEL
+    named: dict[str, Model] = {}
     for model in models or [Choice(device=device)]:
         if isinstance(model, Choice) and not model.names_model:
-            named.append(dataclasses.replace(model, model=default))
-        else:
-            named.append(model)
+            model = dataclasses.replace(model, model=default)
+        word = model.model if isinstance(model, Choice) else model
+        name = str(word) if isinstance(word, str | Path) else loading.entry_of(model).name
+        if name in named:
+            raise UsageError(f"two models are called {name!r}; name each once")
+        named[name] = model
     return named
 
 
-def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
+def _opened(named: "dict[str, Model]") -> "dict[str, Encoder]":
     from promptcli.models import loading
 
-    def name(model: "Model") -> str:
-        if isinstance(model, Choice) and model.model:
-            return model.model
-        if isinstance(model, str | Path):
-            return str(model)
-        return loading.entry_of(model).name
-
-    named = {name(model): model for model in models}
-    if len(named) < len(models):
-        raise UsageError(
-            f"two models have one name: {', '.join(map(name, models))}; name each once"
-        )
     return dict(zip(named, loading.open_encoders(list(named.values()), dtype="auto"), strict=True))
 
 

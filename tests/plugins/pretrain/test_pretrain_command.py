@@ -192,7 +192,7 @@ def test_the_shipped_model_is_begun_from_by_its_name(run, other_text, tmp_path):
     [
         ({}, ["--layers", "3"], "--layers: 3 does not go with"),
         ({}, ["--set", "tied=false"], "--set tied: False does not go with"),
-        ({"vocab.txt": "[PAD]\n[unused0]\n" * 300}, [], "'[PAD]' twice"),
+        ({"vocab.txt": "[PAD]\n[unused0]\n" * 300}, [], "vocabulary"),
         ({"model_type": "roberta"}, [], "not a whole checkpoint"),
         ({"hidden_size": "wide"}, [], "not a BERT"),
         ({"num_hidden_layers": 2}, [], "not a BERT"),

@@ -247,9 +247,9 @@ def test_the_default_model_reads_the_texts_of_the_indexes(tmp_path):
     german = ["Der Drucker druckt nur leere Seiten.", "Das Paket kam gestern nicht an."]
     for name, texts in (("de", german), ("en", SENTENCES)):
         SentenceIndex.build(texts, output=tmp_path / name)
-        [model] = _named([], [tmp_path / name], "cpu")
-        assert model == Choice("mini-multi" if texts is german else "mini", device="cpu")
-    assert _named(["mini"], [tmp_path / "de"], "cpu") == ["mini"]
+        default = "mini-multi" if texts is german else "mini"
+        assert _named([], [tmp_path / name], "cpu") == {default: Choice(default, device="cpu")}
+    assert _named(["mini"], [tmp_path / "de"], "cpu") == {"mini": "mini"}
 
 
 def test_health(client):
