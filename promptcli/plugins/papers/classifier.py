@@ -9,7 +9,7 @@ SentEval's; of equally good weight decays the first is taken.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -161,109 +161,94 @@ def train(
     the held-out examples, 0 to 1.
     """
     training = setting.training
-    order = sorted(range(len(fits)), key=lambda number: -len(fits[number].train))
+    device = features.device
     with torch.random.fork_rng(devices=[]):  # a linear layer as PyTorch makes it from a seed
         torch.manual_seed(setting.seed)
         layer = torch.nn.Linear(features.shape[1] - 1, setting.classes)
-    first = torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach()
-    run = _Run(features, labels, [fits[number] for number in order], training, first)
+    first = torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach().to(device)
+    held_out = [torch.from_numpy(fit.held_out).to(device) for fit in fits]
+    shape = (len(fits), len(fits[0].decay))
+    futile = torch.zeros(shape, dtype=torch.int64, device=device)
+    accuracy = torch.full(shape, -1.0, dtype=torch.float64, device=device)
+    best = torch.empty(*shape, *first.shape, device=device)
+    # of the fits that still train, the longest first; a fit's classifiers lie below each other
+    going = sorted(range(len(fits)), key=lambda number: -len(fits[number].train))
+    weights = first.repeat(*shape, 1)  # (f, r * c, d + 1)
+    decay = torch.tensor([list(fits[number].decay) for number in going], device=device)
+    decay = decay.repeat_interleave(len(first), dim=1)[:, :, None]
+    steps = torch.zeros(len(fits), 1, 1, device=device)
+    state = [weights, decay, steps, torch.zeros_like(weights), torch.zeros_like(weights)]
     passes = 0
-    while run.fits and passes <= training.max_passes:
+    while going and passes <= training.max_passes:
         for _ in range(training.epoch_size):
-            run.one_pass()
+            for rows, mask in _batches([fits[number] for number in going], training.batch, device):
+                _step(features, labels[rows], rows, mask, state, setting)
         passes += training.epoch_size
-        going = len(run.fits)
-        run.look()
-        advance(going - len(run.fits))
-    advance(len(run.fits))
-    back = np.argsort(order)
-    return run.best[back], run.accuracy[back]
+        are_going = []
+        for number, found in zip(going, state[0], strict=True):
+            rows = held_out[number]
+            scores = (features[rows] @ found.T).view(len(rows), *best.shape[1:3])
+            hits = (scores.argmax(-1) == labels[rows][:, None]).sum(0)
+            reached = hits.double() / len(rows)
+            trains = futile[number] <= training.tenacity
+            is_better = trains & (reached > accuracy[number])
+            accuracy[number] = torch.where(is_better, reached, accuracy[number])
+            own = best[number]
+            own[:] = torch.where(is_better[:, None, None], found.view_as(own), own)
+            futile[number] += (trains & ~is_better).long()
+            are_going.append((futile[number] <= training.tenacity).any())
+        left = np.flatnonzero(torch.stack(are_going).cpu()).tolist()  # the one wait of a look
+        advance(len(going) - len(left))
+        if len(left) < len(going):
+            going = [going[place] for place in left]
+            state = [part[left] for part in state]
+    advance(len(going))
+    return best, accuracy
 
 
-class _Run:
-    """The state of a call of ``train``: the fits that still train, longest first."""
+def _batches(
+    fits: Sequence[ClassifierFit], batch: int, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the rows (f, b) of each step of a pass over the fits' examples, in a new order.
 
-    def __init__(
-        self,
-        features: Tensor,
-        labels: Tensor,
-        fits: Sequence[ClassifierFit],
-        training: ClassifierTraining,
-        first: Tensor,
-    ) -> None:
-        shape = (len(fits), len(fits[0].decay))
-        device = features.device
-        self._features = features
-        self._labels = labels
-        self._training = training
-        self.fits = list(fits)  #: that still train
-        self._places = list(range(len(fits)))  #: of these fits among all
-        self._held_out = [torch.from_numpy(fit.held_out).to(device) for fit in fits]
-        # the classifiers of a fit lie below each other: (f, r * c, d + 1)
-        weights = first.to(device).repeat(*shape, 1)
-        decay = torch.tensor([list(fit.decay) for fit in fits], device=device)
-        decay = decay.repeat_interleave(len(first), dim=1)[:, :, None]
-        steps = torch.zeros(len(fits), 1, 1, device=device)
-        means = torch.zeros_like(weights), torch.zeros_like(weights)
-        #: of the fits that train: weights, weight decays, steps, the optimiser's running means
-        self._state = [weights, decay, steps, *means]
-        self._futile = torch.zeros(shape, dtype=torch.int64, device=device)
-        self.accuracy = torch.full(shape, -1.0, dtype=torch.float64, device=device)
-        self.best = torch.empty(*shape, *first.shape, device=device)
+    The longest fits are the first, and the only ones of the last steps. The mask is 0 at padding.
+    """
+    steps = [math.ceil(len(fit.train) / batch) for fit in fits]
+    rows = np.full((len(fits), steps[0] * batch), -1)  # -1: padding
+    for row, fit in zip(rows, fits, strict=True):
+        row[: len(fit.train)] = fit.generator.permutation(fit.train)
+    drawn = torch.from_numpy(rows).to(device)  # the one copy of a pass
+    mask = (drawn >= 0).float()
+    drawn.clamp_(min=0)
+    for step in range(steps[0]):
+        active = sum(of_fit > step for of_fit in steps)
+        part = slice(step * batch, (step + 1) * batch)
+        yield drawn[:active, part], mask[:active, part]
 
-    def one_pass(self) -> None:
-        """Go over every fit's training examples once, in a newly drawn order."""
-        batch = self._training.batch
-        steps = [math.ceil(len(fit.train) / batch) for fit in self.fits]
-        rows = np.full((len(self.fits), steps[0] * batch), -1)  # -1: padding
-        for row, fit in zip(rows, self.fits, strict=True):
-            row[: len(fit.train)] = fit.generator.permutation(fit.train)
-        drawn = torch.from_numpy(rows).to(self._features.device)  # the one copy of a pass
-        mask = (drawn >= 0).float()
-        drawn.clamp_(min=0)
-        for step in range(steps[0]):
-            active = sum(of_fit > step for of_fit in steps)
-            part = slice(step * batch, (step + 1) * batch)
-            self._step(drawn[:active, part], mask[:active, part])
 
-    def _step(self, rows: Tensor, mask: Tensor) -> None:
-        """Take one step of the first f fits on ``rows`` (f, b); ``mask`` is 0 at padding."""
-        weights, decay, steps, mean, square = (part[: len(rows)] for part in self._state)
-        inputs = self._features.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)
-        scores = torch.bmm(inputs, weights.transpose(1, 2)).view(*rows.shape, *self.best.shape[1:3])
-        # the gradient of cross-entropy by the scores: softmax, less 1 at the label
-        errors = scores.softmax(-1)
-        labels = self._labels[rows][:, :, None, None].expand(-1, -1, errors.shape[2], 1)
-        errors.scatter_add_(-1, labels, errors.new_full((), -1.0).expand_as(labels))
-        share_of_mean = mask / mask.sum(1, keepdim=True)
-        errors *= share_of_mean[:, :, None, None]
-        gradient = torch.bmm(errors.flatten(2).transpose(1, 2), inputs)
-        gradient.addcmul_(decay, weights)
-        steps += 1
-        move = OPTIMIZERS[self._training.optimizer](gradient, mean, square, steps)
-        weights.sub_(move, alpha=self._training.learning_rate)
-
-    def look(self) -> None:
-        """Score the held-out examples, keep better weights, and drop the fits that ended."""
-        going = []
-        for place, weights in zip(self._places, self._state[0], strict=True):
-            rows = self._held_out[place]
-            scores = self._features[rows] @ weights.T
-            predicted = scores.view(len(rows), *self.best.shape[1:3]).argmax(-1)
-            hits = (predicted == self._labels[rows][:, None]).sum(0)
-            accuracy = hits.double() / len(rows)
-            is_going = self._futile[place] <= self._training.tenacity
-            is_better = is_going & (accuracy > self.accuracy[place])
-            self.accuracy[place] = torch.where(is_better, accuracy, self.accuracy[place])
-            best = self.best[place]
-            self.best[place] = torch.where(is_better[:, None, None], weights.view_as(best), best)
-            self._futile[place] += (is_going & ~is_better).long()
-            going.append((self._futile[place] <= self._training.tenacity).any())
-        numbers = np.flatnonzero(torch.stack(going).cpu()).tolist()  # the one wait of a look
-        if len(numbers) < len(self.fits):
-            self.fits = [self.fits[number] for number in numbers]
-            self._places = [self._places[number] for number in numbers]
-            self._state = [part[numbers] for part in self._state]
+def _step(
+    features: Tensor,
+    labels: Tensor,
+    rows: Tensor,
+    mask: Tensor,
+    state: Sequence[Tensor],
+    setting: ClassifierSetting,
+) -> None:
+    """Take one step of the first f fits on ``rows`` (f, b) with their labels."""
+    weights, decay, steps, mean, square = (part[: len(rows)] for part in state)
+    inputs = features.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)
+    scores = torch.bmm(inputs, weights.transpose(1, 2)).view(*rows.shape, -1, setting.classes)
+    # the gradient of cross-entropy by the scores: softmax, less 1 at the label
+    errors = scores.softmax(-1)
+    places = labels[:, :, None, None].expand(-1, -1, errors.shape[2], 1)
+    errors.scatter_add_(-1, places, errors.new_full((), -1.0).expand_as(places))
+    share_of_mean = mask / mask.sum(1, keepdim=True)
+    errors *= share_of_mean[:, :, None, None]
+    gradient = torch.bmm(errors.flatten(2).transpose(1, 2), inputs)
+    gradient.addcmul_(decay, weights)
+    steps += 1
+    move = OPTIMIZERS[setting.training.optimizer](gradient, mean, square, steps)
+    weights.sub_(move, alpha=setting.training.learning_rate)
 
 
 def pair_features(first: Floats, second: Floats) -> Floats:
