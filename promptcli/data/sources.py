@@ -322,15 +322,18 @@ def sentences_with_column(
     fields = ColumnChoice(text=text_field, id=NONE, cells=True)
     sentences, cells = list[str](), list[str]()
     with open_rows(path, fields) as rows:
-        if column not in rows.types:
+        # a batch has the sentences under `text`, so that a column of that name has another there
+        taken = (f"{TEXT}.1", f"{ID}.1")
+        names = {name[:-2] if name in taken else name: name for name in rows.types}
+        if column not in names:
             raise UsageError(
                 f"{path} has no column {column!r} beside its sentences; it has"
-                f" {', '.join(rows.types) or 'none'}{did_you_mean(column, list(rows.types))}",
+                f" {', '.join(names) or 'none'}{did_you_mean(column, list(names))}",
                 parameter="color",
             )
         for batch in rows:
             sentences += batch.column(TEXT).to_pylist()
-            for cell in batch.column(column).to_pylist():
+            for cell in batch.column(names[column]).to_pylist():
                 cells.append("" if cell is None else cell_text(cell))
     return sentences, cells
 

@@ -1,9 +1,11 @@
 """What the plug-in adds: commands, transfer tasks, tasks of mteb."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from promptcli.cli.command_line import Command
-from promptcli.data.task_table import TaskRow
+
+if TYPE_CHECKING:
+    from promptcli.data.task_table import TaskRow
 
 REPRODUCE = Command(
     "reproduce",
@@ -17,8 +19,9 @@ COMPARE = Command(
 )
 
 
-def mteb(name: str) -> TaskRow:
+def mteb(name: str) -> "TaskRow":
     """Return the row of ``mteb:NAME``."""
+    from promptcli.data.task_table import TaskRow
 
     def make(*arguments: Any) -> Any:
         from promptcli.plugins.papers.mteb_tasks import MtebTask

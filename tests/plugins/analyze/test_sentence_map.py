@@ -220,7 +220,7 @@ def test_values_may_be_given_in_python(tiny_backbone):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--color", "topik"], ["no column 'topik'", "topic, size", "topic?"]),
+        (["--color", "topik"], ["no column 'topik'", "id, topic, size", "topic?"]),
         (["--color", "text"], ["no column 'text' beside its sentences"]),
         (["--plot", "map.gif"], [".png or .svg or .pdf or .html"]),
         (["--set", "method=mds"], ["unknown method 'mds'", "pca, tsne, umap"]),
