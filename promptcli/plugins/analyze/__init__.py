@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from promptcli import errors
 from promptcli.data import senteval
@@ -19,25 +19,8 @@ from promptcli.settings import BARE
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import TorchEncoder
-    from promptcli.evaluation.scores import Label
     from promptcli.models import loading
     from promptcli.models.loading import Model
-    from promptcli.plugins.analyze.geometry import Anisotropy, Uniformity
-    from promptcli.plugins.analyze.mask_tokens import MaskTokens
-    from promptcli.plugins.analyze.sentence import Attention, Impact, ImpactStudy
-    from promptcli.plugins.analyze.sentence_map import SentenceMap
-    from promptcli.plugins.analyze.token_bias import TokenBias
-
-    Found: TypeAlias = (
-        Anisotropy
-        | Uniformity
-        | TokenBias
-        | SentenceMap
-        | list[MaskTokens]
-        | Impact
-        | ImpactStudy
-        | Attention
-    )
 
 #: A value of a setting of an analysis.
 Setting = str | int | bool | Sequence[str]
@@ -61,15 +44,14 @@ class Analysis:
 
     def run_on(
         self, encoders: "Sequence[TorchEncoder]", content: Any, values: Mapping[str, Any]
-    ) -> "list[Found]":
+    ) -> list[Any]:
         """Return the result for each encoder, of an input and the settings."""
         module, _, function = self.run.partition(":")
         run = getattr(importlib.import_module(f"promptcli.plugins.analyze.{module}"), function)
         arguments = [] if content is None else [content]
         if self.of_backbone:
             return [run(encoder.backbone, *arguments, **values) for encoder in encoders]
-        results: list[Found] = run(encoders, *arguments, **values)
-        return results
+        return list(run(encoders, *arguments, **values))
 
 
 #: By the name that ``promptcli.analyze`` takes.
@@ -144,7 +126,7 @@ def analyze(
     color: str | Sequence[object] | None = None,
     skip_unfit: bool = False,
     **settings: Setting,
-) -> "Found | dict[Label, Found]":
+) -> Any:
     """Look inside models: how their vectors lie, what their tokens and heads do.
 
     Args:

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,15 +28,12 @@ from promptcli.storage.cache import Cache
 
 PROTOCOL = "senteval"  #: the papers' pairs and text
 
-#: Training data by their option: the layouts allowed, and the columns in words.
-EXAMPLES: dict[str, tuple[tuple[tuple[str, ...], ...], str]] = {
-    "corpus": ((LAYOUTS["sentences"],), "sentences alone"),
-    "triplets": (
-        (LAYOUTS["triplets"], LAYOUTS["pairs"]),
-        "columns sent0, sent1 and perhaps hard_neg",
-    ),
-    "labelled": ((LAYOUTS["labelled"],), "columns premise, hypothesis, label"),
-    "definitions": ((LAYOUTS["definitions"],), "columns word, definition"),
+#: Training data by their option: the layouts allowed.
+EXAMPLES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "corpus": (LAYOUTS["sentences"],),
+    "triplets": (LAYOUTS["triplets"], LAYOUTS["pairs"]),
+    "labelled": (LAYOUTS["labelled"],),
+    "definitions": (LAYOUTS["definitions"],),
 }
 
 
@@ -144,15 +142,14 @@ class MeasurementContext:
     def examples(self, kind: str) -> sources.TrainingExamples:
         """Return the training data of a kind in ``EXAMPLES``."""
         source = getattr(self.texts, kind)
-        layouts, columns = EXAMPLES[kind]
-        needed = f"rows trained on {kind} need a file with {columns}"
+        layouts = EXAMPLES[kind]
+        columns = ", ".join(layouts[0]) or "of sentences alone"
+        needed = f"rows trained on {kind} need a file with columns {columns}"
         if source is None:
             raise UsageError(needed)
         if kind not in self._examples:
             # those of the other kinds are read, too, to be refused below
-            known = dict.fromkeys(layouts)
-            for others, _ in EXAMPLES.values():
-                known |= dict.fromkeys(others)
+            known = dict.fromkeys(itertools.chain(layouts, *EXAMPLES.values()))
             self._examples[kind] = sources.training_examples(source, layouts=tuple(known))
         examples = self._examples[kind]
         if (examples.layout or LAYOUTS["sentences"]) not in layouts:

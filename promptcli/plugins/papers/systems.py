@@ -217,7 +217,7 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
 def examples_kind(row: PublishedRow, method: Method) -> str:
     """Return the kind of a trained row's data in ``EXAMPLES``."""
     read = set(find_objective(method).layouts)
-    kinds = [kind for kind, (layouts, _) in EXAMPLES.items() if read.intersection(layouts)]
+    kinds = [kind for kind, layouts in EXAMPLES.items() if read.intersection(layouts)]
     return kinds[-1] if row.setting == "sup" else kinds[0]
 
 
