@@ -18,7 +18,6 @@ from promptcli.recipe import Choice
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
-    from promptcli.encoder.encoder import TorchEncoder
     from promptcli.models import loading
     from promptcli.models.loading import Model
 
@@ -41,17 +40,6 @@ class Analysis:
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)  #: with their defaults
     #: draws sentences: takes a column beside them, and a model that reads their language
     is_map: bool = False
-
-    def run_on(
-        self, encoders: "Sequence[TorchEncoder]", content: Any, values: Mapping[str, Any]
-    ) -> list[Any]:
-        """Return the result for each encoder, of an input and the settings."""
-        module, _, function = self.run.partition(":")
-        run = getattr(importlib.import_module(f"promptcli.plugins.analyze.{module}"), function)
-        arguments = [] if content is None else [content]
-        if self.of_backbone:
-            return [run(encoder.backbone, *arguments, **values) for encoder in encoders]
-        return list(run(encoders, *arguments, **values))
 
 
 #: By the name that ``promptcli.analyze`` takes.
@@ -187,8 +175,14 @@ def analyze(
         )
         if refused and not (skip_unfit and opened):
             raise next(iter(refused.values()))
+        module, _, function = analysis.run.partition(":")
+        run = getattr(importlib.import_module(f"promptcli.plugins.analyze.{module}"), function)
+        inputs = [] if content is None else [content]
         encoders = [encoder for _, encoder in opened.values()]
-        results = analysis.run_on(encoders, content, values)
+        if analysis.of_backbone:
+            results = [run(encoder.backbone, *inputs, **values) for encoder in encoders]
+        else:
+            results = run(encoders, *inputs, **values)
     if is_one:
         return results[0]
     labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]

@@ -244,14 +244,10 @@ def _input(name: str, words: list[str], folder: Path | None) -> str | list[str] 
 def _anisotropy(shown: Shown) -> Shape:
     if cut := max(result.truncated for result in shown.results.values()):
         note(f"{errors.counted(cut, 'sentence')} longer than the model's input: the ends were cut")
-    rows = [
-        (name, f"{result.value:.4f}", _bar(result.value)) for name, result in shown.by_name.items()
-    ]
-    return (
-        f"{_vectors_of(shown)}; 0 is isotropic (PromptBERT, eq. 1)",
-        ("", "mean cosine", ""),
-        rows,
-    )
+    found = shown.by_name.items()
+    rows = [(name, f"{each.value:.4f}", _bar(each.value)) for name, each in found]
+    said = f"{_vectors_of(shown)}; 0 is isotropic (PromptBERT, eq. 1)"
+    return said, ("", "mean cosine", ""), rows
 
 
 def _bar(share: float) -> str:
