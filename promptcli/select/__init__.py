@@ -18,7 +18,6 @@ from promptcli.settings import BARE, PAPER
 if TYPE_CHECKING:
     from promptcli.data.tasks import STSTask
     from promptcli.encoder.encoder import TorchEncoder
-    from promptcli.encoder.template import Template
     from promptcli.models.loading import Model
     from promptcli.named_templates import NamedTemplate
     from promptcli.select.search import Search
@@ -302,7 +301,12 @@ def check_template(
     sentences = template.prepare([sentence], True)
     inputs = template.splice(tokens.encode_rows(sentences), limit)
     ids = inputs.rows[0]
-    parts = zip(ids, _parts(template, ids), strict=True)
+    slots = template.mask_slots(len(ids))
+    parts = ["template"] * len(ids)
+    for inside in template.pieces(len(ids)):
+        parts[inside] = ["sentence"] * len(parts[inside])
+    for slot in slots:
+        parts[slot] = "mask"
     return CheckedTemplate(
         named=named_templates().get(text),
         backbone=backbone.name,
@@ -314,18 +318,8 @@ def check_template(
         sentence=sentences[0].strip(),
         tokens=[
             Token(place, token, tokens.text(token), part)
-            for place, (token, part) in enumerate(parts)
+            for place, (token, part) in enumerate(zip(ids, parts, strict=True))
         ],
-        mask_position=next(iter(template.mask_slots(len(ids))), None),
+        mask_position=next(iter(slots), None),
         truncated=bool(inputs.truncated[0]),
     )
-
-
-def _parts(template: "Template", ids: Sequence[int]) -> list[str]:
-    """Return the part of the input that each of t tokens belongs to, see ``Token.part``."""
-    parts = ["template"] * len(ids)
-    for inside in template.pieces(len(ids)):
-        parts[inside] = ["sentence"] * len(parts[inside])
-    for slot in template.mask_slots(len(ids)):
-        parts[slot] = "mask"
-    return parts

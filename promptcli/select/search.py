@@ -171,17 +171,19 @@ def cross_validate(
     half = np.zeros((len(gold), halvings))
     for column in half.T:
         column[generator.permutation(len(gold))[: len(gold) // 2]] = 1
-    values = correlations(flat, gold, np.hstack([half, 1 - half]))
-    average = correlations(plain, gold, np.hstack([1 - half, half]))
-    chosen = values.argmax(axis=0)
+    halves = np.hstack([half, 1 - half])
+    others = np.hstack([1 - half, half])
     choice = np.arange(2 * halvings)
-    held_out = values[chosen, (choice + halvings) % (2 * halvings)]
+    values = correlations(flat, gold, halves)
+    chosen = values.argmax(axis=0)
+    held_out = np.roll(values, halvings, axis=1)[chosen, choice]
+    average = correlations(plain, gold, others)[chosen // heads.shape[1], choice]
     overall = correlations(flat, gold, np.ones((len(gold), 1)))[:, 0].argmax()
     return CrossValidation(
         choices=2 * halvings,
         chosen=100 * float(values[chosen, choice].mean()),
         held_out=100 * float(held_out.mean()),
-        gain=100 * float((held_out - average[chosen // heads.shape[1], choice]).mean()),
+        gain=100 * float((held_out - average).mean()),
         agreement=float((chosen == overall).mean()),
     )
 

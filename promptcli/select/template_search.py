@@ -39,6 +39,7 @@ from promptcli.storage.cache import Cache
 #: By mode: how its templates are read.
 PROTOCOLS = {"greedy": PROTOCOL, "free": PROTOCOL, "demonstrations": DEMONSTRATIONS}
 DRAWN = 600  #: templates drawn from the packaged grammar by default
+AVERAGES = ("last-avg", "first-last-avg")  #: what templates compete with
 FINALISTS = 10  #: templates that are scored on all pairs in the end, at least
 #: Setting -> the only modes that read it.
 _MODES = {"candidates": ("free",), "t5": ("free",), "limit": ("free", "demonstrations")}
@@ -131,12 +132,10 @@ def read_candidates(path: Path) -> list[str]:
     for number, text in enumerate(texts, 1):
         try:
             check_template(text)
+            if MASK not in text:
+                raise UsageError(f"template {text!r} has no {MASK}; it needs exactly one")
         except UsageError as error:
             raise UsageError(f"{path}, candidate {number}: {error}") from None
-        if MASK not in text:
-            raise UsageError(
-                f"{path}, candidate {number}: template {text!r} has no {MASK}; it needs exactly one"
-            )
     return list(dict.fromkeys(texts))
 
 
@@ -201,23 +200,18 @@ def rank_templates(
         stages, compared = _race(scorer, settings, "Search for a demonstration", [plain, *drawn])
     # of equals the one tried first
     ranked = sorted(itertools.chain(*stages.values()), key=lambda item: -item.value)
-    averages = {
-        name: RECIPES[name].replace(backbone=backbone.name)
-        for name in ("last-avg", "first-last-avg")
-    }
-    scores = score_encoders(
-        [make_encoder(average, backbone, {}) for average in averages.values()], [task]
-    )
+    averages = [
+        make_encoder(RECIPES[name].replace(backbone=backbone.name), backbone, {})
+        for name in AVERAGES
+    ]
+    scores = zip(AVERAGES, score_encoders(averages, [task]), strict=True)
     return Search(
         encoder=scorer.encoder(ranked[0].choice),
         task=task,
         ranked=ranked if len(stages) > 1 else ranked[: settings.top],
         about={"mode": mode, "compared": compared, "seed": settings.seed},
         stages=stages,
-        baseline={
-            name: Ranked(name, row.value, row.ci95)
-            for name, row in zip(averages, scores, strict=True)
-        },
+        baseline={name: Ranked(name, score.value, score.ci95) for name, score in scores},
         score=scorer.full_score(ranked[0]),
     )
 
@@ -245,13 +239,10 @@ def search_greedily(
 
     ``score`` takes templates and the name of the stage.
     """
-    relations = score(
-        [space.template(space.start, relation) for relation in space.relations], "relation"
-    )
-    best = max(range(len(relations)), key=lambda number: relations[number].value)
-    prefixes = score(
-        [space.template(prefix, space.relations[best]) for prefix in space.prefixes], "prefix"
-    )
+    relations = score([space.template(space.start, each) for each in space.relations], "relation")
+    values = [scored.value for scored in relations]
+    relation = space.relations[values.index(max(values))]
+    prefixes = score([space.template(each, relation) for each in space.prefixes], "prefix")
     stages = {
         "Searching for relationship tokens": relations,
         "Searching for prefix tokens": prefixes,
@@ -264,6 +255,7 @@ def _candidates(
 ) -> list[str]:
     """Return the templates of a free race: of a grammar or a file, or written by a T5."""
     always: list[str] = []
+    limit = settings.limit
     if settings.t5 is not None:
         from promptcli.backbones.t5 import load_t5
 
@@ -278,9 +270,8 @@ def _candidates(
         templates = grammar_templates()
         source = "of the grammar"
         always = published_templates()
-    drawn = draw(
-        templates, settings.limit or (DRAWN if always else len(templates)), settings.seed, always
-    )
+        limit = limit or DRAWN
+    drawn = draw(templates, limit or len(templates), settings.seed, always)
     if len(drawn) < len(templates):
         note(
             f"{len(drawn):,} of the {len(templates):,} templates {source} are tried; a higher limit"

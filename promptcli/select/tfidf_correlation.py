@@ -42,10 +42,7 @@ def correlate(values: NDArray[np.floating], weights: NDArray[np.float64]) -> Cor
     a = values.astype(np.float64) - values.mean(dtype=np.float64)
     b = weights - weights.mean()
     norms = float(np.sqrt((a**2).sum() * (b**2).sum()))
-    if norms > 0:
-        pearson = float((a * b).sum() / norms)
-    else:
-        pearson = 0.0
+    pearson = float((a * b).sum() / norms) if norms > 0 else 0.0
     return Correlation(pearson, statistics.spearman(values, weights))
 
 

@@ -25,17 +25,16 @@ def steps_of(settings: TrainingSettings, sizes: Sequence[int]) -> int:
 def check_sizes(settings: TrainingSettings, sizes: Sequence[int]) -> None:
     """Refuse sources that do not fill a batch."""
     examples = sum(sizes)
-    what = counted(examples, "example")
+    of = ""
     if examples >= settings.batch_size:
         if batch_lengths(settings, sizes):
             return
         # a batch is of one source, and each is too small
         examples = max(source_shares(sizes, settings.data_temperature))
-        what = f"{counted(examples, 'example')} of the largest source"
-    if examples == 1:
-        raise UsageError(f"{what} is less than one batch of {settings.batch_size}; give more")
+        of = " of the largest source"
     raise UsageError(
-        f"{what} are less than one batch of {settings.batch_size}; give {examples}",
+        f"{counted(examples, 'example')}{of} are less than one batch of {settings.batch_size}; give"
+        f" {examples}, or more data",
         parameter="batch_size",
     )
 
@@ -45,10 +44,7 @@ def batch_lengths(settings: TrainingSettings, sizes: Sequence[int]) -> list[int]
     order.
     """
     shares = source_shares(sizes, settings.data_temperature)
-    if settings.batches == "one-source":
-        groups = shares
-    else:
-        groups = [sum(shares)]
+    groups = shares if settings.batches == "one-source" else [sum(shares)]
     size = settings.batch_size
     lengths = []
     for group in groups:
@@ -92,20 +88,16 @@ def batches(
             drawn.append(first + _draw(settings.seed, source, count, epoch * share, share))
             first += count
         if settings.batches == "one-source":
-            cut = []
-            for of_source in drawn:
-                cut += _cut(of_source, size)
+            cut = [batch for of_source in drawn for batch in _cut(of_source, size)]
         else:
             rows = order.permutation(sum(sizes))
             if shares != list(sizes):
                 rows = np.concatenate(drawn)[rows]
             if settings.batches == "similar-lengths":
                 assert lengths is not None
-                windows = np.split(rows, range(_SORTED * size, len(rows), _SORTED * size))
-                by_length = [np.argsort(lengths[window], kind="stable") for window in windows]
-                rows = np.concatenate(
-                    [window[order] for window, order in zip(windows, by_length, strict=True)]
-                )
+                windows = _cut(rows, _SORTED * size)
+                by_length = [window[lengths[window].argsort(kind="stable")] for window in windows]
+                rows = np.concatenate(by_length)
             cut = _cut(rows, size)
         if settings.batches != "mixed":
             cut = [cut[number] for number in order.permutation(len(cut))]

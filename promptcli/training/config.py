@@ -60,15 +60,13 @@ class TrainConfig:
 
         What is in memory is None, and named in ``in_memory``.
         """
-        document: dict[str, Any] = {}
-        for item in _of_run():
-            document[item.name] = _json_ready(getattr(self, item.name))
+        document = {item.name: _json_ready(getattr(self, item.name)) for item in _of_run()}
         if not (isinstance(self.data, str | Path) or is_sources(self.data)):
             document["data"] = None
-        in_memory = []
-        for name in ("data", "on"):
-            if document[name] is None and getattr(self, name) is not None:
-                in_memory.append(name)
+        given = {"data": self.data, "on": self.on}
+        in_memory = [
+            name for name, value in given.items() if document[name] is None and value is not None
+        ]
         return {**document, "folder": os.getcwd(), "in_memory": in_memory}
 
     def resumed(self, stored: Mapping[str, Any]) -> "TrainConfig":
@@ -80,7 +78,7 @@ class TrainConfig:
                 raise UsageError(
                     "that of this run was in memory, not in a file; give it again", parameter=field
                 )
-        changes: dict[str, Any] = {}
+        changes: dict[str, Any] = {"command": stored["command"]}
         for item in _of_run():
             value = stored[item.name]
             if item.name in _FILES:
@@ -92,7 +90,7 @@ class TrainConfig:
                 changes[item.name] = _value(value)
         if isinstance(changes.get("data"), tuple):
             changes["data"] = list(map(Path, changes["data"]))
-        return dataclasses.replace(self, **{**changes, "command": stored["command"]})
+        return dataclasses.replace(self, **changes)
 
     @property
     def form(self) -> Method:
@@ -110,10 +108,9 @@ class TrainConfig:
         for form in filter(None, METHODS[self.form.name]):
             try:
                 self.in_force(form)
+                return
             except UsageError as error:
                 refusals.append(error)
-            else:
-                return
         raise refusals[0]
 
     @property

@@ -6,27 +6,20 @@ some of them is alone.
 """
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from promptcli.errors import UsageError
 
-
-@dataclass(frozen=True)
-class LaunchVariables:
-    """The variables of one launcher."""
-
-    size: str  #: number of processes
-    rank: str  #: number of this process, from 0
-    local_rank: str  #: the same on its machine
-
-
+#: The variables of each launcher: the number of processes, that of this one, from 0, and the same
+#: on its machine.
 FAMILIES = (
-    LaunchVariables("WORLD_SIZE", "RANK", "LOCAL_RANK"),
-    LaunchVariables("PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"),
-    LaunchVariables("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    LaunchVariables("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK"),
+    ("WORLD_SIZE", "RANK", "LOCAL_RANK"),
+    ("PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK"),
 )
 _LOCAL_SIZES = (
     "LOCAL_WORLD_SIZE",
@@ -50,40 +43,28 @@ class Launch:
 
 def launch(environ: Mapping[str, str]) -> Launch:
     """Return the processes that the environment declares; refuse values that are not numbers."""
-    for family in FAMILIES:
-        number = _number(family.size, environ)
+    for size, rank, local_rank in FAMILIES:
+        number = _number(size, environ)
         if number < 2:
             continue
-        if not environ.get(family.rank) or not environ.get(_ADDRESS):
-            return Launch(left_behind=f"{family.size}={number}")
-        rank = _number(family.rank, environ)
-        for name in (family.local_rank, _PORT):
-            _number(name, environ)
-        if rank >= number:
-            raise UsageError(
-                f"{family.rank}={rank} is no process of {family.size}={number};"
-                f" {_unset(family.rank)}"
-            )
-        return Launch(number, rank, f"{environ[_ADDRESS]}:{environ.get(_PORT, '29500')}")
+        if not environ.get(rank) or not environ.get(_ADDRESS):
+            return Launch(left_behind=f"{size}={number}")
+        index, *_ = (_number(name, environ) for name in (rank, local_rank, _PORT))
+        if index >= number:
+            raise UsageError(f"{rank}={index} is no process of {size}={number}; {_unset(rank)}")
+        return Launch(number, index, f"{environ[_ADDRESS]}:{environ.get(_PORT, '29500')}")
     return Launch()
 
 
 @contextlib.contextmanager
 def environment_of(launched: Launch) -> Iterator[None]:
     """If this is the only process, hide the variables from libraries that would look for others."""
-    if launched.number > 1:
-        hidden = {}
-    else:
-        hidden = {name: os.environ.pop(name) for name in _variables() if name in os.environ}
+    names = [] if launched.number > 1 else [*itertools.chain(*FAMILIES), *_LOCAL_SIZES]
+    hidden = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield
     finally:
         os.environ.update(hidden)
-
-
-def _variables() -> list[str]:
-    ranks = [name for family in FAMILIES for name in (family.size, family.rank, family.local_rank)]
-    return [*ranks, *_LOCAL_SIZES]
 
 
 def _number(name: str, environ: Mapping[str, str]) -> int:

@@ -30,7 +30,6 @@ DEFAULT = "default"  #: of promptcli: no paper says it
 _COMPUTING = ("seed", "chunk_tokens", "gradient_caching", "compile")
 #: Settings of a preset that a note names, if the method has them.
 _NAMED = ("batch_size", "learning_rate", "epochs", "temperature")
-_MOST_GIVEN = 8  # settings that a note names of those given
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,6 @@ class SettingsInForce:
             for field, source in self.sources.items()
             if source == GIVEN
         ]
-        if len(given) > _MOST_GIVEN:
-            given = [f"{len(given)} settings"]
         line = f"settings of {self.method.name}: {self.whose()}"
         return f"{line}; given: {', '.join(given)}" if given else line
 

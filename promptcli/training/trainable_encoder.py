@@ -116,7 +116,7 @@ class TrainableEncoder(nn.Module):
         backbone = self.backbone
         settings = self.settings
         family = backbone.provenance.family
-        prompts = self.variant.training_prompts(settings)
+        prompts = self.variant.prompts(settings, training=True)
         pooling = self.method.training_pooling or self.method.pooling_of(family, settings)
         starts = initial_tensors(parse_prompt(prompts[0]), backbone, generator)
         starts |= initial_weights(parse_pooling(pooling), backbone, generator)

@@ -147,8 +147,8 @@ def test_roberta_has_no_blank_before_the_sentence_in_training_alone(name):
     recipe = method.recipe("x", "roberta", published)
     selecting = method.selecting(recipe, published, "roberta")
     assert "' [X] '" in recipe.prompt and "'[X] '" in selecting.prompt and selecting.period is False
-    assert all("'[X] '" in prompt for prompt in variant.training_prompts(published))
-    assert variant.training_prompts(method.small) == variant.prompts(method.small)
+    assert all("'[X] '" in prompt for prompt in variant.prompts(published, training=True))
+    assert variant.prompts(method.small, training=True) == variant.prompts(method.small)
     if name == "promptbert":
         assert selecting.denoise == "hidden:code"
         assert (
@@ -244,8 +244,8 @@ def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, tiny_folder)
         asked.append((device, options["dtype"]))
         raise InterruptedError
 
-    def started(where, **options):
-        made = start(where, **options)
+    def started(where, dtype):
+        made = start(where, dtype)
         made.device = "cuda:3"
         return made
 

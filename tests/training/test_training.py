@@ -245,7 +245,7 @@ def test_batches_are_every_example_once_an_epoch():
     too_few = "batch_size: 3 examples are less than one batch of 4"
     with pytest.raises(UsageError, match=too_few):
         steps_of(settings, [2, 1])
-    with pytest.raises(UsageError, match="1 example is less than one batch of 4; give more"):
+    with pytest.raises(UsageError, match="1 example are less than one batch of 4"):
         steps_of(settings, [1])
     by_source = settings.replace(batches="one-source", drop_last=True)
     with pytest.raises(UsageError, match=r"3 examples of the largest source .* give 3"):

@@ -25,31 +25,21 @@ class Variant:
     denoising_place: str = "none"
     pooling: str | None = None  #: of the sentence vector, if it differs from the method's
 
-    def prompts(self, settings: TrainingSettings) -> Templates:
-        return tuple(settings.prompt(template) for template in settings.templates(self.templates))
-
-    def training_prompts(self, settings: TrainingSettings) -> Templates:
-        """Return the views' prompts while training, which the published code may write in another
-        way.
+    def prompts(self, settings: TrainingSettings, *, training: bool = False) -> Templates:
+        """Return the prompts of the views, which the published code may write in another way in
+        training.
         """
-        return tuple(
-            settings.prompt(settings.in_training(template))
-            for template in settings.templates(self.templates)
-        )
+        templates = settings.templates(self.templates)
+        if training:
+            templates = tuple(map(settings.in_training, templates))
+        return tuple(map(settings.prompt, templates))
 
 
 def _with_first(templates: Templates, prompt: str) -> Templates:
     """Return templates whose first is ``prompt``; two that are different stay so."""
-    first, *others = templates
-    changed = [prompt]
-    for template in others:
-        if template == first:
-            changed.append(prompt)
-        elif template == prompt:
-            changed.append(first)
-        else:
-            changed.append(template)
-    return tuple(changed)
+    first = templates[0]
+    exchanged = {first: prompt, prompt: first}
+    return tuple(exchanged.get(template, template) for template in templates)
 
 
 @dataclass(frozen=True)
@@ -184,9 +174,8 @@ class Method:
         denoise = recipe.denoise
         if settings.moved_bias and settings.denoising and denoise == "none":
             denoise = settings.denoise("hidden")
-        return recipe.replace(
-            prompt=self.variant(family).training_prompts(settings)[0], denoise=denoise, period=False
-        )
+        prompt, *_ = self.variant(family).prompts(settings, training=True)
+        return recipe.replace(prompt=prompt, denoise=denoise, period=False)
 
     def baseline(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
         """Return the untrained encoder that a run is measured against: the same without anything
