@@ -8,7 +8,7 @@ no number. ``hook_fault`` compares it with transformers' eager path.
 
 import functools
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from promptcli.backbones import dropout as quick
 from promptcli.backbones import kernels
 from promptcli.backbones.checking import transformers
 from promptcli.backbones.sliding_masks import LONG, AttentionMask, SlidingMask, in_blocks, whole
-from promptcli.backbones.states import Contrast, Prepending, Rerouting
+from promptcli.backbones.states import Contrast, Needs, Prepending, Rerouting
 
 NAME = "promptcli"
 #: Rows of an attention matrix (n, h, q, t), post-softmax, at positions (n,); all for None.
@@ -44,22 +44,17 @@ class Injected:
 class Recorded:
     """What a forward pass should read from the layers' attention, and what it has read."""
 
-    diagonal_layers: Collection[int] = ()  #: layers (0-based) whose diagonal is wanted
+    needs: Needs = field(default_factory=Needs)  #: what is wanted of which layers
+    places: Mapping[int, Tensor] = field(default_factory=dict)  #: slot of ``needs.rows`` -> (n,)
     #: Layer -> (n, h, t) float32, a_ii of the post-softmax attention matrix (Ditto); filled.
     diagonals: dict[int, Tensor] = field(default_factory=dict)
-    matrix_layers: Collection[int] = ()  #: layers (0-based) whose whole matrix is wanted
     #: Layer -> (n, h, t, t) float32, post-softmax; filled. With a prefix its columns come first.
     matrices: dict[int, Tensor] = field(default_factory=dict)
-    #: Layer (0-based) -> the slots whose rows of the matrix are wanted.
-    row_slots: Mapping[int, Collection[int]] = field(default_factory=dict)
-    row_places: Mapping[int, Tensor] = field(default_factory=dict)  #: slot -> (n,) its position
     #: Layer and slot -> (n, h, t) float32, post-softmax, without the columns of a prefix; filled.
     rows: dict[tuple[int, int], Tensor] = field(default_factory=dict)
-    mixture_layers: Collection[int] = ()  #: layers (0-based) whose mixture of the heads is wanted
-    #: Layer -> (n, t, h d/h), what goes into the output projection, or (n, 1, h d/h) at ``slots``;
-    #: filled.
+    #: Layer -> (n, t, h d/h), the mixture of the heads, which goes into the output projection, or
+    #: (n, 1, h d/h) at ``slots``; filled.
     mixtures: dict[int, Tensor] = field(default_factory=dict)
-    value_layers: Collection[int] = ()  #: layers (0-based) whose values are wanted
     #: Layer -> (n, t, h' d/h), the values of its attention, or (n, 1, h' d/h) at ``slots``; filled.
     values: dict[int, Tensor] = field(default_factory=dict)
     #: (n,) the only positions whose mixtures and values are wanted; None for all
@@ -80,9 +75,8 @@ class Recorded:
 
     def reads_scores(self, layer: int) -> bool:
         """Return whether anything of a layer's attention matrix is wanted."""
-        return (
-            layer in self.diagonal_layers or layer in self.matrix_layers or layer in self.row_slots
-        )
+        needs = self.needs
+        return layer in needs.diagonals | needs.matrices | {of for of, _ in needs.rows}
 
 
 class AttentionHook:
@@ -146,11 +140,12 @@ class AttentionHook:
     def read_scores(self, layer: int, score: ScoreFunction, length: int) -> None:
         """Keep what is wanted of a layer's attention matrix over inputs of that length."""
         recorded = self.recorded
-        if layer in recorded.matrix_layers:
+        if layer in recorded.needs.matrices:
             recorded.matrices[layer] = score(None)
-        for slot in recorded.row_slots.get(layer, ()):
-            row = score(recorded.row_places[slot]).squeeze(2)
-            recorded.rows[layer, slot] = row[..., -length:]
+        for of, slot in recorded.needs.rows:
+            if of == layer:
+                row = score(recorded.places[slot]).squeeze(2)
+                recorded.rows[layer, slot] = row[..., -length:]
 
     def keep_values(self, layer: int, values: Tensor) -> None:
         """Keep a layer's values (n, t, h' d/h), and end the pass if nothing else is wanted of it.
@@ -159,7 +154,7 @@ class AttentionHook:
         """
         recorded = self.recorded
         recorded.values[layer] = values
-        attends = recorded.reads_scores(layer) or layer in recorded.mixture_layers
+        attends = recorded.reads_scores(layer) or layer in recorded.needs.attended
         if layer == recorded.stop and not attends:
             raise Stopped
 
@@ -176,7 +171,7 @@ class AttentionHook:
             assert lasts is not None
             changed = contrast(mixed[rows, lasts].flatten(1))
             mixed = mixed.index_put((rows, lasts), changed.view(-1, *mixed.shape[2:]))
-        if layer in recorded.mixture_layers:
+        if layer in recorded.needs.attended:
             wanted = mixed
             if recorded.slots is not None:
                 wanted = mixed[rows, recorded.slots].unsqueeze(1)
@@ -305,7 +300,7 @@ def attention(
         value = value.repeat_interleave(repeats, dim=1)
     score = functools.partial(_scores_at, query, key, attention_mask, scale, softcap)
     hook.read_scores(layer, score, length)
-    if layer in hook.recorded.diagonal_layers:
+    if layer in hook.recorded.needs.diagonals:
         own = _own_scores(query, key, attention_mask, scale, softcap)
         with_logsumexp = functools.partial(
             kernels.attention_with_logsumexp, scale=scale, softcap=softcap

@@ -203,11 +203,8 @@ class Backbone:
             static = self.embeddings(batch).float()
         if needs.decoder:
             decoder = self.head.rows[batch.ids].float()
-        row_slots: dict[int, list[int]] = {}
-        for layer, slot in needs.rows:
-            row_slots.setdefault(layer, []).append(slot)
-        attention = needs.diagonals | needs.matrices | needs.attended | row_slots.keys()
-        attention |= needs.values
+        attention = needs.diagonals | needs.matrices | needs.attended | needs.values
+        attention |= {layer for layer, _ in needs.rows}
         if not needs.layers and not attention:
             return HiddenStates(static=static, decoder=decoder)
         places = lasts = None
@@ -217,16 +214,12 @@ class Backbone:
             lasts = slot_positions(batch, LAST)
         injected = Injected(batch.prefix, batch.prepending, batch.contrast, batch.rerouting, lasts)
         recorded = Recorded(
-            diagonal_layers=needs.diagonals,
-            matrix_layers=needs.matrices,
-            row_slots=row_slots,
-            row_places={slot: slot_positions(batch, slot) for _, slot in needs.rows},
-            mixture_layers=needs.attended,
-            value_layers=needs.values,
+            needs,
+            {slot: slot_positions(batch, slot) for _, slot in needs.rows},
             slots=places,
             stop=None if needs.layers else max(attention),
         )
-        output = self._pass(batch, needs, injected, recorded)
+        output = self._pass(batch, injected, recorded)
         if attention - recorded.layers:
             self.require_hook("Ditto" if needs.diagonals else "an attention matrix")
 
@@ -263,12 +256,14 @@ class Backbone:
         batch = without_shared(batch)
         lasts = slot_positions(batch, LAST)
         injected = Injected(batch.prefix, batch.prepending)
-        recorded = Recorded(mixture_layers=(layer,), slots=lasts, stop=layer)
-        self._pass(batch, Needs(), injected, recorded)
+        wanted = Needs(attended=frozenset({layer}))
+        recorded = Recorded(wanted, slots=lasts, stop=layer)
+        self._pass(batch, injected, recorded)
         return recorded.mixtures[layer].squeeze(1)
 
-    def _pass(self, batch: Batch, needs: Needs, injected: Injected, recorded: Recorded) -> Any:
+    def _pass(self, batch: Batch, injected: Injected, recorded: Recorded) -> Any:
         """Run the model on a batch without shared tokens; None if the hook ended the pass early."""
+        needs = recorded.needs
         options: dict[str, Any] = {}
         if self._takes_hook:
             options["hook"] = AttentionHook(injected, recorded)

@@ -222,14 +222,13 @@ def shape_of(name: str) -> Shape:
         return shape_of(base)
     config = checking.read_config(what, folder)
     family = _known_family(what, config)
-    sizes = {}
-    for size, fields in _SIZES.items():
-        values = [config[field] for field in fields if isinstance(config.get(field), int)]
-        sizes[size] = next(iter(values), None)
-    width = sizes.pop("width")
-    if width is None:
+    sizes: dict[str, Any] = {
+        size: next((config[name] for name in names if isinstance(config.get(name), int)), None)
+        for size, names in _SIZES.items()
+    }
+    if sizes["width"] is None:
         raise UsageError(f"config.json of {what} names no width")
-    return Shape(family, width, **sizes)
+    return Shape(family, **sizes)
 
 
 def _known_family(what: str, config: Mapping[str, Any]) -> str:

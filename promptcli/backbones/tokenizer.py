@@ -212,19 +212,13 @@ class PieceTokenizer:
             for mark in filter(text.__contains__, string.punctuation):
                 text = text.replace(mark, f" {mark} ")
         split = [line.split(" ") for line in text.split("\n")]
-        known = self._known_words(set(itertools.chain.from_iterable(split)))
-        return TokenRows.unpacked([b"".join(map(known.__getitem__, words)) for words in split])
-
-    def _known_words(self, words: set[str]) -> dict[str, bytes]:
-        """Return a table of packed ids that has these words, and all that were asked for before."""
         if self._held > _KEPT_CHARACTERS:
-            self._words = {}
-            self._held = 0
+            self._words, self._held = {}, 0
         known = self._words  # another thread may begin a new one
-        new = list(words.difference(known))
+        new = list(set(itertools.chain.from_iterable(split)).difference(known))
         known.update(zip(new, self._ids_of_words(new), strict=True))
         self._held += sum(map(len, new))
-        return known
+        return TokenRows.unpacked([b"".join(map(known.__getitem__, words)) for words in split])
 
     def _ids_of_words(self, words: list[str]) -> list[bytes]:
         """Return the ids of each word, many in one text with a mark between them: a text costs more

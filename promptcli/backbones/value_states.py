@@ -35,7 +35,7 @@ def _read(
 ) -> None:
     inputs = (*given, *options.values())
     hook = next((part for part in inputs if isinstance(part, AttentionHook)), None)
-    if hook is None or number not in hook.recorded.value_layers:
+    if hook is None or number not in hook.recorded.needs.values:
         return
     states: Tensor = options["hidden_states"] if "hidden_states" in options else given[0]
     slots = hook.recorded.slots

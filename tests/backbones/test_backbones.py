@@ -24,6 +24,7 @@ from promptcli.backbones.attention_hook import (
 )
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.families import FAMILIES as ROWS
+from promptcli.backbones.states import Needs
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.template import Template
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
@@ -81,7 +82,7 @@ def test_a_prefix_equals_keys_and_values_put_in_front(family, tiny_backbone):
     q, k, v = (torch.randn(2, 4, 5, 4) for _ in range(3))
     pk, pv = torch.randn(4, 3, 4), torch.randn(4, 3, 4)
     keep = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()
-    call = AttentionHook(Injected([(pk, pv)]), Recorded(diagonal_layers={0}))
+    call = AttentionHook(Injected([(pk, pv)]), Recorded(Needs(diagonals=frozenset({0}))))
     out, _ = attention(
         torch.nn.Identity(), q, k, v, keep[:, None, None, :].expand(2, 1, 5, 5), hook=call
     )

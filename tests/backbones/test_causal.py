@@ -96,19 +96,9 @@ def test_what_does_not_fit_a_kind_of_model_names_what_does(tiny_backbone):
             r"contrastive:3 does not exist.*0 to 2",
         ),
         (
-            Recipe(prompt="contrastive:1:0.5:prompteol", pooling="last/last-token"),
-            causal,
-            r"is not LAYER:C:TEMPLATE \|\| AUXILIARY",
-        ),
-        (
             Recipe(prompt="contrastive:prompteol || In a word, [X]"),
             causal,
             r"different characters right around \[X\]",
-        ),
-        (
-            Recipe(prompt="contrastive:prompteol || contrastive:prompteol || irrelevant"),
-            causal,
-            "give a template",
         ),
         (
             RECIPES["prompteol+tp"],
@@ -123,6 +113,9 @@ def test_what_does_not_fit_a_kind_of_model_names_what_does(tiny_backbone):
     ]:
         with pytest.raises(UsageError, match=said):
             build_encoder(recipe, backbone=backbone)
+    for prompt in ("1:0.5:prompteol", "prompteol || contrastive:prompteol || irrelevant"):
+        with pytest.raises(UsageError, match=r"TEMPLATE \|\| AUXILIARY"):
+            Recipe(prompt=f"contrastive:{prompt}", pooling="last/last-token").resolve()
 
 
 @pytest.mark.parametrize("family", CAUSAL)

@@ -7,6 +7,7 @@ import transformers as hf
 from promptcli.backbones import attention_hook, sliding_masks
 from promptcli.backbones.attention_hook import AttentionHook, Injected, Recorded
 from promptcli.backbones.sliding_masks import LONG, SlidingMask
+from promptcli.backbones.states import Needs
 
 _SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 16}
 _SIZES |= {"num_attention_heads": 4, "max_position_embeddings": 4 * LONG, "pad_token_id": 0}
@@ -89,9 +90,9 @@ def test_no_block_of_a_mask_grows_with_the_square_of_the_length(model, monkeypat
 
 def test_the_diagonal_of_a_long_input_is_that_of_the_matrix(model):
     ids, real = inputs()
-    call = AttentionHook(recorded=Recorded(diagonal_layers=[0, 1]))
+    call = AttentionHook(recorded=Recorded(Needs(diagonals=frozenset({0, 1}))))
     states(model, ids, real.long(), attention_hook.NAME, hook=call)
-    matrices = AttentionHook(recorded=Recorded(matrix_layers=[0, 1]))
+    matrices = AttentionHook(recorded=Recorded(Needs(matrices=frozenset({0, 1}))))
     states(model, ids, real.long(), attention_hook.NAME, hook=matrices)
     for layer in (0, 1):
         expected = matrices.recorded.matrices[layer].diagonal(dim1=-2, dim2=-1)

@@ -19,6 +19,7 @@ from promptcli.backbones.bert import BertModel
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.lora import ALPHA
 from promptcli.backbones.relative_positions import buckets, relative_bias
+from promptcli.backbones.states import Needs
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import build_encoder, make_encoder
 from promptcli.encoder.prompts import deep_prefix
@@ -78,14 +79,10 @@ def test_the_bias_is_that_of_transformers(length, theirs):
 
 
 def test_states_and_attention_are_those_of_transformers(ours, theirs):
-    layers = range(2)
+    layers = frozenset(range(2))
     slots = torch.tensor([0, 16, 1])
-    call = Recorded(
-        diagonal_layers=layers,
-        matrix_layers=layers,
-        row_slots={0: [1], 1: [1]},
-        row_places={1: slots},
-    )
+    rows = frozenset((layer, 1) for layer in layers)
+    call = Recorded(Needs(diagonals=layers, matrices=layers, rows=rows), {1: slots})
     given = {"input_ids": IDS, "attention_mask": REAL.long()}
     with torch.inference_mode():
         output = ours(**given, output_hidden_states=True, hook=AttentionHook(recorded=call))
@@ -158,7 +155,7 @@ def test_the_columns_of_a_deep_prefix_have_no_bias(ours, folder):
 def test_the_table_of_biases_is_learned_as_in_transformers(reads, ours, theirs):
     given = {"input_ids": IDS, "attention_mask": REAL.long()}
     for model, options in (
-        (ours, {"hook": AttentionHook(recorded=Recorded(diagonal_layers=reads))}),
+        (ours, {"hook": AttentionHook(recorded=Recorded(Needs(diagonals=frozenset(reads))))}),
         (theirs, {}),
     ):
         model.zero_grad()
