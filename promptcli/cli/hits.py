@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from promptcli.cli.console import result_document, result_folded
-from promptcli.errors import UsageError, look_up, unknown
+from promptcli.errors import unknown
 from promptcli.retrieval.ranking import reaches
 
 Format = Annotated[
@@ -18,22 +18,13 @@ Format = Annotated[
 Show = Annotated[
     str | None, typer.Option(help="Columns to show beside each hit, in table and csv: a,b.")
 ]
-_FORMATS = {"table": "lines", "csv": "a row for each hit", "json": "a document for each hit"}
+FORMATS = ("table", "csv", "json")
 _BELOW_ONE = 0.9999
 #: Ends of lines of other systems: a terminal obeys the first sign.
 _OTHER_ENDS = re.compile("\r\n?")
 #: Breaks of lines and pages, and tabs.
 _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]")
 _LONGEST = 1000  # characters of a text that are printed; `--json` prints all
-
-
-def format_name(format: str | None, *, json: bool) -> str:
-    """Return the format that is asked for, by ``--format`` or ``--json``."""
-    if format is not None:
-        look_up("format", format, _FORMATS)
-    if json and format not in (None, "json"):
-        raise UsageError(f"--json and --format {format} exclude each other; give one")
-    return "json" if json else format or "table"
 
 
 def column_names(show: str | None) -> list[str]:
@@ -48,15 +39,14 @@ class HitTable:
     """Prints hits as rows of a CSV, under one line of heads."""
 
     def __init__(self) -> None:
-        self._heads: list[str] | None = None
+        self._heads: list[str] = []
 
     def row(self, record: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
         """Print a hit with further columns."""
-        further = {
-            f"column {name}" if name in record else name: value for name, value in columns.items()
-        }
-        values = {**record, **further}
-        if self._heads is None:
+        values = dict(record)
+        for name, value in columns.items():
+            values[f"column {name}" if name in record else name] = value
+        if not self._heads:
             self._heads = list(values)
             _print_cells(self._heads)
         _print_cells([values[head] for head in self._heads])
@@ -71,7 +61,7 @@ def chosen_columns(names: Sequence[str], of_hit: Mapping[str, Any] | None) -> di
 def check_columns(names: Sequence[str], known: Sequence[str]) -> None:
     """Refuse columns that no row has."""
     for name in missing_columns(names, [known]):
-        raise unknown("column", name, list(known))
+        raise unknown("column", name, known)
 
 
 def missing_columns(names: Sequence[str], of_hits: Iterable[Iterable[str]]) -> list[str]:

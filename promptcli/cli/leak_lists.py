@@ -8,13 +8,12 @@ from promptcli.cli.hits import HitTable, chosen_columns, one_line, print_hit, sc
 from promptcli.errors import CheckFailedError, counted
 from promptcli.retrieval.pairs import Leak, Leaks
 
-#: The relation, by kind, of a row of the one set to a row of the other.
+#: Kind -> how a row of the one set relates to a row of the other.
 _MEANS = {
     "exact": "the same text",
     "normalised": "the same but for case, spaces and forms of characters",
     "near": "near by cosine",
 }
-_SIGNS = {"exact": "=", "normalised": "=", "near": "~"}
 
 
 def show_leaks(
@@ -29,7 +28,16 @@ def show_leaks(
     there are any. ``names`` are those of the set and of the other one.
     """
     if format == "json":
-        console.result_json(_document(leaks))
+        document = {
+            "rows": leaks.rows,
+            "source_rows": leaks.source_rows,
+            "found": len(leaks.found),
+            "share": round(leaks.share, 6),
+            "kinds": leaks.counts,
+            "threshold": leaks.threshold,
+            "leaks": [_record(leak) for leak in leaks.found],
+        }
+        console.result_json(document)
     elif format == "csv":
         table = HitTable()
         for leak in leaks.found:
@@ -37,12 +45,12 @@ def show_leaks(
     else:
         for leak in leaks.found:
             _print_leak(leak, chosen_columns(columns, leak.source.columns))
-        rows = [(kind, count, _MEANS[kind]) for kind, count in leaks.counts.items()]
-        shown = []
-        for kind, count, means in [*rows, ("all", len(leaks.found), "")]:
+        rows = []
+        counts: dict[str, int] = {**leaks.counts, "all": len(leaks.found)}
+        for kind, count in counts.items():
             share = f"{100 * count / leaks.rows:.2f}%" if leaks.rows else "-"
-            shown.append((kind, f"{count:,}", share, means))
-        console.result_table(("kind", "rows", "share", ""), shown)
+            rows.append((kind, f"{count:,}", share, _MEANS.get(kind, "")))
+        console.result_table(("kind", "rows", "share", ""), rows)
     verb = "occur in, or are near a row of," if leaks.counts["near"] else "occur in"
     summary = (
         f"{len(leaks.found):,} of {counted(leaks.rows, 'row')} of {names[0]} (left)"
@@ -52,18 +60,6 @@ def show_leaks(
         raise CheckFailedError(summary)
     if format == "table":
         console.note(summary)
-
-
-def _document(leaks: Leaks) -> dict[str, Any]:
-    return {
-        "rows": leaks.rows,
-        "source_rows": leaks.source_rows,
-        "found": len(leaks.found),
-        "share": round(leaks.share, 6),
-        "kinds": leaks.counts,
-        "threshold": leaks.threshold,
-        "leaks": [_record(leak) for leak in leaks.found],
-    }
 
 
 def _record(leak: Leak) -> dict[str, Any]:
@@ -80,11 +76,11 @@ def _record(leak: Leak) -> dict[str, Any]:
 def _print_leak(leak: Leak, columns: Mapping[str, Any]) -> None:
     """Print a row, and below it the row that it repeats if their texts differ."""
     score = f"  {score_text(leak.source.score)}" if leak.kind == "near" else ""
-    ids = f"{one_line(str(leak.id))} {_SIGNS[leak.kind]} {one_line(str(leak.source.id))}"
+    sign = "~" if leak.kind == "near" else "="
+    ids = f"{one_line(str(leak.id))} {sign} {one_line(str(leak.source.id))}"
     label = f"{leak.kind:<10}{score}  {ids}  "
-    texts = [leak.text or ""]
-    if leak.kind != "exact":
-        texts.append(leak.source.text or "")
-    for number, text in enumerate(texts):
-        is_last = number == len(texts) - 1
-        print_hit(" " * len(label) if number else label, one_line(text), columns if is_last else {})
+    if leak.kind == "exact":
+        print_hit(label, one_line(leak.text or ""), columns)
+    else:
+        print_hit(label, one_line(leak.text or ""), {})
+        print_hit(" " * len(label), one_line(leak.source.text or ""), columns)

@@ -5,7 +5,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,6 +148,15 @@ def takes_model(*without: str) -> Callable[[Callable[..., None]], Callable[..., 
         return run
 
     return decorate
+
+
+def format_name(format: str | None, formats: Iterable[str], *, json: bool) -> str:
+    """Return the format that is asked for, by ``--format`` or ``--json``."""
+    if format not in (None, *formats):
+        raise unknown("format", str(format), formats)
+    if json and format not in (None, "json"):
+        raise UsageError(f"{format} and --json exclude each other", parameter="format")
+    return "json" if json else format or "table"
 
 
 def field_option(described: type, name: str, *flags: str, panel: str | None = None) -> Any:

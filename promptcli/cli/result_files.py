@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from promptcli.cli.console import result_document, result_json, show
 from promptcli.cli.grids import Grid
-from promptcli.errors import UsageError, look_up
-from promptcli.settings import setting
+from promptcli.errors import UsageError
 from promptcli.storage.files import check_output, write_text
 
 Part = str | Grid  #: what is shown one below the other
@@ -39,39 +40,14 @@ class Report:
     records: Sequence[Mapping[str, Any]]  #: rows of a CSV, all with the same columns
 
 
-@dataclass(frozen=True)
-class FormatOptions:
-    """How results are printed."""
-
-    format: str | None = setting(
-        None, "How the result is printed: table (default), markdown, latex, csv or json."
-    )
-    no_intervals: bool = setting(False, "Leave 95% intervals out of table, markdown and latex.")
-
-    @property
-    def intervals(self) -> bool:
-        """Whether intervals are printed."""
-        return not self.no_intervals
-
-    def name(self, *, json: bool) -> str:
-        """Return the format that is asked for, by ``--format`` or ``--json``."""
-        if json and self.format not in (None, "json"):
-            raise UsageError(f"{self.format} and --json exclude each other", parameter="format")
-        name = "json" if json else self.format or "table"
-        look_up("format", name, PRINTERS)
-        return name
-
-    def lines_or_json(self, what: str, *, json: bool) -> bool:
-        """Return whether ``what`` is printed as JSON; refuse formats that are of results only."""
-        name = self.name(json=json)
-        if name not in ("table", "json"):
-            raise UsageError(f"{what} is printed as lines, or by --json", parameter="format")
-        return name == "json"
-
-
-def print_report(report: Report, format: str) -> None:
-    """Print a result in a format of ``PRINTERS``."""
-    PRINTERS[format](report)
+Format = Annotated[
+    str | None,
+    typer.Option(help="How the result is printed: table (default), markdown, latex, csv or json."),
+]
+NoIntervals = Annotated[
+    bool,
+    typer.Option("--no-intervals", help="Leave 95% intervals out of table, markdown and latex."),
+]
 
 
 def _json(report: Report) -> str:

@@ -62,15 +62,14 @@ class RunFolder:
         """The settings that the run began with; empty if no run is unfinished."""
         if not (self.has_begun and self._settings.is_file()):
             return {}
-        return read_document(
-            self._settings, dict[str, Any], hint=f"delete {self.folder}", error=UsageError
-        )
+        return self._read(self._settings)
 
     @property
     def identity(self) -> dict[str, Any]:
-        return read_document(
-            self._identity, dict[str, Any], hint=f"delete {self.folder}", error=UsageError
-        )
+        return self._read(self._identity)
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        return read_document(path, dict[str, Any], hint=f"delete {self.folder}", error=UsageError)
 
     @contextlib.contextmanager
     def claim(self, what: str, remedy: str) -> Iterator[None]:
@@ -167,14 +166,8 @@ def save_state(
         # one that had no gradient in some steps has taken fewer
         if "step" in moments and int(moments["step"]) != position.step:
             tensors[f"step.{name}"] = moments["step"].detach().reshape(1)
-    metadata = {
-        "step": str(position.step),
-        "seen": str(position.seen),
-        "seconds": repr(position.seconds),
-        "scored_at": str(position.scored_at),
-        "losses": json.dumps(position.losses),
-    }
     with atomic_path(path) as temporary:
+        metadata = {"position": to_json(position, indent=None)}
         save_tensors(tensors, temporary, metadata, sealed=True)
 
 
@@ -191,7 +184,7 @@ def load_state(
     }
     try:
         with safe_open(path, framework="pt") as file, torch.no_grad():
-            metadata = file.metadata()
+            position = convert(json.loads(file.metadata()["position"]), Position)
             stored = set(file.keys())
             for name, parameter in parameters.items():
                 parameter.copy_(file.get_tensor(f"weight.{name}"))
@@ -205,18 +198,12 @@ def load_state(
                 # a fused optimiser counts its steps on the parameter's device, others on
                 # the CPU
                 device = parameter.device if parameter in fused else "cpu"
-                taken = float(metadata["step"])
+                taken = float(position.step)
                 if f"step.{name}" in stored:
                     taken = float(file.get_tensor(f"step.{name}"))
                 steps = torch.tensor(taken, device=device)
                 optimizer.state[parameter] = {"step": steps, **moments}
-            return Position(
-                int(metadata["step"]),
-                int(metadata["seen"]),
-                float(metadata["seconds"]),
-                int(metadata["scored_at"]),
-                tuple(json.loads(metadata["losses"])),
-            )
+            return position
     except (SafetensorError, OSError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise UsageError(
             f"{path} is damaged ({one_line(error, 200)}); delete {path.parent} and start again"

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from promptcli.cli.grids import Grid, best_cells
-from promptcli.cli.result_files import PRINTERS, Report, latex_text, print_report
+from promptcli.cli.result_files import PRINTERS, Report, latex_text
 from tests.embed_running import refused
 
 #: What people name models, sentences and templates.
@@ -79,7 +79,7 @@ def read_latex(text):
 
 
 def printed(report, format, capsys):
-    print_report(report, format)
+    PRINTERS[format](report)
     return capsys.readouterr().out
 
 
@@ -184,8 +184,8 @@ def test_a_command_prints_every_format(name, commands, run):
         (["eval", "--format", "xml"], ["unknown format 'xml'", *PRINTERS]),
         (["eval", "--format", "Latex"], ["unknown format 'Latex'", "did you mean latex"]),
         (["eval", "--json", "--format", "csv"], ["--format", "csv and --json"]),
-        (["eval", "--list-sentences", "--format", "latex"], ["--list-sentences", "--json"]),
-        (["reproduce", "list", "--format", "csv"], ["list of tables", "--json"]),
+        (["eval", "--list-sentences", "--format", "latex"], ["'latex'", "table, json"]),
+        (["reproduce", "list", "--format", "csv"], ["'csv'", "table, json"]),
     ],
 )
 def test_formats_that_do_not_exist_are_refused(arguments, words, run):

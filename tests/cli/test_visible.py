@@ -53,11 +53,11 @@ def test_every_way_to_print_is_clean(capsys, monkeypatch):
 
 @pytest.mark.parametrize("format", ["table", "markdown", "latex", "csv"])
 def test_results_of_every_format_are_clean(format, capsys):
-    from promptcli.cli.result_files import Report, print_report
+    from promptcli.cli.result_files import PRINTERS, Report
 
     name = f"a{SIGNS}"
     grid = Grid(["", "b"], [[name, "1"]])
-    print_report(Report({"a": name}, [name, grid], [{"a": name}]), format)
+    PRINTERS[format](Report({"a": name}, [name, grid], [{"a": name}]))
     assert not OBEYED.search(capsys.readouterr().out)
 
 

@@ -5,8 +5,8 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from promptcli.cli.hits import Format, format_name
-from promptcli.cli.options import Csv, Json, SkipBad, chosen_model
+from promptcli.cli.hits import FORMATS, Format
+from promptcli.cli.options import Csv, Json, SkipBad, chosen_model, format_name
 from promptcli.data.csv_options import csv_options
 from promptcli.recipe import is_named
 
@@ -61,7 +61,7 @@ def dups(
     from promptcli.cli.leak_lists import show_leaks
     from promptcli.retrieval.pairs import find_leaks
 
-    shown_as = format_name(format, json=json)
+    shown_as = format_name(format, FORMATS, json=json)
     choice = chosen_model(model)
     leaks = find_leaks(
         stream_or_name(file),

@@ -12,15 +12,16 @@ from promptcli.cli.options import (
     Json,
     choice_of,
     data_folder,
-    field_option,
+    format_name,
     takes_model,
 )
 from promptcli.cli.result_files import (
+    PRINTERS,
     WRITERS,
-    FormatOptions,
+    Format,
+    NoIntervals,
     Report,
     check_results_file,
-    print_report,
     write_results,
 )
 from promptcli.errors import counted, if_stopped
@@ -119,10 +120,8 @@ def evaluate_command(
     force: Annotated[
         bool, typer.Option("--force", help="Measure again what an earlier evaluation kept.")
     ] = False,
-    format: Annotated[str | None, field_option(FormatOptions, "format")] = None,
-    no_intervals: Annotated[
-        bool, field_option(FormatOptions, "no_intervals", "--no-intervals")
-    ] = False,
+    format: Format = None,
+    no_intervals: NoIntervals = False,
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="The same as an argument; repeatable.")
     ] = None,
@@ -161,22 +160,24 @@ def evaluate_command(
     A model that cannot be scored is a row with the reason; then the exit code is that of the
     reason.
     """
-    formats = FormatOptions(format, no_intervals)
-    printed = formats.name(json=json)
+    from promptcli.cli.tables import evaluation_parts, evaluation_records
+
+    printed = format_name(format, PRINTERS, json=json)
     if output is not None:
         check_results_file(output, force=force)
     folder = data_folder(data_dir)
     names = tasks or _default_tasks(has_folder=folder is not None, paper=paper)
     if list_sentences:
-        as_json = formats.lines_or_json("--list-sentences", json=json)
+        format_name(format, ("table", "json"), json=json)
         sentences = task_sentences(names, data_dir=folder, protocol=protocol, skip_missing=True)
-        if as_json:
+        if printed == "json":
             from promptcli.data.tasks import any_task_names
 
             labels = [str(name) for name in any_task_names(names)]
             result_json({"tasks": labels, "sentences": sentences})
-        for sentence in [] if as_json else sentences:
-            result(sentence)
+        else:
+            for sentence in sentences:
+                result(sentence)
         return
     changes = dict(choice.changes)
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
@@ -207,8 +208,9 @@ def evaluate_command(
         for label in evaluation.refused:
             del evaluation.rows[label]
         evaluation.refused.clear()
-    report = _report(evaluation, subsets=subsets, intervals=formats.intervals)
-    print_report(report, printed)
+    parts = evaluation_parts(evaluation, subsets=subsets, intervals=not no_intervals)
+    report = Report(_document(evaluation), parts, evaluation_records(evaluation))
+    PRINTERS[printed](report)
     if output is not None:
         check_results_file(output, force=force)  # it may have appeared in the meantime
         write_results(output, report)
@@ -217,16 +219,6 @@ def evaluate_command(
         count = len(evaluation.refused)
         all_models = counted(len(evaluation.rows), "model")
         raise type(error)(f"{count} of {all_models} could not be scored; their rows say why")
-
-
-def _report(evaluation: "Evaluation", *, subsets: bool, intervals: bool) -> Report:
-    from promptcli.cli.tables import evaluation_parts, evaluation_records
-
-    return Report(
-        _document(evaluation),
-        evaluation_parts(evaluation, subsets=subsets, intervals=intervals),
-        evaluation_records(evaluation),
-    )
 
 
 def _models_to_score(

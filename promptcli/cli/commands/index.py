@@ -21,6 +21,7 @@ from promptcli.cli.commands.search_files import (
     Where,
 )
 from promptcli.cli.hits import (
+    FORMATS,
     Format,
     HitTable,
     Show,
@@ -28,7 +29,6 @@ from promptcli.cli.hits import (
     chosen_columns,
     column_names,
     figures,
-    format_name,
     nothing_found,
     one_line,
     print_hit,
@@ -42,6 +42,7 @@ from promptcli.cli.options import (
     SkipBad,
     TextField,
     chosen_model,
+    format_name,
     takes_model,
 )
 from promptcli.data.csv_options import csv_options
@@ -355,7 +356,7 @@ def search(
     from promptcli.models.language_choice import note_unread
     from promptcli.retrieval.files import is_query_file, queries_of
 
-    shown_as = format_name(format, json=json)
+    shown_as = format_name(format, FORMATS, json=json)
     columns = column_names(show)
     index = _opened(folder, model)
     check_columns(columns, list(index.info().columns))
@@ -451,7 +452,7 @@ def dups(
     Vectors do not see every difference: below 1, rows whose words are in another order, or whose
     numbers or names differ, may be near.
     """
-    shown_as = format_name(format, json=json)
+    shown_as = format_name(format, FORMATS, json=json)
     index = _opened(folder, model)
     columns = column_names(show)
     check_columns(columns, list(index.info().columns))

@@ -9,19 +9,19 @@ import typer
 from promptcli.cli import console
 from promptcli.cli.commands.dups import FastModel
 from promptcli.cli.hits import (
+    FORMATS,
     Format,
     HitTable,
     Show,
     chosen_columns,
     column_names,
     figures,
-    format_name,
     missing_columns,
     nothing_found,
     one_line,
     print_hit,
 )
-from promptcli.cli.options import Csv, Json, SkipBad, chosen_model
+from promptcli.cli.options import Csv, Json, SkipBad, chosen_model, format_name
 from promptcli.data.csv_options import csv_options
 from promptcli.retrieval.file_search import Line
 
@@ -111,7 +111,7 @@ def search_files(
     """
     from promptcli.retrieval.file_search import check_order, search
 
-    shown_as = format_name(format, json=json)
+    shown_as = format_name(format, FORMATS, json=json)
     columns = column_names(show)
     check_order(query, files)
     lines: Any = search(

@@ -9,7 +9,7 @@ import typer
 
 from promptcli import errors
 from promptcli.cli import options, result_files
-from promptcli.cli.console import result, result_json
+from promptcli.cli.console import result, result_json, show
 from promptcli.cli.grids import Grid, best_cells
 from promptcli.cli.options import Json
 from promptcli.data import senteval
@@ -77,13 +77,8 @@ def reproduce(
             help="Changes of the settings of the rows that are trained, of methods that have them.",
         ),
     ] = None,
-    format: Annotated[
-        str | None, options.field_option(result_files.FormatOptions, "format")
-    ] = None,
-    no_intervals: Annotated[
-        bool,
-        options.field_option(result_files.FormatOptions, "no_intervals", "--no-intervals"),
-    ] = False,
+    format: result_files.Format = None,
+    no_intervals: result_files.NoIntervals = False,
     page: Annotated[Path, typer.Option(help="The page of all results.")] = Path("docs/results.md"),
     plot: Annotated[
         Path | None,
@@ -96,8 +91,7 @@ def reproduce(
 
     What cannot be measured is listed with the reason. The same command resumes a killed run.
     """
-    formats = result_files.FormatOptions(format, no_intervals)
-    printed = formats.name(json=json)
+    printed = options.format_name(format, result_files.PRINTERS, json=json)
     _check_plot(plot, tables, force=force)
     texts = Texts(corpus, triplets, labelled, definitions)
     folder = options.data_folder(data_dir)
@@ -111,17 +105,16 @@ def reproduce(
 
     choice = options.choice_of(backbone)
     if tables == ["list"]:
-        as_json = formats.lines_or_json("the list of tables", json=json)
+        options.format_name(format, ("table", "json"), json=json)
         name = backbone or options.default_backbone(paper=paper)
         with senteval.tasks_from(folder):
             overviews = library.overviews(
                 dataclasses.replace(choice, model=name), texts=texts, draw=painter(output)
             )
-        if as_json:
+        if printed == "json":
             result_json({"backbone": name, "tables": overviews})
         else:
-            overview = result_files.Report({}, _overview(overviews, name), [])
-            result_files.print_report(overview, "table")
+            show(*_overview(overviews, name))
         return
     with errors.if_stopped("finished rows are kept; run the same command to continue"):
         measured = library.reproduce(
@@ -138,7 +131,7 @@ def reproduce(
             draw=painter(output, plot),
             settings=_settings(set),
         )
-        _measure(measured, printed, plot, intervals=formats.intervals)
+        _measure(measured, printed, plot, intervals=not no_intervals)
 
 
 def _settings(pairs: Sequence[str] | None) -> dict[str, Any]:
@@ -193,7 +186,7 @@ def _measure(
                 note(f"drawn to {plot}")
         if format not in _WHOLE:
             parts = _parts(each.document, intervals=intervals)
-            result_files.print_report(result_files.Report(each.document, parts, []), format)
+            result_files.PRINTERS[format](result_files.Report(each.document, parts, []))
             result("")
     for label, reason in missing.items():
         note(f"no data of {label}: {reason}")
@@ -203,7 +196,7 @@ def _measure(
         messages = {label: str(error) for label, error in failed.items()}
         rows = [row for document in documents for row in records(document)]
         report = result_files.Report({"results": documents, "failed": messages}, [], rows)
-        result_files.print_report(report, format)
+        result_files.PRINTERS[format](report)
 
 
 def _parts(document: Mapping[str, Any], *, intervals: bool) -> list[result_files.Part]:
