@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from promptcli.cli.console import result_document, result_folded
+from promptcli.cli import console
+from promptcli.cli.options import format_name
 from promptcli.errors import unknown
 from promptcli.retrieval.ranking import reaches
 
@@ -18,7 +19,6 @@ Format = Annotated[
 Show = Annotated[
     str | None, typer.Option(help="Columns to show beside each hit, in table and csv: a,b.")
 ]
-FORMATS = ("table", "csv", "json")
 _BELOW_ONE = 0.9999
 #: Ends of lines of other systems: a terminal obeys the first sign.
 _OTHER_ENDS = re.compile("\r\n?")
@@ -27,47 +27,56 @@ _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]")
 _LONGEST = 1000  # characters of a text that are printed; `--json` prints all
 
 
-def column_names(show: str | None) -> list[str]:
-    """Return the names of the columns to show; one with a comma is in quotes."""
-    if show is None:
-        return []
-    names = next(csv.reader([show], skipinitialspace=True))
-    return list(dict.fromkeys(name.strip() for name in names if name.strip()))
+class HitPrinter:
+    """Prints hits in the format that is asked for, and the columns to show beside each."""
 
-
-class HitTable:
-    """Prints hits as rows of a CSV, under one line of heads."""
-
-    def __init__(self) -> None:
+    def __init__(self, format: str | None, show: str | None, *, json: bool) -> None:
+        self.format = format_name(format, ("table", "csv", "json"), json=json)
+        names = next(csv.reader([show or ""], skipinitialspace=True))  # one with a comma is quoted
+        self._names = list(dict.fromkeys(name.strip() for name in names if name.strip()))
         self._heads: list[str] = []
 
-    def row(self, record: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
-        """Print a hit with further columns."""
-        values = dict(record)
-        for name, value in columns.items():
-            values[f"column {name}" if name in record else name] = value
-        if not self._heads:
-            self._heads = list(values)
-            _print_cells(self._heads)
-        _print_cells([values[head] for head in self._heads])
+    def missing(self, of_hits: Iterable[Iterable[str]]) -> list[str]:
+        """Return the names that no hit has a column of, whatever their case and spaces."""
+        keys = {_key(name) for known in of_hits for name in known}
+        return [name for name in self._names if _key(name) not in keys]
 
+    def check_columns(self, known: Sequence[str]) -> None:
+        """Refuse columns that no row has."""
+        for name in self.missing([known]):
+            raise unknown("column", name, known)
 
-def chosen_columns(names: Sequence[str], of_hit: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the columns to show of a hit, whatever their case and spaces; others are None."""
-    known = {_key(name): value for name, value in (of_hit or {}).items()}
-    return {name: known.get(_key(name)) for name in names}
+    def columns(self, of_hit: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return the columns to show of a hit; those that it lacks are None."""
+        known = {_key(name): value for name, value in (of_hit or {}).items()}
+        return {name: known.get(_key(name)) for name in self._names}
 
-
-def check_columns(names: Sequence[str], known: Sequence[str]) -> None:
-    """Refuse columns that no row has."""
-    for name in missing_columns(names, [known]):
-        raise unknown("column", name, known)
-
-
-def missing_columns(names: Sequence[str], of_hits: Iterable[Iterable[str]]) -> list[str]:
-    """Return the names that no hit has a column of, whatever their case and spaces."""
-    keys = {_key(name) for known in of_hits for name in known}
-    return [name for name in names if _key(name) not in keys]
+    def hit(
+        self,
+        document: Mapping[str, Any],
+        columns: Mapping[str, Any],
+        *lines: tuple[str, str],
+        without: Sequence[str] = ("columns",),
+    ) -> None:
+        """Print a hit as JSON, as a row of a CSV ``without`` some fields, or as lines, each a label
+        and a text. The last line ends with the columns.
+        """
+        if self.format == "json":
+            console.result_json(document)
+        elif self.format == "csv":
+            record = {name: value for name, value in document.items() if name not in without}
+            for name, value in columns.items():
+                record[f"column {name}" if name in record else name] = value
+            if not self._heads:
+                self._heads = list(record)
+                _print_cells(self._heads)
+            _print_cells([record[head] for head in self._heads])
+        else:
+            cells = [f"{name}: {'' if value is None else value}" for name, value in columns.items()]
+            for number, (label, text) in enumerate(lines, 1):
+                is_last = cells and number == len(lines)
+                shown = f"{one_line(text)}  [{', '.join(cells)}]" if is_last else one_line(text)
+                console.result_folded(label, shown)
 
 
 def _key(name: str) -> str:
@@ -92,14 +101,6 @@ def figures(hit: Any, width: int = 0) -> str:
     return f"{score_text(hit.score):>{width}}{found_by}"
 
 
-def print_hit(label: str, text: str, columns: Mapping[str, Any]) -> None:
-    """Print a hit: where it was found, its text, and columns."""
-    if columns:
-        cells = [f"{name}: {'' if value is None else value}" for name, value in columns.items()]
-        text = f"{text}  [{', '.join(cells)}]"
-    result_folded(label, text)
-
-
 def nothing_found(query: str, min_score: float | None, where: str | None) -> str:
     """Return why a search has no hit: only its conditions can leave out every row."""
     if min_score is not None:
@@ -112,4 +113,4 @@ def _print_cells(cells: Sequence[Any]) -> None:
     line = io.StringIO()
     cells = [_OTHER_ENDS.sub("\n", cell) if isinstance(cell, str) else cell for cell in cells]
     csv.writer(line, lineterminator="\n").writerow(cells)  # which quotes cells of several lines
-    result_document(line.getvalue().removesuffix("\n"))
+    console.result_document(line.getvalue().removesuffix("\n"))

@@ -1,10 +1,9 @@
 """Rows of one set that also occur in another, as lines that fit the terminal, CSV or JSON."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from promptcli.cli import console
-from promptcli.cli.hits import HitTable, chosen_columns, one_line, print_hit, score_text
+from promptcli.cli.hits import HitPrinter, one_line, score_text
 from promptcli.errors import CheckFailedError, counted
 from promptcli.retrieval.pairs import Leak, Leaks
 
@@ -17,17 +16,12 @@ _MEANS = {
 
 
 def show_leaks(
-    leaks: Leaks,
-    names: tuple[str, str],
-    format: str,
-    columns: Sequence[str] = (),
-    *,
-    check: bool = False,
+    leaks: Leaks, names: tuple[str, str], printer: HitPrinter, *, check: bool = False
 ) -> None:
     """Print the rows of a set that also occur in another, and their number; with ``check`` fail if
     there are any. ``names`` are those of the set and of the other one.
     """
-    if format == "json":
+    if printer.format == "json":
         document = {
             "rows": leaks.rows,
             "source_rows": leaks.source_rows,
@@ -38,16 +32,13 @@ def show_leaks(
             "leaks": [_record(leak) for leak in leaks.found],
         }
         console.result_json(document)
-    elif format == "csv":
-        table = HitTable()
-        for leak in leaks.found:
-            table.row(_record(leak), chosen_columns(columns, leak.source.columns))
     else:
         for leak in leaks.found:
-            _print_leak(leak, chosen_columns(columns, leak.source.columns))
+            columns = printer.columns(leak.source.columns)
+            printer.hit(_record(leak), columns, *_lines(leak))
+    if printer.format == "table":
         rows = []
-        counts: dict[str, int] = {**leaks.counts, "all": len(leaks.found)}
-        for kind, count in counts.items():
+        for kind, count in [*leaks.counts.items(), ("all", len(leaks.found))]:
             share = f"{100 * count / leaks.rows:.2f}%" if leaks.rows else "-"
             rows.append((kind, f"{count:,}", share, _MEANS.get(kind, "")))
         console.result_table(("kind", "rows", "share", ""), rows)
@@ -58,7 +49,7 @@ def show_leaks(
     )
     if check and leaks.found:
         raise CheckFailedError(summary)
-    if format == "table":
+    if printer.format == "table":
         console.note(summary)
 
 
@@ -73,14 +64,13 @@ def _record(leak: Leak) -> dict[str, Any]:
     }
 
 
-def _print_leak(leak: Leak, columns: Mapping[str, Any]) -> None:
-    """Print a row, and below it the row that it repeats if their texts differ."""
+def _lines(leak: Leak) -> list[tuple[str, str]]:
+    """Return a row, and below it the row that it repeats if their texts differ."""
     score = f"  {score_text(leak.source.score)}" if leak.kind == "near" else ""
     sign = "~" if leak.kind == "near" else "="
     ids = f"{one_line(str(leak.id))} {sign} {one_line(str(leak.source.id))}"
     label = f"{leak.kind:<10}{score}  {ids}  "
-    if leak.kind == "exact":
-        print_hit(label, one_line(leak.text or ""), columns)
-    else:
-        print_hit(label, one_line(leak.text or ""), {})
-        print_hit(" " * len(label), one_line(leak.source.text or ""), columns)
+    lines = [(label, leak.text or "")]
+    if leak.kind != "exact":
+        lines.append((" " * len(label), leak.source.text or ""))
+    return lines

@@ -5,8 +5,8 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from promptcli.cli.hits import FORMATS, Format
-from promptcli.cli.options import Csv, Json, SkipBad, chosen_model, format_name
+from promptcli.cli.hits import Format, HitPrinter
+from promptcli.cli.options import Csv, Json, SkipBad, chosen_model
 from promptcli.data.csv_options import csv_options
 from promptcli.recipe import is_named
 
@@ -61,7 +61,7 @@ def dups(
     from promptcli.cli.leak_lists import show_leaks
     from promptcli.retrieval.pairs import find_leaks
 
-    shown_as = format_name(format, FORMATS, json=json)
+    printer = HitPrinter(format, None, json=json)
     choice = chosen_model(model)
     leaks = find_leaks(
         stream_or_name(file),
@@ -71,7 +71,7 @@ def dups(
         csv=csv_options(csv),
         skip_bad=skip_bad,
     )
-    show_leaks(leaks, (against, file), shown_as, check=check)
+    show_leaks(leaks, (against, file), printer, check=check)
 
 
 def stream_or_name(word: str) -> str | BinaryIO:

@@ -21,17 +21,12 @@ from promptcli.cli.commands.search_files import (
     Where,
 )
 from promptcli.cli.hits import (
-    FORMATS,
     Format,
-    HitTable,
+    HitPrinter,
     Show,
-    check_columns,
-    chosen_columns,
-    column_names,
     figures,
     nothing_found,
     one_line,
-    print_hit,
     score_text,
 )
 from promptcli.cli.options import (
@@ -42,7 +37,6 @@ from promptcli.cli.options import (
     SkipBad,
     TextField,
     chosen_model,
-    format_name,
     takes_model,
 )
 from promptcli.data.csv_options import csv_options
@@ -356,10 +350,9 @@ def search(
     from promptcli.models.language_choice import note_unread
     from promptcli.retrieval.files import is_query_file, queries_of
 
-    shown_as = format_name(format, FORMATS, json=json)
-    columns = column_names(show)
+    printer = HitPrinter(format, show, json=json)
     index = _opened(folder, model)
-    check_columns(columns, list(index.info().columns))
+    printer.check_columns(list(index.info().columns))
     if sync:
         from promptcli.retrieval.sync import MostRowsError
 
@@ -379,15 +372,14 @@ def search(
     texts = queries_of(stream_or_name(query), text_field) if many else iter([[query]])
     if index.way(by) != "words":
         index.encoder.in_role("query", report=True)
-    table = HitTable()
     for number, window in enumerate(texts):
         if not number and index.way(by) != "words":
             note_unread(index.encoder, window)
         answers = index.answers(window, k, by=by, where=where, min_score=min_score)  # type: ignore[arg-type]
         for text, hits in zip(window, answers, strict=True):
-            if shown_as == "table" and many:
+            if printer.format == "table" and many:
                 console.result(f"query: {one_line(text)}")
-            _print_found(hits, {"query": text}, columns, shown_as, table)
+            _print_found(printer, hits, {"query": text})
             if not hits:
                 console.note(nothing_found(text, min_score, where))
 
@@ -452,28 +444,26 @@ def dups(
     Vectors do not see every difference: below 1, rows whose words are in another order, or whose
     numbers or names differ, may be near.
     """
-    shown_as = format_name(format, FORMATS, json=json)
+    printer = HitPrinter(format, show, json=json)
     index = _opened(folder, model)
-    columns = column_names(show)
-    check_columns(columns, list(index.info().columns))
+    printer.check_columns(list(index.info().columns))
     if against is not None:
         from promptcli.cli.leak_lists import show_leaks
 
         leaks = index.leaks(
             stream_or_name(against), threshold, csv=csv_options(csv), skip_bad=skip_bad
         )
-        show_leaks(leaks, (against, folder), shown_as, columns, check=check)
+        show_leaks(leaks, (against, folder), printer, check=check)
         return
     if (keep is None) != (output is None):
         raise UsageError("--keep and --output FILE belong together; give both")
     groups = index.dups(threshold, links=links, differ=differ)
-    table = HitTable()
     for number, group in enumerate(groups, 1):
-        if shown_as == "table":
+        if printer.format == "table":
             rows = counted(len(group), "row")
             console.result(f"{rows}, lowest cosine {score_text(group.lowest)}")
         about = {"cluster": number, "size": len(group), "lowest": round(group.lowest, 6)}
-        _print_found(group, about, columns, shown_as, table)
+        _print_found(printer, group, about)
     if keep is not None and output is not None:
         from promptcli.retrieval.pairs import write_without_duplicates
 
@@ -511,26 +501,14 @@ def _json(hit: "Hit") -> dict[str, object]:
     return document
 
 
-def _print_found(
-    hits: "Sequence[Hit]",
-    about: Mapping[str, object],
-    columns: Sequence[str],
-    format: str,
-    table: HitTable,
-) -> None:
+def _print_found(printer: HitPrinter, hits: "Sequence[Hit]", about: Mapping[str, object]) -> None:
     """Print hits after what they have in common."""
     width = max([2, *(len(one_line(str(hit.id))) for hit in hits)])
     for hit in hits:
-        shown = chosen_columns(columns, hit.columns)
-        if format == "json":
-            console.result_json({**about, **_json(hit)})
-        elif format == "csv":
-            record = {name: value for name, value in _json(hit).items() if name != "columns"}
-            table.row({**about, **record}, shown)
-        else:
-            stale = "" if hit.stale is None else f"[file {hit.stale}] "
-            label = f"{hit.rank:>4}  {figures(hit, 7)}  {one_line(str(hit.id)):<{width}}  {stale}"
-            print_hit(label, one_line(_with_heading(hit)), shown)
+        stale = "" if hit.stale is None else f"[file {hit.stale}] "
+        label = f"{hit.rank:>4}  {figures(hit, 7)}  {one_line(str(hit.id)):<{width}}  {stale}"
+        columns = printer.columns(hit.columns)
+        printer.hit({**about, **_json(hit)}, columns, (label, _with_heading(hit)))
 
 
 def _with_heading(hit: "Hit") -> str:

@@ -1,5 +1,6 @@
 """The command ``search``, which searches files without an index."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,20 +9,8 @@ import typer
 
 from promptcli.cli import console
 from promptcli.cli.commands.dups import FastModel
-from promptcli.cli.hits import (
-    FORMATS,
-    Format,
-    HitTable,
-    Show,
-    chosen_columns,
-    column_names,
-    figures,
-    missing_columns,
-    nothing_found,
-    one_line,
-    print_hit,
-)
-from promptcli.cli.options import Csv, Json, SkipBad, chosen_model, format_name
+from promptcli.cli.hits import Format, HitPrinter, Show, figures, nothing_found, one_line
+from promptcli.cli.options import Csv, Json, SkipBad, chosen_model
 from promptcli.data.csv_options import csv_options
 from promptcli.retrieval.file_search import Line
 
@@ -111,8 +100,7 @@ def search_files(
     """
     from promptcli.retrieval.file_search import check_order, search
 
-    shown_as = format_name(format, FORMATS, json=json)
-    columns = column_names(show)
+    printer = HitPrinter(format, show, json=json)
     check_order(query, files)
     lines: Any = search(
         query,
@@ -131,28 +119,20 @@ def search_files(
         skip_bad=skip_bad,
         verbose=verbose,
     )
-    table = HitTable()
     for line in lines:
-        shown = chosen_columns(columns, line.columns)
-        if shown_as == "json":
-            further = {"columns": shown} if columns else {}
-            console.result_json({**_record(line), **further})
-        elif shown_as == "csv":
-            record = _record(line)
-            around = ("before", "after")
-            table.row({name: record[name] for name in record if name not in around}, shown)
-        else:
-            _print_line(line, shown)
-            if context:
-                console.result("")
+        _print_line(printer, line)
+        if context and printer.format == "table":
+            console.result("")
     if lines:
-        for name in missing_columns(columns, (line.columns or {} for line in lines)):
+        for name in printer.missing(line.columns or {} for line in lines):
             console.note(f"no hit has a column {name!r}")
     else:
         console.note(nothing_found(query, min_score, where))
 
 
-def _record(line: Line) -> dict[str, Any]:
+def _print_line(printer: HitPrinter, line: Line) -> None:
+    """Print a line that was found between those around it, as grep does."""
+    columns = printer.columns(line.columns)
     record = {**asdict(line), "score": round(line.score, 6)}
     del record["columns"]
     if line.bm25 is None:
@@ -160,17 +140,20 @@ def _record(line: Line) -> dict[str, Any]:
             del record[name]
     else:
         record["bm25"] = round(line.bm25, 6)
-    return record
-
-
-def _print_line(line: Line, columns: dict[str, Any]) -> None:
-    """Print a line that was found between those around it, as grep does."""
-    for number, text in enumerate(line.before, line.line - len(line.before)):
-        console.result_folded(f"        {line.file}-{number}- ", one_line(text))
+    if columns and printer.format == "json":
+        record["columns"] = columns
     place = f"{line.file}:{line.line}"
     if line.end_line != line.line:
         place += f"-{line.end_line}"
     text = f"{line.heading}: {line.text}" if line.heading else line.text
-    print_hit(f"{figures(line)}  {place}: ", one_line(text), columns)
-    for number, text in enumerate(line.after, line.end_line + 1):
+    if printer.format == "table":
+        _print_around(line, line.line - len(line.before), line.before)
+    found = (f"{figures(line)}  {place}: ", text)
+    printer.hit(record, columns, found, without=("before", "after"))
+    if printer.format == "table":
+        _print_around(line, line.end_line + 1, line.after)
+
+
+def _print_around(line: Line, first: int, texts: Sequence[str]) -> None:
+    for number, text in enumerate(texts, first):
         console.result_folded(f"        {line.file}-{number}- ", one_line(text))
