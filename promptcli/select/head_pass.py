@@ -22,8 +22,9 @@ from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.pooling import build_states
-from promptcli.encoder.pooling.slot_attention import ALPHA, kept_or_all, kept_tokens, slot_of
+from promptcli.encoder.pooling import build_states, read_states
+from promptcli.encoder.pooling.attention import ALPHA, kept_or_all, kept_tokens, slot_of
+from promptcli.grammar import parse_states
 from promptcli.notes import stage
 
 #: pairs whose tokens are multiplied at a time; bounds memory, changes no figure
@@ -101,10 +102,10 @@ def head_cosines(
     backbone.require_hook("Ditto")
     one_prompt = encoder.one_prompt()
     kind = HEAD_WEIGHTS[weights]
-    tried = [build_states(name, backbone) for name in states]
+    tried = [build_states(parse_states(name), backbone) for name in states]
     needs = kind.needs(backbone)
     for each in tried:
-        needs |= each.needs
+        needs |= each
     sentences = list(dict.fromkeys([*first, *second]))
     row_of = {sentence: row for row, sentence in enumerate(sentences)}
     pairs = np.array([[row_of[sentence] for sentence in side] for side in (first, second)])
@@ -121,7 +122,7 @@ def head_cosines(
             chosen = np.fromiter(dict.fromkeys(planned.tolist()), np.int64)
             batch = one_prompt.batch(rows.take(chosen))
             hidden = one_prompt.run(batch, needs)
-            read = [each.read(hidden) for each in tried]
+            read = [read_states(each, hidden) for each in tried]
             for row, sentence, values in _encoded(chosen, batch, hidden, read, kind, backbone):
                 held[row] = sentence
                 attention[row] = values

@@ -8,12 +8,12 @@ from torch import Tensor
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.pooling.slot_attention import kept_or_all
-from promptcli.encoder.pooling.weights import Weights, weighted_sum
+from promptcli.encoder.pooling.attention import kept_or_all
+from promptcli.encoder.pooling.weights import Maximum, Mean, Weights
 from promptcli.encoder.template import Template
 
 
-class ContentWeights(Weights):
+class _Content(Weights):
     """Weights on the tokens of the sentence alone; of a template with two [X], the last one's.
 
     An input without such a token, of an empty sentence, is read at all of its tokens.
@@ -25,28 +25,24 @@ class ContentWeights(Weights):
         super().__init__(context)
         self._content = ContentTokens(context.own_template(), context.backbone.tokenizer)
 
-    def content_mask(self, batch: Batch) -> Tensor:
+    def read(self, batch: Batch) -> Tensor:
         """Return the mask (n, t) of the tokens that are read."""
         return kept_or_all(self._content.mask(batch), batch)
 
 
-class ContentAverage(ContentWeights):
+class ContentAverage(_Content, Mean):
     """``content-avg``: w_t = 1/c over the c tokens of the sentence."""
 
     spec = "content-avg"
 
-    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        weights = self.content_mask(batch).to(states.dtype)
-        return weighted_sum(weights, states) / weights.sum(1, keepdim=True)
+    def weigh(self, batch: Batch, hidden: HiddenStates) -> Tensor:
+        return self.read(batch)
 
 
-class ContentMaximum(ContentWeights):
+class ContentMaximum(_Content, Maximum):
     """``content-max``: max_t x_t over the tokens of the sentence, dimension by dimension."""
 
     spec = "content-max"
-
-    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        return states.masked_fill(~self.content_mask(batch).unsqueeze(2), float("-inf")).amax(dim=1)
 
 
 class ContentTokens:
@@ -96,30 +92,18 @@ class _Spelling:
 
     def __init__(self, characters: str, tokenizer: PieceTokenizer, *, step: int) -> None:
         self._step = step  # 1 forwards, -1 backwards
-        text = ""
-        if characters:
-            text = "".join(
-                _letters(tokenizer.text(token)) for token in tokenizer.encode([characters])[0]
-            )
+        ids = tokenizer.encode([characters])[0] if characters else []
+        text = "".join(_letters(tokenizer.text(token)) for token in ids)[::step]
         self._length = len(text)
         #: By the characters that are still to be spelled and the token: what it leaves of them, or
         #: -1 if it is another token.
-        self._left = torch.empty(0)
-        if text:
-            self._left = torch.full((len(text) + 1, tokenizer.highest + 1), -1)
-            self._fill(text, tokenizer)
-
-    def _fill(self, text: str, tokenizer: PieceTokenizer) -> None:
-        for token in tokenizer.items():
-            letters = _letters(tokenizer.text(token))
+        self._left = torch.full((len(text) + 1, tokenizer.highest + 1), -1)
+        for token in tokenizer.items() if text else ():
+            letters = _letters(tokenizer.text(token))[::step]
             if not letters or letters not in text:
                 continue
             for left in range(len(letters), len(text) + 1):
-                if self._step > 0:
-                    fits = text[len(text) - left :].startswith(letters)
-                else:
-                    fits = text[:left].endswith(letters)
-                if fits:
+                if text.startswith(letters, len(text) - left):
                     self._left[left, token] = left - len(letters)
 
     def count(self, ids: Tensor, start: Tensor) -> Tensor:

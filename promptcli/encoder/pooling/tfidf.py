@@ -100,31 +100,26 @@ class WordTfIdf(Weights):
     beyond_graphs = "cut sentences into words"
 
     def __init__(self, context: BuildContext) -> None:
-        owner = "weights 'tfidf:word' are fitted on a corpus"
-        choice = "pooling first-last/tfidf:word"
-        pieces = context.fitted_tensor(PIECES, owner, choice, None, dtype=torch.int32).cpu()
-        lengths = context.fitted_tensor(LENGTHS, owner, choice, None, dtype=torch.int32).cpu()
-        idf = context.fitted_tensor(IDF, owner, choice, len(lengths)).cpu()
+        needed = "weights 'tfidf:word' are fitted on a corpus", "pooling first-last/tfidf:word"
+        pieces = context.fitted_tensor(PIECES, *needed, None, dtype=torch.int32).cpu()
+        lengths = context.fitted_tensor(LENGTHS, *needed, None, dtype=torch.int32).cpu()
+        idf = context.fitted_tensor(IDF, *needed, len(lengths)).cpu()
         self._tensors = {PIECES: pieces, LENGTHS: lengths, IDF: idf}
-        self._idf: dict[Word, float] = {}
-        start = 0
-        for length, value in zip(lengths.tolist(), idf.tolist(), strict=True):
-            word = tuple(pieces[start : start + length].tolist())
-            self._idf[word] = value
-            start += length
+        rest = iter(pieces.tolist())
+        words = [tuple(itertools.islice(rest, length)) for length in lengths.tolist()]
+        self._idf: dict[Word, float] = dict(zip(words, idf.tolist(), strict=True))
         self._words = Words(context.backbone)
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         weights = np.zeros(batch.ids.shape, np.float32)
-        lengths = batch.host_lengths().tolist()
-        for row, ids in enumerate(batch.host_ids().tolist()):
-            words = self._words.cut(ids[: lengths[row]])
+        for row, (ids, length) in enumerate(
+            zip(batch.host_ids(), batch.host_lengths(), strict=True)
+        ):
+            words = self._words.cut(ids[:length])
             counts = Counter(words)
-            start = 0
-            for word in words:
-                end = start + len(word)
-                weights[row, start:end] = counts[word] * self._idf.get(word, 0.0)
-                start = end
+            weights[row, :length] = [
+                counts[word] * self._idf.get(word, 0.0) for word in words for _ in word
+            ]
         return weighted_sum(to_device(weights, states.device), states)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -139,14 +134,11 @@ def fit_word_idf(rows: Iterable[Sequence[int]], backbone: Backbone) -> dict[str,
     frequency: Counter[Word] = Counter()
     documents = 0
     for row in rows:
-        distinct = dict.fromkeys(words.cut(row))  # in order, which a set does not keep
-        frequency.update(distinct.keys())
+        # each once, in order, which a set does not keep
+        frequency.update(dict.fromkeys(words.cut(row)).keys())
         documents += 1
-    pieces: list[int] = []
-    for word in frequency:
-        pieces += word
-    counts = np.array(list(frequency.values()), np.int64)
-    idf = np.log2(documents / np.maximum(counts, 1))
+    pieces = list(itertools.chain(*frequency))
+    idf = np.log2(documents / np.array(list(frequency.values()), np.int64))
     return {
         PIECES: torch.tensor(pieces, dtype=torch.int32),
         LENGTHS: torch.tensor([len(word) for word in frequency], dtype=torch.int32),

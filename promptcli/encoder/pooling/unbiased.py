@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
@@ -15,7 +16,7 @@ from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.backbones.token_rows import TokenRows
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.pooling.weights import Weights, weighted_sum
+from promptcli.encoder.pooling.weights import Mean
 from promptcli.errors import unknown
 
 #: Table 3's rows: each switch comes on top of those before it
@@ -65,7 +66,7 @@ _BYTE_LEVEL = _Convention(
 )
 
 
-class Unbiased(Weights):
+class Unbiased(Mean):
     """Mean of the tokens that are left, specials excluded.
 
     ``unbiased:sub`` stops after the subword switch.
@@ -77,19 +78,17 @@ class Unbiased(Weights):
         last = context.argument or SWITCHES[-1]
         if last not in SWITCHES:
             raise unknown("switch of 'unbiased'", last, SWITCHES)
+        tokens = context.backbone.tokenizer
         self._on = frozenset(SWITCHES[: SWITCHES.index(last) + 1])
-        self._convention = _BYTE_LEVEL if context.backbone.tokenizer.byte_level else _WORDPIECE
-        self._specials = len(context.backbone.tokenizer.start), len(context.backbone.tokenizer.end)
+        self._convention = _BYTE_LEVEL if tokens.byte_level else _WORDPIECE
+        self._specials = len(tokens.start), len(tokens.end)
         self.spec = self.rewriting = f"unbiased:{last}"
         self._rewritten: TokenRows | None = None
 
-    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        inner = batch.real()
-        inner[:, : self._specials[0]] = False
-        for place in range(1, self._specials[1] + 1):
-            inner.scatter_(1, (batch.lengths - place).unsqueeze(1), False)
-        weights = inner.to(states.dtype)
-        return weighted_sum(weights, states) / weights.sum(1, keepdim=True).clamp(min=1)
+    def weigh(self, batch: Batch, hidden: HiddenStates) -> Tensor:
+        places = torch.arange(batch.ids.size(1), device=batch.ids.device)
+        before, after = self._specials
+        return (places >= before) & (places < (batch.lengths - after).unsqueeze(1))
 
     def token_ids(self, texts: Sequence[str], backbone: Backbone) -> TokenRows:
         """Return the ids that remain of each sentence; never empty."""
@@ -100,10 +99,8 @@ class Unbiased(Weights):
             led = [self._convention.lead + text.lstrip() for text in texts]
             filtered = [self._filter(ids, tokens) for ids in tokens.encode(led)]
             if "case" in self._on:
-                lowered = []
-                for ids in filtered:
-                    lowered.append(self._convention.join([tokens.text(token) for token in ids]))
-                rows = tokens.encode_rows(lowered)
+                kept = [[tokens.text(token) for token in ids] for ids in filtered]
+                rows = tokens.encode_rows([self._convention.join(words) for words in kept])
             else:
                 rows = TokenRows.of(filtered)
         return rows.filled(tokens.pad)
@@ -130,9 +127,4 @@ class Unbiased(Weights):
             "pun": self._convention.punctuation,
         }
         active = [drop for switch, drop in drops.items() if switch in self._on]
-        remaining = []
-        for token in ids:
-            text = tokens.text(token)
-            if not any(drop(text) for drop in active):
-                remaining.append(token)
-        return remaining
+        return [token for token in ids if not any(drop(tokens.text(token)) for drop in active)]

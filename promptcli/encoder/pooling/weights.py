@@ -17,7 +17,6 @@ from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, slot_po
 from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.context import BuildContext
 from promptcli.errors import UsageError, WrongKindError
-from promptcli.grammar import Pair
 
 
 class Weights(ABC):
@@ -58,34 +57,51 @@ class Weights(ABC):
         return backbone.tokenizer.encode_rows(texts)
 
 
-def check_head(backbone: Backbone, head: Pair) -> None:
-    """Refuse an attention head that a backbone does not have."""
-    if not (1 <= head.first <= backbone.n_layers and 1 <= head.last <= backbone.n_heads):
-        last = f"{backbone.n_layers}-{backbone.n_heads}"
-        raise UsageError(
-            f"head '{head}' does not exist; {backbone.name!r} has 1-1 to {last} (layer-head,"
-            " 1-based)"
-        )
-
-
 def weighted_sum(weights: Tensor, states: Tensor) -> Tensor:
     """Return sum_t w_t x_t, (n, d), from weights (n, t) and states (n, t, d)."""
     return (weights.unsqueeze(1) @ states).squeeze(1)
 
 
-class Average(Weights):
+class Mean(Weights):
+    """sum_t w_t x_t / sum_t w_t."""
+
+    @abstractmethod
+    def weigh(self, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return w, (n, t)."""
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        weights = self.weigh(batch, hidden).to(states.dtype)
+        return weighted_sum(weights, states) / weights.sum(1, keepdim=True)
+
+
+class Average(Mean):
     """``avg``: w_t = 1/T over real tokens."""
 
     spec = "avg"
-    averaged: slice | None = slice(None)
-    root = False  #: divides by sqrt(T)
+    averaged = slice(None)
+
+    def weigh(self, batch: Batch, hidden: HiddenStates) -> Tensor:
+        return batch.real()
+
+
+class Weighted(Mean):
+    """``weighted``: w_t = t / (1 + ... + T), later tokens more (Muennighoff 2022)."""
+
+    spec = "weighted"
+
+    def weigh(self, batch: Batch, hidden: HiddenStates) -> Tensor:
+        places = torch.arange(1, batch.ids.size(1) + 1, device=batch.ids.device)
+        return batch.real() * places
+
+
+class SquareRoot(Weights):
+    """``sqrt``: w_t = 1/sqrt(T)."""
+
+    spec = "sqrt"
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        lengths = batch.lengths.unsqueeze(1)
         total = weighted_sum(batch.real().to(states.dtype), states)
-        if self.root:
-            return total / lengths.sqrt()
-        return total / lengths
+        return total / batch.lengths.unsqueeze(1).sqrt()
 
 
 class Maximum(Weights):
@@ -93,27 +109,12 @@ class Maximum(Weights):
 
     spec = "max"
 
-    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        return states.masked_fill(~batch.real().unsqueeze(2), float("-inf")).amax(dim=1)
-
-
-class SquareRoot(Average):
-    """``sqrt``: w_t = 1/sqrt(T)."""
-
-    spec = "sqrt"
-    averaged = None
-    root = True
-
-
-class Weighted(Weights):
-    """``weighted``: w_t = t / (1 + ... + T), later tokens more (Muennighoff 2022)."""
-
-    spec = "weighted"
+    def read(self, batch: Batch) -> Tensor:
+        """Return the mask (n, t) of the tokens that are read."""
+        return batch.real()
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        places = torch.arange(1, states.size(1) + 1, device=states.device)
-        weights = (batch.real() * places).to(states.dtype)
-        return weighted_sum(weights, states) / weights.sum(1, keepdim=True)
+        return states.masked_fill(~self.read(batch).unsqueeze(2), float("-inf")).amax(dim=1)
 
 
 class From(Weights):
@@ -125,14 +126,11 @@ class From(Weights):
     def __init__(self, first: int, weights: Weights) -> None:
         needs = weights.needs
         # which belong to all tokens, or are at a place that is counted from the first
-        of_all = needs.diagonals or needs.matrices or needs.rows or (needs.slot or 0) > 0
+        of_all = needs.diagonals or needs.rows or (needs.slot or 0) > 0
         if of_all or isinstance(weights, Weighted):
-            name = weights.spec
-            if isinstance(weights, Weighted):
-                name = "weighted (weightedmean)"
             raise UsageError(
-                f"weights {name} with include_prompt false are not read; take avg, or a model with"
-                " include_prompt true"
+                f"weights {weights.spec} with include_prompt false are not read; take avg, or a"
+                " model with include_prompt true"
             )
         self.spec = f"from:{first};{weights.spec}"
         self._first = first
@@ -160,24 +158,26 @@ class Joined(Weights):
         return torch.cat([weights.pool(states, batch, hidden) for weights in self.parts], dim=1)
 
 
-class AtSlot(Weights):
-    """The state at one position of the input."""
+def state_at(slot: int, states: Tensor, batch: Batch) -> Tensor:
+    """Return the states (n, d) at a slot of each input."""
+    rows = torch.arange(states.size(0), device=states.device)
+    return states[rows, slot_positions(batch, slot)]
 
-    slot: int  #: 0 for [CLS], k for the k-th mask, ``LAST``
+
+class AtSlot(Weights):
+    """The state at one position of the input, ``needs.slot``."""
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         if hidden.slot is not None:
             return states[:, 0]
-        return states[
-            torch.arange(states.size(0), device=states.device), slot_positions(batch, self.slot)
-        ]
+        assert self.needs.slot is not None
+        return state_at(self.needs.slot, states, batch)
 
 
 class Cls(AtSlot):
     """The raw state of the first special token (SimCSE's cls_before_pooler)."""
 
     spec = "cls"
-    slot = 0
     needs = Needs(slot=0)
 
     def __init__(self, context: BuildContext) -> None:
@@ -196,9 +196,9 @@ class Mask(AtSlot):
     """
 
     def __init__(self, context: BuildContext) -> None:
-        self.slot = context.spec["slot"] or 1
-        self.spec = "mask" if self.slot == 1 else f"mask:{self.slot}"
-        self.needs = Needs(slot=self.slot)
+        slot = context.spec["slot"] or 1
+        self.spec = "mask" if slot == 1 else f"mask:{slot}"
+        self.needs = Needs(slot=slot)
 
 
 class LastToken(AtSlot):
@@ -207,17 +207,16 @@ class LastToken(AtSlot):
     """
 
     spec = "last-token"
-    slot = LAST
     needs = Needs(slot=LAST)
 
 
-class LastAndMean(Weights):
+class LastAndMean(Mean):
     """``last-and-mean``: half the last token's state, half the mean of all (KV-Embedding)."""
 
     spec = "last-and-mean"
 
+    def weigh(self, batch: Batch, hidden: HiddenStates) -> Tensor:
+        return batch.real()
+
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        rows = torch.arange(states.size(0), device=states.device)
-        last = states[rows, slot_positions(batch, LAST)]
-        mean = weighted_sum(batch.real().to(states.dtype), states) / batch.lengths.unsqueeze(1)
-        return (last + mean) / 2
+        return (state_at(LAST, states, batch) + super().pool(states, batch, hidden)) / 2

@@ -11,7 +11,7 @@ from promptcli.data.preparation import Preparation
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import STSTask, load_any
 from promptcli.encoder.encoder import make_encoder
-from promptcli.encoder.pooling.ditto import KNOWN_HEADS
+from promptcli.encoder.pooling.attention import KNOWN_HEADS
 from promptcli.errors import PromptcliError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.scores import Label

@@ -13,7 +13,7 @@ import torch
 
 from promptcli.backbones import devices
 from promptcli.encoder.encoder import TorchEncoder, make_encoder, tuned_weights
-from promptcli.encoder.pooling.ditto import KNOWN_HEADS
+from promptcli.encoder.pooling.attention import KNOWN_HEADS
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.plugins.papers.contexts import EXAMPLES, MeasurementContext
 from promptcli.plugins.papers.published import Facts, PublishedRow, short_name
