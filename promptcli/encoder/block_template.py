@@ -5,14 +5,15 @@ The input is ``[words] B..B P block P block ... P block [words]``. In the rows o
 placeholders are negative numbers, which no text can have.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.backbones.token_rows import ID_BYTES, TokenRows, pack
+from promptcli.backbones.token_rows import TokenRows
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.template import END_MARKS, Inputs, Template
 
@@ -26,8 +27,7 @@ _END = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Placeholders:
+class Placeholders(NamedTuple):
     """The placeholders of n inputs, k of the longest.
 
     A shorter input repeats its last one. One without placeholders has its last token, in its own
@@ -62,21 +62,20 @@ class BlockTemplate(Template):
         max_length: int,
     ) -> Inputs:
         self.check_room(max_length)
-        if self._size is None:
-            split = [sentences_of(text) for text in texts]
-        else:
-            split = [[text] for text in texts]
-        pieces = iter(tokenize([block for blocks in split for block in blocks]).packed())
+        split = [sentences_of(text) if self._size is None else [text] for text in texts]
+        pieces = iter(tokenize(list(itertools.chain(*split))))
         rows = []
         truncated = []
-        for blocks in split:
-            ids = [next(pieces) for _ in blocks]
+        for sentences in split:
+            blocks = [next(pieces) for _ in sentences]
             if self._size is not None:
-                ids = _every(self._size, ids[0])
-            kept, is_cut = self._cut([block for block in ids if block], max_length)
-            rows.append(self._with_placeholders(kept) or pack([self._tokenizer.pad]))
+                [ids] = blocks
+                starts = range(0, len(ids), self._size)
+                blocks = [ids[start : start + self._size] for start in starts]
+            kept, is_cut = self._cut([block for block in blocks if block], max_length)
+            rows.append(self._with_placeholders(kept) or [self._tokenizer.pad])
             truncated.append(is_cut)
-        return Inputs(TokenRows.unpacked(rows), np.array(truncated))
+        return Inputs(TokenRows.of(rows), np.array(truncated))
 
     def most_tokens(self, size: int) -> int:
         return self.length + 3 * size  # a block has a token or more, and two placeholders
@@ -90,8 +89,7 @@ class BlockTemplate(Template):
         found = [self._of_row(row, int(length)) for row, length in zip(rows, lengths, strict=True)]
         most = max(len(of_row) for of_row in found)
         filled = np.array([[*of_row, *of_row[-1:] * (most - len(of_row))] for of_row in found])
-        slots, sources, kinds = np.moveaxis(filled, 2, 0)
-        return Placeholders(slots, sources, kinds)
+        return Placeholders(*np.moveaxis(filled, 2, 0))
 
     def _of_row(self, row: NDArray[np.int64], length: int) -> list[tuple[int, int, int]]:
         """Return position, source and kind of each placeholder of an input."""
@@ -109,39 +107,31 @@ class BlockTemplate(Template):
                 found.append((place, source, kind))
         return found
 
-    def _cut(self, blocks: list[bytes], max_length: int) -> tuple[list[bytes], bool]:
+    def _cut(self, blocks: list[list[int]], max_length: int) -> tuple[list[list[int]], bool]:
         """Return the blocks that fit with their placeholders, and whether tokens were lost.
 
         The characters that touch [X] are kept.
         """
         room = self.room(max_length)
-        needed = sum(len(block) // ID_BYTES + 2 for block in blocks)
-        if needed <= room:
+        if sum(len(block) + 2 for block in blocks) <= room:
             return blocks, False
-        before = pack(self._before_ids)
-        after = pack(self._after_ids)
-        kept: list[bytes] = []
-        if self._tokenizer.cuts_left:
-            room -= len(self._before_ids)
-            for block in reversed(blocks):
-                count = min(len(block) // ID_BYTES, room - 2)
-                if count < 1:
-                    break
-                kept.insert(0, block[len(block) - count * ID_BYTES :])
-                room -= count + 2
-            return [before + kept[0], *kept[1:]], True
-        room -= len(self._after_ids)
-        for block in blocks:
-            count = min(len(block) // ID_BYTES, room - 2)
+        cuts_left = self._tokenizer.cuts_left
+        touching = self._before_ids if cuts_left else self._after_ids
+        room -= len(touching)
+        kept: list[list[int]] = []
+        for block in reversed(blocks) if cuts_left else blocks:
+            count = min(len(block), room - 2)
             if count < 1:
                 break
-            kept.append(block[: count * ID_BYTES])
+            kept.append(block[-count:] if cuts_left else block[:count])
             room -= count + 2
-        return [*kept[:-1], kept[-1] + after], True
+        if cuts_left:
+            return [touching + kept.pop(), *reversed(kept)], True
+        return [*kept[:-1], kept[-1] + touching], True
 
-    def _with_placeholders(self, blocks: Sequence[bytes]) -> bytes:
-        text = b"".join(pack([OF_BLOCK]) + block for block in blocks)
-        return pack(self.prefix) + pack([OF_TEXT] * len(blocks)) + text + pack(self.suffix)
+    def _with_placeholders(self, blocks: Sequence[list[int]]) -> list[int]:
+        text = itertools.chain(*([OF_BLOCK, *block] for block in blocks))
+        return [*self.prefix, *[OF_TEXT] * len(blocks), *text, *self.suffix]
 
 
 def sentences_of(text: str) -> list[str]:
@@ -150,9 +140,3 @@ def sentences_of(text: str) -> list[str]:
     """
     ends = [end.end() for end in _END.finditer(text)]
     return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
-
-
-def _every(size: int, ids: bytes) -> list[bytes]:
-    """Return packed ids in blocks of ``size``."""
-    step = size * ID_BYTES
-    return [ids[start : start + step] for start in range(0, len(ids), step)]

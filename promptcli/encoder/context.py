@@ -1,7 +1,7 @@
 """The arguments that prompts, poolings and transforms are built from."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError, WrongKindError
-from promptcli.grammar import Spec
+from promptcli.grammar import Pair, Spec
 from promptcli.named_templates import SLOT
 
 
@@ -22,8 +22,7 @@ class BuildContext:
     spec: Spec  #: the part of the recipe, parsed
     backbone: Backbone
     tensors: Mapping[str, Tensor]  #: the entry's learned and fitted tensors, by name
-    #: Builds a prompt that this prompt consists of. The table of prompts passes it to its rows.
-    build_prompt: Callable[[Spec], Any] | None = None
+    parts: Sequence[Any] = ()  #: the prompts that a prompt consists of
     #: The template around the sentences, for a pooling; None: the sentence is alone.
     template: Template | None = None
 
@@ -46,6 +45,15 @@ class BuildContext:
     def refuse_argument(self, owner: str) -> None:
         if self.argument is not None:
             raise UsageError(f"{owner} no argument, but {self.argument!r} was given")
+
+    def range_of(self, layers: Pair, least: int) -> range:
+        """Return the layers l, from 0, with START <= l < EXIT; START is at least ``least``."""
+        name, n_layers = self.spec.name, self.backbone.n_layers
+        if not least <= layers.first < layers.last <= n_layers:
+            raise UsageError(
+                f"{name}:{layers} is not allowed; give {least} <= START < EXIT <= {n_layers}"
+            )
+        return range(*layers)
 
     def count(self, name: str, *, default: int | None = None) -> int | None:
         """Return the argument of the transform ``name`` as a whole number above 0."""

@@ -31,16 +31,48 @@ class Template:
     Where the tokenizer may join a template's character and a sentence's (``."`` is one item of
     byte-level vocabularies), the characters that touch [X] are tokenised with the sentence.
     ``placeholder``: a meaningless token precedes the sentence and the text that touches it.
+
+    A text with two [X] has the sentence in both (Echo embeddings), cut to the same length: in a
+    causal model a token of the second copy has seen the whole sentence. Poolings that read the
+    sentence alone read that copy.
     """
 
-    copies = 1  #: how often it contains the sentence
     has_blocks = False  #: whether the sentence is cut into blocks, with placeholders between them
 
     def __init__(self, text: str, tokenizer: PieceTokenizer, *, placeholder: bool = False) -> None:
-        check_template(text)
+        check_template(text, most=1 if placeholder else 2)
+        self._check_mask(text, tokenizer)
         self.text = text
         self._tokenizer = tokenizer
-        before, after = text.split(SLOT)
+        before, *between, after = text.split(SLOT)
+        self.copies = 1 + len(between)  #: how often it contains the sentence
+        after = after.rstrip()
+        words, self._added, start, self._after = self._frame(before, after)
+        self._before = self._added + start
+        #: Ids before the sentence's piece, first special token included.
+        self.prefix = [
+            *tokenizer.start,
+            *self._side(words, starts_input=True, keep_blank=placeholder),
+        ]
+        self.placeholder: int | None = None  #: its position
+        if placeholder:
+            self.placeholder = len(self.prefix)
+            self.prefix.append(tokenizer.pad)
+        #: Ids between the two pieces.
+        self.between = self._between(before, between[0], after) if between else []
+        #: Ids after the sentence's piece, last special token included.
+        self.suffix = [*self._side(after.removeprefix(self._after)), *tokenizer.end]
+        self._before_ids = tokenizer.encode([self._before])[0] if start.strip() else []
+        self._after_ids = tokenizer.encode([self._after])[0] if self._after else []
+        self.left = [*self.prefix, *self._before_ids]  #: ids before [X], without any sentence
+        self.right = [*self._after_ids, *self.suffix]  #: ids after [X]
+        #: Positions of the masks, in order: those before [X] from the start, those after it from
+        #: the end (-1 the last).
+        around = [*enumerate(self.prefix), *enumerate(self.suffix, -len(self.suffix))]
+        self.masks = [place for place, token in around if token == tokenizer.mask]
+
+    @staticmethod
+    def _check_mask(text: str, tokenizer: PieceTokenizer) -> None:
         if MASK in text and tokenizer.mask is None:
             has = f"template {text!r} has a {MASK}, but the backbone"
             if tokenizer.causal:
@@ -53,54 +85,48 @@ class Template:
             raise UsageError(
                 f"template {text!r} has {own}, the tokenizer's own mask; write {MASK} in its place"
             )
-        after = after.rstrip()
+
+    def _frame(self, before: str, after: str) -> tuple[str, str, str, str]:
+        """Return the words before a sentence's piece, the space that the tokenizer adds to a piece
+        without one, and the characters of the piece before and after the sentence.
+        """
+        tokenizer = self._tokenizer
         touching = _last_word(before.split(MASK)[-1])
-        self._after = _first_word(after.split(MASK)[0])
+        end = _first_word(after.split(MASK)[0])
         if tokenizer.splits_punctuation:  # only letters join
-            if _is_punctuation(touching[-1:]):
-                touching = ""
-            if _is_punctuation(self._after[:1]):
-                self._after = ""
-        before = before.removesuffix(touching)
-        white = before[len(before.rstrip()) :]
-        if before.endswith(MASK):
+            touching = "" if _is_punctuation(touching[-1:]) else touching
+            end = "" if _is_punctuation(end[:1]) else end
+        words = before.removesuffix(touching)
+        white = words[len(words.rstrip()) :]
+        if words.endswith(MASK):
             adds_blank = tokenizer.segment_blank
         else:
-            adds_blank = tokenizer.start_blank and not before.strip()
-        # by the tokenizer, to a text that begins with none
-        self._added = " " if adds_blank and white[:1] != " " else ""
-        self._before = self._added + white + touching
-        #: Ids before the sentence's piece, first special token included.
-        self.prefix = [
-            *tokenizer.start,
-            *self._side(before, starts_input=True, keep_blank=placeholder),
-        ]
-        self.placeholder: int | None = None  #: its position
-        if placeholder:
-            self.placeholder = len(self.prefix)
-            self.prefix.append(tokenizer.pad)
-        #: Ids after the sentence's piece, last special token included.
-        self.suffix = [
-            *self._side(after.removeprefix(self._after), starts_input=False),
-            *tokenizer.end,
-        ]
-        self._before_ids: list[int] = []
-        if touching:
-            self._before_ids = tokenizer.encode([self._before])[0]
-        self._after_ids: list[int] = []
-        if self._after:
-            self._after_ids = tokenizer.encode([self._after])[0]
-        self.left = [*self.prefix, *self._before_ids]  #: ids before [X], without any sentence
-        self.right = [*self._after_ids, *self.suffix]  #: ids after [X]
-        #: Positions of the masks, in order: those before [X] from the start, those after it from
-        #: the end (-1 the last).
-        self.masks: list[int] = []
-        if MASK in before:
-            places = range(len(self.prefix))
-            self.masks += [place for place in places if self.prefix[place] == tokenizer.mask]
-        if MASK in after:
-            places = range(-len(self.suffix), 0)
-            self.masks += [place for place in places if self.suffix[place] == tokenizer.mask]
+            adds_blank = tokenizer.start_blank and not words.strip()
+        added = " " if adds_blank and white[:1] != " " else ""
+        return words, added, white + touching, end
+
+    def _between(self, before: str, between: str, after: str) -> list[int]:
+        """Return the ids between two pieces, which are to be cut into the same tokens."""
+        if MASK in between:
+            raise UsageError(
+                f"template {self.text!r} has a {MASK} between its two {SLOT}; put it before or"
+                " after them"
+            )
+        _, added, start, end = self._frame(between, after)
+        first_end = self._frame(before, between)[3]
+        own, *others = self._tokenizer.encode(
+            [
+                f"{self._before}{_PROBE}{self._after}",
+                f"{self._before}{_PROBE}{first_end}",
+                f"{added}{start}{_PROBE}{end}",
+            ]
+        )
+        if not between or any(ids != own for ids in others):
+            raise UsageError(
+                f"template {self.text!r} has different characters right around its two {SLOT}; give"
+                " both the same"
+            )
+        return self._side(between.removeprefix(first_end).rstrip().removesuffix(start.lstrip()))
 
     @property
     def length(self) -> int:
@@ -111,7 +137,8 @@ class Template:
         """Return the tokens of an input whose sentence, with the characters that touch it, has that
         many.
         """
-        return len(self.prefix) + piece + len(self.suffix)
+        words = len(self.prefix) + len(self.between) + len(self.suffix)
+        return words + self.copies * piece
 
     def most_tokens(self, size: int) -> int:
         """Return the most tokens that an input can have whose sentence has this many tokens."""
@@ -121,11 +148,14 @@ class Template:
         """Return the places of the sentence, with what touches it, in an input of that many
         tokens.
         """
-        return [slice(len(self.prefix), length - len(self.suffix))]
+        piece = self.room(length)
+        step = piece + len(self.between)
+        starts = [len(self.prefix) + copy * step for copy in range(self.copies)]
+        return [slice(start, start + piece) for start in starts]
 
     def room(self, max_length: int) -> int:
         """Return the tokens that the sentence may have, with the characters that touch it."""
-        return max_length - self.input_length(0)
+        return (max_length - self.input_length(0)) // self.copies
 
     @property
     def touching(self) -> tuple[str, str]:
@@ -211,7 +241,10 @@ class Template:
             pieces = self._shortened(pieces, cut, room)
         # if neither tokenizer nor template adds a token, an empty sentence has none: it becomes one
         # of padding
-        return Inputs(self._filled(pieces).filled(self._tokenizer.pad), cut)
+        rows = pieces
+        if self.copies > 1:
+            rows = TokenRows.side_by_side([pieces.between([], self.between), pieces])
+        return Inputs(rows.between(self.prefix, self.suffix).filled(self._tokenizer.pad), cut)
 
     def _shortened(self, pieces: TokenRows, cut: np.ndarray, room: int) -> TokenRows:
         """Return the pieces with those that are ``cut`` as long as there is room.
@@ -228,31 +261,30 @@ class Template:
             return TokenRows.side_by_side([of_template, pieces.last(kept)])
         return TokenRows.side_by_side([pieces.first(kept), of_template])
 
-    def _filled(self, pieces: TokenRows) -> TokenRows:
-        """Return the ids of inputs, from those of the sentences and what touches them."""
-        return pieces.between(self.prefix, self.suffix)
+    def _side(
+        self, text: str, *, starts_input: bool = False, keep_blank: bool = False
+    ) -> list[int]:
+        """Return the ids of words before or after the sentence."""
+        tokenizer = self._tokenizer
 
-    def _side(self, text: str, *, starts_input: bool, keep_blank: bool = False) -> list[int]:
+        def encode(segment: str, adds_blank: bool, keeps_blank: bool) -> list[int]:
+            words = segment if keeps_blank else segment.rstrip()
+            if not words:
+                return []
+            blank = " " if adds_blank and not words[0].isspace() else ""
+            return tokenizer.encode([blank + words])[0]
+
         ids: list[int] = []
-        segments = text.split(MASK)
-        for number, segment in enumerate(segments):
-            if number:
-                assert self._tokenizer.mask is not None
-                ids.append(self._tokenizer.mask)
-                adds_blank = self._tokenizer.segment_blank
-            else:
-                adds_blank = starts_input and self._tokenizer.start_blank
-            # the space before the sentence belongs to it; one before the mask to the mask token, if
-            # it takes one
-            keeps = keep_blank
-            if number < len(segments) - 1:  # before a mask
-                keeps = not self._tokenizer.mask_takes_blank
-            if not keeps:
-                segment = segment.rstrip()
-            if segment:
-                blank = " " if adds_blank and not segment[0].isspace() else ""
-                ids += self._tokenizer.encode([blank + segment])[0]
-        return ids
+        adds_blank = starts_input and tokenizer.start_blank
+        *before_masks, last = text.split(MASK)
+        for segment in before_masks:
+            assert tokenizer.mask is not None
+            # the space before a mask belongs to the mask token, if it takes one
+            ids += encode(segment, adds_blank, not tokenizer.mask_takes_blank)
+            ids.append(tokenizer.mask)
+            adds_blank = tokenizer.segment_blank
+        # the space before the sentence belongs to it
+        return ids + encode(last, adds_blank, keep_blank)
 
 
 def _is_punctuation(sign: str) -> bool:
@@ -267,6 +299,7 @@ def check_template(text: str, most: int = 1) -> None:
         )
 
 
+_PROBE = "cat"
 _PUBLISHED = (".", "?", '"', "'")
 #: Marks that end sentences of other scripts, whatever script the last word is written in (a name, a
 #: number).

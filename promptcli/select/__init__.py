@@ -285,7 +285,6 @@ def check_template(
         NotFoundError: The backbone is missing.
     """
     from promptcli.encoder import template as texts
-    from promptcli.encoder.echo_template import make_template
     from promptcli.named_templates import named_templates, template_text
 
     filled = template_text(text)
@@ -297,7 +296,7 @@ def check_template(
         raise UsageError(f"template {filled!r} has no {MASK}; put one at the position to be read")
     if not sentence.strip():
         raise UsageError("is empty; give one", parameter="sentence")
-    template = make_template(filled, tokens)
+    template = texts.Template(filled, tokens)
     sentences = template.prepare([sentence], True)
     inputs = template.splice(tokens.encode_rows(sentences), limit)
     ids = inputs.rows[0]

@@ -178,10 +178,10 @@ def test_the_mean_leaves_out_placeholders_template_and_what_touches_the_text(tin
         )
         rows = encoder.inputs([*TEXTS, ""]).rows
         batch = encoder.prompt.attach(encoder.batch(rows))
-        read = encoder.pooling.weights.content_mask(batch)
+        read = encoder.pooling.weights.read(batch)
         plain_rows = alone.inputs([*TEXTS, ""]).rows
         plain_batch = alone.batch(plain_rows)
-        plain_read = alone.pooling.weights.content_mask(plain_batch)
+        plain_read = alone.pooling.weights.read(plain_batch)
         for number in range(len(TEXTS)):
             expected = plain_batch.ids[number][plain_read[number]].tolist()
             assert batch.ids[number][read[number]].tolist() == expected
@@ -233,7 +233,7 @@ def test_what_cannot_be_joined_with_blocks_is_refused(tiny_backbone, tmp_path):
         ("token-prepending:1-3;sentence:[X]", causal, "TOKENS"),
         ("token-prepending:1-3;sentences:[X] [X]", causal, "has 2"),
         ("token-prepending:1-3;sentences:[X]", tiny_backbone("bert"), "is for causal models"),
-        ("contrastive:0:0.5:token-prepending:1-2;4:[X] || [X]", causal, "no text in blocks"),
+        ("contrastive:0:0.5:token-prepending:1-2;4:[X] || [X]", causal, "no blocks"),
     ]:
         with pytest.raises(UsageError, match=said):
             build_encoder(Recipe(prompt=prompt, pooling="last/avg"), backbone=backbone)

@@ -6,7 +6,6 @@ import torch
 
 from promptcli.backbones.states import Needs
 from promptcli.embedding.splitting import Splitter
-from promptcli.encoder.echo_template import EchoTemplate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.models.sentence_transformers_format import InexactError, write_tokenizer
@@ -106,7 +105,7 @@ def test_a_template_whose_places_differ_or_that_is_not_for_two_is_refused(tiny_b
         (
             ECHO.replace(prompt="contrastive:0:0.5:Say [X] and [X] || Not [X]"),
             causal,
-            "'contrastive' has two",
+            "'contrastive' takes two",
         ),
         (ECHO.replace(prompt="token-prepending:Say [X] and [X]"), causal, "has 2"),
     ]:
@@ -121,7 +120,7 @@ def test_a_masked_model_takes_it_with_a_note(tiny_backbone, caplog):
     encoder = build_encoder(
         Recipe(prompt="[X] , [X] [MASK]", pooling="last/mask"), backbone=tiny_backbone("bert")
     )
-    assert isinstance(encoder.template, EchoTemplate)
+    assert encoder.template.copies == 2
     assert "is for causal models" in caplog.text
     row = encoder.inputs(["the cat"]).rows[0]
     assert row[encoder.template.mask_slots(len(row))[0]] == encoder.pieces.mask

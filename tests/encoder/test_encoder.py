@@ -264,7 +264,7 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
         ({"pooling": "last"}, "not STATES/WEIGHTS"),
         (
             {"pooling": "first/avg"},
-            "unknown states of pooling 'first'; valid: static, mlm-head, last, .*, layer-K",
+            "unknown states of pooling 'first'; valid: static, mlm-head, last, .* layer",
         ),
         (
             {"pooling": "last/mean"},

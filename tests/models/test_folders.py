@@ -273,7 +273,7 @@ def test_a_weighted_mean_that_leaves_the_prompt_out_is_refused_when_it_is_asked_
 ):
     pooling = {"pooling_mode": "weightedmean", "include_prompt": False}
     encoder = load(made(tmp_path, tiny_folder("bert"), pooling=pooling, prompts={"query": "ask: "}))
-    with pytest.raises(PromptcliError, match="weightedmean"):
+    with pytest.raises(PromptcliError, match="weights weighted"):
         encoder.encode_query(TEXTS)
 
 

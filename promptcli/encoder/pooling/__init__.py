@@ -168,9 +168,13 @@ class Pooling:
             self.states, diagonals=weights.diagonals, rows=weights.rows, slot=weights.slot
         )
 
+    def read(self, hidden: HiddenStates) -> Tensor:
+        """Return the states (n, t, d)."""
+        return read_states(self.states, hidden)
+
     def pool(self, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return one vector per sentence, (n, d) float32."""
-        return self.weights.pool(read_states(self.states, hidden), batch, hidden)
+        return self.weights.pool(self.read(hidden), batch, hidden)
 
 
 def build_pooling(

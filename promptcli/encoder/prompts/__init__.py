@@ -38,12 +38,9 @@ PROMPTS: Table[type[Prompt]] = Table(
 
 def build_prompt(spec: Spec, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Prompt:
     """Make the prompt that a recipe names."""
-
-    def build_part(part: Spec) -> Prompt:
-        return build_prompt(part, backbone, {})
-
     kind, spec = _row_of(spec)
-    return kind(BuildContext(spec, backbone, tensors, build_part))
+    inner = [build_prompt(part, backbone, {}) for part in spec.values.get("prompts", ())]
+    return kind(BuildContext(spec, backbone, tensors, inner))
 
 
 def initial_tensors(

@@ -5,10 +5,12 @@ subtracted.
 import functools
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from promptcli.backbones.published_backbones import published_name
 from promptcli.backbones.states import LAST, Batch, Contrast, Needs, SharedTokens
+from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
@@ -36,42 +38,27 @@ class Contrastive(Prompt):
     pass ends there. Both prompts are words, or ``token-prepending``. Nothing is learned.
     """
 
-    name = "contrastive"
     beyond_graphs = "runs a second input beside each one"
 
     def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
         context.require_causal("prompt 'contrastive'")
-        spec = context.spec
-        assert context.build_prompt is not None
-        main, auxiliary = spec["prompts"]
-        self._main: Prompt = context.build_prompt(main)
-        self._auxiliary: Prompt = context.build_prompt(auxiliary)
-        if isinstance(self._auxiliary, Contrastive):
-            raise UsageError(
-                "the auxiliary of prompt 'contrastive' is a contrastive prompt itself; give a"
-                " template"
-            )
+        self._main: Prompt
+        self._auxiliary: Prompt
+        self._main, self._auxiliary = context.parts
         self.template = self._main.template
         self.shared = self._main.shared
-        for template in (self.template, self._auxiliary.template):
-            if template.has_blocks:
-                raise UsageError(
-                    "prompt 'contrastive' takes no text in blocks; give token-prepending without"
-                    " ;sentences"
-                )
-            if template.copies > 1:
-                raise UsageError(
-                    f"template {template.text!r} of prompt 'contrastive' has two {SLOT}; give one"
-                )
-        if self.template.touching != self._auxiliary.template.touching:
-            both = f"{self.template.text!r} and {self._auxiliary.template.text!r}"
+        pair = [self.template, self._auxiliary.template]
+        are_plain = all(each.copies == 1 and not each.has_blocks for each in pair)
+        alike = self.template.touching == self._auxiliary.template.touching
+        if not are_plain or not alike:
             raise UsageError(
-                f"templates {both} have different characters right around {SLOT}; give both the"
-                " same"
+                f"prompt 'contrastive' takes two templates with one {SLOT} each, the same"
+                f" characters right around it and no blocks, not {self.template.text!r} and"
+                f" {self._auxiliary.spec!r}"
             )
-        self.layer: int = spec["layer"]  #: (0-based) at which it subtracts
-        self.factor: float = spec["factor"]  #: C
+        self.layer: int = context.spec["layer"]  #: (0-based) at which it subtracts
+        self.factor: float = context.spec["factor"]  #: C
         if self.layer is None:
             usual = (round(_SHARE * backbone.n_layers), _FACTOR)
             self.layer, self.factor = KNOWN_SETTINGS.get(published_name(backbone) or "", usual)
@@ -80,7 +67,7 @@ class Contrastive(Prompt):
                 f"contrastive:{self.layer} does not exist; {backbone.name!r} has 0 to"
                 f" {backbone.n_layers - 1}"
             )
-        self._norm = spec["norm"] is not None  # the length is kept
+        self._norm = context.spec["norm"] is not None  # the length is kept
         self.settings = self._settings(self.layer, self.factor)  #: the spec without the templates
         self.spec = self.with_subtraction(self.layer, self.factor)
         self._backbone = backbone
@@ -91,7 +78,7 @@ class Contrastive(Prompt):
 
     def _settings(self, layer: int, factor: float) -> str:
         norm = ":norm" if self._norm else ""
-        return f"{self.name}:{layer}:{decimal_text(factor)}{norm}"
+        return f"contrastive:{layer}:{decimal_text(factor)}{norm}"
 
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the auxiliary's mixtures of the same sentences, computed up to the
@@ -112,12 +99,13 @@ class Contrastive(Prompt):
         backbone = self._backbone
         own = self.template
         other = self._auxiliary.template
-        limit = backbone.max_tokens - len(other.prefix) - len(other.suffix)
-        counts = batch.host_lengths().tolist()
-        rows = []
-        for row, count in zip(batch.host_ids().tolist(), counts, strict=True):
-            sentence = row[len(own.prefix) : count - len(own.suffix)][:limit]
-            rows.append([*other.prefix, *sentence, *other.suffix])
+        limit = backbone.max_tokens - other.input_length(0)
+        ids, lengths = batch.host_ids(), batch.host_lengths()
+        inputs = TokenRows(ids[np.arange(ids.shape[1]) < lengths[:, None]], lengths)
+        sentences = inputs.within(slice(len(own.prefix), -len(own.suffix)))
+        rows = sentences.first(sentences.lengths.clip(max=limit)).between(
+            other.prefix, other.suffix
+        )
         made = make_batch(rows, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens)
         if len(rows) > 1 and not torch.is_grad_enabled() and backbone.sees_all(made.ids.size(1)):
             made = replace(made, shared=self._shared_tokens)

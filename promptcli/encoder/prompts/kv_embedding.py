@@ -5,7 +5,6 @@ from dataclasses import replace
 from promptcli.backbones.states import Batch, Rerouting
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.errors import UsageError
 from promptcli.grammar import Pair, decimal_text
 
 _BIAS = 1.0  #: published
@@ -19,7 +18,6 @@ class KVEmbedding(Prompt):
     scores, and so the whole sentence is seen from its first token on. Nothing is learned.
     """
 
-    name = "kv"
     beyond_graphs = "hands keys and values from layer to layer"
 
     def __init__(self, context: BuildContext) -> None:
@@ -28,16 +26,10 @@ class KVEmbedding(Prompt):
         backbone.require_hook("prompt 'kv'")
         super().__init__(context)
         layers = context.spec["layers"] or default_layers(backbone.n_layers)
-        bias = context.spec["bias"]
-        if bias is None:
-            bias = _BIAS
-        first, exit_ = layers
-        if not 1 <= first < exit_ <= backbone.n_layers:
-            allowed = f"1 <= START < EXIT <= {backbone.n_layers}, e.g. kv:1-2;1:TEMPLATE"
-            raise UsageError(f"kv:{first}-{exit_} is not allowed; give {allowed}")
+        bias = _BIAS if context.spec["bias"] is None else context.spec["bias"]
         self.spec = f"kv:{layers};{decimal_text(bias)}:{self.template.text}"
         self.shared = ()  # the last token changes all others
-        self._rerouting = Rerouting(range(first, exit_), bias)
+        self._rerouting = Rerouting(context.range_of(layers, 1), bias)
 
     def attach(self, batch: Batch) -> Batch:
         return replace(batch, rerouting=self._rerouting)

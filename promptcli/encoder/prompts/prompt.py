@@ -8,7 +8,6 @@ from torch import Tensor
 
 from promptcli.backbones.states import Batch
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.echo_template import make_template
 from promptcli.encoder.template import Template
 from promptcli.named_templates import template_text
 from promptcli.notes import note
@@ -37,7 +36,7 @@ class Prompt:
     def read_template(cls, context: BuildContext) -> Template:
         """Return the template that the spec names or spells out."""
         text = template_text(context.spec["text"], context.backbone.name)
-        return make_template(text, context.backbone.tokenizer)
+        return Template(text, context.backbone.tokenizer)
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:

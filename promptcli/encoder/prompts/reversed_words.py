@@ -16,16 +16,14 @@ class ReversedWords(Prompt):
     those before it; in the reversed sentence it has seen the others. Nothing is learned.
     """
 
-    name = "reversed"
-
     def __init__(self, context: BuildContext) -> None:
-        assert context.build_prompt is not None
-        self._inner: Prompt = context.build_prompt(*context.spec["prompts"])
-        self.template: Template = self._inner.template
-        self.shared = self._inner.shared
-        self.spec = f"reversed:{self._inner.spec}"
+        [inner] = context.parts
+        self.template: Template = inner.template
+        self.shared = inner.shared
+        self.spec = f"reversed:{inner.spec}"
+        self._inner: Prompt = inner
         if not context.backbone.causal:
-            note(f"prompt {self.name!r} is for causal models; no paper has tried it on others")
+            note("prompt 'reversed' is for causal models; no paper has tried it on others")
 
     def sentences(self, sentences: Sequence[str]) -> list[str]:
         return [reversed_words(sentence) for sentence in sentences]

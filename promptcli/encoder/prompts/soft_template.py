@@ -26,30 +26,28 @@ class SoftTemplate(Prompt):
     Specials and masks keep their own.
     """
 
-    name = "soft-template"
-
     def __init__(self, context: BuildContext) -> None:
         super().__init__(context)
         self.shared = ()
         self.spec = f"{context.spec.name}:{self.template.text}"
         self._backbone = context.backbone
+        device = context.backbone.device
+        words = word_ids(self.template, context.backbone)
         #: Positions of the vectors in an input: from its start, after the sentence from its end (-1
         #: the last).
-        self.slots = _word_positions(self.template, context.backbone)
-        wanted = torch.empty(len(self.slots), context.backbone.token_rows.size(1), device="meta")
+        self.slots = list(words)
+        wanted = torch.empty(len(words), context.backbone.token_rows.size(1), device="meta")
         owner = f"prompt 'soft-template:{self.template.text}' (`train optiprompt`)"
         learned = context.learned_tensors("soft-template.", owner, {"vectors": wanted})
-        self.vectors = learned["vectors"].to(context.backbone.device)
-        self._places = torch.tensor(self.slots, device=self.vectors.device)
-        self._words = torch.tensor(
-            word_ids(self.template, context.backbone), device=self.vectors.device
-        )
+        self.vectors = learned["vectors"].to(device)
+        self._places = torch.tensor(self.slots, device=device)
+        self._words = torch.tensor(list(words.values()), device=device)
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
         """Return the word embeddings of the template's own words, (m, d)."""
         backbone = context.backbone
-        ids = torch.tensor(word_ids(cls.read_template(context), backbone), device=backbone.device)
+        ids = list(word_ids(cls.read_template(context), backbone).values())
         return {TENSOR: backbone.token_rows.detach()[ids].float().clone()}
 
     def attach(self, batch: Batch) -> Batch:
@@ -65,10 +63,10 @@ class SoftTemplate(Prompt):
         vectors = functional.normalize(self.vectors.detach().float(), dim=1)
         nearest = (vectors @ rows.T).topk(count).indices.tolist()
         text = self._backbone.tokenizer.text
-        result = []
-        for word, tokens in zip(self._words.tolist(), nearest, strict=True):
-            result.append((text(word), [text(token) for token in tokens]))
-        return result
+        return [
+            (text(word), list(map(text, tokens)))
+            for word, tokens in zip(self._words.tolist(), nearest, strict=True)
+        ]
 
 
 class LookedUpSoftTemplate(SoftTemplate):
@@ -80,8 +78,6 @@ class LookedUpSoftTemplate(SoftTemplate):
     words may be hit, and of two equal words (the quotes) the first vector is dead. Positions are
     the intention of the papers.
     """
-
-    name = "soft-template-lookup"
 
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the vectors at the last occurrence of each word.
@@ -111,22 +107,13 @@ def _last_of_equal(slots: Tensor) -> Tensor:
     return torch.where(are_equal, numbers, -1).amax(-1)
 
 
-def word_ids(template: Template, backbone: Backbone) -> list[int]:
-    """Return the ids of a template's words, in its order, (m,)."""
-    ids = []
-    for place in _word_positions(template, backbone):
-        side = template.right if place < 0 else template.left
-        ids.append(side[place])
-    return ids
-
-
-def _word_positions(template: Template, backbone: Backbone) -> list[int]:
-    """Return the positions of a template's words: before [X] from the start, after it from the end
-    (-1 the last).
+def word_ids(template: Template, backbone: Backbone) -> dict[int, int]:
+    """Return the ids of a template's m words by their positions, in its order: before [X] from the
+    start, after it from the end (-1 the last).
     """
     specials = {*backbone.tokenizer.start, *backbone.tokenizer.end, backbone.tokenizer.mask}
     around = [*enumerate(template.left), *enumerate(template.right, -len(template.right))]
-    words = [place for place, token in around if token not in specials]
+    words = {place: token for place, token in around if token not in specials}
     if not words:
         raise UsageError(f"template {template.text!r} has no words to learn vectors for")
     return words

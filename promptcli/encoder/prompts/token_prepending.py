@@ -16,7 +16,6 @@ from promptcli.encoder.block_template import BlockTemplate
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import Template
-from promptcli.errors import UsageError
 from promptcli.grammar import Pair
 from promptcli.named_templates import template_text
 
@@ -45,8 +44,6 @@ class TokenPrepending(Prompt):
     sentence's own tokens, best of an intermediate layer (published: 27 of 32, or -2).
     """
 
-    name = "token-prepending"
-
     def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
         context.require_causal("prompt 'token-prepending'")
@@ -55,19 +52,13 @@ class TokenPrepending(Prompt):
         if layers is None:
             usual = (1, max(2, round(_SHARE * backbone.n_layers)))
             layers = Pair(*KNOWN_LAYERS.get(published_name(backbone) or "", usual))
-        first, exit_ = layers
-        if not 0 <= first < exit_ <= backbone.n_layers:
-            allowed = (
-                f"0 <= START < EXIT <= {backbone.n_layers}, e.g. token-prepending:0-1:TEMPLATE"
-            )
-            raise UsageError(f"token-prepending:{first}-{exit_} is not allowed; give {allowed}")
         blocks = context.spec["blocks"]
         cut = "" if blocks is None else f";{blocks}"
         self.spec = f"token-prepending:{layers}{cut}:{self.template.text}"
         self.shared = self.template.prefix[: self.template.placeholder]
         if blocks is not None:
             self.beyond_graphs = "cuts each text into blocks"
-        self._layers = range(first, exit_)
+        self._layers = context.range_of(layers, 0)
         self._backbone = backbone
 
     @classmethod

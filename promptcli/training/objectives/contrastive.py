@@ -440,13 +440,13 @@ class SinglePass(InfoNCE[CSESFPSettings]):
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
     ) -> Views:
         """Return z1 and z2, (n, d): the states at the ends of the second and the first clause."""
-        states = encoder.template_encoders[0].pooling.states
+        pooling = encoder.template_encoders[0].pooling
 
         def read(batch: Batch, hidden: HiddenStates) -> Tensor:
             rows = torch.arange(len(batch.ids), device=batch.ids.device)
             last = batch.lengths - 1
             ends = (last, last - self._tokens_after_first_clause)
-            tokens = states.read(hidden)
+            tokens = pooling.read(hidden)
             return torch.stack([tokens[rows, end] for end in ends], dim=1)
 
         return encoder.hidden(sides, read=read).unbind(1)
