@@ -438,7 +438,7 @@ def _pooling_modules(encoder: TorchEncoder) -> tuple[list[Module], str]:
         )
     if encoder.denoising.name != "none":
         raise InexactError("denoising depends on the length of the sentence, which no module has")
-    layers = encoder.pooling.states.needs.layers
+    layers = encoder.pooling.states.layers
     modules = []
     if layers != {last}:
         layer_weights = torch.zeros(last + 1)
