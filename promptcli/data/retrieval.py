@@ -29,16 +29,13 @@ def read_retrieval_folder(path: Path) -> Parts:
     """Return query, document and grade of every judgement, then the documents that no query is
     judged on; judgements of missing documents; queries that are documents.
     """
+    folder, qrels = path, path
     if path.is_dir():
-        folder = path
         qrels, *others = _find_files(folder, _QRELS, "judgements")
         if others:
             note(f"{folder}: judged by {qrels.relative_to(folder)}; another: retrieval:{others[0]}")
     else:
-        qrels = path
-        folder = path.parent
-        if folder.name == "qrels":
-            folder = folder.parent
+        folder = path.parent.parent if path.parent.name == "qrels" else path.parent
     split = qrels.name.removeprefix("qrels")
     documents = _texts(_find_files(folder, _DOCUMENTS, "documents")[0])
     queries = _texts(
@@ -87,13 +84,8 @@ def _texts(path: Path) -> dict[str, str]:
     texts = dict[str, str]()
     with open_rows(path, fields, csv=csv) as rows:
         for batch in rows:
-            texts.update(
-                zip(
-                    map(str, batch.column("id").to_pylist()),
-                    batch.column("text").to_pylist(),
-                    strict=True,
-                )
-            )
+            ids, of_batch = batch.column("id").to_pylist(), batch.column("text").to_pylist()
+            texts.update(zip(map(str, ids), of_batch, strict=True))
     return texts
 
 

@@ -93,7 +93,6 @@ def open_rows(
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool | None = None,
     stdin: BinaryIO | None = None,
-    skip_blank: bool = False,
 ) -> Iterator[Rows]:
     """Open a file and read its first batch, so that a wrong file or field is known before any work
     is done.
@@ -105,7 +104,6 @@ def open_rows(
         skip_bad: Leave out the rows that cannot be read, and say how many and why; of a text they
             are blank. None: the user has no such choice.
         stdin: Read if the path is ``-``: a table or JSON if a field is named, else plain text.
-        skip_blank: Leave out empty sentences and number the others.
 
     Raises:
         UsageError: An empty or unreadable file, or one that does not say how it is to be read.
@@ -117,8 +115,6 @@ def open_rows(
     stdin = stdin if path == str(STANDARD) else None
     with open_from(path, fields, stdin, csv=csv, bad=bad) as rows:
         batches = rows.batches
-        if skip_blank:
-            batches = filter(len, map(_without_blank, batches))
         if TEXT in rows.columns:
             batches = with_row_numbers(batches)
         first = next(batches, None)
@@ -126,12 +122,6 @@ def open_rows(
             bad.tell(rows.name)
             raise UsageError(f"{display_name(path)} is empty; give a file with at least one row")
         yield dataclasses.replace(rows, batches=itertools.chain([first], batches))
-
-
-def _without_blank(batch: RecordBatch) -> RecordBatch:
-    import pyarrow.compute as pc
-
-    return batch.filter(pc.not_equal(pc.utf8_trim_whitespace(batch.column(TEXT)), ""))
 
 
 @contextlib.contextmanager
@@ -375,20 +365,21 @@ def windows(batches: Iterable[RecordBatch], rows: int, most_bytes: int) -> Itera
     import pyarrow as pa
 
     pieces = list[RecordBatch]()
-    count = size = 0
-    for batch in itertools.chain(batches, [None]):
-        while batch is None or len(batch):
-            if batch is not None:
-                pieces.append(batch.slice(0, rows - count))
-                batch = batch.slice(len(pieces[-1]))
-                count += len(pieces[-1])
-                size += pieces[-1].nbytes
-            if pieces and (batch is None or count == rows or size >= most_bytes):
-                yield pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
-                pieces = []
-                count = size = 0
-            if batch is None:
-                return
+
+    def window() -> RecordBatch:
+        joined = pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
+        pieces.clear()
+        return joined
+
+    for batch in batches:
+        while len(batch):
+            pieces.append(batch.slice(0, rows - sum(map(len, pieces))))
+            batch = batch.slice(len(pieces[-1]))
+            size = sum(piece.nbytes for piece in pieces)
+            if sum(map(len, pieces)) == rows or size >= most_bytes:
+                yield window()
+    if pieces:
+        yield window()
 
 
 def sentences_of(rows: Rows) -> Rows:
@@ -404,11 +395,10 @@ def sentences_of(rows: Rows) -> Rows:
 
         start = 0
         for batch in rows.batches:
-            held = zip(*(batch.column(role).to_pylist() for role in columns), strict=True)
-            texts, ids = list[str](), list[str]()
-            for number, texts_of_row in enumerate(held, start):
-                texts += texts_of_row
-                ids += [f"{number}:{name}" for name in columns.values()]
+            sides = zip(*(batch.column(role).to_pylist() for role in columns), strict=True)
+            texts = list(itertools.chain.from_iterable(sides))
+            numbers = range(start, start + len(batch))
+            ids = [f"{number}:{name}" for number in numbers for name in columns.values()]
             yield _batch_of({TEXT: texts, ID: pa.array(ids, pa.string())})
             start += len(batch)
 

@@ -281,8 +281,8 @@ def stream_sentences(path: Path) -> Iterator[str]:
     """Yield the sentences of a file, without blank ones, while it is read; a column is named by
     ``FILE:COLUMN``.
     """
-    with open_rows(path, ColumnChoice(remedy=""), skip_blank=True) as rows:
-        yield from rows.texts()
+    with open_rows(path, ColumnChoice(remedy="")) as rows:
+        yield from filter(str.strip, rows.texts())
 
 
 def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
 
-from promptcli.data.cells import CellReader, reader_of
 from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.csv_options import CsvOptions
+from promptcli.data.given import check_texts
 from promptcli.data.layouts import TEXT
 from promptcli.data.rows import windows
 from promptcli.embedding.parts import wanted_device, with_absolute_backbone
@@ -67,7 +66,8 @@ class OpenColumn:
 
     def encode(self, sentences: Sequence[Any]) -> np.ndarray:
         """Return the vectors (n, d) of sentences; a missing one is blank, as in a file."""
-        return self.encoder.encode(_texts(sentences, self.text))
+        texts = ["" if value is None or value != value else value for value in sentences]
+        return self.encoder.encode(check_texts(texts))
 
     def add_to_table(self, table: Any) -> Any:
         """Return an Arrow table or batch with the column, ``fixed_size_list<float>[d]``."""
@@ -120,18 +120,6 @@ def embed_dataset(
         )
     text = ColumnChoice(text_field).choose(names, "the data set")[TEXT]
     return data_sets.add(dataset, VectorColumn(model, text, column))
-
-
-def _texts(values: Sequence[Any], column: str) -> list[str]:
-    """Return sentences as texts; a missing one is blank, as in a file."""
-    read = reader_of(TEXT, CellReader(CsvOptions(), are_texts=False))
-    texts = list[str]()
-    for number, value in enumerate(values, 1):
-        try:
-            texts.append(read(value))
-        except ValueError as error:
-            raise UsageError(f"the data set: row of a batch {number}: {column!r} {error}") from None
-    return texts
 
 
 class ArrowData:

@@ -53,20 +53,15 @@ class Splitter:
         self, ids: Sequence[int | str], texts: Sequence[str]
     ) -> tuple[list[str], list[str], list[int]]:
         """Return the ids and texts of all parts, and the number of the row of each."""
-        names = list[str]()
-        parts = list[str]()
-        rows = list[int]()
+        names, parts, rows = list[str](), list[str](), list[int]()
         for row, (name, text) in enumerate(zip(map(str, ids), texts, strict=True)):
             if re.search(PART, name):
                 raise UsageError(
                     f"the id {name!r} looks like a part of a row; number the rows: id_field -"
                 )
             split = self.parts(text)
-            names += (
-                [name]
-                if len(split) == 1
-                else [f"{name}#{part}" for part in range(1, len(split) + 1)]
-            )
+            numbered = [f"{name}#{part}" for part in range(1, len(split) + 1)]
+            names += numbered if len(split) > 1 else [name]
             parts += split
             rows += [row] * len(split)
         return names, parts, rows
@@ -85,8 +80,8 @@ class Splitter:
             )
 
     def _tokens(self, text: str) -> int:
-        tokens = 0
-        for each in self._encoders:
-            whole = each.template.inputs(each.prepare([text]), each.pieces.encode_rows, _ANY)
-            tokens = max(tokens, len(whole.rows[0]))
-        return tokens
+        counts = (
+            each.template.inputs(each.prepare([text]), each.pieces.encode_rows, _ANY).rows[0]
+            for each in self._encoders
+        )
+        return max(map(len, counts))

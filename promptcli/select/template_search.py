@@ -127,8 +127,8 @@ def draw(templates: Sequence[str], limit: int, seed: int, always: Sequence[str] 
 
 def read_candidates(path: Path) -> list[str]:
     """Read a file with one template a line; return each text once, in its order."""
-    with open_rows(path, ColumnChoice(remedy=""), skip_blank=True) as lines:
-        texts = [line.strip() for line in lines.texts()]
+    with open_rows(path, ColumnChoice(remedy="")) as lines:
+        texts = list(filter(None, map(str.strip, lines.texts())))
     for number, text in enumerate(texts, 1):
         try:
             check_template(text)

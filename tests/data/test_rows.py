@@ -10,7 +10,7 @@ from promptcli.data import input_files, tables
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.input_files import STANDARD
 from promptcli.data.rows import open_rows, windows
-from promptcli.errors import NotFoundError, PromptcliError
+from promptcli.errors import NotFoundError
 from tests.reading import fails, parquet, read, texts, write
 
 ODD = "a\u2028b\u2029c\x0bd\x0ce\x1cf\x85g\rh"
@@ -47,19 +47,6 @@ ODD = "a\u2028b\u2029c\x0bd\x0ce\x1cf\x85g\rh"
 )
 def test_what_is_read(name, content, expected, tmp_path):
     assert read(write(tmp_path, name, content)) == expected
-
-
-def test_blank_lines_can_be_left_out_and_the_others_numbered(tmp_path):
-    path = write(tmp_path, "a.txt", "\none\n\n \u3000\t\ntwo\n\n")
-    with open_rows(path, skip_blank=True) as rows:
-        assert [batch.to_pylist() for batch in rows] == [
-            [{"text": "one", "id": 0}, {"text": "two", "id": 1}]
-        ]
-    with (
-        pytest.raises(PromptcliError, match="is empty"),
-        open_rows(write(tmp_path, "b.txt", "\n\n"), skip_blank=True),
-    ):
-        pass
 
 
 def test_a_line_of_a_megabyte(tmp_path):

@@ -103,8 +103,8 @@ def test_a_data_set_that_is_embedded_again_is_not_encoded_again(tmp_path, opened
         (datasets.DatasetDict(test=datasets.Dataset(TABLE)), {}, r"the splits test; give .*'test'"),
         (TABLE, {"column": "n"}, "column: the data set has a column 'n'; give another name"),
         (TABLE, {"text_field": "m"}, "'m': no column|no column 'm'"),
-        (TABLE, {"text_field": "n"}, "row of a batch 1: 'n' is 1; a sentence is text"),
-        (datasets.Dataset(TABLE), {"text_field": "n"}, "row of a batch 1: 'n' is 1"),
+        (TABLE, {"text_field": "n"}, "sentence 0 is int"),
+        (datasets.Dataset(TABLE), {"text_field": "n"}, "sentence 0 is int"),
     ],
 )
 def test_data_sets_that_are_refused(given, options, said):
