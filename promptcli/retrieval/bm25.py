@@ -1,12 +1,13 @@
 """BM25 over texts: it finds the names and codes that vectors miss.
 
-The counts of stems are kept in a file; the texts of rows that are newer are counted for each query.
+The counts of stems are kept in a file; the texts of rows that are newer are counted in memory.
 Scores are those of all rows together, as if they had been counted at once.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csc_array, vstack
 
 from promptcli.data.vectors.formats import Floats
+from promptcli.errors import CheckFailedError
 from promptcli.models.language_choice import main_language
-from promptcli.retrieval.derived import WORDS, read_derived, write_derived
+from promptcli.retrieval.derived import read_derived, write_derived
 from promptcli.retrieval.ranking import DEPTH, Match, Ranking, best
 from promptcli.retrieval.store import Keys
 from promptcli.retrieval.words import stemmer_of, words, words_of_each
@@ -45,13 +47,12 @@ class _Stems(dict[str, int]):
         self.numbers: dict[str, int] = {}
 
     def __missing__(self, word: str) -> int:
-        number = self.numbers.setdefault(self._stem(word), len(self.numbers))
-        self[word] = number
-        return number
+        self[word] = self.numbers.setdefault(self._stem(word), len(self.numbers))
+        return self[word]
 
 
 @dataclass(frozen=True)
-class WordFile:
+class WordCounts:
     """How often each of v stems is in each of m texts, by stem (compressed sparse columns)."""
 
     keys: Keys  #: (m,) of the rows, ascending
@@ -60,20 +61,18 @@ class WordFile:
     starts: NDArray[np.int64]  #: (v + 1,) where the rows of each stem begin
     places: NDArray[np.int32]  #: rows with the stem, ascending
     counts: Floats  #: of the stem in each
-    language: str  #: of the stems
-    generation: int = 0
+    about: dict[str, Any]  #: the language of the stems, and what the counts were made of
 
     @classmethod
     def of_texts(
-        cls, blocks: Iterable[tuple[Any, Sequence[str]]], generation: int = 0
-    ) -> "WordFile":
+        cls, blocks: Iterable[tuple[Any, Sequence[str]]], language: str = "", **about: Any
+    ) -> "WordCounts":
         """Count the words of texts, given in blocks of keys and texts."""
-        stems: _Stems | None = None
-        language = ""
+        stems = None
         keys, lengths, parts = [np.empty(0, np.int64)], [np.empty(0, np.int32)], []
         for block_keys, texts in blocks:
             if stems is None:
-                language = main_language(texts)
+                language = language or main_language(texts)
                 stems = _Stems(language)
             found, rows = words_of_each(texts)
             numbers = np.fromiter(map(stems.__getitem__, found), np.int32, len(found))
@@ -86,9 +85,7 @@ class WordFile:
             part.resize(part.shape[0], len(names))  # type: ignore[arg-type, call-arg]
         hashes = np.fromiter(map(_hash, names), np.uint64, len(names))
         order = np.argsort(hashes)
-        counts = csc_array((0, 0), dtype=np.int32)
-        if parts:
-            counts = vstack(parts, format="csc")[:, order]
+        counts = vstack(parts, format="csc")[:, order] if parts else csc_array((0, 0))
         counts.sort_indices()
         return cls(
             np.concatenate(keys),
@@ -97,34 +94,35 @@ class WordFile:
             counts.indptr.astype(np.int64),
             counts.indices.astype(np.int32),
             counts.data.astype(np.float32),
-            language,
-            generation,
+            {"language": language, "rule": WORD_RULE, **about},
         )
 
     def rows_with(self, stem: str) -> tuple[NDArray[np.int32], Floats]:
         """Return the places of the texts with a stem, and how often each has it."""
-        wanted = _hash(stem)
-        place = int(np.searchsorted(self.stems, np.uint64(wanted)))
-        if place == len(self.stems) or int(self.stems[place]) != wanted:
+        wanted = np.uint64(_hash(stem))
+        place = np.searchsorted(self.stems, wanted)
+        if place == len(self.stems) or self.stems[place] != wanted:
             return self.places[:0], self.counts[:0]
         rows = slice(self.starts[place], self.starts[place + 1])
         return self.places[rows], self.counts[rows]
 
-    def write(self, folder: Path, about: dict[str, Any]) -> "WordFile":
-        """Write the file, and return it as it is read again."""
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        about |= {"language": self.language, "rule": WORD_RULE}
-        write_derived(folder / WORDS, about, arrays)
-        return self.read(folder)[0]
+    def write(self, path: Path) -> "WordCounts":
+        """Write a file, and return it as it is read again."""
+        names = [each.name for each in fields(self) if each.name != "about"]
+        write_derived(path, self.about, {name: getattr(self, name) for name in names})
+        return self.read(path)
 
     @classmethod
-    def read(cls, folder: Path) -> "tuple[WordFile, dict[str, Any]]":
-        """Open the file of a folder, memory-mapped, and return also its description."""
-        about, arrays = read_derived(folder / WORDS)
-        return cls(**arrays, language=about["language"], generation=about["generation"]), about
+    def read(cls, path: Path) -> "WordCounts":
+        """Open a file, memory-mapped.
 
-
-_ARRAYS = ("keys", "lengths", "stems", "starts", "places", "counts")
+        Raises:
+            CheckFailedError: It is damaged, or counts other words.
+        """
+        about, arrays = read_derived(path)
+        if about["rule"] != WORD_RULE:
+            raise CheckFailedError(f"{path} is of another version")
+        return cls(**arrays, about=about)
 
 
 def _hash(stem: str) -> int:
@@ -133,76 +131,50 @@ def _hash(stem: str) -> int:
 
 
 class Bm25:
-    """BM25 (Lucene's, with ``K1`` and ``B``) of the rows of a word file and of newer ones.
+    """BM25 (Lucene's, with ``K1`` and ``B``) of rows.
 
     Args:
-        file: Words that are counted; None: none are.
-        is_live: (m,) which of its rows are not gone; None: all.
-        keys: (t,) of the newer rows.
-        texts: (t,) theirs.
+        parts: The counts of their words, by keys; of one language.
         texts_of: Returns the texts of rows.
+        gone: Keys of rows that do not count.
     """
 
     def __init__(
-        self,
-        file: WordFile | None,
-        is_live: NDArray[np.bool_] | None,
-        keys: Keys,
-        texts: Sequence[str],
-        texts_of: TextsOf,
+        self, parts: Sequence[WordCounts], texts_of: TextsOf, gone: Sequence[int] = ()
     ) -> None:
-        self.file = file or WordFile.of_texts([])
-        self.language = self.file.language if file else main_language(texts)
+        self._parts = parts
         self.texts_of = texts_of
-        self.texts = texts
-        self.keys = np.concatenate([self.file.keys, keys])
-        self._words, self._rows = words_of_each(texts)
-        lengths = np.bincount(self._rows, minlength=len(texts))
-        lengths = np.concatenate([self.file.lengths, np.maximum(lengths, 1)])
-        self.is_live = np.ones(len(self.keys), bool)
-        if is_live is not None:
-            self.is_live[: len(is_live)] = is_live
-        self.count = int(self.is_live.sum())
-        mean = lengths.sum(where=self.is_live) / max(self.count, 1)
+        self.stem = stemmer_of(parts[0].about["language"])
+        self.keys = np.concatenate([part.keys for part in parts])
+        lengths = np.concatenate([part.lengths for part in parts])
+        self._is_live = ~np.isin(self.keys, gone)
+        self.count = int(self._is_live.sum())
+        mean = lengths.sum(where=self._is_live) / max(self.count, 1)
         self.norm = (K1 * (1 - B + B * lengths / max(mean, 1))).astype(np.float32)
 
     @classmethod
     def of_texts(cls, texts: Sequence[str]) -> "Bm25":
         """Count texts in memory; their keys are their numbers from 0."""
-        keys = np.arange(len(texts))
-        file = WordFile.of_texts([(keys, texts)])
-
-        def texts_of(chosen: Keys) -> list[str]:
-            return [texts[key] for key in chosen.tolist()]
-
-        return cls(file, None, keys[:0], [], texts_of)
+        counts = WordCounts.of_texts([(range(len(texts)), texts)])
+        return cls([counts], lambda keys: [texts[key] for key in keys.tolist()])
 
     def ask(self, query: str) -> "WordScores":
         """Return the scores of all rows for a query."""
         return WordScores(self, query)
 
-    def rows_with(self, stem: str, column: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the places of the live rows with a stem, ascending, and how often each has it.
-
-        ``column`` are the newer rows with the word, each as often as it has it.
-        """
-        places, counts = self.file.rows_with(stem)
-        if len(column):
-            newer, newer_counts = np.unique(column, return_counts=True)
-            places = np.concatenate([places, len(self.file.keys) + newer])
-            counts = np.concatenate([counts, newer_counts.astype(np.float32)])
+    def rows_with(self, stem: str) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the places of the live rows with a stem, ascending, and how often each has it."""
+        start = 0
+        found = []
+        for part in self._parts:
+            places, counts = part.rows_with(stem)
+            found.append((places + start, counts))
+            start += len(part.keys)
+        places, counts = map(np.concatenate, zip(*found, strict=True))
         if self.count == len(self.keys):
             return places, counts
-        live = self.is_live[places]
+        live = self._is_live[places]
         return places[live], counts[live]
-
-    def newer_rows(self, stems: Sequence[str]) -> list[NDArray[np.int64]]:
-        """Return for each stem the newer rows with it, each as often as it has it."""
-        stem = stemmer_of(self.language)
-        column = {name: place for place, name in enumerate(stems)}
-        of_word = {word: column.get(stem(word), -1) for word in set(self._words)}
-        columns = np.fromiter(map(of_word.__getitem__, self._words), np.int64, len(self._words))
-        return [self._rows[columns == place] for place in range(len(stems))]
 
 
 class WordScores:
@@ -210,22 +182,16 @@ class WordScores:
 
     def __init__(self, bm25: Bm25, query: str) -> None:
         self._bm25 = bm25
-        stem = stemmer_of(bm25.language)
         written = words(query, query=True)
-        times: dict[str, int] = {}
-        for word in written:
-            times[stem(word)] = times.get(stem(word), 0) + 1
-        newer = bm25.newer_rows(list(times))
         self._scores = np.zeros(len(bm25.keys), np.float32)
-        self._places = []
-        for (name, count), column in zip(times.items(), newer, strict=True):
-            places, counts = bm25.rows_with(name, column)
-            weight = np.float32(count * idf(len(places), bm25.count))
+        self._places: dict[str, NDArray[Any]] = {}
+        self._rarity: dict[str, float] = {}
+        for stem, times in Counter(map(bm25.stem, written)).items():
+            places, counts = bm25.rows_with(stem)
+            self._places[stem], self._rarity[stem] = places, idf(len(places), bm25.count)
+            weight = np.float32(times * self._rarity[stem])
             self._scores[places] += weight * counts / (counts + bm25.norm[places])
-            self._places.append(places)
-        self._rarity = np.array([idf(len(places), bm25.count) for places in self._places])
-        rarity = dict(zip(times, self._rarity.tolist(), strict=True))
-        self._gains = {word: WRITTEN * rarity[stem(word)] for word in written}
+        self._gains = {word: WRITTEN * self._rarity[bm25.stem(word)] for word in written}
         self._literal = query.strip().casefold() if _SIGNS.search(query) else None
 
     def rank(self, k: int, allowed: Keys | None = None) -> Ranking:
@@ -262,16 +228,9 @@ class WordScores:
         if not len(keys):
             return Match(0.0, 0.0)
         place = np.searchsorted(self._bm25.keys, keys[0])
-        has = np.array([_is_among(place, places) for places in self._places], bool)
-        covered = 0.0
-        if has.any():
-            covered = float(self._rarity[has].sum() / self._rarity.sum())
+        has = [self._rarity[stem] for stem, places in self._places.items() if place in places]
+        covered = sum(has) / sum(self._rarity.values()) if has else 0.0
         return Match(covered, min(1.0, float(scores[0]) / idf(0, self._bm25.count)))
-
-
-def _is_among(place: Any, places: NDArray[np.int64]) -> bool:
-    at = np.searchsorted(places, place)
-    return bool(at < len(places) and places[at] == place)
 
 
 def idf(texts_with: int, texts: int) -> float:

@@ -18,7 +18,7 @@ from promptcli.errors import CheckFailedError
 from promptcli.storage.files import atomic_path
 
 VECTORS, WORDS = "vectors.faiss", "words.counts"  #: names of the files
-_MAGIC = b"promptcli derived 1\n"
+_MAGIC = b"promptcli derived 2\n"
 _ALIGNED = 64
 
 
@@ -37,11 +37,9 @@ def write_derived(
                 file.write(bytes(-file.tell() % _ALIGNED))
                 places[name] = (file.tell(), array.dtype.str, len(array))
                 file.write(np.ascontiguousarray(array).data)
-            check = {
-                "size": file.tell(),
-                "crc": zlib.crc32(np.ascontiguousarray(arrays["keys"]).data),
-            }
-            end = json.dumps({**about, **check, "arrays": places}).encode()
+            check = zlib.crc32(np.ascontiguousarray(arrays["keys"]).data)
+            document = {"about": about, "size": file.tell(), "crc": check, "arrays": places}
+            end = json.dumps(document).encode()
             file.write(end + len(end).to_bytes(8, "little") + _MAGIC)
 
 
@@ -54,18 +52,17 @@ def read_derived(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     try:
         with path.open("rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        stop = len(content) - len(_MAGIC)
-        if content[stop:] != _MAGIC:
+        stop = len(content) - len(_MAGIC) - 8
+        size = int.from_bytes(content[stop : stop + 8], "little")
+        if content[stop + 8 :] != _MAGIC:
             raise ValueError("it is not complete")
-        size = int.from_bytes(content[stop - 8 : stop], "little")
-        about = json.loads(content[stop - 8 - size : stop - 8])
-        if about.pop("size") != stop - 8 - size:
-            raise ValueError("it has another size")
-        arrays = {}
-        for name, (offset, kind, count) in about.pop("arrays").items():
-            arrays[name] = np.frombuffer(content, kind, count, offset)
-        if zlib.crc32(arrays["keys"].data) != about.pop("crc"):
-            raise ValueError("its keys are others")
+        document = json.loads(content[stop - size : stop])
+        arrays = {
+            name: np.frombuffer(content, kind, count, offset)
+            for name, (offset, kind, count) in document["arrays"].items()
+        }
+        if document["size"] != stop - size or document["crc"] != zlib.crc32(arrays["keys"].data):
+            raise ValueError("it has another content")
     except (ValueError, KeyError, TypeError) as error:
         raise CheckFailedError(f"{path} is damaged: {error}") from None
-    return about, arrays
+    return document["about"], arrays

@@ -1,31 +1,31 @@
 """Search without an index that is kept: of texts, files and folders."""
 
-import glob
-import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import stored_options
-from promptcli.data.file_arguments import split_columns
+from promptcli.data.rows import open_rows
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, counted
-from promptcli.models.entries import utc_now
 from promptcli.models.language_choice import model_for
 from promptcli.models.loading import with_language
 from promptcli.notes import note
-from promptcli.retrieval.files import FileRows, Reader, Reading
-from promptcli.retrieval.found_files import FoundFiles, find_files, list_of_names
+from promptcli.retrieval.files import Reading, read_file
+from promptcli.retrieval.found_files import find_files, list_of_names
 from promptcli.retrieval.origin import Origin
 from promptcli.retrieval.ranking import Hit, Way
 from promptcli.retrieval.sentence_index import SentenceIndex
-from promptcli.retrieval.store import NewRows, Store
+from promptcli.retrieval.store import NewRows, creating
 
 if TYPE_CHECKING:
     from promptcli.models.loading import Model
 
 FAST = "mini-static"  #: the model for English if none is named
+_PLACE = re.compile(r":(\d+)(?:-(\d+))?(?:#\d+)*$")  # the lines of a row at the end of its id
 
 
 @dataclass(frozen=True)
@@ -105,75 +105,67 @@ def search(
         return hits
     names = list_of_names(texts)
     found = find_files(names, ignore=ignore, exclude=exclude)
-    index = SentenceIndex(Store())
-    encoder, documents = index.open_model(model, found.heads(), FAST, query)
     reading = Reading(rows, split=split, csv=stored_options(csv))
-    settings = {"lexical": True, "factory": None, "created": utc_now(), "synced": None}
-    read: dict[str, FileRows] = {}
-    with index.store.changing():
-        index.begin(Origin.of(encoder, documents), reading, settings, documents.width)
-        reader = Reader(reading, lambda: documents, skip_bad)
-        blocks = _blocks(reader, found, read)
-        count = 0
-        for block, given in index._encode(documents, blocks, split, "search"):
-            index.store.append(block)
+    columns: dict[str, list[str]] = {}  # of each file that was read
+    count = 0
+    with creating() as store:
+        index = SentenceIndex(store)
+        encoder, documents = index.open_model(model, found.heads(), FAST, query)
+        index.begin(Origin.of(encoder, documents), reading, documents.width, lexical=True)
+
+        def blocks() -> Iterator[NewRows]:
+            for file in found.files:
+                of_file: list[NewRows] = []
+                with found.reading(file):
+                    of_file = read_file(file, reading, documents, skip_bad)
+                    columns[file] = [name for each in of_file for name in each.columns]
+                yield from of_file
+
+        for block, given in index.encode(documents, blocks(), split, "search"):
+            store.append(block)
             count += given
     skipped = found.note(verbose=verbose)
+    end = f"; {skipped}" if skipped else ""
     if not count:
-        raise UsageError(
-            f"no line to search in {', '.join(names)}" + f"; {skipped}" * bool(skipped)
-        )
+        raise UsageError(f"no line to search in {', '.join(names)}{end}")
     with_model = f" with {with_language(encoder.name)}" if encoder.name else ""
-    place = counted(len(read), "file")
-    note(
-        f"searched {counted(count, reader.unit)} of {place}{with_model}"
-        + f"; {skipped}" * bool(skipped)
-    )
+    files = counted(len(columns), "file")
+    note(f"searched {counted(count, 'row')} of {files}{with_model}{end}")
     answers = index.search(query, k, by=by, min_score=min_score, where=where)
-    return [_line(hit, read[str(hit.file)], context) for hit in answers]
+    shown = {str(hit.file) for hit in answers} if context else ()
+    around = {file: _texts(file, reading, skip_bad) for file in shown}
+    return [
+        _line(hit, columns[str(hit.file)], around.get(str(hit.file), []), context)
+        for hit in answers
+    ]
 
 
-def _blocks(reader: Reader, found: FoundFiles, read: dict[str, FileRows]) -> Iterator[NewRows]:
-    """Yield the rows of files, and keep these in ``read``."""
-    for file, in_folder in found.files.items():
-        of_file = reader.read_found(file, found, in_folder=in_folder)
-        if of_file is not None:
-            read[file] = of_file
-            rows = of_file.new_rows(file)
-            rows.ids = [f"{place}:{file}" for place in range(len(rows))]  # the place in the file
-            yield rows
+def _texts(file: str, reading: Reading, skip_bad: bool) -> list[str]:
+    """Return all lines of a text, or the texts of a table."""
+    with open_rows(file, ColumnChoice(remedy=""), csv=reading.csv, skip_bad=skip_bad) as source:
+        return list(source.texts())
 
 
-def _line(hit: Hit, read: FileRows, context: int) -> Line:
-    """Return a hit as a passage of its file."""
-    place = int(str(hit.id).partition(":")[0])
-    row = read.rows[place]
-    text = row.body if hit.text == row.text else hit.text or ""
-    first = row.line - 1
+def _line(hit: Hit, names: Sequence[str], texts: Sequence[str], context: int) -> Line:
+    """Return a hit as a passage of its file, whose columns and texts are given."""
+    place = _PLACE.search(str(hit.id))
+    assert place is not None
+    line = int(place[1])
+    end_line = int(place[2] or line)
+    columns = dict.fromkeys(names) | (hit.columns or {})
+    heading, text = "", hit.text or ""
+    if list(columns)[:4] == ["file", "line", "end_line", "heading"]:
+        heading = columns["heading"] or ""
+        text = text.partition("\n")[2] if heading else text
     return Line(
         str(hit.file),
-        row.line,
-        row.end_line,
+        line,
+        end_line,
         hit.score,
-        row.heading,
+        heading,
         text,
-        tuple(read.lines[max(0, first - context) : first]),
-        tuple(read.lines[row.end_line : row.end_line + context]),
-        {name: values[place] for name, values in read.columns.items()},
-        hit.found_by,
-        hit.bm25,
-        hit.cosine_rank,
-        hit.bm25_rank,
+        tuple(texts[max(0, line - 1 - context) : line - 1]),
+        tuple(texts[end_line : end_line + context]),
+        columns,
+        **hit.way(),
     )
-
-
-def check_order(query: str, files: Sequence[str]) -> None:
-    """Refuse a query and files in each other's place."""
-    if not os.path.exists(query) or not files:
-        return
-    last = files[-1]
-    if not os.path.exists(split_columns(last)[0]) and not glob.has_magic(last):
-        where = " ".join([query, *files[:-1]])
-        raise UsageError(
-            f'the query comes first, then the files: `promptcli search "{last}" {where}`'
-        )

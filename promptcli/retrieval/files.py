@@ -5,37 +5,30 @@ This is the only module of the package that opens files of sentences or of vecto
 """
 
 import contextlib
-import datetime
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
+from promptcli.data.cells import CellReader
 from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.file_arguments import names_file, split_columns
+from promptcli.data.csv_options import CsvOptions
+from promptcli.data.file_arguments import split_columns
 from promptcli.data.given import check_ids, check_texts
 from promptcli.data.input_files import STANDARD
-from promptcli.data.layouts import (
-    GRADED_PAIRS,
-    ID,
-    LABELLED_PAIRS,
-    PAIRS,
-    SENTENCES,
-    TEXT,
-    TRIPLETS,
-)
-from promptcli.data.rows import Rows, open_rows, sentences_of
+from promptcli.data.layouts import ID, TEXT
+from promptcli.data.rows import open_rows
+from promptcli.data.tables import Table
 from promptcli.data.vectors import Manifest, escape_name, holds_vectors, read_vectors
 from promptcli.data.vectors.formats import BLOCK, Block, ParquetRows, as_floats
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS, unit
 from promptcli.embedding.passages import AUTO, WAYS, Passage, has_passages, passages_of
-from promptcli.errors import NotFoundError, UsageError, counted, one_line, unknown
-from promptcli.retrieval.found_files import FoundFiles
+from promptcli.errors import UsageError, counted, unknown
 from promptcli.retrieval.store import NewRows
 
 if TYPE_CHECKING:
@@ -43,8 +36,6 @@ if TYPE_CHECKING:
 
 #: Our own columns; the front matter of a file does not change them.
 _PLACE = {"file": "text", "line": "number", "end_line": "number", "heading": "text"}
-#: Layouts whose sentences are compared.
-_LAYOUTS = (TRIPLETS, PAIRS, LABELLED_PAIRS, GRADED_PAIRS, SENTENCES)
 _BATCH = 4096  # passages in a block
 
 
@@ -87,7 +78,7 @@ def open_given(
     """Open a list of sentences with their ids and columns, a file of them, or a stream."""
     if is_list(sentences):
         rows = _given_rows(sentences, ids, columns)
-        yield SentenceFile(list(rows.texts or ()), None, None, lambda encoder: iter([rows]))
+        yield SentenceFile(list(rows.texts), None, None, lambda encoder: iter([rows]))
         return
     if isinstance(sentences, str | Path) and Path(sentences).is_dir():
         raise UsageError(
@@ -109,25 +100,31 @@ def _given_rows(sentences: Any, ids: Any, columns: Any) -> NewRows:
     if not texts:
         raise UsageError("no sentences are given; give at least one")
     names = range(len(texts)) if ids is None else check_ids(ids)
-    table: Mapping[str, Sequence[Any]] = {}
-    if columns is not None:
-        table = {str(name): list(columns[name]) for name in columns}
+    table = {} if columns is None else {str(name): _plain(columns[name]) for name in columns}
     for name, given in {"ids": names, **table}.items():
         if len(given) != len(texts):
             raise UsageError(
                 f"{len(given):,} for {counted(len(texts), 'sentence')}; give one for each",
                 parameter="ids" if name == "ids" else "columns",
             )
-    typed_columns = {name: typed(_plain(values)) for name, values in table.items()}
-    values = {name: cells for name, (_, cells) in typed_columns.items()}
-    types = {name: kind for name, (kind, _) in typed_columns.items()}
+    values, types = _typed(table, are_texts=False)
     return NewRows(names, texts, columns=values, types=types, are_numbered=ids is None)
 
 
 def _plain(values: Iterable[Any]) -> list[Any]:
-    """Return values of NumPy and pandas as Python's; missing ones are None."""
-    plain = [value.item() if hasattr(value, "item") else value for value in values]
-    return [None if value is None or value != value or value == "" else value for value in plain]
+    """Return values of NumPy and pandas as Python's."""
+    return [value.item() if hasattr(value, "item") else value for value in values]
+
+
+def _typed(
+    columns: Mapping[str, Sequence[Any]], *, are_texts: bool
+) -> tuple[dict[str, Sequence[Any]], dict[str, str]]:
+    """Return columns with the values that their cells mean, and their types."""
+    reader = CellReader(CsvOptions(), are_texts=are_texts)
+    rows = list(zip(*columns.values(), strict=True))
+    found = reader.columns(Table(), list(columns), [((), rows)] if columns else [])
+    values = {each.name: each.array(columns[each.name]).to_pylist() for each in found}
+    return values, {each.name: each.kind for each in found}
 
 
 @contextlib.contextmanager
@@ -136,10 +133,22 @@ def open_sentences(
     reading: Reading,
     fields: ColumnChoice | None = None,
     skip_bad: bool = False,
+    *,
+    of_files: bool = False,
 ) -> Iterator[SentenceFile]:
-    """Open a file of sentences, or a stream."""
+    """Open a file of sentences, or a stream.
+
+    Args:
+        file: Its name, ``FILE:COLUMN``, or the stream.
+        reading: How it becomes rows.
+        fields: The columns; None: those of ``reading``.
+        skip_bad: Leave out the rows that cannot be read.
+        of_files: Whether it is one of several files: rows have the ids FILE:LINE, and blank ones
+            are left out.
+    """
     path, stdin = _path_and_stream(file)
-    fields = replace(fields or ColumnChoice(reading.text_field, reading.id_field), cells=True)
+    fields = fields or ColumnChoice(reading.text_field, reading.id_field)
+    fields = replace(fields, cells=True, remedy="" if of_files else None)
     name, named = split_columns(str(path))
     if stdin is None and len(named) == 1 and fields.id is not None:
         path, fields = Path(name), replace(fields, text=named[0])
@@ -149,111 +158,85 @@ def open_sentences(
         def blocks(encoder: "Encoder") -> Iterator[NewRows]:
             if source.is_text and has_passages(head, path, reading.rows):
                 lines = (text for batch in source for text in batch.column(TEXT).to_pylist())
-                yield from passage_blocks(str(path), passages_of(lines, head, path, encoder))
+                yield from _placed_rows(str(file), passages_of(lines, head, path, encoder))
                 return
+            if source.is_text and of_files:
+                yield from _placed_rows(str(file), _lines(source.texts()), are_lines=True)
+                return
+            number = 0
             for batch in source:
-                columns, types = _columns(batch, source)
-                ids = batch.column(ID)
-                texts = batch.column(TEXT).to_pylist()
-                numbered = ids.type == pa.int64()
-                yield NewRows(
-                    ids.to_pylist(), texts, columns=columns, types=types, are_numbered=numbered
+                rows = NewRows(
+                    batch.column(ID).to_pylist(),
+                    batch.column(TEXT).to_pylist(),
+                    columns={name: batch.column(name).to_pylist() for name in source.types},
+                    types=source.types,
+                    are_numbered=batch.column(ID).type == pa.int64(),
                 )
+                if of_files:
+                    rows.are_numbered = False
+                    if fields.id is None:
+                        numbers = range(number + 1, number + 1 + len(rows))
+                        rows.ids = [f"{escape_name(str(file))}:{each}" for each in numbers]
+                    number += len(rows)
+                    rows.texts = [text.strip() for text in rows.texts]
+                    rows = rows.filled()
+                yield rows
 
         chosen = source.columns
         yield SentenceFile(head, chosen.get(TEXT) or None, fields.id or chosen.get(ID), blocks)
 
 
-def _columns(batch: Any, source: Rows) -> tuple[dict[str, list[Any]], dict[str, str]]:
-    """Return the further columns of a batch and their types."""
-    return {name: batch.column(name).to_pylist() for name in source.types}, dict(source.types)
+def read_file(
+    file: str, reading: Reading, encoder: "Encoder", skip_bad: bool = False
+) -> list[NewRows]:
+    """Return the rows of one of several files, as an index of files has them, in blocks."""
+    with open_sentences(file, reading, skip_bad=skip_bad, of_files=True) as opened:
+        blocks = list(opened.blocks(encoder))
+    for rows in blocks:
+        rows.source = file
+    return blocks
 
 
-def typed(cells: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Return the type of a column that all cells of text have, and its values."""
-    for kind, convert in _CONVERTERS.items():
-        with contextlib.suppress(ValueError):
-            return kind, [None if cell is None else convert(cell) for cell in cells]
-    return "text", list(cells)
+def _lines(texts: Iterable[str]) -> Iterator[Passage]:
+    for number, text in enumerate(texts, 1):
+        if text.strip():
+            yield Passage(number, number, "", text, text.strip())
 
 
-def _number(cell: Any) -> float:
-    if isinstance(cell, str) and ("_" in cell or not any(map(str.isdigit, cell))):
-        raise ValueError(cell)
-    if isinstance(cell, str) and cell.strip().lstrip("-").isdecimal():
-        return int(cell)
-    number = float(cell)
-    return int(number) if isinstance(cell, int) else number
+def _placed_rows(
+    file: str, passages: Iterator[Passage], *, are_lines: bool = False
+) -> Iterator[NewRows]:
+    """Yield passages of a file, or lines, as rows: their ids are ``FILE:FIRST-LAST``, and the
+    columns their places and the front matter.
 
-
-def _truth(cell: Any) -> bool:
-    text = str(cell).lower()
-    if text not in ("true", "false"):
-        raise ValueError(cell)
-    return text == "true"
-
-
-def _date(cell: Any) -> str:
-    text = str(cell)
-    if len(text) < 10:
-        raise ValueError(cell)
-    moment = datetime.datetime.fromisoformat(text)
-    if moment.tzinfo is not None:
-        moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
-    return moment.isoformat(" ").removesuffix(" 00:00:00")
-
-
-_CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
-    "truth": _truth,
-    "number": _number,
-    "date": _date,
-}
-
-
-def passage_blocks(file: str, passages: Iterator[Passage]) -> Iterator[NewRows]:
-    """Yield passages of a file as rows with their ids and places."""
-    given: dict[str, int] = {}
-    while block := list(itertools.islice(passages, _BATCH)):
-        columns, types = place_columns(file, block)
-        texts = [passage.text for passage in block]
-        yield NewRows(place_ids(file, block, given), texts, columns=columns, types=types)
-
-
-def place_columns(
-    file: str, passages: Sequence[Passage], *, ends: bool = True
-) -> tuple[dict[str, list[Any]], dict[str, str]]:
-    """Return the columns with the places of passages, or of lines, and the front matter."""
-    columns: dict[str, list[Any]] = {
-        "file": [escape_name(file)] * len(passages),
-        "line": [passage.line for passage in passages],
-    }
-    types = dict(_PLACE)
-    if ends:
-        columns["end_line"] = [passage.end_line for passage in passages]
-        columns["heading"] = [passage.heading or None for passage in passages]
-    matter = [dict(passage.fields) for passage in passages]
-    for name in dict.fromkeys(name for row in matter for name in row):
-        if name not in (ID, TEXT, *_PLACE):
-            types[name], columns[name] = typed([row.get(name) for row in matter])
-    return columns, types
-
-
-def place_ids(
-    file: str, passages: Sequence[Passage], counts: dict[str, int] | None = None
-) -> list[str]:
-    """Return the ids of passages, ``FILE:FIRST-LAST``.
-
-    If several are on the same lines, the id of the second ends in #2. ``counts`` holds how often
-    each id was given, for further passages of the same file.
+    If several are on the same lines, the id of the second ends in #2.
     """
-    names = []
-    seen = {} if counts is None else counts
-    for passage in passages:
-        last = "" if passage.end_line == passage.line else f"-{passage.end_line}"
-        name = f"{escape_name(file)}:{passage.line}{last}"
-        seen[name] = seen.get(name, 0) + 1
-        names.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
-    return names
+    shown = escape_name(file)
+    seen: dict[str, int] = {}
+    while block := list(itertools.islice(passages, _BATCH)):
+        ids = []
+        for line, end_line, *_ in block:
+            name = f"{shown}:{line}" if end_line == line else f"{shown}:{line}-{end_line}"
+            seen[name] = seen.get(name, 0) + 1
+            ids.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+        columns: dict[str, Sequence[Any]] = {
+            "file": [shown] * len(block),
+            "line": [passage.line for passage in block],
+        }
+        if not are_lines:
+            columns["end_line"] = [passage.end_line for passage in block]
+            columns["heading"] = [passage.heading or None for passage in block]
+        matter = [dict(passage.fields) for passage in block]
+        names = [
+            name
+            for name in dict.fromkeys(itertools.chain(*matter))
+            if name not in (ID, TEXT, *_PLACE)
+        ]
+        fields = {name: [row.get(name) for row in matter] for name in names}
+        values, types = _typed(fields, are_texts=True)
+        columns |= values
+        types |= _PLACE
+        yield NewRows(ids, [passage.text for passage in block], columns=columns, types=types)
 
 
 def _path_and_stream(file: str | Path | BinaryIO) -> tuple[Path, BinaryIO | None]:
@@ -262,124 +245,19 @@ def _path_and_stream(file: str | Path | BinaryIO) -> tuple[Path, BinaryIO | None
     return STANDARD, file
 
 
-def is_query_file(query: str) -> bool:
-    """Return whether a word is the name of a file of queries, rather than a sentence."""
-    return names_file(query)
+def open_texts(file: str | Path | BinaryIO, fields: ColumnChoice, **options: Any) -> Any:
+    """Open the rows of a file or a stream, see ``open_rows``."""
+    path, stdin = _path_and_stream(file)
+    return open_rows(path, fields, stdin=stdin, **options)
 
 
 def queries_of(file: str | BinaryIO, text_field: str | None) -> Iterator[list[str]]:
     """Yield the sentences of a file of queries, in blocks."""
     if are_vectors(file):
         raise UsageError(f"{file} holds vectors, and queries are sentences")
-    path, stdin = _path_and_stream(file)
-    with open_rows(path, ColumnChoice(text_field), stdin=stdin) as source:
+    with open_texts(file, ColumnChoice(text_field)) as source:
         for batch in source:
             yield batch.column(TEXT).to_pylist()
-
-
-def read_compared(
-    file: str | Path | BinaryIO, csv: Mapping[str, Any] | None, skip_bad: bool
-) -> tuple[list[Any], list[str]]:
-    """Return ids and texts of the sentences of a file, those of pairs and triplets too."""
-    path, stdin = _path_and_stream(file)
-    layouts = _LAYOUTS if stdin is None else (SENTENCES,)  # a stream is text
-    fields = ColumnChoice(layouts=layouts, remedy="")
-    ids, texts = [], []
-    with open_rows(path, fields, csv=csv, skip_bad=skip_bad, stdin=stdin) as source:
-        for batch in sentences_of(source):
-            ids += batch.column(ID).to_pylist()
-            texts += batch.column(TEXT).to_pylist()
-    filled = [place for place, text in enumerate(texts) if text.strip()]
-    return [ids[place] for place in filled], [texts[place] for place in filled]
-
-
-# Files that are searched, or kept in an index of files
-
-
-@dataclass(frozen=True)
-class FileRows:
-    """The rows of a file that are not blank, and all its lines."""
-
-    lines: Sequence[str]  #: of a text, or the texts of a table
-    rows: Sequence[Passage]
-    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)  #: the others of each row
-    types: Mapping[str, str] = field(default_factory=dict)
-    ids: Sequence[str] | None = None  #: of the rows of a table, if they were asked for
-
-    def new_rows(self, file: str) -> NewRows:
-        """Return the rows for an index of files."""
-        ids = self.ids or place_ids(file, self.rows)
-        texts = [row.text for row in self.rows]
-        return NewRows(ids, texts, (), [file] * len(ids), self.columns, self.types)
-
-
-@dataclass
-class Reader:
-    """Reads files in one way."""
-
-    reading: Reading
-    encoder: "Callable[[], Encoder]"  #: whose window passages fit
-    skip_bad: bool = False  #: leave out the rows that cannot be read
-    kinds: set[str] = field(default_factory=set)
-
-    @property
-    def unit(self) -> str:
-        """What the rows that were read are called."""
-        return next(iter(self.kinds)) if len(self.kinds) == 1 else "row"
-
-    def read(self, file: str, *, in_folder: bool) -> FileRows:
-        """Return the rows of a file, of the form that it has for every command."""
-        path, named = split_columns(file)
-        text_field = self.reading.text_field
-        if len(named) == 1 and self.reading.id_field is not None:
-            text_field, named = named[0], ()
-        fields = ColumnChoice(text_field, self.reading.id_field, named=named, remedy="", cells=True)
-        csv = self.reading.csv
-        with open_rows(path, fields, csv=csv, skip_bad=self.skip_bad) as source:
-            if source.is_text:
-                return self._text(file, list(source.texts()))
-            return self._table(source)
-
-    def read_found(self, file: str, found: FoundFiles, *, in_folder: bool) -> FileRows | None:
-        """Return the rows of a file; one of a folder that cannot be read is noted, and has None."""
-        try:
-            return self.read(file, in_folder=in_folder)
-        except (UsageError, NotFoundError, OSError) as error:
-            if not in_folder:
-                raise
-            if not isinstance(error, UsageError):  # it was removed in the meantime
-                error = UsageError(f"{file}: {one_line(error, 100)}")
-            found.unreadable[file] = error
-            return None
-
-    def _table(self, source: Rows) -> FileRows:
-        table = pa.Table.from_batches(source)
-        self.kinds.add("row")
-        columns, types = _columns(table.combine_chunks().to_batches()[0], source)
-        texts = table.column(TEXT).to_pylist()
-        filled = [place for place, text in enumerate(texts) if text.strip()]
-        rows = [_line(place + 1, texts[place]) for place in filled]
-        kept = {name: [values[place] for place in filled] for name, values in columns.items()}
-        ids = None
-        if self.reading.id_field is not None:
-            names = table.column(ID).to_pylist()
-            ids = [str(names[place]) for place in filled]
-        return FileRows(texts, rows, kept, types, ids)
-
-    def _text(self, file: str, lines: list[str]) -> FileRows:
-        has_ends = has_passages(lines, file, self.reading.rows)
-        if has_ends:
-            self.kinds.add("passage")
-            rows = list(passages_of(lines, lines, file, self.encoder()))
-        else:
-            self.kinds.add("line")
-            rows = [_line(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-        columns, types = place_columns(file, rows, ends=has_ends)
-        return FileRows(lines, rows, columns, types)
-
-
-def _line(number: int, text: str) -> Passage:
-    return Passage(number, number, "", text, text.strip())
 
 
 # Files of vectors
@@ -434,7 +312,7 @@ def _vector_rows(blocks: Iterable[Block]) -> Iterator[NewRows]:
             kept = np.array([bool(text.strip()) for text in block.texts])
         elif block.blank is not None:
             kept = ~block.blank
-        texts = None if block.texts is None else list(block.texts)
+        texts: Sequence[Any] = block.texts or [None] * len(units)
         rows = NewRows(block.ids, texts, vectors=units, are_numbered=isinstance(block.ids, range))
         yield rows.take(np.flatnonzero(kept).tolist())
 

@@ -5,6 +5,7 @@ file is read unless the file is, and a link to a folder is not followed. What is
 read.
 """
 
+import contextlib
 import glob
 import os
 from collections import Counter
@@ -17,7 +18,7 @@ from pathspec import GitIgnoreSpec
 from promptcli.data.file_arguments import split_columns
 from promptcli.data.input_files import check_file, skipped_files
 from promptcli.data.vectors import escape_name
-from promptcli.errors import NotFoundError, UsageError, counted
+from promptcli.errors import NotFoundError, UsageError, counted, one_line
 from promptcli.notes import note
 from promptcli.retrieval.store import DATABASE
 from promptcli.storage.files import real_path
@@ -35,6 +36,9 @@ _REASONS = {
     "named by .gitignore, .ignore or an option": ("ignored file", "ignored files and folders"),
 }
 _LINKED_FOLDER, _READ_ALREADY, _LEADS_NOWHERE, _IGNORED = _REASONS
+
+#: A folder and the patterns that it has for what is in it.
+Rules = list[tuple[Path, GitIgnoreSpec]]
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,22 @@ class FoundFiles:
             refused.append(LeftOut(name, str(error).removeprefix(f"{name}: ")))
         return [*self.skipped, *refused]
 
+    def skip(self, path: str | Path, reason: str) -> None:
+        """Leave a file or folder out."""
+        self.skipped.append(LeftOut(escape_name(str(path)), reason))
+
+    @contextlib.contextmanager
+    def reading(self, file: str) -> Iterator[None]:
+        """Read one of the files; one that was found is left out if it cannot be read."""
+        try:
+            yield
+        except (UsageError, OSError) as error:
+            if not self.files[file]:
+                raise
+            if not isinstance(error, UsageError):
+                error = UsageError(f"{escape_name(file)}: {one_line(error, 100)}")
+            self.unreadable[file] = error
+
     def heads(self) -> list[str]:
         """Return the first lines of some of the files, those of text, as a sample of the language.
 
@@ -72,15 +92,11 @@ class FoundFiles:
         heads = []
         for name in names[:: max(1, len(names) // _SAMPLED)]:
             path = Path(split_columns(name)[0])
-            if not path.is_file():  # a pipe would be emptied
-                continue
-            try:
-                with path.open("rb") as file:
-                    start = file.read(_HEAD)
-            except OSError:
-                continue
-            if b"\0" not in start:
-                heads += start.decode("utf-8", errors="ignore").splitlines()
+            with contextlib.suppress(OSError):
+                # a pipe would be emptied
+                start = path.open("rb").read(_HEAD) if path.is_file() else b""
+                if b"\0" not in start:
+                    heads += start.decode("utf-8", errors="ignore").splitlines()
         return heads
 
     def note(self, *, verbose: bool) -> str:
@@ -91,8 +107,8 @@ class FoundFiles:
         parts = []
         if self.unreadable:
             parts.append(skipped_files(list(self.unreadable.values())))
-        reasons = Counter(each.reason for each in self.skipped)
-        if reasons:
+        if self.skipped:
+            reasons = Counter(each.reason for each in self.skipped)
             counts = [counted(count, *_REASONS[reason]) for reason, count in reasons.items()]
             parts.append(f"left out {', '.join(counts)}")
         return "; ".join(parts)
@@ -100,9 +116,7 @@ class FoundFiles:
 
 def list_of_names(names: str | Path | Sequence[str | Path]) -> list[str]:
     """Return names of files as a list; one alone as a list of one."""
-    if isinstance(names, str | Path):
-        names = [names]
-    return list(map(str, names))
+    return [str(names)] if isinstance(names, str | Path) else list(map(str, names))
 
 
 def find_files(
@@ -116,45 +130,33 @@ def find_files(
         exclude: Further patterns of the same form.
     """
     found = FoundFiles()
-    seen = set[str]()
-    # what is named is read by that name; and of the others files before links to them
-    for name in filter(_is_named, names):
-        check_file(
-            Path(split_columns(name)[0]), regular=True, allowed="a file, a folder, or a glob"
-        )
-        _take(found, seen, name, in_folder=False)
-    candidates = []
+    named = [name for name in names if os.path.exists(name) or not glob.has_magic(name)]
+    named = [name for name in named if not os.path.isdir(name)]
+    for name in named:
+        file = Path(split_columns(name)[0])
+        check_file(file, regular=True, allowed="a file, a folder, or a glob")
+    paths: list[str] = []
     for name in names:
-        if Path(name).is_dir():
-            candidates += sorted(_in_folder(name, found, ignore, exclude))
-        elif not _is_named(name):
-            candidates += filter(os.path.isfile, sorted(set(_matching_paths(name))))
-    for path in sorted(candidates, key=os.path.islink):
-        _take(found, seen, path, in_folder=True)
+        if os.path.isdir(name):
+            paths += sorted(_in_folder(name, found, ignore, exclude))
+        elif name not in named:
+            paths += sorted(filter(os.path.isfile, _matching_paths(name)))
+    # what is named is read by that name, and of the others a file before links to it
+    seen = {_real_name(name, split_columns(name)[0]): name for name in reversed(named)}
+    for path in sorted(paths, key=os.path.islink):
+        if seen.setdefault(_real_name(path, path), path) != path and os.path.islink(path):
+            found.skip(path, _READ_ALREADY)
+    read = set(seen.values())
+    found.files = {name: name not in named for name in (*named, *paths) if name in read}
     if not found.files:
         raise NotFoundError(
             f"no file in {', '.join(names)}; give texts, tables, or folders of them"
         )
-    order = {name: place for place, name in enumerate([*filter(_is_named, names), *candidates])}
-    found.files = dict(sorted(found.files.items(), key=lambda item: order[item[0]]))
     return found
 
 
-def _is_named(name: str) -> bool:
-    """Return whether a name is that of one file, rather than of a folder or a glob."""
-    path = Path(name)
-    return not path.is_dir() and (path.exists() or not glob.has_magic(name))
-
-
-def _take(found: FoundFiles, seen: set[str], name: str, *, in_folder: bool) -> None:
-    """Add a file, once."""
-    path = name if in_folder else split_columns(name)[0]
-    real = f"{real_path(Path(path))}{name.removeprefix(path)}"
-    if real not in seen:
-        seen.add(real)
-        found.files[name] = in_folder
-    elif in_folder and os.path.islink(path):
-        found.skipped.append(LeftOut(escape_name(path), _READ_ALREADY))
+def _real_name(name: str, path: str) -> str:
+    return f"{real_path(Path(path))}{name.removeprefix(path)}"
 
 
 def _in_folder(name: str, found: FoundFiles, ignore: bool, exclude: Sequence[str]) -> Iterator[str]:
@@ -165,67 +167,57 @@ def _in_folder(name: str, found: FoundFiles, ignore: bool, exclude: Sequence[str
             f"{name} is an index, not a folder of texts; `promptcli index search {name} QUERY`"
             " searches it"
         )
-    specs = {top: [(top, GitIgnoreSpec.from_lines(exclude))]}
-    if ignore:
-        specs[top] = [*_specs_above(top), *specs[top]]
+    above = _rules_above(top) if ignore else []
+    rules_of = {top: [*above, (top, GitIgnoreSpec.from_lines(exclude))]}
     for inside, folders, names in os.walk(top):
         folder = Path(inside)
-        rules = specs.pop(folder)
+        rules = rules_of.pop(folder)
         if ignore:
-            rules = [*rules, *_specs_in(folder)]
-        shown = []
-        for each in folders:
-            path = folder / each
-            if each.startswith(".") or (path / DATABASE).is_file():
-                continue
-            if path.is_symlink():
-                found.skipped.append(LeftOut(escape_name(str(path)), _LINKED_FOLDER))
-            elif _is_ignored(path, rules, "/"):
-                found.skipped.append(LeftOut(escape_name(str(path)), _IGNORED))
-            else:
-                shown.append(each)
-                specs[path] = rules
-        folders[:] = shown
-        for each in names:
-            path = folder / each
-            if each.startswith("."):
-                continue
-            if _is_ignored(path, rules):
-                found.skipped.append(LeftOut(escape_name(str(path)), _IGNORED))
+            rules = [*rules, *_rules_in(folder)]
+        shown = [folder / each for each in (*folders, *names) if not each.startswith(".")]
+        folders.clear()
+        for path in shown:
+            if path.is_dir():
+                if (path / DATABASE).is_file():
+                    continue
+                if path.is_symlink():
+                    found.skip(path, _LINKED_FOLDER)
+                elif _is_ignored(path, rules, "/"):
+                    found.skip(path, _IGNORED)
+                else:
+                    folders.append(path.name)
+                    rules_of[path] = rules
+            elif _is_ignored(path, rules):
+                found.skip(path, _IGNORED)
             elif path.is_file():
                 yield str(path)
             elif path.is_symlink():
-                found.skipped.append(LeftOut(escape_name(str(path)), _LEADS_NOWHERE))
+                found.skip(path, _LEADS_NOWHERE)
 
 
-def _specs_in(folder: Path) -> list[tuple[Path, GitIgnoreSpec]]:
-    specs = []
-    for name in _IGNORE_FILES:
-        if (folder / name).is_file():
-            lines = (folder / name).read_text("utf-8", "replace").splitlines()
-            specs.append((folder, GitIgnoreSpec.from_lines(lines)))
-    return specs
+def _rules_in(folder: Path) -> Rules:
+    paths = [folder / name for name in _IGNORE_FILES if (folder / name).is_file()]
+    lines = [path.read_text("utf-8", "replace").splitlines() for path in paths]
+    return [(folder, GitIgnoreSpec.from_lines(each)) for each in lines]
 
 
-def _specs_above(folder: Path) -> list[tuple[Path, GitIgnoreSpec]]:
+def _rules_above(folder: Path) -> Rules:
     """Return the rules of the folders above, up to that of the repository."""
-    real = real_path(folder)
-    above = []
-    for parent in real.parents:
-        above.append(parent)
+    above: Rules = []
+    for parent in real_path(folder).parents:
+        above = [*_rules_in(parent), *above]
         if (parent / ".git").exists():
-            return [spec for each in reversed(above) for spec in _specs_in(each)]
+            return above
     return []
 
 
-def _is_ignored(path: Path, rules: Sequence[tuple[Path, GitIgnoreSpec]], end: str = "") -> bool:
+def _is_ignored(path: Path, rules: Rules, end: str = "") -> bool:
     """Return whether the last rule that a path matches leaves it out."""
     ignored = False
     for folder, spec in rules:
         start = path if path.is_relative_to(folder) else real_path(path)
         decided = spec.check_file(f"{start.relative_to(folder).as_posix()}{end}").include
-        if decided is not None:
-            ignored = decided
+        ignored = ignored if decided is None else decided
     return ignored
 
 

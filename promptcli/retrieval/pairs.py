@@ -8,27 +8,39 @@ import csv
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.layouts import (
+    GRADED_PAIRS,
+    ID,
+    LABELLED_PAIRS,
+    PAIRS,
+    SENTENCES,
+    TEXT,
+    TRIPLETS,
+)
+from promptcli.data.rows import sentences_of
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import UsageError, look_up, unknown
 from promptcli.models import loading
 from promptcli.models.language_choice import model_for
 from promptcli.notes import note, stage
 from promptcli.retrieval.file_search import FAST
-from promptcli.retrieval.files import are_vectors, open_vectors, read_compared, unit_rows
+from promptcli.retrieval.files import are_vectors, open_texts, open_vectors, unit_rows
 from promptcli.retrieval.ranking import ROUNDING, Hit
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.store import DATABASE, as_text
 from promptcli.storage.files import atomic_path
 
 if TYPE_CHECKING:
+    from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
 
 #: How a row occurs in another set: with the same text; with the same normalised text; near a row.
@@ -36,6 +48,8 @@ Kind = Literal["exact", "normalised", "near"]
 KINDS: tuple[Kind, ...] = ("exact", "normalised", "near")
 Links = Literal["complete", "chain"]
 FALSE_SHARE = 0.05  #: of the pairs from the proposed threshold on, as is expected
+#: Layouts whose sentences are compared.
+_LAYOUTS = (TRIPLETS, PAIRS, LABELLED_PAIRS, GRADED_PAIRS, SENTENCES)
 _THRESHOLD = 0.95  # if the rows are too few to propose one
 _FEWEST = 50  # different rows that tell a threshold
 _BLOCK = 2048  # rows that are compared with as many others at once
@@ -59,6 +73,17 @@ class DuplicateGroup(list[Hit]):
     def __init__(self, hits: Iterable[Hit], lowest: float) -> None:
         super().__init__(hits)
         self.lowest = lowest  #: the lowest cosine of two rows of the group
+
+
+def _check_threshold(threshold: float | None) -> None:
+    if threshold is not None and not 0 < threshold <= 1:
+        raise UsageError(f"must be above 0 and at most 1, got {threshold}", parameter="threshold")
+
+
+def _blocks(units: Floats) -> Iterator[tuple[int, Floats]]:
+    """Yield unit vectors in blocks, each with the number of its first row."""
+    for start in range(0, len(units), _BLOCK):
+        yield start, units[start : start + _BLOCK]
 
 
 # Within a set
@@ -86,87 +111,64 @@ def find_dups(
     Raises:
         UsageError: Another threshold, or one that too many pairs reach.
     """
-    check_threshold(threshold)
+    _check_threshold(threshold)
     if links not in ("complete", "chain"):
         raise unknown("links", links, ("complete", "chain"))
     if differ not in (None, "numbers"):
         raise unknown("differ", differ, ("numbers",))
-    keys, texts, units = _whole(index)
+    rows = _Set.of_index(index)
+    units = rows.units
     if threshold is None:
         threshold = _proposed(_propose(units, units, len(units) * (len(units) - 1) / 2, None))
-    own: Sequence[Any] = [unit.tobytes() for unit in units + np.float32(0)]  # no -0.0
-    if threshold == 1 and texts is not None:
-        own = texts
-    numbers: Sequence[Any] = [()] * len(keys)
-    if differ == "numbers":
-        numbers = [tuple(re.findall(r"\d+", text)) for text in texts or ()]
+    # rows with the same text, at the threshold 1, or else the same vector, are one
+    same: Sequence[Any] = [unit.tobytes() for unit in units + np.float32(0)]  # no -0.0
+    if threshold == 1 and rows.has_texts:
+        same = rows.texts
+    numbers = [tuple(re.findall(r"\d+", text or "")) if differ else () for text in rows.texts]
     first: dict[Any, int] = {}
     copies = [
-        first.setdefault(each, place) for place, each in enumerate(zip(own, numbers, strict=True))
+        first.setdefault(each, place) for place, each in enumerate(zip(same, numbers, strict=True))
     ]
-    distinct = np.array(sorted(set(copies)), np.int64)
-    label = np.arange(len(keys))
+    label = np.arange(len(units))
     if threshold < 1:
-        pairs = _near_pairs(units, distinct, threshold - ROUNDING, numbers)
-        _link(label, pairs, complete=links == "complete")
+        distinct = np.array(list(first.values()), np.int64)
+        pairs = _near_pairs(units[distinct], threshold - ROUNDING)
+        near = ((distinct[one], distinct[other]) for one, other in pairs)
+        near = ((one, other) for one, other in near if numbers[one] == numbers[other])
+        _link(label, near, complete=links == "complete")
     label = label[copies]
     label[~units.any(axis=1)] = -1  # a row without a known token is like no other
     members: dict[int, list[int]] = defaultdict(list)
     for place, group in enumerate(label.tolist()):
         if group >= 0:
             members[group].append(place)
-    groups = [np.array(group) for group in members.values() if len(group) > 1]
-    return [
-        _group(index, keys[places], units[places], are_equal=threshold == 1)
-        for places in sorted(groups, key=lambda places: (-len(places), places[0]))
-    ]
+    groups = [group for group in members.values() if len(group) > 1]
+    groups.sort(key=lambda places: (-len(places), places[0]))
+    return [_group(rows, np.array(places), are_equal=threshold == 1) for places in groups]
 
 
-def check_threshold(threshold: float | None) -> None:
-    """Refuse a threshold that is no cosine of near rows."""
-    if threshold is not None and not 0 < threshold <= 1:
-        raise UsageError(f"must be above 0 and at most 1, got {threshold}", parameter="threshold")
-
-
-def _whole(index: SentenceIndex) -> tuple[Numbers, list[str] | None, Floats]:
-    """Return the keys, texts and vectors of all rows."""
-    store = index.store
-    with store.reading():
-        has_texts = index.has_texts
-        rows = store.sql.execute("SELECT key, text FROM rows ORDER BY key").fetchall()
-        keys = np.array([key for key, _ in rows], np.int64)
-        units = store.vectors(keys) if len(keys) else np.empty((0, 1), np.float32)
-    return keys, [text for _, text in rows] if has_texts else None, units
-
-
-def _near_pairs(
-    units: Floats, places: Numbers, least: float, numbers: Sequence[Any]
-) -> list[tuple[int, int]]:
+def _near_pairs(units: Floats, least: float) -> list[tuple[int, int]]:
     """Return the pairs of rows whose cosine is at least ``least``, the nearest first."""
-    found: list[tuple[Numbers, Numbers, Floats]] = []
+    found = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
     count = 0
-    blocks = [places[start : start + _BLOCK] for start in range(0, len(places), _BLOCK)]
-    with stage("dups", len(places)) as advance:
-        for number, left in enumerate(blocks):
-            for right in blocks[number:]:
-                cosines = units[left] @ units[right].T
-                near = cosines >= least
-                near &= left[:, None] < right
-                one, other = np.nonzero(near)
+    with stage("dups", len(units)) as advance:
+        for start, left in _blocks(units):
+            for after, right in _blocks(units[start:]):
+                cosines = left @ right.T
+                one, other = np.nonzero(cosines >= least)
+                is_pair = one < other + after
+                one, other = one[is_pair], other[is_pair]
                 count += len(one)
                 if count > _MOST_PAIRS:
                     raise UsageError(
                         f"more than {_MOST_PAIRS:,} pairs reach {least:.3g}; give a higher one",
                         parameter="threshold",
                     )
-                found.append((left[one], right[other], cosines[one, other]))
+                found.append((one + start, other + start + after, cosines[one, other]))
             advance(len(left))
-    if not found:
-        return []
-    first, second, scores = (np.concatenate(column) for column in zip(*found, strict=True))
+    first, second, scores = map(np.concatenate, zip(*found, strict=True))
     order = np.lexsort((second, first, -scores))
-    pairs = zip(first[order].tolist(), second[order].tolist(), strict=True)
-    return [(one, other) for one, other in pairs if numbers[one] == numbers[other]]
+    return list(zip(first[order].tolist(), second[order].tolist(), strict=True))
 
 
 def _link(label: Numbers, pairs: Iterable[tuple[int, int]], *, complete: bool) -> None:
@@ -201,19 +203,16 @@ def _link(label: Numbers, pairs: Iterable[tuple[int, int]], *, complete: bool) -
         members[one] += members.pop(other)
 
 
-def _group(
-    index: SentenceIndex, keys: Numbers, units: Floats, *, are_equal: bool
-) -> DuplicateGroup:
+def _group(rows: "_Set", places: Numbers, *, are_equal: bool) -> DuplicateGroup:
     """Return rows as a group, with their cosines to the first."""
+    units = rows.units[places]
     cosines = np.minimum(units @ units[0], 1)
-    lowest = 1.0
-    for start in range(0, len(units), _BLOCK):
-        lowest = min(lowest, float((units[start : start + _BLOCK] @ units.T).min()))
-    cosines[(units == units[0]).all(axis=1)] = 1
-    if are_equal or (units == units[0]).all():
+    lowest = min(float((block @ units.T).min()) for _, block in _blocks(units))
+    is_first = (units == units[0]).all(axis=1)
+    cosines[is_first] = 1
+    if are_equal or is_first.all():
         cosines[:] = lowest = 1
-    with index.store.reading():
-        return DuplicateGroup(index.hits((keys, cosines)), lowest)
+    return DuplicateGroup(rows.hits(places, cosines), min(lowest, 1.0))
 
 
 def write_without_duplicates(
@@ -227,37 +226,38 @@ def write_without_duplicates(
         keep: ``first``, ``last``, or the column whose highest value decides.
         target: The file.
     """
+    store = index.store
+    with store.reading():
+        names = list(store.types)
+    column = keep
+    if keep not in ("first", "last"):
+        by_name = {_column_key(name): name for name in names}
+        column = look_up("column", _column_key(keep), by_name)
+
+    def rank_of(hit: Hit) -> Any:
+        value = (hit.columns or {}).get(column)
+        return value is not None, value
+
     dropped = set[str]()
     for group in groups:
         kept = group[-1] if keep == "last" else group[0]
         if keep not in ("first", "last"):
-            name = look_up_column(keep, index)
-            kept = max(group, key=lambda hit: _rank_of((hit.columns or {}).get(name)))
+            kept = max(group, key=rank_of)
         dropped.update(str(hit.id) for hit in group if hit is not kept)
-    store = index.store
-    heads = ["id", index.reading.text_field or "text", *store.types]
     with atomic_path(target) as path, path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(heads)
+        writer.writerow(["id", index.reading.text_field or "text", *names])
         for block in store.blocks("SELECT key, id, part, text FROM rows"):
             cells = store.columns([key for key, *_ in block])
             for (_, name, part, text), row in zip(block, cells, strict=True):
                 shown = f"{name}#{part}" if part else str(name)
                 if shown not in dropped:
-                    values = [as_text(row[column]) if column in row else "" for column in heads[2:]]
-                    writer.writerow([shown, text, *values])
+                    writer.writerow([shown, text, *(as_text(row.get(each, "")) for each in names)])
     return len(dropped)
 
 
-def look_up_column(name: str, index: SentenceIndex) -> str:
-    """Return a column of an index by its name, whatever its case and spaces."""
-    with index.store.reading():
-        names = {re.sub(r"[\s_-]", "", each).casefold(): each for each in index.store.types}
-    return str(look_up("column", re.sub(r"[\s_-]", "", name).casefold(), names))
-
-
-def _rank_of(value: Any) -> tuple[bool, Any]:
-    return value is not None, value
+def _column_key(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name).casefold()
 
 
 # Between two sets
@@ -315,30 +315,47 @@ def normalise(text: str) -> str:
 
 @dataclass
 class _Set:
-    """The rows of a set: ids, texts if they are known, vectors if they are, and hits."""
+    """The rows of a set: ids, texts or None, vectors once they are known."""
 
     ids: Sequence[Any]
-    texts: Sequence[str] | None
-    units: Floats | None = None
+    texts: Sequence[Any]
+    units: Any = None
     index: SentenceIndex | None = None
-    keys: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
+    keys: Any = None
 
-    def hit(self, place: int, score: float) -> Hit:
-        """Return a row with its score."""
+    @property
+    def has_texts(self) -> bool:
+        """Whether the texts are known."""
+        return bool(len(self.texts)) and self.texts[0] is not None
+
+    def hits(self, places: Any, scores: Any) -> list[Hit]:
+        """Return rows with their scores."""
         if self.index is None:
-            text = None if self.texts is None else self.texts[place]
-            return Hit(1, self.ids[place], text, score)
+            rows = zip(places, scores, strict=True)
+            return [Hit(1, self.ids[at], self.texts[at], float(score)) for at, score in rows]
         with self.index.store.reading():
-            [hit] = self.index.hits((self.keys[place : place + 1], np.array([score], np.float32)))
-        return hit
+            return self.index.hits((self.keys[places], np.array(scores, np.float32)))
 
     @classmethod
     def of_index(cls, index: SentenceIndex) -> "_Set":
         """Return the rows of an index."""
-        keys, texts, units = _whole(index)
         with index.store.reading():
-            ids = [name for (name,) in index.store.sql.execute("SELECT id FROM rows ORDER BY key")]
-        return cls(ids, texts, units, index, keys)
+            query = "SELECT key, id, text FROM rows ORDER BY key"
+            rows = index.store.sql.execute(query).fetchall()
+            keys, ids, texts = zip(*rows, strict=True) if rows else ((), (), ())
+            return cls(ids, texts, index.store.vectors(keys), index, np.array(keys, np.int64))
+
+    @classmethod
+    def of_file(cls, file: Any, csv: Mapping[str, Any] | None, skip_bad: bool) -> "_Set":
+        """Return the sentences of a file, those of pairs and triplets too."""
+        layouts = (SENTENCES,) if hasattr(file, "read") else _LAYOUTS  # a stream is text
+        fields = ColumnChoice(layouts=layouts, remedy="")
+        rows: list[tuple[Any, str]] = []
+        with open_texts(file, fields, csv=csv, skip_bad=skip_bad) as source:
+            for batch in sentences_of(source):
+                both = (batch.column(name).to_pylist() for name in (ID, TEXT))
+                rows += [(name, text) for name, text in zip(*both, strict=True) if text.strip()]
+        return cls([name for name, _ in rows], [text for _, text in rows])
 
 
 def find_leaks(
@@ -369,7 +386,7 @@ def find_leaks(
         NotFoundError: No such file.
         UsageError: A file without sentences, or a threshold that is not allowed.
     """
-    check_threshold(threshold)
+    _check_threshold(threshold)
     for each in (file, against):
         if isinstance(each, str | Path) and (Path(each) / DATABASE).is_file():
             raise UsageError(
@@ -379,23 +396,15 @@ def find_leaks(
         raise UsageError("standard input is one file; give the name of the other")
     if str(file) == str(against):
         note(f"{file} is compared with itself: every row occurs in it")
-    source = _Set(*read_compared(file, csv, skip_bad))
-    other = _Set(*read_compared(against, csv, skip_bad))
-    leaks, rest = _by_text(source, other)
-    if rest and source.ids and threshold != 1:
-        texts = [other.texts[place] for place in rest if other.texts is not None]
-        head = [*(source.texts or ())[:_SAMPLE], *texts[:_SAMPLE]]
-        encoder = loading.open_encoder(
-            model_for(model, head, default=FAST), dtype="auto", rows=len(source.ids) + len(rest)
-        )
-        documents = encoder.in_role("document", report=True)
-        with stage("embed", len(source.ids) + len(rest)) as advance:
-            source.units = unit_rows(documents.encode(list(source.texts or ()), progress=advance))
-            units = unit_rows(documents.encode(texts, progress=advance))
-        threshold = _add_near(leaks, source, other, rest, units, threshold)
-    else:
-        threshold = None
-    return Leaks([leaks[row] for row in sorted(leaks)], len(other.ids), len(source.ids), threshold)
+    source, other = (_Set.of_file(each, csv, skip_bad) for each in (file, against))
+
+    def documents() -> "Encoder":
+        head = [*source.texts[:_SAMPLE], *other.texts[:_SAMPLE]]
+        chosen = model_for(model, head, default=FAST)
+        encoder = loading.open_encoder(chosen, dtype="auto", rows=len(source.ids) + len(other.ids))
+        return encoder.in_role("document", report=True)
+
+    return _leaks(source, other, threshold, documents)
 
 
 def find_index_leaks(
@@ -418,63 +427,71 @@ def find_index_leaks(
         csv: See ``find_leaks``.
         skip_bad: See ``find_leaks``.
     """
-    check_threshold(threshold)
-    source = _Set.of_index(index)
-    other = _other_set(index, against, csv, skip_bad, texts_alone=threshold == 1)
-    leaks, rest = _by_text(source, other)
-    near = None
-    if rest and not (threshold == 1 and source.texts is not None):
-        units = other.units
-        if units is None:
-            documents = index.origin.documents(index.encoder)
-            with stage("embed", len(rest)) as advance:
-                texts = [(other.texts or ())[place] for place in rest]
-                units = unit_rows(documents.encode(texts, progress=advance))
-        else:
-            units = units[rest]
-        near = _add_near(leaks, source, other, rest, units, threshold)
-    return Leaks([leaks[row] for row in sorted(leaks)], len(other.ids), len(source.ids), near)
-
-
-def _other_set(
-    index: SentenceIndex, against: Any, csv: Any, skip_bad: bool, *, texts_alone: bool
-) -> _Set:
-    """Return the rows that are looked for in an index."""
-    is_name = isinstance(against, str | Path)
-    if is_name and (Path(against) / DATABASE).is_file():
-        other = SentenceIndex.open(against)
-        if other.origin.fingerprint != index.origin.fingerprint:
-            one, two = other.origin.named_beside(index.origin)
+    _check_threshold(threshold)
+    if isinstance(against, str | Path) and (Path(against) / DATABASE).is_file():
+        compared = SentenceIndex.open(against)
+        if compared.origin.fingerprint != index.origin.fingerprint:
+            one, two = compared.origin.named_beside(index.origin)
             raise UsageError(f"{against} was built with {one}, the index with {two}")
         if index.store.path is not None and Path(against).samefile(index.store.path.parent):
             note(f"{against} is compared with itself: every row occurs in it")
-        return _Set.of_index(other)
-    if are_vectors(against):
+        other = _Set.of_index(compared)
+    elif are_vectors(against):
         blocks, manifest, _ = open_vectors(Path(against))
-        index._check_made_by(Path(against), manifest)
+        index.check_made_by(Path(against), manifest)
         rows = list(blocks)
         ids = [name for block in rows for name in block.ids]
-        texts = None
-        if all(block.texts is not None for block in rows):
-            texts = [text for block in rows for text in block.texts or ()]
-        return _Set(ids, texts, np.concatenate([block.vectors for block in rows]))
-    return _Set(*index.read_like(against, csv, skip_bad=skip_bad))
+        texts = [text for block in rows for text in block.texts]
+        other = _Set(ids, texts, np.concatenate([block.vectors for block in rows]))
+    else:
+        other = _Set(*index.read_like(against, csv, skip_bad=skip_bad))
+    source = _Set.of_index(index)
+    return _leaks(source, other, threshold, lambda: index.origin.documents(index.encoder))
 
 
-def _by_text(source: _Set, other: _Set) -> tuple[dict[int, Leak], list[int]]:
-    """Return the rows whose text is in a set, and the places of the others."""
+def _leaks(
+    source: _Set, other: _Set, threshold: float | None, documents: "Callable[[], Encoder]"
+) -> Leaks:
+    """Return the rows of ``other`` that occur in ``source``: by text, and the others by cosine."""
+    leaks = _by_text(source, other)
+    rest = [row for row in range(len(other.ids)) if row not in leaks]
+    texts_alone = threshold == 1 and source.has_texts
+    if not rest or not len(source.ids) or texts_alone:
+        threshold = None
+    else:
+        if other.units is not None:
+            units = other.units[rest]
+        else:
+            encoder = documents()
+            texts = [other.texts[row] for row in rest]
+            units = unit_rows(encoder.encode(texts))
+            if source.units is None:
+                source.units = unit_rows(encoder.encode(list(source.texts)))
+        threshold = _add_near(leaks, source, other, rest, units, threshold)
+    found = [leaks[row] for row in sorted(leaks)]
+    return Leaks(found, len(other.ids), len(source.ids), threshold)
+
+
+def _by_text(source: _Set, other: _Set) -> dict[int, Leak]:
+    """Return the rows whose text is in a set, by their places."""
     exact: dict[str, int] = {}
     alike: dict[str, int] = {}
-    for place, text in enumerate(source.texts or ()):
-        exact.setdefault(text, place)
-        alike.setdefault(normalise(text), place)
-    leaks: dict[int, Leak] = {}
-    for row, text in enumerate(other.texts or ()):
-        kind: Kind = "exact" if text in exact else "normalised"
+    if source.has_texts and other.has_texts:
+        for place, text in enumerate(source.texts):
+            exact.setdefault(text, place)
+            alike.setdefault(normalise(text), place)
+    kinds: dict[int, Kind] = {}
+    places: list[int] = []
+    for row, text in enumerate(other.texts if exact else ()):
         place = exact.get(text, alike.get(normalise(text), -1))
         if place >= 0:
-            leaks[row] = Leak(kind, other.ids[row], text, source.hit(place, 1.0))
-    return leaks, [row for row in range(len(other.ids)) if row not in leaks]
+            kinds[row] = "exact" if text in exact else "normalised"
+            places.append(place)
+    hits = source.hits(places, [1.0] * len(places))
+    return {
+        row: Leak(kind, other.ids[row], other.texts[row], hit)
+        for (row, kind), hit in zip(kinds.items(), hits, strict=True)
+    }
 
 
 def _add_near(
@@ -486,30 +503,27 @@ def _add_near(
     threshold: float | None,
 ) -> float:
     """Add the rows that are near one of the other set; return the cosine from which they are."""
-    assert source.units is not None
     nearest = np.zeros(len(units), np.int64)
     highest = np.full(len(units), -2, np.float32)
     with stage("dups", len(source.ids)) as advance:
-        for start in range(0, len(source.units), _BLOCK):
-            block = source.units[start : start + _BLOCK]
-            for first in range(0, len(units), _BLOCK):
-                part = slice(first, first + _BLOCK)
-                cosines = units[part] @ block.T
+        for start, block in _blocks(source.units):
+            for first, part in _blocks(units):
+                cosines = part @ block.T
                 best = cosines.argmax(axis=1)
                 scores = cosines[np.arange(len(best)), best]
-                better = scores > highest[part]
-                highest[part][better] = scores[better]
-                nearest[part][better] = start + best[better]
+                rows = first + np.flatnonzero(scores > highest[first : first + _BLOCK])
+                highest[rows] = scores[rows - first]
+                nearest[rows] = start + best[rows - first]
             advance(len(block))
     if threshold is None:
         links = len(highest) - np.searchsorted(np.sort(highest), _THRESHOLDS)
         pairs = len(source.ids) * len(units)
         threshold = _proposed(_propose(source.units, units, pairs, links))
-    for place in np.flatnonzero(highest >= threshold - ROUNDING).tolist():
+    near = np.flatnonzero(highest >= threshold - ROUNDING)
+    hits = source.hits(nearest[near], np.minimum(highest[near], 1))
+    for place, hit in zip(near.tolist(), hits, strict=True):
         row = rest[place]
-        text = None if other.texts is None else other.texts[row]
-        hit = source.hit(int(nearest[place]), float(min(highest[place], 1)))
-        leaks[row] = Leak("near", other.ids[row], text, hit)
+        leaks[row] = Leak("near", other.ids[row], other.texts[row], hit)
     return threshold
 
 
@@ -580,7 +594,7 @@ def _tail(cosines: Floats, share: float) -> NDArray[np.float64]:
 def _highest(units: Floats, asked: Floats, count: int) -> Floats:
     """Return the ``count`` highest cosines of two sets, ascending, without copies."""
     kept = np.empty(0, np.float32)
-    for block in _blocks(units):
+    for _, block in _blocks(units):
         cosines = asked @ block.T
         cosines = cosines[cosines < 1 - ROUNDING]
         if len(kept) == count:
@@ -589,8 +603,3 @@ def _highest(units: Floats, asked: Floats, count: int) -> Floats:
         if len(kept) > count:
             kept = np.partition(kept, len(kept) - count)[len(kept) - count :]
     return np.sort(kept)
-
-
-def _blocks(units: Floats) -> Iterator[Floats]:
-    for start in range(0, len(units), 8 * _BLOCK):
-        yield units[start : start + 8 * _BLOCK]

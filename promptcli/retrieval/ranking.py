@@ -19,6 +19,8 @@ COVERED_WEIGHT, PARTIAL_WEIGHT = 0.8, 0.5
 STANDING_OUT, LOST_WEIGHT = 0.5, 3
 #: Rows of each ranking that are joined, at least.
 DEPTH = 100
+#: Scores that differ by less may be equal.
+EQUAL = 1e-6
 #: Scores are compared to six decimals, like the printed ones.
 ROUNDING = 5e-7
 #: Of a hit that both ways ranked: what found it, its BM25, and its ranks by cosine and by words.
@@ -89,6 +91,15 @@ def exact_scores(vectors: Floats, unit: Floats) -> Floats:
     products = vectors.astype(np.float64) * unit.astype(np.float64)
     scores: Floats = np.minimum(products.sum(axis=1), 1).astype(np.float32)
     return scores
+
+
+def nearest_of(keys: Keys, vectors: Floats, unit: Floats, k: int) -> Ranking:
+    """Return the k nearest of rows with these unit vectors (m, d), best first."""
+    products = np.einsum("nd,d->n", vectors, unit)
+    if len(products) > k:  # the exact scores of those alone that may be among them
+        near = products >= np.partition(products, -k)[-k] - EQUAL
+        keys, vectors = keys[near], vectors[near]
+    return best(keys, exact_scores(vectors, unit), k)
 
 
 def best(keys: Keys, scores: Floats, k: int) -> Ranking:

@@ -25,6 +25,7 @@ from promptcli.models.language_choice import model_for, note_unread
 from promptcli.notes import note, note_counts, stage
 from promptcli.recipe import is_named
 from promptcli.retrieval.conditions import Condition
+from promptcli.retrieval.derived import VECTORS
 from promptcli.retrieval.files import (
     Reading,
     are_vectors,
@@ -34,20 +35,12 @@ from promptcli.retrieval.files import (
     unit_rows,
 )
 from promptcli.retrieval.origin import Origin
-from promptcli.retrieval.ranking import (
-    DEPTH,
-    WAY_FIELDS,
-    Hit,
-    JoinedRanking,
-    Ranking,
-    Way,
-    join_rankings,
-    reaches,
-)
+from promptcli.retrieval.ranking import WAY_FIELDS, Hit, JoinedRanking, Ranking, Way, reaches
 from promptcli.retrieval.snapshot import Derived, Snapshot
-from promptcli.retrieval.store import Keys, NewRows, Store, creating, repeated_id
+from promptcli.retrieval.store import Keys, NewRows, Store, creating
 
 if TYPE_CHECKING:
+    from promptcli.data.vectors import Manifest
     from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
     from promptcli.retrieval.pairs import DuplicateGroup, Leaks
@@ -155,73 +148,47 @@ class SentenceIndex:
                 f"must be above 0 and at most 1, got {target_recall}", parameter="target_recall"
             )
         reading = Reading(rows, text_field, id_field, split, stored_options(csv))
-        settings = {
-            "lexical": lexical,
-            "factory": factory,
-            "target_recall": target_recall,
-            "created": utc_now(),
-            "synced": None,
-        }
-        if output is None:
-            index = cls(Store())
-            with index.store.changing():
-                index._fill(sentences, ids, columns, reading, model, settings, skip_bad)
-        else:
-            folder = Path(output)
-            with creating(folder, force=force) as store:
-                index = cls(store)
-                index._fill(sentences, ids, columns, reading, model, settings, skip_bad)
-            opened = cls.open(folder, index._model)
-            opened._encoder = index._encoder
-            index = opened
-        index._derived.update()
-        return index
-
-    def _fill(
-        self,
-        sentences: Sentences,
-        ids: Any,
-        columns: Any,
-        reading: Reading,
-        model: "Model | None",
-        settings: dict[str, Any],
-        skip_bad: bool,
-    ) -> None:
-        """Write the rows and settings of a new index."""
-        with contextlib.ExitStack() as opened_files:
-            blocks: Iterable[tuple[NewRows, int]]
+        folder = None if output is None else Path(output)
+        with creating(folder, force=force) as store, contextlib.ExitStack() as ended:
+            index = cls(store)
             if are_vectors(sentences):
                 path = Path(str(sentences))
                 found, manifest, width = open_vectors(path)
-                origin = None if manifest is None else Origin.of_vectors(manifest)
-                if is_named(model) or origin is None:
-                    origin = self._maker_of(path, width, origin, model)
-                origin.note_missing_prompt(path)
-                blocks = ((rows, len(rows)) for rows in found)
+                origin = index._maker_of(path, width, manifest, model)
+                blocks: Iterable[tuple[NewRows, int]] = ((each, len(each)) for each in found)
             else:
                 given = open_given(sentences, ids, columns, reading, skip_bad=skip_bad)
-                opened = opened_files.enter_context(given)
-                encoder, documents = self.open_model(model, opened.head)
+                opened = ended.enter_context(given)
+                encoder, documents = index.open_model(model, opened.head)
                 reading = replace(reading, text_field=opened.text_field, id_field=opened.id_field)
-                origin = Origin.of(encoder, documents, self._model)
-                width = documents.width
-                blocks = self._encode(documents, opened.blocks(documents), reading.split)
-            self.begin(origin, reading, settings, width)
+                origin, width = Origin.of(encoder, documents, index._model), documents.width
+                blocks = index.encode(documents, opened.blocks(documents), split)
+            index.begin(origin, reading, width, factory=factory, target_recall=target_recall)
             numbered = 0
-            lexical = settings["lexical"]
-            for rows, count in blocks:
-                lexical &= rows.texts is not None
-                self.store.append(rows)
-                numbered = max(numbered + count, 1 + highest_number(rows.ids))
-        if not len(self.store):
-            raise UsageError("every text is blank; give at least one sentence")
-        self.store.keep(numbered=numbered, lexical=lexical)
+            for new, count in blocks:
+                store.append(new)
+                numbered = max(numbered + count, 1 + highest_number(new.ids))
+            if not len(store):
+                raise UsageError("every text is blank; give at least one sentence")
+            store.keep(numbered=numbered, lexical=lexical and index.has_texts)
+        if folder is not None:
+            opened_again = cls.open(folder, index._model)
+            opened_again._encoder = index._encoder
+            index = opened_again
+        index._derived.update()
+        return index
 
-    def begin(self, origin: Origin, reading: Reading, settings: dict[str, Any], width: int) -> None:
-        """Write the settings of a new index."""
-        settings |= {"origin": asdict(origin), "reading": asdict(reading), "width": width}
-        self.store.keep(**settings)
-        self.store.settings |= settings
+    def begin(self, origin: Origin, reading: Reading, width: int, **settings: Any) -> None:
+        """Write the settings of a new index; those that are not given have their defaults."""
+        defaults = {"factory": None, "target_recall": 0.95, "lexical": True, "synced": None}
+        self.store.keep(
+            **{**defaults, **settings},
+            origin=asdict(origin),
+            reading=asdict(reading),
+            width=width,
+            numbered=0,
+            created=utc_now(),
+        )
 
     def open_model(
         self,
@@ -237,29 +204,33 @@ class SentenceIndex:
         return self._encoder, documents
 
     def _maker_of(
-        self, path: Path, width: int, made_by: Origin | None, model: "Model | None"
+        self, path: Path, width: int, manifest: "Manifest | None", model: "Model | None"
     ) -> Origin:
-        """Return the encoder of vectors that the user names."""
-        if model is None or not is_named(model):
+        """Return who made vectors, by their manifest or as the user says."""
+        made_by = None if manifest is None else Origin.of_vectors(manifest)
+        if is_named(model):
+            assert model is not None
+            encoder = loading.open_encoder(model, dtype="auto")
+            documents = encoder.in_role("document")
+            if made_by is not None and documents.fingerprint != made_by.fingerprint:
+                documents = encoder
+            origin = Origin.of(encoder, documents, model)
+            if made_by is not None and origin.fingerprint != made_by.fingerprint:
+                names = made_by.named_beside(origin)
+                raise UsageError(f"{path} was made with {names[0]}, not with {names[1]}")
+            if width != encoder.width:
+                raise UsageError(
+                    f"{path}: vectors of width {width}, but the model's is {encoder.width}"
+                )
+            self._model, self._encoder, made_by = model, encoder, origin
+        if made_by is None:
             raise UsageError(
                 f"{path} has no manifest, so its encoder is unknown; name it", parameter="model"
             )
-        encoder = loading.open_encoder(model, dtype="auto")
-        documents = encoder.in_role("document")
-        if made_by is not None and documents.fingerprint != made_by.fingerprint:
-            documents = encoder
-        origin = Origin.of(encoder, documents, model)
-        if made_by is not None and origin.fingerprint != made_by.fingerprint:
-            names = made_by.named_beside(origin)
-            raise UsageError(f"{path} was made with {names[0]}, not with {names[1]}")
-        if width != encoder.width:
-            raise UsageError(
-                f"{path}: vectors of width {width}, but the model's is {encoder.width}"
-            )
-        self._model, self._encoder = model, encoder
-        return origin
+        made_by.note_missing_prompt(path)
+        return made_by
 
-    def _encode(
+    def encode(
         self, documents: "Encoder", blocks: Iterator[NewRows], split: bool, label: str = "index"
     ) -> Iterator[tuple[NewRows, int]]:
         """Yield rows with their vectors, without blank ones, and how many they were before."""
@@ -268,19 +239,18 @@ class SentenceIndex:
 
         def windows() -> Iterator[list[str]]:
             nonlocal blank, total
-            left_out = 0
+            given = 0
             for rows in _in_windows(blocks):
-                texts = list(rows.texts or ())
-                kept = rows.take([place for place, text in enumerate(texts) if text.strip()])
+                kept = rows.filled()
+                given += len(rows)
                 total += len(rows)
                 blank += len(rows) - len(kept)
-                left_out += len(rows)
                 if len(kept):
                     if total == len(rows):
-                        note_unread(documents, list(kept.texts or ()))
-                    held.append((split_rows(kept, documents) if split else kept, left_out))
-                    left_out = 0
-                    yield list(held[-1][0].texts or ())
+                        note_unread(documents, list(kept.texts))
+                    held.append((split_rows(kept, documents) if split else kept, given))
+                    given = 0
+                    yield list(held[-1][0].texts)
 
         with stage(label, None) as advance:
             for encoded in documents.encode_windows(windows(), progress=advance):
@@ -329,6 +299,13 @@ class SentenceIndex:
             return Reading(**self.store.settings["reading"])
 
     @property
+    def synced(self) -> dict[str, Any] | None:
+        """What an index of files was made from."""
+        with self.store.reading():
+            synced: dict[str, Any] | None = self.store.settings.get("synced")
+            return synced
+
+    @property
     def encoder(self) -> "Encoder":
         """The encoder of the index."""
         origin = self.origin
@@ -351,20 +328,20 @@ class SentenceIndex:
         """Return what the index holds."""
         with self.store.reading():
             settings = self.store.settings
-            self._derived.read()
-            file = self._derived.vectors
+            file = self._derived.get(VECTORS)
             origin = self.origin
-            recall = None if file is None or file.recall is None else asdict(file.recall)
-            if file is not None and recall is not None:
-                recall |= {name: value for name, value in asdict(file.effort).items() if value}
+            recall = None if file is None else file.about["recall"]
+            if recall is not None:
+                effort = file.about["effort"].items()
+                recall = recall | {name: value for name, value in effort if value}
             return IndexInfo(
                 len(self.store),
                 settings["width"],
                 self.has_texts,
                 settings["lexical"],
-                "Flat" if file is None else file.factory,
+                "Flat" if file is None else file.about["factory"],
                 recall,
-                dict(self.store.types),
+                self.store.types,
                 self.store.one("SELECT count(*) FROM files"),
                 origin.name,
                 origin.fingerprint,
@@ -378,8 +355,7 @@ class SentenceIndex:
     @property
     def has_texts(self) -> bool:
         """Whether the index has the texts of its rows."""
-        first = self.store.sql.execute("SELECT text FROM rows LIMIT 1").fetchone()
-        return first is not None and first[0] is not None
+        return self.store.one("SELECT text FROM rows LIMIT 1") is not None
 
     def add(
         self,
@@ -414,42 +390,51 @@ class SentenceIndex:
             UsageError: Vectors of another encoder, an id that the index has, rows without ids to
                 replace by, or texts that the index has.
         """
-        repeats = None
-        if not (is_list(sentences) if allow_duplicates is None else allow_duplicates):
-            repeats = _Repeats(self.store)
-
-        def checked(blocks: Iterator[NewRows]) -> Iterator[NewRows]:
-            for each in blocks:
-                if replace and each.are_numbered:
-                    raise UsageError("the rows have no ids to replace by", parameter="id_field")
-                if not (repeats and repeats.found(each)):
-                    yield each
-
+        if allow_duplicates is None:
+            allow_duplicates = is_list(sentences)
         if are_vectors(sentences):
             found, manifest, _ = open_vectors(Path(str(sentences)))
-            self._check_made_by(Path(str(sentences)), manifest)
-            blocks = [(each, len(each)) for each in checked(found)]
+            self.check_made_by(Path(str(sentences)), manifest)
+            blocks = [(each, len(each)) for each in found]
         else:
             reading = self._reading_by(csv)
             documents = self.origin.documents(self.encoder, report=True)
             fields = self._fields(text_field, id_field)
             with open_given(sentences, ids, columns, reading, fields, skip_bad) as opened:
-                new = checked(opened.blocks(documents))
-                blocks = list(self._encode(documents, new, reading.split))
-        if repeats:
-            repeats.refuse()
+                blocks = list(self.encode(documents, opened.blocks(documents), reading.split))
         fingerprint = self.origin.fingerprint
-        replaced = 0
+        replaced: set[str] = set()
         with self.store.changing():
             if self.store.settings["origin"]["fingerprint"] != fingerprint:
                 raise UsageError("the index has another model in the meantime; try again")
             first = numbered = self.store.settings["numbered"]
+            last = self.store.one("SELECT max(key) FROM rows")
             for rows, count in blocks:
-                replaced += self._append(rows, first, replace=replace)
+                if replace and rows.are_numbered:
+                    raise UsageError("the rows have no ids to replace by", parameter="id_field")
+                replaced |= self._append(rows, first, replace=replace)
                 numbered = max(numbered + count, 1 + highest_number(rows.ids))
+            if not allow_duplicates:
+                self._check_repeats(last, replaced)
             self.store.keep(numbered=numbered)
         self._derived.update()
-        return replaced
+        return len(replaced)
+
+    def _check_repeats(self, last: int | None, replaced: Collection[str]) -> None:
+        """Refuse new rows, those behind a key, that repeat a text under another id."""
+        query = (
+            "SELECT id, text FROM rows WHERE key>?1 AND text IN (SELECT text FROM rows WHERE"
+            " key<=?1)"
+        )
+        found = self.store.sql.execute(query, (last or 0,)).fetchall()
+        texts = [text for name, text in found if str(name) not in replaced]
+        if texts:
+            rows = self.store.one("SELECT count(*) FROM rows WHERE key>?", last or 0)
+            raise UsageError(
+                f"{len(texts):,} of {counted(rows, 'text')} are in the index under other ids, e.g."
+                f" {texts[0]!r:.60}; name the column of their ids, or allow them",
+                parameter="allow_duplicates",
+            )
 
     def _fields(self, text_field: str | None, id_field: str | None) -> ColumnChoice:
         """Return the columns that are read: those of the index unless others are named."""
@@ -473,15 +458,14 @@ class SentenceIndex:
         reading, fields = self._reading_by(csv), self._fields(None, None)
         with open_given(file, None, None, reading, fields, skip_bad) as opened:
             for rows in opened.blocks(documents):
-                filled = [place for place, text in enumerate(rows.texts or ()) if text.strip()]
-                kept = rows.take(filled)
-                if self.reading.split:
+                kept = rows.filled()
+                if reading.split:
                     kept = split_rows(kept, documents)
                 ids += kept.ids
-                texts += kept.texts or ()
+                texts += kept.texts
         return ids, texts
 
-    def _check_made_by(self, path: Path, manifest: Any) -> None:
+    def check_made_by(self, path: Path, manifest: Any) -> None:
         origin = self.origin
         if manifest is None:
             raise UsageError(f"{path} has no manifest, so its encoder is unknown; embed it again")
@@ -490,21 +474,18 @@ class SentenceIndex:
             given, wanted = made_by.named_beside(origin)
             raise UsageError(f"{path} was made with {given}, and the index with {wanted}")
 
-    def _append(self, rows: NewRows, first: int, *, replace: bool) -> int:
-        """Write rows, in the place of those with their ids; return how many were replaced.
+    def _append(self, rows: NewRows, first: int, *, replace: bool) -> set[str]:
+        """Write rows, in the place of those with their ids; return the ids that were replaced.
 
         Row numbers count from ``first``.
         """
         if rows.are_numbered:
             rows.ids = [first + number for number in rows.ids]  # type: ignore[operator]
-        if (rows.texts is None) == self.has_texts:
+        if len(rows) and (rows.texts[0] is None) == self.has_texts:
             raise UsageError(
                 "one of the index and the new rows has texts, the other none; build it again"
             )
-        names = [str(name) for name in rows.ids]
-        if len(set(zip(names, rows.parts or names, strict=True))) < len(names):
-            raise repeated_id(next(name for name in names if names.count(name) > 1))
-        known = self.store.keys_of(names)
+        known = self.store.keys_of(rows.ids)
         if known and not replace:
             raise UsageError(
                 f"the index has the id {next(iter(known))!r}; replace its row, or give another id",
@@ -512,7 +493,7 @@ class SentenceIndex:
             )
         self.store.remove(key for keys in known.values() for key in keys)
         self.store.append(rows)
-        return len(known)
+        return set(known)
 
     def delete(self, ids: Collection[int | str]) -> int:
         """Delete the sentences with these ids, and return how many they were.
@@ -546,8 +527,7 @@ class SentenceIndex:
                 self.store.keep(lexical=lexical)
         self._derived.update(always=True)
         with self.store.changing():
-            made = [self._derived.vectors, self._derived.words]
-            oldest = min(each.generation if each else self.store.generation for each in made)
+            oldest = self._derived.oldest()
             self.store.keep(oldest=oldest)
             self.store.sql.execute("DELETE FROM gone WHERE generation<=?", (oldest,))
         with self.store.lock:
@@ -586,7 +566,7 @@ class SentenceIndex:
             store.keep(
                 origin=asdict(origin),
                 width=documents.width,
-                oldest=store.generation + 1,
+                oldest=store.generation,
                 migrating=None,
             )
         self._model, self._encoder = model, encoder
@@ -707,7 +687,7 @@ class SentenceIndex:
             if condition is not None and state != self.store.state:
                 allowed = condition.keys(self.store, go_on)
             if not self.store.settings["reading"]["split"]:
-                ranked = self._rank(snapshot, texts, units, k, way, allowed)
+                ranked = snapshot.rank(texts, units, k, way, allowed)
                 answers = [self.hits(ranking) for ranking in ranked]
             else:
                 answers = self._best_parts(snapshot, texts, units, k, way, allowed)
@@ -718,38 +698,8 @@ class SentenceIndex:
     def snapshot(self) -> Snapshot:
         """Return what a search needs of the present generation, inside ``store.reading``."""
         if self._snapshot is None or self._snapshot.state != self.store.state:
-            self._derived.read()
             self._snapshot = Snapshot(self.store, self._derived)
         return self._snapshot
-
-    def _rank(
-        self,
-        snapshot: Snapshot,
-        texts: Sequence[str],
-        units: Any,
-        k: int,
-        way: Way,
-        allowed: Keys | None,
-    ) -> list[Ranking | JoinedRanking]:
-        k = min(k, snapshot.rows)
-        if way == "meaning":
-            return list(snapshot.nearest(units, k, allowed))
-        if way == "words":
-            return [snapshot.words.ask(text).rank(k, allowed) for text in texts]
-        depth = max(k, DEPTH)
-        joined: list[Ranking | JoinedRanking] = []
-        nearest = snapshot.nearest(units, depth, allowed)
-        for text, unit, close in zip(texts, units, nearest, strict=True):
-            asked = snapshot.words.ask(text)
-            worded = asked.rank(depth, allowed)
-
-            def cosines(keys: Keys, unit: Any = unit) -> Any:
-                return snapshot.cosines(unit, keys)
-
-            joined.append(
-                join_rankings(close, worded, k, asked.match(worded), cosines, asked.scores_of)
-            )
-        return joined
 
     def _best_parts(
         self,
@@ -763,7 +713,7 @@ class SentenceIndex:
         """Return the best part of each of the k best rows."""
         count = min(_PARTS * k, snapshot.rows)
         while True:
-            ranked = self._rank(snapshot, texts, units, count, way, allowed)
+            ranked = snapshot.rank(texts, units, count, way, allowed)
             answers = [_first_parts(self.hits(ranking), k) for ranking in ranked]
             if count == snapshot.rows or all(len(hits) == k for hits in answers):
                 return answers
@@ -806,40 +756,6 @@ class SentenceIndex:
         return find_index_leaks(self, against, threshold, **options)
 
 
-class _Repeats:
-    """Finds rows whose text an index has under another id; only hashes are kept."""
-
-    def __init__(self, store: Store) -> None:
-        self._texts = set[int]()
-        self._ids = set[int]()
-        for block in store.blocks("SELECT key, id, text FROM rows"):
-            self._texts.update(hash(text) for _, _, text in block)
-            self._ids.update(hash(str(name)) for _, name, _ in block)
-        self._rows = self._found = 0
-        self._example = ""
-
-    def found(self, rows: NewRows) -> bool:
-        """Count rows, and return whether any repeats a text so far."""
-        own_ids = any(isinstance(name, str) for name in rows.ids)
-        for name, text in zip(rows.ids, rows.texts or (), strict=False):
-            if text.strip() and hash(text) in self._texts:
-                if own_ids and hash(str(name)) in self._ids:  # it replaces its row, or is refused
-                    continue
-                self._found += 1
-                self._example = self._example or text
-        self._rows += len(rows)
-        return bool(self._found)
-
-    def refuse(self) -> None:
-        """Refuse rows that repeat texts."""
-        if self._found:
-            raise UsageError(
-                f"{self._found:,} of {counted(self._rows, 'text')} are in the index under other"
-                f" ids, e.g. {self._example!r:.60}; name the column of their ids, or allow them",
-                parameter="allow_duplicates",
-            )
-
-
 def _in_windows(blocks: Iterator[NewRows]) -> Iterator[NewRows]:
     """Yield rows in blocks of up to ``_WINDOW``."""
     for rows in blocks:
@@ -856,16 +772,12 @@ def highest_number(ids: Iterable[int | str]) -> int:
 def split_rows(rows: NewRows, documents: "Encoder") -> NewRows:
     """Return the parts of rows that fit an encoder's window."""
     splitter = Splitter(documents)
-    places: list[int] = []
-    parts: list[int] = []
-    texts: list[str] = []
-    for place, text in enumerate(rows.texts or ()):
-        pieces = splitter.parts(text)
-        places += [place] * len(pieces)
-        parts += [0] if len(pieces) == 1 else range(1, len(pieces) + 1)
-        texts += pieces
-    split = rows.take(places)
-    split.texts, split.parts = texts, parts
+    parts = [splitter.parts(text) for text in rows.texts]
+    split = rows.take([place for place, texts in enumerate(parts) for _ in texts])
+    split.texts = [text for texts in parts for text in texts]
+    split.parts = [
+        number if len(texts) > 1 else 0 for texts in parts for number in range(1, len(texts) + 1)
+    ]
     return split
 
 

@@ -4,33 +4,36 @@ Newer rows are compared exactly, rows that are gone are left out. Beyond a tenth
 derived files are made again.
 """
 
-import functools
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError
+from promptcli.models.language_choice import main_language
 from promptcli.notes import note
-from promptcli.retrieval.bm25 import WORD_RULE, Bm25, WordFile
+from promptcli.retrieval.bm25 import Bm25, WordCounts
 from promptcli.retrieval.derived import VECTORS, WORDS
-from promptcli.retrieval.ranking import Ranking, best, exact_scores
+from promptcli.retrieval.ranking import (
+    DEPTH,
+    JoinedRanking,
+    Ranking,
+    Way,
+    best,
+    exact_scores,
+    join_rankings,
+    nearest_of,
+)
 from promptcli.retrieval.store import Keys, Store
 from promptcli.storage.files import is_writable
-
-if TYPE_CHECKING:  # FAISS
-    from promptcli.retrieval.vectors import Effort, VectorFile
 
 #: Changed rows from which derived files are made, and made again beyond this share of their rows.
 FEW, SHARE = 1000, 0.1
 #: Up to this number of rows that a filter allows are compared one by one, in any index.
 _FEW_ALLOWED = 20_000
-_MARGIN = 16  # candidates beyond k: FAISS rounds their scores
-_EQUAL = 1e-6  # scores that differ by less may be equal
 
 
 class Derived:
@@ -38,109 +41,106 @@ class Derived:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.folder = None if store.path is None else store.path.parent
-        self.vectors: VectorFile | None = None
-        self.words: WordFile | None = None
-        self._name = ""
-        self._read_states: dict[str, Any] = {}
+        self._folder = None if store.path is None else store.path.parent
+        self._made: dict[str, Any] = {}  # by the names of the files
+        self._states: dict[str, Any] = {}  # of the files when they were read
 
-    def read(self, *, make: bool = True) -> None:
-        """Open the files that are new; make those again that are damaged or missing."""
-        if self._name != self._store.settings["name"]:  # another index has taken its place
-            self._name = self._store.settings["name"]
-            self.vectors = self.words = None
-            self._read_states.clear()
-        if self.folder is not None:
-            kinds = [("vectors", VECTORS)] + [("words", WORDS)] * self._store.settings["lexical"]
-            for name, file in kinds:
-                self._read_one(name, self.folder / file, make=make)
+    def get(self, name: str, *, make: bool = True) -> Any:
+        """Return what a derived file holds, inside ``store.reading``; None if rows are few.
 
-    def _read_one(self, name: str, path: Path, *, make: bool) -> None:
-        try:
-            state = path.stat()
-            mark: Any = (state.st_ino, state.st_mtime_ns)
-        except FileNotFoundError:
-            mark = None
-        problem = f"{path} is missing"
-        if mark is not None and mark == self._read_states.get(name) and self._fits(name):
-            return
-        self._read_states[name] = mark
-        setattr(self, name, None)
-        if mark is not None:
-            try:
-                setattr(self, name, self._opened(name, path.parent))
-                problem = f"{path} is of another state of the index"
-            except CheckFailedError as error:
-                problem = str(error)
-        if make and getattr(self, name) is None and self._wants(name):
-            note(f"{problem}; it is made again")
+        One that is damaged, missing or too old is made again, unless ``make`` is false.
+        """
+        problem = self._read(name)
+        if problem and make and self._folder is not None and self._wants(name):
+            note(f"{self._folder / name} {problem}; it is made again")
             self._make(name)
+        return self._made.get(name)
 
-    def _opened(self, name: str, folder: Path) -> Any:
-        """Return a derived file; None if it is of another index, or of too old a state."""
-        settings = self._store.settings
-        if name == "words":
-            words, about = WordFile.read(folder)
-            is_ours = about["name"] == settings["name"] and about["rule"] == WORD_RULE
-            return words if is_ours and words.generation >= settings["oldest"] else None
+    def _read(self, name: str) -> str:
+        """Read a file if it is new, and return why there is none of this index."""
+        problem = "is missing"
+        if self._folder is not None:
+            path = self._folder / name
+            state = _state_of(path)
+            if state != self._states.get(name):
+                self._made.pop(name, None)
+                self._states[name] = state
+                if state is not None:
+                    try:
+                        self._made[name] = self._opened(path)
+                    except CheckFailedError as error:
+                        problem = str(error).removeprefix(f"{path} ")
+        if name in self._made:
+            about, settings = self._made[name].about, self._store.settings
+            if about["name"] == settings["name"] and about["generation"] >= settings["oldest"]:
+                return ""
+            del self._made[name]
+            problem = "is of another state of the index"
+        return problem
+
+    def _opened(self, path: Path) -> Any:
+        if path.name == WORDS:
+            return WordCounts.read(path)
         from promptcli.retrieval.vectors import VectorFile
 
-        vectors, about = VectorFile.read(folder)
-        is_ours = about["name"] == settings["name"]
-        return vectors if is_ours and vectors.generation >= settings["oldest"] else None
-
-    def _fits(self, name: str) -> bool:
-        made = getattr(self, name)
-        return made is not None and made.generation >= self._store.settings["oldest"]
+        return VectorFile.read(path, self._store.vectors)
 
     def _wants(self, name: str) -> bool:
         settings = self._store.settings
-        if name == "words" and not settings["lexical"]:
+        if name == WORDS and not settings["lexical"]:
             return False
-        return len(self._store) > FEW or bool(name == "vectors" and settings["factory"])
+        return len(self._store) > FEW or bool(name == VECTORS and settings["factory"])
 
     def update(self, *, always: bool = False) -> None:
-        """Make the files again that lack too many changes, or all of them."""
-        for name in ("vectors", "words"):
+        """Make the files again that lack too many changes, or any."""
+        for name in (VECTORS, WORDS):
             with self._store.reading():
-                self.read(make=False)
-                changes = self._changes(name)
-                wanted = self._wants(name)
-                most = max(FEW, SHARE * len(self._store))
-            if wanted and (changes > most or getattr(self, name) is None or (always and changes)):
+                if not self._wants(name):
+                    continue
+                made = self.get(name, make=False)
+                most = 0 if always else max(FEW, SHARE * len(self._store))
+                is_due = made is None or self._changes(made) > most
+            if is_due:
                 self._make(name)
 
-    def _changes(self, name: str) -> int:
+    def oldest(self) -> int:
+        """Return the generation of the oldest file."""
+        generations = [made.about["generation"] for made in self._made.values()]
+        return int(min([self._store.generation, *generations]))
+
+    def _changes(self, made: Any) -> int:
         """Return how many rows came or went since a file was made."""
-        made = getattr(self, name)
-        last = made.keys[-1] if made is not None and len(made.keys) else 0
-        new = self._store.one("SELECT count(*) FROM rows WHERE key>?", int(last))
-        generation = -1 if made is None else made.generation
-        return int(
-            new + self._store.one("SELECT count(*) FROM gone WHERE generation>?", generation)
-        )
+        new = self._store.one("SELECT count(*) FROM rows WHERE key>?", _last(made.keys))
+        gone = "SELECT count(*) FROM gone WHERE generation>?"
+        return int(new + self._store.one(gone, made.about["generation"]))
 
     def _make(self, name: str) -> None:
         store = self._store
+        with store.reading():
+            about = {"name": store.settings["name"], "generation": store.generation}
         made: Any
-        if name == "words":
-            blocks = store.blocks("SELECT key, text FROM rows")
-            texts = (
-                ([key for key, _ in block], [text or "" for _, text in block]) for block in blocks
-            )
-            with store.reading():
-                generation = store.generation
-            made = WordFile.of_texts(texts, generation)
+        if name == WORDS:
+            blocks = store.blocks("SELECT key, coalesce(text, '') FROM rows")
+            texts = (([key for key, _ in rows], [text for _, text in rows]) for rows in blocks)
+            made = WordCounts.of_texts(texts, **about)
         else:
             from promptcli.retrieval.vectors import make_vector_file
 
-            made = make_vector_file(
-                store, lambda file: functools.partial(_search_by_effort, file, store)
-            )
-        if self.folder is not None and is_writable(self.folder):
-            about = {"name": store.settings["name"], "generation": made.generation}
-            made = made.write(self.folder, about)
-        setattr(self, name, made)
+            made = make_vector_file(store, **about)
+        self._made[name] = made
+        if self._folder is not None and is_writable(self._folder):
+            made.write(self._folder / name)
+            del self._made[name]
+            self._states.pop(name, None)
+            self._read(name)
+
+
+def _state_of(path: Path) -> Any:
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        return None
+    return state.st_ino, state.st_mtime_ns
 
 
 class Snapshot:
@@ -148,42 +148,62 @@ class Snapshot:
 
     def __init__(self, store: Store, derived: Derived) -> None:
         self._store = store
+        self._derived = derived
         self.state = store.state
-        self.file = derived.vectors
         self.rows = len(store)
-        self._words = derived.words
+        self.file = derived.get(VECTORS)
         self._keys = np.empty(0, np.int64) if self.file is None else self.file.keys
         newer = "SELECT key, vector FROM vectors WHERE key>? ORDER BY key"
         found = store.sql.execute(newer, (_last(self._keys),)).fetchall()
-        self.newer_keys = np.array([key for key, _ in found], np.int64)
-        joined = b"".join([vector for _, vector in found])
-        width = store.settings["width"]
-        self._newer_vectors = np.frombuffer(joined, np.float32).reshape(len(found), width)
-        self._is_live = None if self.file is None else self._live(self._keys, self.file.generation)
+        self._newer_keys = np.array([key for key, _ in found], np.int64)
+        self._newer_vectors = store.matrix(vector for _, vector in found)
+        self._is_live = None
+        if self.file is not None and (gone := self._gone(self.file)):
+            self._is_live = ~np.isin(self._keys, gone)
 
-    def _live(self, keys: Keys, generation: int) -> NDArray[np.bool_] | None:
-        """Return which rows of a derived file are not gone; None: all."""
+    def _gone(self, made: Any) -> list[int]:
+        """Return the rows that are gone since a file was made."""
         query = "SELECT key FROM gone WHERE generation>?"
-        gone = [key for (key,) in self._store.sql.execute(query, (generation,))]
-        if not gone:
-            return None
-        return ~np.isin(keys, np.array(gone, np.int64))
+        return [key for (key,) in self._store.sql.execute(query, (made.about["generation"],))]
 
     @cached_property
     def words(self) -> Bm25:
         """BM25 of all rows."""
-        file = self._words
-        keys = np.empty(0, np.int64) if file is None else file.keys
-        newer = "SELECT key, text FROM rows WHERE key>? ORDER BY key"
-        found = self._store.sql.execute(newer, (_last(keys),)).fetchall()
-        is_live = None if file is None else self._live(keys, file.generation)
-        newer_keys = np.array([key for key, _ in found], np.int64)
-        texts = [text or "" for _, text in found]
-        return Bm25(file, is_live, newer_keys, texts, self._store.texts)
+        file = self._derived.get(WORDS)
+        query = "SELECT key, coalesce(text, '') FROM rows WHERE key>? ORDER BY key"
+        last = 0 if file is None else _last(file.keys)
+        newer = self._store.sql.execute(query, (last,)).fetchall()
+        texts = [text for _, text in newer]
+        language = main_language(texts) if file is None else file.about["language"]
+        counts = WordCounts.of_texts([([key for key, _ in newer], texts)], language)
+        if file is None:
+            return Bm25([counts], self._store.texts)
+        return Bm25([file, counts], self._store.texts, self._gone(file))
 
-    def cosines(self, unit: Floats, keys: Keys) -> Floats:
-        """Return the cosines of rows with a unit vector (d,)."""
-        return exact_scores(self._store.vectors(keys), unit)
+    def rank(
+        self, texts: Sequence[str], units: Any, k: int, way: Way, allowed: Keys | None
+    ) -> list[Ranking | JoinedRanking]:
+        """Return the k best rows for each query, given as a text and a unit vector."""
+        k = min(k, self.rows)
+        if way == "meaning":
+            return list(self.nearest(units, k, allowed))
+        if way == "words":
+            return [self.words.ask(text).rank(k, allowed) for text in texts]
+        depth = max(k, DEPTH)
+        joined: list[Ranking | JoinedRanking] = []
+        for text, unit, close in zip(
+            texts, units, self.nearest(units, depth, allowed), strict=True
+        ):
+            asked = self.words.ask(text)
+            worded = asked.rank(depth, allowed)
+
+            def cosines(keys: Keys, unit: Any = unit) -> Any:
+                return exact_scores(self._store.vectors(keys), unit)
+
+            joined.append(
+                join_rankings(close, worded, k, asked.match(worded), cosines, asked.scores_of)
+            )
+        return joined
 
     def nearest(self, units: Floats, k: int, allowed: Keys | None = None) -> list[Ranking]:
         """Return the k nearest rows of each unit vector (q, d), best first; all if k is larger.
@@ -193,81 +213,22 @@ class Snapshot:
         """
         if allowed is not None and len(allowed) <= _FEW_ALLOWED:
             vectors = self._store.vectors(allowed)
-            return [best(allowed, exact_scores(vectors, unit), k) for unit in units]
-        mask = self._is_live
-        newer_keys, newer_vectors = self.newer_keys, self._newer_vectors
+            return [nearest_of(allowed, vectors, unit, k) for unit in units]
+        mask, newer_keys, newer_vectors = self._is_live, self._newer_keys, self._newer_vectors
         if allowed is not None:
             inside = np.isin(newer_keys, allowed)
             newer_keys, newer_vectors = newer_keys[inside], newer_vectors[inside]
             is_allowed = np.isin(self._keys, allowed)
             mask = is_allowed if mask is None else mask & is_allowed
+        newer = [nearest_of(newer_keys, newer_vectors, unit, k) for unit in units]
         if self.file is None:
-            found = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(units)
-        else:
-            found = search_file(self.file, self._store.vectors, units, k, mask)
-        answers = []
-        for unit, (keys, scores) in zip(units, found, strict=True):
-            products = np.einsum("nd,d->n", newer_vectors, unit)
-            near = slice(None)
-            if len(products) > k:
-                least = np.partition(products, -k)[-k]
-                near = products >= least - _EQUAL
-            newer_scores = exact_scores(newer_vectors[near], unit)
-            keys = np.concatenate([keys, newer_keys[near]])
-            answers.append(best(keys, np.concatenate([scores, newer_scores]), k))
-        return answers
+            return newer
+        older = self.file.nearest(units, k, mask)
+        return [
+            best(np.concatenate([one[0], two[0]]), np.concatenate([one[1], two[1]]), k)
+            for one, two in zip(older, newer, strict=True)
+        ]
 
 
-def search_file(
-    file: "VectorFile",
-    vectors_of: Any,
-    units: Floats,
-    k: int,
-    mask: NDArray[np.bool_] | None,
-    effort: "Effort | None" = None,
-) -> list[Ranking]:
-    """Return the k nearest rows of a FAISS index, scored by their vectors.
-
-    Args:
-        file: The index.
-        vectors_of: Returns the vectors of keys.
-        units: (q, d) queries.
-        k: Rows of each.
-        mask: (m,) rows that may be answers; None: all.
-        effort: Of the search; None: that of the file, and more if it finds too few rows.
-    """
-    available = len(file.keys) if mask is None else int(np.count_nonzero(mask))
-    wanted = min(k, available)
-    if not wanted:
-        return [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(units)
-    places = file.candidates(units, min(available, k + _MARGIN), mask, effort)
-    if effort is None and not file.exact:
-        for greater in file.greater_efforts():
-            short = [query for query, found in enumerate(places) if len(found) < wanted]
-            if not short:
-                break
-            further = file.candidates(units[short], k + _MARGIN, mask, greater)
-            for query, found in zip(short, further, strict=True):
-                places[query] = found
-    answers = []
-    for unit, found in zip(units, places, strict=True):
-        while True:
-            keys = file.keys[found]
-            ranking = best(keys, exact_scores(vectors_of(keys), unit), len(keys))
-            scores = ranking[1]
-            # ties may go beyond the fetched rows
-            if not file.exact or len(found) >= available or scores[k - 1] - scores[-1] >= _EQUAL:
-                break
-            [found] = file.candidates(unit[None], min(available, 2 * len(found)), mask)
-        answers.append((ranking[0][:k], ranking[1][:k]))
-    return answers
-
-
-def _search_by_effort(
-    file: "VectorFile", store: Store, units: Floats, k: int, effort: "Effort"
-) -> list[Ranking]:
-    return search_file(file, store.vectors, units, k, None, effort)
-
-
-def _last(keys: Sequence[int] | Keys) -> int:
+def _last(keys: Keys) -> int:
     return int(keys[-1]) if len(keys) else 0

@@ -7,13 +7,12 @@ keys of rows that have gone since are kept in the table ``gone``.
 
 import contextlib
 import errno
-import itertools
 import json
 import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -27,11 +26,9 @@ from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, Us
 from promptcli.storage.files import check_name, is_writable, sync, temporary_folder
 
 DATABASE = "index.sqlite"  #: in the folder of an index
-#: The manifest of an index of earlier versions.
-OLD_MANIFEST = "index.json"
-FORMAT = 1
-#: Type of a column as it is read -> as it is declared; SQLite goes by a part of the name.
-DECLARED = {"number": "NUMBER", "truth": "TRUTH INT", "date": "DATE TEXT", "text": "TEXT"}
+FORMAT = 2
+#: Type of a column as it is read -> as it is declared.
+_DECLARED = {"number": "NUMERIC", "truth": "INT", "date": "TEXT", "text": "TEXT"}
 #: SQLite's limit for the columns of a table, less our own.
 _MOST_COLUMNS = 1900
 _LONGEST_NAME = 200  # characters of a column's name
@@ -45,8 +42,6 @@ CREATE TABLE vectors(key INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 CREATE TABLE gone(key INTEGER PRIMARY KEY, generation INT NOT NULL);
 CREATE TABLE files(name TEXT PRIMARY KEY, size INT, changed INT, sha256 TEXT);
 """
-_UNIQUE = "CREATE UNIQUE INDEX ids ON rows(CAST(id AS TEXT), part)"
-_SOURCES = "CREATE INDEX sources ON rows(source)"
 _ERRORS = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS}
 
 Keys = NDArray[np.int64]
@@ -57,11 +52,11 @@ class NewRows:
     """m rows for an index, with their vectors (m, d) of length 1 once they are encoded."""
 
     ids: Sequence[int | str]
-    texts: Sequence[str] | None
+    texts: Sequence[Any]  #: None for each row of which only the vector is known
     parts: Sequence[int] = ()  #: number of a part of a row, from 1; 0 for a whole one
-    sources: Sequence[str] = ()  #: the file of each
+    source: str | None = None  #: the file
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    types: Mapping[str, str] = field(default_factory=dict)  #: of columns, see ``DECLARED``
+    types: Mapping[str, str] = field(default_factory=dict)  #: number, truth, date or text
     vectors: Floats | None = None
     are_numbered: bool = False  #: whether the ids are numbers of rows, which go on in an index
 
@@ -74,16 +69,18 @@ class NewRows:
         def some(values: Sequence[Any]) -> list[Any]:
             return [values[place] for place in places] if len(values) else []
 
-        return NewRows(
-            some(self.ids),
-            None if self.texts is None else some(self.texts),
-            some(self.parts),
-            some(self.sources),
-            {name: some(values) for name, values in self.columns.items()},
-            self.types,
-            None if self.vectors is None else self.vectors[list(places)],
-            self.are_numbered,
+        return replace(
+            self,
+            ids=some(self.ids),
+            texts=some(self.texts),
+            parts=some(self.parts),
+            columns={name: some(values) for name, values in self.columns.items()},
+            vectors=None if self.vectors is None else self.vectors[list(places)],
         )
+
+    def filled(self) -> "NewRows":
+        """Return the rows that are not blank."""
+        return self.take([place for place, text in enumerate(self.texts) if text.strip()])
 
 
 class Store:
@@ -92,6 +89,7 @@ class Store:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.lock = threading.RLock()
+        self.settings: dict[str, Any] = {}
         self._connect()
 
     @classmethod
@@ -102,12 +100,9 @@ class Store:
             raise NotFoundError(
                 f"{folder} is a file, not an index; `promptcli search QUERY {folder}` searches it"
             )
+        if (folder / "index.json").is_file():
+            raise UsageError(f"{folder} is an index of an earlier version; build it again")
         if not path.is_file():
-            if (folder / OLD_MANIFEST).is_file():
-                raise UsageError(
-                    f"{folder} is an index of an earlier version; build it again: `promptcli index"
-                    f" build FILE -o {folder} --force`"
-                )
             raise NotFoundError(
                 f"no index in {folder}; `promptcli index build FILE -o {folder}` makes one"
             )
@@ -118,29 +113,16 @@ class Store:
         return store
 
     def _connect(self) -> None:
-        name = ":memory:"
-        if self.path is not None:
-            name = f"file:{quote(str(self.path))}?mode=rw"
+        name = ":memory:" if self.path is None else f"file:{quote(str(self.path))}?mode=rw"
+        self._inode = 0 if self.path is None else self.path.stat().st_ino
         with _refusals(self.path):
             self.sql = sqlite3.connect(
                 name, _BUSY, isolation_level=None, check_same_thread=False, uri=True
             )
-            self._inode = self._on_disk()
-        if self.path is None:
-            self.sql.executescript(f"{_SCHEMA};{_UNIQUE};{_SOURCES}")
-            self.keep(format=FORMAT, generation=0, oldest=0, name=uuid4().hex)
-        self.generation = -1
-        self.settings: dict[str, Any] = {}
-        self.types: dict[str, str] = {}
 
     def close(self) -> None:
         """Close the database."""
         self.sql.close()
-
-    def _on_disk(self) -> int:
-        with contextlib.suppress(OSError):
-            return 0 if self.path is None else self.path.stat().st_ino
-        return -1
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
@@ -149,12 +131,8 @@ class Store:
             if self.sql.in_transaction:
                 yield
                 return
-            if self._on_disk() not in (self._inode, -1):  # built again
-                self.sql.close()
-                self._connect()
-            self.sql.execute("BEGIN")
+            self._begin("DEFERRED")
             try:
-                self._read_settings()
                 yield
             finally:
                 self.sql.execute("COMMIT")
@@ -163,67 +141,61 @@ class Store:
     def changing(self) -> Iterator[None]:
         """Change the index in one transaction; an error leaves it as it was."""
         with self.lock, _refusals(self.path):
-            self.sql.execute("BEGIN IMMEDIATE")
+            self._begin("IMMEDIATE")
             try:
-                if self._on_disk() != self._inode:
-                    raise UsageError(f"{self.path} was built again in the meantime; try again")
-                self._read_settings()
                 self.keep(generation=self.generation + 1)
                 yield
                 self.sql.execute("COMMIT")
             except BaseException:
-                self.generation = -1
                 if self.sql.in_transaction:
                     self.sql.execute("ROLLBACK")
                 raise
 
-    def _read_settings(self) -> None:
-        query = "SELECT value FROM settings WHERE name IN ('generation', 'name') ORDER BY name"
-        found = [json.loads(value) for (value,) in self.sql.execute(query)]
-        if len(found) != 2:
-            raise CheckFailedError(f"{self.path} is damaged; build the index again")
-        generation, name = found
-        if self.settings and (name, generation) == self.state:
-            return
+    def _begin(self, kind: str) -> None:
+        """Begin a transaction in the file that has the name now, and read the settings."""
+        if self.path is not None and self.path.exists():
+            if self.path.stat().st_ino != self._inode:  # built again
+                self.sql.close()
+                self._connect()
+        self.sql.execute(f"BEGIN {kind}")
         rows = self.sql.execute("SELECT name, value FROM settings").fetchall()
         self.settings = {name: json.loads(value) for name, value in rows}
-        kinds = {declared: kind for kind, declared in DECLARED.items()}
-        table = self.sql.execute("PRAGMA table_info(columns)").fetchall()
-        self.types = {name: kinds[declared] for _, name, declared, *_ in table[1:]}
-        self.generation = self.settings["generation"]
 
     def keep(self, **settings: Any) -> None:
         """Write settings."""
-        for name, value in settings.items():
-            self.sql.execute("REPLACE INTO settings VALUES(?, ?)", (name, json.dumps(value)))
+        values = [(name, json.dumps(value)) for name, value in settings.items()]
+        self.sql.executemany("REPLACE INTO settings VALUES(?, ?)", values)
+        self.settings |= settings
 
     def __len__(self) -> int:
         return int(self.one("SELECT count(*) FROM rows"))
+
+    @property
+    def generation(self) -> int:
+        """How often the index was changed."""
+        return int(self.settings["generation"])
 
     @property
     def state(self) -> tuple[str, int]:
         """Which index it is, and its generation."""
         return self.settings["name"], self.generation
 
+    @property
+    def types(self) -> dict[str, str]:
+        """The further columns and their types."""
+        return dict(self.settings["types"])
+
     def one(self, query: str, *values: Any) -> Any:
-        """Return the one value of a query."""
-        return self.sql.execute(query, values).fetchone()[0]
+        """Return the first value of a query; None without a row."""
+        return (self.sql.execute(query, values).fetchone() or [None])[0]
 
     def append(self, rows: NewRows) -> None:
         """Write rows, in order, behind all others."""
-        if not len(rows):
-            return
-        assert rows.vectors is not None
-        first = 1 + (self.sql.execute("SELECT seq FROM sqlite_sequence").fetchone() or (0,))[0]
+        first = 1 + (self.one("SELECT seq FROM sqlite_sequence") or 0)
         keys = range(first, first + len(rows))
-        records = zip(
-            keys,
-            rows.ids,
-            rows.parts or [0] * len(rows),
-            rows.texts or itertools.repeat(None, len(rows)),
-            rows.sources or itertools.repeat(None, len(rows)),
-            strict=True,
-        )
+        parts = rows.parts or [0] * len(rows)
+        sources = [rows.source] * len(rows)
+        records = zip(keys, rows.ids, parts, rows.texts, sources, strict=True)
         self.sql.executemany("INSERT INTO rows VALUES(?, ?, ?, ?, ?)", records)
         units = np.ascontiguousarray(rows.vectors, np.float32)
         self.sql.executemany("INSERT INTO vectors VALUES(?, ?)", zip(keys, units, strict=True))
@@ -244,54 +216,46 @@ class Store:
 
         A column with values of another type becomes text.
         """
-        known = {name.casefold(): name for name in self.types}
+        types = self.types
+        known = {name.casefold(): name for name in types}
         columns: dict[str, Sequence[Any]] = {}
         for given, values in rows.columns.items():
             kind = rows.types.get(given, "text")
-            name = known.get(given.casefold())
-            if name is None:
-                if len(given) > _LONGEST_NAME or len(known) == _MOST_COLUMNS:
-                    raise UsageError(
-                        f"column {given[:40]!r}: an index takes {_MOST_COLUMNS:,} columns, with"
-                        f" names of {_LONGEST_NAME} characters; leave some out"
-                    )
-                name = known[given.casefold()] = given
-                self.sql.execute(f"ALTER TABLE columns ADD COLUMN {quoted(name)} {DECLARED[kind]}")
-                self.types[name] = kind
-            elif kind != self.types[name] and any(value is not None for value in values):
-                self._make_text(name)
+            name = known.setdefault(given.casefold(), given)
             if name in columns:
                 raise UsageError(f"two columns are called {name!r} but for their case; rename one")
-            if self.types[name] == "text":
+            if name not in types:
+                if len(name) > _LONGEST_NAME or len(types) == _MOST_COLUMNS:
+                    raise UsageError(
+                        f"column {name[:40]!r}: an index takes {_MOST_COLUMNS:,} columns, with"
+                        f" names of {_LONGEST_NAME} characters; leave some out"
+                    )
+                self.sql.execute(f"ALTER TABLE columns ADD {quoted(name)} {_DECLARED[kind]}")
+                types[name] = kind
+            elif kind != types[name] and any(value is not None for value in values):
+                self._make_text(name, types[name])
+                types[name] = "text"
+            if types[name] == "text":
                 values = [None if value is None else as_text(value) for value in values]
             columns[name] = values
+        if types != self.settings["types"]:
+            self.keep(types=types)
         return columns
 
-    def _make_text(self, name: str) -> None:
-        if self.types[name] == "text":
-            return
-        old = quoted(name)
-        new = quoted(f"{name} as text")
-        values = self.sql.execute(f"SELECT {old}, _key FROM columns").fetchall()
-        if self.types[name] == "truth":
-            values = [(value if value is None else bool(value), key) for value, key in values]
-        self.sql.execute(f"ALTER TABLE columns ADD COLUMN {new} TEXT")
-        self.sql.executemany(
-            f"UPDATE columns SET {new}=? WHERE _key=?",
-            [(None if value is None else as_text(value), key) for value, key in values],
-        )
-        self.sql.execute(f"ALTER TABLE columns DROP COLUMN {old}")
-        self.sql.execute(f"ALTER TABLE columns RENAME COLUMN {new} TO {old}")
-        self.types[name] = "text"
+    def _make_text(self, name: str, kind: str) -> None:
+        old, new = quoted(name), quoted(f"{name} as text")
+        text = f"iif({old}, 'true', 'false')" if kind == "truth" else old
+        self.sql.execute(f"ALTER TABLE columns ADD {new} TEXT")
+        self.sql.execute(f"UPDATE columns SET {new}={text} WHERE {old} IS NOT NULL")
+        self.sql.execute(f"ALTER TABLE columns DROP {old}")
+        self.sql.execute(f"ALTER TABLE columns RENAME {new} TO {old}")
 
     def remove(self, keys: Iterable[int]) -> None:
         """Delete rows."""
-        records = [(int(key),) for key in keys]
-        self.sql.executemany("DELETE FROM rows WHERE key=?", records)
-        self.sql.executemany("DELETE FROM columns WHERE _key=?", records)
-        self.sql.executemany("DELETE FROM vectors WHERE key=?", records)
-        gone = [(key, self.generation + 1) for (key,) in records]
-        self.sql.executemany("REPLACE INTO gone VALUES(?, ?)", gone)
+        records = [(key,) for key in keys]
+        for table, column in (("rows", "key"), ("columns", "_key"), ("vectors", "key")):
+            self.sql.executemany(f"DELETE FROM {table} WHERE {column}=?", records)
+        self.sql.executemany(f"REPLACE INTO gone VALUES(?, {self.generation})", records)
 
     def keys_of(self, ids: Iterable[int | str]) -> dict[str, list[int]]:
         """Return the keys of rows by their ids as text, of each the parts in order."""
@@ -304,42 +268,42 @@ class Store:
 
     def vectors(self, keys: Sequence[int] | Keys) -> Floats:
         """Return the vectors (m, d) of m rows."""
-        if len(keys) > _BLOCK:
-            return np.concatenate(
-                [self.vectors(keys[at : at + _BLOCK]) for at in range(0, len(keys), _BLOCK)]
-            )
         found = self._of_keys("SELECT key, vector FROM vectors", keys)
-        joined = b"".join([found[int(key)][1] for key in keys])
-        return np.frombuffer(joined, np.float32).reshape(len(keys), self.settings["width"])
+        return self.matrix(vector for _, vector in found)
+
+    def matrix(self, vectors: Iterable[bytes]) -> Floats:
+        """Return stored vectors as (m, d)."""
+        return np.frombuffer(b"".join(vectors), np.float32).reshape(-1, self.settings["width"])
 
     def texts(self, keys: Sequence[int] | Keys) -> list[str]:
         """Return the texts of rows."""
-        found = self._of_keys("SELECT key, text FROM rows", keys)
-        return [found[int(key)][1] or "" for key in keys]
+        return [text or "" for _, text in self._of_keys("SELECT key, text FROM rows", keys)]
 
     def records(self, keys: Sequence[int] | Keys) -> list[tuple[Any, ...]]:
         """Return key, id, part, text and source of rows."""
-        found = self._of_keys("SELECT key, id, part, text, source FROM rows", keys)
-        return [found[int(key)] for key in keys]
+        return self._of_keys("SELECT key, id, part, text, source FROM rows", keys)
 
     def columns(self, keys: Sequence[int] | Keys) -> list[dict[str, Any]]:
         """Return the columns of rows, without empty ones."""
-        found = self._of_keys("SELECT * FROM columns", keys, "_key")
-        kinds = list(self.types.items())
+        names = "".join(f", {quoted(name)}" for name in self.types)
         rows = []
-        for key in keys:
-            row: dict[str, Any] = {}
-            for (name, kind), value in zip(kinds, found[int(key)][1:], strict=True):
-                if value is not None:
-                    row[name] = bool(value) if kind == "truth" else value
-            rows.append(row)
+        for _, *values in self._of_keys(f"SELECT _key{names} FROM columns", keys, "_key"):
+            rows.append(
+                {
+                    name: bool(value) if kind == "truth" else value
+                    for (name, kind), value in zip(self.types.items(), values, strict=True)
+                    if value is not None
+                }
+            )
         return rows
 
     def _of_keys(
         self, query: str, keys: Sequence[int] | Keys, name: str = "key"
-    ) -> dict[int, tuple[Any, ...]]:
-        wanted = ",".join(str(int(key)) for key in keys)
-        return {row[0]: row for row in self.sql.execute(f"{query} WHERE {name} IN ({wanted})")}
+    ) -> list[tuple[Any, ...]]:
+        wanted = np.asarray(keys, np.int64).tolist()
+        query = f"{query} WHERE {name} IN (SELECT value FROM json_each(?))"
+        found = {row[0]: row for row in self.sql.execute(query, (json.dumps(wanted),))}
+        return [found[key] for key in wanted]
 
     def blocks(
         self, query: str, first: int = 0, last: int = 1 << 62
@@ -358,29 +322,26 @@ class Store:
             yield block
             first = block[-1][0]
 
-    def check_ids(self) -> None:
-        """Make the index of ids; refuse one that is given twice."""
+    def make_lookups(self) -> None:
+        """Make SQLite's indexes of ids and files; refuse an id that is given twice."""
         try:
-            self.sql.execute(_UNIQUE)
-            self.sql.execute(_SOURCES)
+            self.sql.execute("CREATE UNIQUE INDEX ids ON rows(CAST(id AS TEXT), part)")
         except sqlite3.IntegrityError:
             twice = "SELECT CAST(id AS TEXT) FROM rows GROUP BY 1, part HAVING count(*)>1 LIMIT 1"
-            raise repeated_id(self.one(twice)) from None
+            raise _given_twice(f"the id {self.one(twice)!r}") from None
+        self.sql.execute("CREATE INDEX sources ON rows(source)")
 
 
-def repeated_id(name: str) -> UsageError:
-    """Return that an id is given twice."""
+def _given_twice(name: str) -> UsageError:
     return UsageError(
-        f"the id {name!r} is given twice; name another column of ids, or - to number the rows",
+        f"{name} is given twice; name another column of ids, or - to number the rows",
         parameter="id_field",
     )
 
 
 def as_text(value: Any) -> str:
     """Return a value as a column of texts has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def quoted(name: str) -> str:
@@ -389,31 +350,47 @@ def quoted(name: str) -> str:
 
 
 @contextlib.contextmanager
-def creating(folder: Path, *, force: bool) -> Iterator[Store]:
-    """Yield an empty store, which gets its place in a folder if the block ends well.
+def creating(folder: Path | None = None, *, force: bool = False) -> Iterator[Store]:
+    """Yield an empty store, in memory or for a folder, in which it gets its place if the block ends
+    well.
 
     Raises:
         UsageError: The folder holds an index, unless ``force``, or other files.
     """
-    check_target(folder, force=force)
+    if folder is None:
+        store = Store()
+        with _filling(store):
+            yield store
+        return
+    _check_target(folder, force=force)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / DATABASE
-    with _removed_if_empty(folder), temporary_folder(target) as place:
-        path = place / DATABASE
+    with contextlib.ExitStack() as ended:
+        ended.callback(_remove_if_empty, folder)
+        path = ended.enter_context(temporary_folder(target)) / DATABASE
         path.touch()
-        with _refusals(path):
-            store = Store(path)
-            store.sql.execute("PRAGMA journal_mode=OFF")
-            store.sql.execute("PRAGMA synchronous=OFF")
-            store.sql.executescript(f"BEGIN;{_SCHEMA}")
-            store.keep(format=FORMAT, generation=0, oldest=0, name=uuid4().hex)
-            store._read_settings()
+        store = Store(path)
+        with _filling(store):
             yield store
-            store.check_ids()
-            store.sql.execute("COMMIT")
-            store.close()
+        store.close()
         _put(path, target, force=force)
-    (folder / OLD_MANIFEST).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _filling(store: Store) -> Iterator[None]:
+    with _refusals(store.path):
+        if store.path is not None:  # an unfinished file is deleted
+            store.sql.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
+        store.sql.executescript(f"BEGIN; {_SCHEMA}")
+        store.keep(format=FORMAT, generation=0, oldest=0, name=uuid4().hex, types={})
+        yield
+        store.make_lookups()
+        store.sql.execute("COMMIT")
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _put(path: Path, target: Path, *, force: bool) -> None:
@@ -435,30 +412,17 @@ def _put(path: Path, target: Path, *, force: bool) -> None:
     sync(target.parent)
 
 
-@contextlib.contextmanager
-def _removed_if_empty(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-        raise
-
-
-def check_target(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that holds an index, unless ``force``, or other files."""
+def _check_target(folder: Path, *, force: bool) -> None:
     check_name(folder)
-    if not folder.exists():
-        if not is_writable(folder):
-            raise UsageError(f"{folder} cannot be made; give another folder", parameter="output")
-        return
     if not folder.is_dir():
-        raise UsageError(f"{folder} is a file; give a folder", parameter="output")
-    shown = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
-    is_index = {DATABASE, OLD_MANIFEST}.intersection(shown)
-    if is_index and not force:
-        raise UsageError(f"{folder} holds an index; replace it with force", parameter="output")
-    if shown and not is_index:
+        if folder.exists() or not is_writable(folder):
+            raise UsageError(
+                f"{folder} is a file or cannot be made; give a folder", parameter="output"
+            )
+    elif (folder / DATABASE).exists():
+        if not force:
+            raise UsageError(f"{folder} holds an index; replace it with force", parameter="output")
+    elif any(not path.name.startswith(".") for path in folder.iterdir()):
         raise UsageError(f"{folder} holds other files; give an empty folder", parameter="output")
 
 
@@ -468,7 +432,7 @@ def _refusals(path: Path | None) -> Iterator[None]:
     try:
         yield
     except sqlite3.IntegrityError:
-        raise UsageError("an id is given twice", parameter="id_field") from None
+        raise _given_twice("an id") from None
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _ERRORS:

@@ -3,6 +3,7 @@ are removed.
 """
 
 import contextlib
+import itertools
 import os
 import re
 import time
@@ -17,22 +18,26 @@ from promptcli.data.file_arguments import split_columns
 from promptcli.data.given import is_unicode
 from promptcli.data.layouts import NONE
 from promptcli.data.vectors import escape_name
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted, one_line
-from promptcli.models.entries import utc_now
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted
+from promptcli.models import loading
 from promptcli.notes import note
 from promptcli.recipe import is_named
-from promptcli.retrieval.files import Reader, Reading
-from promptcli.retrieval.found_files import LeftOut, find_files, list_of_names
+from promptcli.retrieval.files import Reading, read_file
+from promptcli.retrieval.found_files import FoundFiles, LeftOut, find_files, list_of_names
 from promptcli.retrieval.origin import Origin
 from promptcli.retrieval.sentence_index import SentenceIndex, file_hash, split_rows
-from promptcli.retrieval.store import DATABASE, NewRows, Store, creating
+from promptcli.retrieval.store import DATABASE, NewRows, creating
 
 if TYPE_CHECKING:
+    from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
 
 _PLACE = re.compile(r":\d+(-\d+)?(#\d+)?$")  # the end of an id: the lines of the file before it
 #: A file that changed less than this long ago may change again without another time.
 _SETTLED_NS = 2_000_000_000
+
+#: A new row: its block, and its place in it.
+_New = tuple[NewRows, int]
 
 
 class MostRowsError(UsageError):
@@ -118,39 +123,75 @@ def sync(
     Raises:
         NotFoundError: No such file.
         MostRowsError: More than half of the index would be removed.
-        UsageError: A file that is being written to, or an index of other rows.
+        PromptcliError: A file that is being written to.
+        UsageError: An index of other rows.
     """
     folder = Path(folder)
+    is_new = not (folder / DATABASE).exists()
+    if is_new and files is None:
+        raise NotFoundError(f"no index in {folder}; name the files")
     with contextlib.ExitStack() as ended:
-        if (folder / DATABASE).exists():
-            index = SentenceIndex.open(folder, model if not is_named(model) else None)
-            is_new = False
+        if is_new:
+            index = SentenceIndex(ended.enter_context(creating(None if dry_run else folder)))
+            before = Reading()
         else:
-            is_new = True
-            with contextlib.suppress(NotFoundError):
-                Store.open(folder)  # an index of before is refused
-            if files is None:
-                raise NotFoundError(f"no index in {folder}; name the files")
-            index = SentenceIndex(ended.enter_context(creating(folder, force=False)))
-        work = _Sync(index, files, is_new, ignore, exclude, verbose, skip_bad)
-        work.choose(model, rows, text_field, id_field, lexical, csv, split=split)
-        if model is not None and is_named(model) and not is_new and not dry_run:
-            work.change_model(model)
-        work.read(folder)
+            index = SentenceIndex.open(folder, model if not is_named(model) else None)
+            before = index.reading
+            if index.synced is None:
+                raise UsageError(
+                    "the index holds rows that `index sync` did not put there; give another folder"
+                )
+        about = _sources(index.synced, files, ignore, exclude)
+        reading = Reading(
+            rows or before.rows,
+            text_field or before.text_field,
+            None if id_field == NONE else id_field or before.id_field,
+            split or before.split,
+            stored_options(csv) or before.csv,
+        )
+        found = find_files(about["names"], ignore=about["ignore"], exclude=about["exclude"])
+        if is_new:
+            encoder, documents = index.open_model(model, found.heads())
+            origin = Origin.of(encoder, documents, index._model)
+            index.begin(origin, reading, documents.width, lexical=lexical is not False)
+        elif model is not None and is_named(model) and not dry_run:
+            encoder = loading.open_encoder(model, dtype="auto")
+            if not index.origin.is_made_by(encoder):
+                index.migrate(encoder)
+        settings: dict[str, Any] = {"synced": about, "reading": asdict(reading)}
+        if lexical is not None:
+            settings["lexical"] = lexical
+        work = _Sync(index, reading, settings, read_all=reading != before, skip_bad=skip_bad)
+        work.read(found)
+        if line := found.note(verbose=verbose):
+            note(line)
+        work.compare()
         if dry_run:
-            ended.pop_all()  # what was begun is left
             return work.result
-        if not is_new and not yes:
+        if not yes:
             work.check_going(folder)
         work.note_changes()
-        if not work.is_changed:
-            return work.result
-        with contextlib.nullcontext() if is_new else index.store.changing():
+        if is_new:
             work.apply()
+        elif work.is_changed:
+            with index.store.changing():
+                work.apply()
     if is_new:
-        work.result.index = SentenceIndex.open(folder, work.model)
+        work.result.index = SentenceIndex.open(folder, index._model)
     work.result.index._derived.update()
     return work.result
+
+
+def _sources(
+    before: dict[str, Any] | None, files: Any, ignore: bool, exclude: Sequence[str]
+) -> dict[str, Any]:
+    """Return the names of the files to read, and how they are found, as before if none is given."""
+    if files is None and before is not None:
+        if before["root"] != os.getcwd():
+            raise UsageError(f"the index was made in {before['root']}; sync it there")
+        return before
+    names = list_of_names(files)
+    return {"root": os.getcwd(), "names": names, "ignore": ignore, "exclude": list(exclude)}
 
 
 class _Sync:
@@ -159,228 +200,133 @@ class _Sync:
     def __init__(
         self,
         index: SentenceIndex,
-        files: Any,
-        is_new: bool,
-        ignore: bool,
-        exclude: Sequence[str],
-        verbose: bool,
+        reading: Reading,
+        settings: dict[str, Any],
+        *,
+        read_all: bool,
         skip_bad: bool,
     ) -> None:
         self.index, self.store = index, index.store
-        self.model: Model | None = None
         self.result = Synced(index)
-        self.is_changed = is_new
-        self._is_new, self._verbose, self._skip_bad = is_new, verbose, skip_bad
-        before = None if is_new else self._synced_before()
-        if files is None and before is not None:
-            if before["root"] != os.getcwd():
-                raise UsageError(f"the index was made in {before['root']}; sync it there")
-            files, ignore, exclude = before["names"], before["ignore"], before["exclude"]
-        self._names = list_of_names(files)
-        self._about = {
-            "root": os.getcwd(),
-            "names": self._names,
-            "ignore": ignore,
-            "exclude": list(exclude),
-        }
-        self._found = find_files(self._names, ignore=ignore, exclude=exclude)
-        self._settings: dict[str, Any] = {}
-        self._new: list[NewRows] = []
-        self._old: list[tuple[int, str, str, Any]] = []  # key, id, text, columns of rows to replace
-        self._files: dict[str, tuple[int, int, str]] = {}
-        self._gone: list[str] = []
-        self._fresh: list[tuple[NewRows, int]] = []  # rows and places to encode
-        self._moved: list[tuple[int, NewRows, int]] = []  # keys, and rows that have their texts
-
-    def _synced_before(self) -> dict[str, Any]:
+        self._settings = settings  # of the index now
+        self._reading, self._read_all, self._skip_bad = reading, read_all, skip_bad
         with self.store.reading():
-            synced = self.store.settings["synced"]
-        if synced is None:
-            raise UsageError(
-                "the index holds rows that `index sync` did not put there; give another folder"
-            )
-        return dict(synced)
+            records = self.store.sql.execute("SELECT * FROM files").fetchall()
+        self._known = {name: tuple(state) for name, *state in records}
+        self._files: dict[str, tuple[int, int, str]] = {}  # the states of the files now
+        self._new: dict[str, list[NewRows]] = {}  # the rows of new and changed files
+        self._fresh: list[_New] = []  # rows to encode
+        self._moved: list[tuple[int, _New]] = []  # keys, and rows that have their texts
+        self._left: dict[int, tuple[str, str]] = {}  # keys to remove, their ids and texts
 
-    def choose(
-        self,
-        model: "Model | None",
-        rows: str | None,
-        text_field: str | None,
-        id_field: str | None,
-        lexical: bool | None,
-        csv: Mapping[str, Any] | None,
-        *,
-        split: bool,
-    ) -> None:
-        """Choose how files are read and by what model, as before where nothing else is said."""
-        before = Reading() if self._is_new else self.index.reading
-        self.reading = Reading(
-            rows or before.rows,
-            text_field or before.text_field,
-            None if id_field == NONE else id_field or before.id_field,
-            split or before.split,
-            stored_options(csv) or before.csv,
-        )
-        self._reads_otherwise = not self._is_new and self.reading != before
-        if self._is_new:
-            self.model = model
-            self._settings = {
-                "lexical": lexical is not False,
-                "factory": None,
-                "target_recall": 0.95,
-                "created": utc_now(),
-                "numbered": 0,
-            }
-        elif lexical is not None and lexical != self.store.settings["lexical"]:
-            self._settings = {"lexical": lexical}
-            self.is_changed = True
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is anything to write."""
+        lexical = self.store.settings["lexical"]
+        other_words = self._settings.get("lexical", lexical) != lexical
+        return self._files != self._known or self._read_all or other_words
 
-    def change_model(self, model: "Model") -> None:
-        """Give the index another model, if it is another."""
-        from promptcli.models import loading
-
-        encoder = loading.open_encoder(model, dtype="auto")
-        if not self.index.origin.is_made_by(encoder):
-            self.index.migrate(encoder)
-
-    def _documents(self) -> Any:
-        if self._is_new:
-            if self.index._encoder is None:
-                self.index.open_model(self.model, self._found.heads())
-            return self.index._encoder.in_role("document")  # type: ignore[union-attr]
+    def _documents(self) -> "Encoder":
         return self.index.origin.documents(self.index.encoder)
 
-    def read(self, folder: Path) -> None:
-        """Read the files that have changed, and compare their rows with those of the index."""
-        known: dict[str, Any] = {}
-        if not self._is_new:
-            with self.store.reading():
-                records = self.store.sql.execute("SELECT * FROM files")
-                known = {name: of for name, *of in records}
-        reader = Reader(self.reading, self._documents, self._skip_bad)
-        for file, in_folder in self._found.files.items():
-            path = Path(split_columns(file)[0])
-            try:
-                self._read_one(reader, file, path, known.get(file), in_folder=in_folder)
-            except (UsageError, NotFoundError, OSError) as error:
-                if not in_folder or isinstance(error, _BeingWritten):
-                    raise
-                refused = error if isinstance(error, UsageError) else UsageError(one_line(error))
-                self._found.unreadable[file] = refused
-        if line := self._found.note(verbose=self._verbose):
-            note(line)
-        self.result.left_out = self._found.left_out
-        self._gone = [name for name in known if name not in self._files]
-        for name in self._gone:
-            self._old += self._rows_of(name)
-        hashes = Counter(known[name][2] for name in self._gone)
-        come = Counter(self._files[name][2] for name in self._files if name not in known)
-        renamed = (hashes & come).total()
+    def read(self, found: FoundFiles) -> None:
+        """Read the files that have changed."""
+        for file in found.files:
+            with found.reading(file):
+                self._read_one(file)
+        self.result.left_out = found.left_out
+        hashes = Counter(self._known[name][2] for name in self._known.keys() - self._files)
+        come = Counter(self._files[name][2] for name in self._files.keys() - self._known)
         counts = self.result.files
-        counts.renamed = renamed
-        counts.removed = len(self._gone) - renamed
-        counts.added = come.total() - renamed
-        self.is_changed |= bool(self._gone)
-        self._compare()
+        counts.renamed = (hashes & come).total()
+        counts.removed = hashes.total() - counts.renamed
+        counts.added = come.total() - counts.renamed
+        counts.unchanged = len(self._files) - come.total() - counts.changed
 
-    def _read_one(
-        self, reader: Reader, file: str, path: Path, known: Any, *, in_folder: bool
-    ) -> None:
+    def _read_one(self, file: str) -> None:
         if not is_unicode(file):  # an id is text
             raise UsageError(f"{escape_name(file)}: its name is not UTF-8; rename it")
+        path = Path(split_columns(file)[0])
         state = path.stat()
-        changed = state.st_mtime_ns
+        size, changed = state.st_size, state.st_mtime_ns
+        known = None if self._read_all else self._known.get(file)
+        if known is not None and (size, changed) == known[:2]:
+            self._files[file] = known
+            return
         if time.time_ns() - changed < _SETTLED_NS:
             changed = 0
-        if known is not None and not self._reads_otherwise:
-            if (state.st_size, state.st_mtime_ns) == tuple(known[:2]):
-                self._files[file] = tuple(known)
-                self._keep(file)
-                return
-        sha256 = file_hash(path) if path.is_file() else ""
-        self._files[file] = (state.st_size, changed, sha256)
-        if known is not None and known[2] == sha256 and not self._reads_otherwise:
-            self.is_changed |= known[1] != changed
-            self._keep(file)
-            return
-        try:
-            read = reader.read(file, in_folder=in_folder).new_rows(file)
-        except PromptcliError:
-            del self._files[file]
-            raise
-        after = path.stat()
-        if (after.st_size, after.st_mtime_ns) != (state.st_size, state.st_mtime_ns):
-            raise _BeingWritten(f"{file} is being written to; try again when it is complete")
-        if self.reading.split:
-            read = split_rows(read, self._documents())
-        self.is_changed = True
-        self._new.append(read)
-        if known is not None:
-            self.result.files.changed += 1
-            self._old += self._rows_of(file)
+        now = (size, changed, file_hash(path))
+        if known is None or known[2] != now[2]:
+            documents = self._documents()
+            blocks = read_file(file, self._reading, documents, self._skip_bad)
+            after = path.stat()
+            if (after.st_size, after.st_mtime_ns) != (size, state.st_mtime_ns):
+                raise PromptcliError(f"{file} is being written to; try again when it is complete")
+            if self._reading.split:
+                blocks = [split_rows(rows, documents) for rows in blocks]
+            self._new[file] = blocks
+            self.result.files.changed += file in self._known
+        self._files[file] = now
 
-    def _keep(self, file: str) -> None:
-        self.result.files.unchanged += 1
-        count = self.store.one("SELECT count(*) FROM rows WHERE source=?", file)
-        self.result.rows.unchanged += count
+    def _old_rows(self) -> Iterator[tuple[int, str, str, dict[str, Any]]]:
+        """Yield key, id, text and columns of the rows of files that are new, changed or gone."""
+        query = "SELECT key, id, part, text FROM rows WHERE source=? ORDER BY key"
+        for file in self._known:
+            if file in self._files and file not in self._new:
+                continue
+            rows = self.store.sql.execute(query, (file,)).fetchall()
+            columns = self.store.columns([key for key, *_ in rows])
+            for (key, name, part, text), cells in zip(rows, columns, strict=True):
+                yield key, _part_name(name, part), text, cells
 
-    def _rows_of(self, file: str) -> list[tuple[int, str, str, Any]]:
-        with self.store.reading():
-            query = "SELECT key, id, part, text FROM rows WHERE source=? ORDER BY key"
-            found = self.store.sql.execute(query, (file,)).fetchall()
-            columns = self.store.columns([key for key, *_ in found])
-        return [
-            (key, _part_name(name, part), text, cells)
-            for (key, name, part, text), cells in zip(found, columns, strict=True)
-        ]
-
-    def _compare(self) -> None:
+    def compare(self) -> None:
         """Sort the rows of changed files into those that stay, move, come and go."""
-        by_id = {(name, text): (key, cells) for key, name, text, cells in self._old}
-        left = {key: (name, text) for key, name, text, _ in self._old}
-        waiting = []
+        with self.store.reading():
+            old = list(self._old_rows())
+            kept = len(self.store) - len(old)
+        by_id = {(name, text): (key, cells) for key, name, text, cells in old}
+        left = {key: (name, text) for key, name, text, _ in old}
+        waiting: list[tuple[_New, str, str]] = []
         counts = self.result.rows
-        for rows in self._new:
-            for place, name in enumerate(_names(rows)):
-                text = (rows.texts or ())[place]
-                same = by_id.pop((name, text), None)
-                if same is None:
-                    waiting.append((rows, place, name, text))
+        counts.unchanged = kept
+        for rows in itertools.chain(*self._new.values()):
+            for place, (name, text) in enumerate(zip(_names(rows), rows.texts, strict=True)):
+                key, cells = by_id.pop((name, text), (0, {}))
+                if not key:
+                    waiting.append(((rows, place), name, text))
                     continue
-                del left[same[0]]
-                if _cells(rows, place) == same[1]:
+                del left[key]
+                if _cells(rows, place) == cells:
                     counts.unchanged += 1
                 else:
-                    self._moved.append((same[0], rows, place))
+                    self._moved.append((key, (rows, place)))
         by_text: dict[str, list[int]] = defaultdict(list)
         for key in reversed(left):
             by_text[left[key][1]].append(key)
-        fresh: dict[int, tuple[NewRows, list[int]]] = {}
-        come = []
-        for rows, place, name, text in waiting:
+        come = self.result.added
+        for row, name, text in waiting:
             if by_text[text]:
                 key = by_text[text].pop()
                 del left[key]
-                self._moved.append((key, rows, place))
+                self._moved.append((key, row))
             else:
-                fresh.setdefault(id(rows), (rows, []))[1].append(place)
+                self._fresh.append(row)
                 come.append((name, text))
-        self._fresh = [(rows.take(places), len(places)) for rows, places in fresh.values()]
         self._left = left
         old_names = {name for name, _ in left.values()}
         counts.renamed = len(self._moved)
         counts.changed = sum(name in old_names for name, _ in come)
         counts.added = len(come) - counts.changed
         counts.removed = len(left) - counts.changed
-        self.result.added = come
         self.result.removed = list(left.values())
         if not counts.added + counts.changed + counts.renamed + counts.unchanged:
             raise UsageError(
-                f"no line to index in {', '.join(self._names)}; give texts, tables, or folders of"
-                " them"
+                f"no line to index in {', '.join(self._settings['synced']['names'])}; give texts,"
+                " tables, or folders of them"
             )
 
     def note_changes(self) -> None:
+        """Say how many rows change."""
         counts = self.result.rows
         parts = []
         if counts.renamed:
@@ -400,7 +346,7 @@ class _Sync:
         come = Counter(_PLACE.sub("", name) for name, _ in self.result.added)
         going = gone - come
         rows = len(self.index)
-        if 2 * going.total() > rows and not self._reads_otherwise:
+        if 2 * going.total() > rows and not self._read_all:
             file, count = going.most_common(1)[0]
             raise MostRowsError(
                 f"{going.total():,} of {counted(rows, 'row')} of {folder} would be removed,"
@@ -410,41 +356,28 @@ class _Sync:
     def apply(self) -> None:
         """Write the changes, inside a transaction."""
         store = self.store
-        if self._is_new:
-            documents = self._documents()
-            origin = Origin.of(self.index._encoder, documents, self.index._model)  # type: ignore[arg-type]
-            about = {**self._settings, "synced": self._about}
-            self.index.begin(origin, self.reading, about, documents.width)
-        else:
-            store.keep(synced=self._about, reading=asdict(self.reading), **self._settings)
+        store.keep(**self._settings)
         store.remove(self._left)
-        store.sql.executemany(
-            "UPDATE rows SET id=NULL WHERE key=?", [(key,) for key, _, _ in self._moved]
-        )
-        for key, rows, place in self._moved:
+        keys = [(key,) for key, _ in self._moved]
+        store.sql.executemany("UPDATE rows SET id=NULL WHERE key=?", keys)
+        for key, (rows, place) in self._moved:
             row = rows.take([place])
-            values = (row.ids[0], (row.parts or (0,))[0], row.sources[0], key)
+            values = (row.ids[0], (*row.parts, 0)[0], row.source, key)
             store.sql.execute("UPDATE rows SET id=?, part=?, source=? WHERE key=?", values)
             store.write_columns([key], row)
         if self._fresh:
-            blocks = (rows for rows, _ in self._fresh)
-            for rows, _ in self.index._encode(self._documents(), blocks, split=False):
-                known = {} if self._is_new else store.keys_of(rows.ids)
-                for name in known:
-                    raise UsageError(f"the id {name!r} is in two files", parameter="id_field")
+            by_block = itertools.groupby(self._fresh, lambda row: id(row[0]))
+            groups = [list(group) for _, group in by_block]
+            blocks = (group[0][0].take([place for _, place in group]) for group in groups)
+            for rows, _ in self.index.encode(self._documents(), blocks, split=False):
                 store.append(rows)
         store.sql.execute("DELETE FROM files")
         records = [(name, *state) for name, state in self._files.items()]
         store.sql.executemany("INSERT INTO files VALUES(?, ?, ?, ?)", records)
 
 
-class _BeingWritten(UsageError):
-    """A file changed while it was read."""
-
-
-def _names(rows: NewRows) -> Iterator[str]:
-    for place, name in enumerate(rows.ids):
-        yield _part_name(name, rows.parts[place] if rows.parts else 0)
+def _names(rows: NewRows) -> list[str]:
+    return [_part_name(*each) for each in zip(rows.ids, rows.parts or [0] * len(rows), strict=True)]
 
 
 def _part_name(name: int | str, part: int) -> str:

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
 from promptcli.notes import note, stage
-from promptcli.retrieval.derived import VECTORS, read_derived, write_derived
+from promptcli.retrieval.derived import read_derived, write_derived
+from promptcli.retrieval.ranking import EQUAL, Ranking, best, exact_scores
 from promptcli.retrieval.store import Keys, Store
 
 faiss: Any = _faiss  # its annotations do not know what it takes from NumPy
@@ -29,7 +30,6 @@ if sys.platform == "darwin":  # two OpenMP runtimes that both start threads end 
     faiss.omp_set_num_threads(1)
 
 EXACT = 100_000  #: up to this number of rows, all are compared
-TARGET = 0.95  #: recall@10 that an approximate index is tuned for
 #: Points that k-means needs for each centroid; below, FAISS complains on stderr and clusters badly.
 _POINTS = 39
 #: Bytes of fast-scan codes, which FAISS cannot memory-map, that may be read when an index is
@@ -42,13 +42,10 @@ _MOST, _FEWEST, _COMPARISONS = 1000, 200, 1_000_000_000
 _NEIGHBOURS = 10  # that recall counts
 #: Neighbours of a query whose exact scores are kept: any of several equal neighbours is right.
 _KNOWN = 100
-_EQUAL = 1e-6  # scores that differ by less are equal
+_MARGIN = 16  # candidates beyond k: FAISS rounds their scores
 _MOST_CANDIDATES = 512  # of a graph, when its effort is tuned
 _WORTHWHILE = 0.1  # the effort grows while it adds this share of the recall that is missing
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-#: Finds, for queries (q, d), up to k rows of each and their scores, by an effort.
-Search = Callable[[Floats, int, "Effort"], list[tuple[Keys, Floats]]]
 
 
 def set_search_threads(count: int) -> None:
@@ -65,71 +62,85 @@ class Effort:
     factor: float = 1.0  #: Candidates compared again in finer precision, for each of 10 answers.
 
 
-@dataclass(frozen=True)
-class Recall:
-    """Share of the 10 nearest rows that an index finds, over ``queries`` of its ``rows``."""
-
-    at_10: float
-    queries: int
-    rows: int
-
-
 @dataclass
 class VectorFile:
     """A FAISS index over m rows, and their keys (m,), ascending."""
 
     index: Any
     keys: Keys
-    generation: int
-    factory: str
-    effort: Effort
-    recall: Recall | None  #: None for an exact index
+    about: dict[str, Any]  #: factory, effort, recall, and what it was made of
+    vectors_of: Callable[[Keys], Floats]  #: returns the vectors of rows
 
     @property
     def exact(self) -> bool:
         """Whether every vector is compared, in full precision."""
         return is_exact(self.index)
 
-    def candidates(
+    def nearest(
         self,
         units: Floats,
         k: int,
         allowed: NDArray[np.bool_] | None = None,
         effort: Effort | None = None,
-    ) -> list[NDArray[np.int64]]:
-        """Return the places of about k rows that may be the nearest of each query.
+    ) -> list[Ranking]:
+        """Return the k nearest rows of each query, scored by their vectors.
 
         Args:
             units: (q, d) of length 1.
             k: Rows of each query.
             allowed: (m,) which rows may be answers; None: all.
-            effort: None: the one that was tuned.
+            effort: Of the search; None: the one that was tuned, and more if it finds too few rows.
         """
-        effort = effort or self.effort
+        available = len(self.keys) if allowed is None else int(np.count_nonzero(allowed))
+        wanted = min(k, available)
+        if not wanted:
+            return [(self.keys[:0], np.empty(0, np.float32))] * len(units)
+        tuned = Effort(**self.about["effort"])
+        fetched = min(available, k + _MARGIN)
+        places = self.candidates(units, fetched, effort or tuned, allowed)
+        if effort is None and not self.exact:
+            for greater in _greater_efforts(self.index, tuned, len(self.keys)):
+                short = [query for query, found in enumerate(places) if len(found) < wanted]
+                if not short:
+                    break
+                further = self.candidates(units[short], fetched, greater, allowed)
+                for query, found in zip(short, further, strict=True):
+                    places[query] = found
+        answers = []
+        for unit, found in zip(units, places, strict=True):
+            while True:
+                keys = self.keys[found]
+                keys, scores = best(keys, exact_scores(self.vectors_of(keys), unit), len(keys))
+                # ties may go beyond the fetched rows
+                is_whole = not self.exact or len(found) >= available
+                if is_whole or scores[k - 1] - scores[-1] >= EQUAL:
+                    break
+                fetched = min(available, 2 * len(found))
+                [found] = self.candidates(unit[None], fetched, tuned, allowed)
+            answers.append((keys[:k], scores[:k]))
+        return answers
+
+    def candidates(
+        self, units: Floats, k: int, effort: Effort, allowed: NDArray[np.bool_] | None = None
+    ) -> list[NDArray[np.int64]]:
+        """Return the places of about k rows that may be the nearest of each query."""
         selector = None
         if allowed is not None:
             selector = faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
-        fetched = k
         if isinstance(self.index, faiss.IndexRefine):
             # the factor is for ten answers; for fewer, as many candidates are compared
             effort = replace(effort, factor=max(effort.factor, 10 * effort.factor / k))
         elif not self.exact:
-            fetched = round(max(k, 10) * effort.factor)
+            k = round(max(k, 10) * effort.factor)
         options = _parameters(self.index, effort, selector)
         try:
-            _, rows = self.index.search(units, min(fetched, len(self.keys)), params=options)
+            _, rows = self.index.search(units, min(k, len(self.keys)), params=options)
         except (RuntimeError, MemoryError) as error:
             raise PromptcliError(f"FAISS cannot search so: {_explain(error)}") from None
         return [found[found >= 0] for found in rows]
 
-    def greater_efforts(self) -> Iterator[Effort]:
-        """Yield efforts that grow until all rows are searched."""
-        return _greater_efforts(self.index, self.effort, len(self.keys))
-
-    def write(self, folder: Path, about: dict[str, Any]) -> "VectorFile":
+    def write(self, path: Path) -> "VectorFile":
         """Write the file, and return it as it is read again."""
-        recall = None if self.recall is None else asdict(self.recall)
-        about |= {"factory": self.factory, "effort": asdict(self.effort), "recall": recall}
 
         def write(path: Path) -> None:
             try:
@@ -140,17 +151,16 @@ class VectorFile:
                         raise OSError(code, os.strerror(code), str(path)) from None
                 raise PromptcliError(f"{path}: {_explain(error)}") from None
 
-        write_derived(folder / VECTORS, about, {"keys": self.keys}, write)
-        return self.read(folder)[0]
+        write_derived(path, self.about, {"keys": self.keys}, write)
+        return self.read(path, self.vectors_of)
 
     @classmethod
-    def read(cls, folder: Path) -> "tuple[VectorFile, dict[str, Any]]":
-        """Open the file of a folder, memory-mapped, and return also its description.
+    def read(cls, path: Path, vectors_of: Callable[[Keys], Floats]) -> "VectorFile":
+        """Open a file, memory-mapped.
 
         Raises:
             CheckFailedError: The file is damaged.
         """
-        path = folder / VECTORS
         about, arrays = read_derived(path)
         # IO_FLAG_MMAP, alone or added to this flag, ends in a crash for some indexes (FAISS 1.15.1)
         flag = faiss.IO_FLAG_MMAP_IFC if path.stat().st_size > _MAPPED else 0
@@ -160,51 +170,41 @@ class VectorFile:
             raise CheckFailedError(f"{path} is damaged: {_explain(error)}") from None
         if index.ntotal != len(arrays["keys"]):
             raise CheckFailedError(f"{path} is damaged: it has other rows")
-        recall = None if about["recall"] is None else Recall(**about["recall"])
-        effort = Effort(**about["effort"])
-        file = cls(
-            _own_class(index), arrays["keys"], about["generation"], about["factory"], effort, recall
-        )
-        return file, about
+        return cls(_own_class(index), arrays["keys"], about, vectors_of)
 
 
-def make_vector_file(store: Store, search_of: Callable[[VectorFile], Search]) -> VectorFile:
-    """Return FAISS's index of the rows of a store; ``search_of`` returns the search of a file whose
-    recall counts.
-    """
+def make_vector_file(store: Store, **about: Any) -> VectorFile:
+    """Return FAISS's index of the rows of a store, and what it was made of with it."""
     with store.reading():
-        settings = store.settings
-        rows, width, generation = len(store), settings["width"], store.generation
-        factory, target = settings["factory"], settings["target_recall"]
+        settings, rows = store.settings, len(store)
         last = store.one("SELECT max(key) FROM vectors") or 0
-    why = ""
-    chosen = factory
-    if chosen is None:
-        chosen, why = choose_factory(rows, width, target)
-    index = make_index(chosen, width)
+    width, target, why = settings["width"], settings["target_recall"], ""
+    factory = settings["factory"]
+    if factory is None:
+        factory, why = choose_factory(rows, width, target)
+    index = make_index(factory, width)
     if not index.is_trained:
-        index.train(_sample(store, training_size(chosen, rows)))
+        index.train(_sample(store, training_size(factory, rows)))
     truth = None
     if not is_exact(index):
         truth = _Truth(_sample(store, min(rows, max(_FEWEST, min(_MOST, _COMPARISONS // rows)))))
-    keys = []
+    keys = [np.empty(0, np.int64)]
     with stage("index", rows) as advance:
         for block in store.blocks("SELECT key, vector FROM vectors", 0, last):
-            units = np.frombuffer(b"".join(vector for _, vector in block), np.float32)
-            units = units.reshape(len(block), width)
+            units = store.matrix(vector for _, vector in block)
             keys.append(np.array([key for key, _ in block], np.int64))
             index.add(units)
             if truth is not None:
                 truth.add(units, keys[-1])
             advance(len(block))
-    file = VectorFile(
-        index, np.concatenate([np.empty(0, np.int64), *keys]), generation, chosen, Effort(), None
-    )
+    about |= {"factory": factory, "effort": asdict(Effort()), "recall": None}
+    file = VectorFile(index, np.concatenate(keys), about, store.vectors)
     if truth is not None:
         if why:
             note(why)
-        file.recall, file.effort = _tune(truth, search_of(file), index, target)
-        if file.recall.at_10 < target:
+        recall, effort = _tune(truth, file, target)
+        about |= {"effort": asdict(effort), "recall": recall}
+        if recall["at_10"] < target:
             note(f"recall@10 is below {target:g}; another factory reaches more")
     return file
 
@@ -329,52 +329,48 @@ class _Truth:
         fetched = min(len(units), _KNOWN + 1)
         scores, rows = faiss.knn(self.units, units, fetched, metric=faiss.METRIC_INNER_PRODUCT)
         scores = np.hstack([self._scores, scores])
-        known = np.hstack([self._keys, keys[rows]])
         best = np.argsort(-scores, axis=1, kind="stable")[:, : _KNOWN + 1]
         self._scores = np.take_along_axis(scores, best, axis=1)
-        self._keys = np.take_along_axis(known, best, axis=1)
+        self._keys = np.take_along_axis(np.hstack([self._keys, keys[rows]]), best, axis=1)
         self.rows += len(units)
 
-    def recall(self, search: Search, effort: Effort) -> Recall:
-        """Return the recall of a search by an effort; the nearest row of a query is itself."""
+    def recall(self, file: VectorFile, effort: Effort) -> float:
+        """Return the recall@10 of a file by an effort; the nearest row of a query is itself."""
         wanted = min(_NEIGHBOURS, self.rows - 1)
         hits = 0
-        for known, scores, (keys, _) in zip(
-            self._keys, self._scores, search(self.units, wanted + 1, effort), strict=True
-        ):
-            right = set(known[scores >= scores[wanted] - _EQUAL].tolist())
-            hits += min(sum(key in right for key in keys.tolist()), wanted + 1) - 1
-        return Recall(hits / max(wanted * len(self.units), 1), len(self.units), self.rows)
+        found = file.nearest(self.units, wanted + 1, effort=effort)
+        for known, scores, (keys, _) in zip(self._keys, self._scores, found, strict=True):
+            right = known[scores >= scores[wanted] - EQUAL]
+            hits += min(np.isin(keys, right).sum(), wanted + 1) - 1
+        return float(hits / max(wanted * len(self.units), 1))
 
 
-def _tune(truth: _Truth, search: Search, index: Any, target: float) -> tuple[Recall, Effort]:
+def _tune(truth: _Truth, file: VectorFile, target: float) -> tuple[dict[str, Any], Effort]:
     """Return the recall reached, and the least effort that reaches ``target`` or is worth its cost.
 
     More lists, or more candidates of a graph, are searched while recall is too low and it helps;
     then as few candidates as possible are compared again.
     """
-    is_graph = isinstance(index, faiss.IndexHNSW)
+    is_graph = isinstance(file.index, faiss.IndexHNSW)
     best = Effort(factor=1.0 if is_graph else 10.0)
-    recall = truth.recall(search, best)
-    for effort in _greater_efforts(index, best, _MOST_CANDIDATES):
-        if recall.at_10 >= target:
+    reached = truth.recall(file, best)
+    for effort in _greater_efforts(file.index, best, _MOST_CANDIDATES):
+        if reached >= target:
             break
-        before = recall
-        now = truth.recall(search, effort)
-        if now.at_10 > before.at_10:
-            best, recall = effort, now
-        if now.at_10 - before.at_10 < _WORTHWHILE * (1 - max(target, before.at_10)):
+        before, now = reached, truth.recall(file, effort)
+        if now > before:
+            best, reached = effort, now
+        if now - before < _WORTHWHILE * (1 - max(target, before)):
             break
-    if is_graph:
-        return recall, best
-    for factor in (2.0, 3.0, 5.0) if recall.at_10 >= target else (20.0, 40.0):
+    factors = (2.0, 3.0, 5.0) if reached >= target else (20.0, 40.0)
+    for factor in () if is_graph else factors:
         effort = replace(best, factor=factor)
-        now = truth.recall(search, effort)
-        if now.at_10 >= target or now.at_10 > recall.at_10:
-            best, recall = effort, now
-        if now.at_10 >= target:
+        now = truth.recall(file, effort)
+        if now >= target or now > reached:
+            best, reached = effort, now
+        if now >= target:
             break
-    return recall, best
+    return {"at_10": reached, "queries": len(truth.units), "rows": truth.rows}, best
 
 
 def _greater_efforts(index: Any, start: Effort, most_candidates: int) -> Iterator[Effort]:

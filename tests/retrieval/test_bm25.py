@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.retrieval.bm25 import K1, WRITTEN, B, Bm25, WordFile
+from promptcli.models.language_choice import main_language
+from promptcli.retrieval.bm25 import K1, WRITTEN, B, Bm25, WordCounts
 from promptcli.retrieval.ranking import Match, join_rankings, stand_out, weight_of_words
 from promptcli.retrieval.words import stemmer_of, words, words_of_each
 
@@ -47,9 +48,9 @@ def plain_bm25(texts, query, language):
 def bm25_of(texts, counted, gone=()):
     """BM25 of texts, of which the first ``counted`` are in a word file and some rows are gone."""
     keys = np.arange(len(texts))
-    file = WordFile.of_texts([(keys[:counted], texts[:counted])]) if counted else None
-    live = None if file is None else ~np.isin(keys[:counted], gone)
-    return Bm25(file, live, keys[counted:], texts[counted:], lambda some: [texts[i] for i in some])
+    file = WordCounts.of_texts([(keys[:counted], texts[:counted])])
+    newer = WordCounts.of_texts([(keys[counted:], texts[counted:])], file.about["language"])
+    return Bm25([file, newer], lambda some: [texts[i] for i in some], gone)
 
 
 @settings(max_examples=150, deadline=None)
@@ -57,8 +58,9 @@ def bm25_of(texts, counted, gone=()):
     texts=TEXTS, query=st.lists(WORD, min_size=1, max_size=4).map(" ".join), share=st.floats(0, 1)
 )
 def test_scores_are_those_of_the_formula_however_many_rows_are_new(texts, query, share):
-    bm25 = bm25_of(texts, round(share * len(texts)))
-    wanted = plain_bm25(texts, query, bm25.language)
+    counted = round(share * len(texts))
+    bm25, language = bm25_of(texts, counted), main_language(texts[:counted])
+    wanted = plain_bm25(texts, query, language)
     keys, scores = bm25.ask(query).rank(len(texts))
     order = sorted(range(len(texts)), key=lambda row: (-np.float32(wanted[row]), row))
     assert len(keys) == sum(score > 0 for score in wanted)
@@ -94,12 +96,12 @@ def test_a_name_with_signs_comes_before_its_letters():
 
 
 def test_a_file_of_words_is_read_as_it_was_written(tmp_path):
-    file = WordFile.of_texts([([3, 5], ["cat dog", "dog dog"]), ([9], [""])], 7)
-    again = file.write(tmp_path, {"name": "x", "generation": 7})
+    blocks = [([3, 5], ["cat dog", "dog dog"]), ([9], [""])]
+    again = WordCounts.of_texts(blocks, generation=7).write(tmp_path / "words")
     assert again.keys.tolist() == [3, 5, 9] and again.lengths.tolist() == [2, 2, 1]
     assert [part.tolist() for part in again.rows_with("dog")] == [[0, 1], [1, 2]]
     assert [part.tolist() for part in again.rows_with("bird")] == [[], []]
-    assert again.generation == 7
+    assert again.about["generation"] == 7
 
 
 @given(texts=st.lists(st.text(max_size=30), max_size=6))

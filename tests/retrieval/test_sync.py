@@ -41,14 +41,14 @@ def answer(query, **options):
 
 def encoded_texts(monkeypatch):
     seen = []
-    plain = pc.SentenceIndex._encode
+    plain = pc.SentenceIndex.encode
 
     def encode(self, documents, blocks, *args, **options):
         for rows, given in plain(self, documents, blocks, *args, **options):
             seen.extend(rows.texts)
             yield rows, given
 
-    monkeypatch.setattr(pc.SentenceIndex, "_encode", encode)
+    monkeypatch.setattr(pc.SentenceIndex, "encode", encode)
     return seen
 
 

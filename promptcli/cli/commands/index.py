@@ -347,8 +347,9 @@ def search(
     """Print the k rows of an index that are nearest to each query, best first, with their
     cosine.
     """
+    from promptcli.data.file_arguments import names_file
     from promptcli.models.language_choice import note_unread
-    from promptcli.retrieval.files import is_query_file, queries_of
+    from promptcli.retrieval.files import queries_of
 
     printer = HitPrinter(format, show, json=json)
     index = _opened(folder, model)
@@ -366,7 +367,7 @@ def search(
         _note_stale(index, folder)
     if not query.strip():
         raise UsageError("the query is empty; give a sentence, or a file of them")
-    many = query == "-" or is_query_file(query)
+    many = query == "-" or names_file(query)
     if not many:
         note_no_file(query)
     texts = queries_of(stream_or_name(query), text_field) if many else iter([[query]])

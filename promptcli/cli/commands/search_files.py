@@ -98,10 +98,9 @@ def search_files(
 
     No index is needed, and none is made.
     """
-    from promptcli.retrieval.file_search import check_order, search
+    from promptcli.retrieval.file_search import search
 
     printer = HitPrinter(format, show, json=json)
-    check_order(query, files)
     lines: Any = search(
         query,
         [Path(file) for file in files],

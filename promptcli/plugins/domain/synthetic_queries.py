@@ -25,8 +25,9 @@ from promptcli import errors, notes
 from promptcli.data.tasks import RetrievalTask
 from promptcli.errors import UsageError
 from promptcli.models import loading
-from promptcli.retrieval.files import FileRows, Reader, Reading
+from promptcli.retrieval.files import Reading, read_file
 from promptcli.retrieval.found_files import find_files as find_named_files
+from promptcli.retrieval.store import NewRows
 
 #: What a query was taken from, that which is most like a person's query first.
 KINDS = ("heading", "title", "first sentence", "first words")
@@ -211,14 +212,13 @@ def _read(files: Sequence[str | Path], titles: Sequence[str]) -> tuple[list[_Pas
     """Return the passages of files, and the number of files that were read."""
     found = find_named_files([str(name) for name in files])
     encoder = loading.open_encoder(_WINDOW_MODEL)
-    reader = Reader(Reading(), lambda: encoder)
     rows = list[_Passage]()
     count = 0
     with notes.stage("read", len(found.files)) as advance:
-        for file, in_folder in found.files.items():
-            read = reader.read_found(file, found, in_folder=in_folder)
-            if read is not None:
-                rows += _passages_of(file, read, titles)
+        for file in found.files:
+            with found.reading(file):
+                read = read_file(file, Reading(), encoder)
+                rows += [row for each in read for row in _passages_of(file, each, titles)]
                 count += 1
             advance(1)
     if left_out := found.note(verbose=False):
@@ -226,23 +226,25 @@ def _read(files: Sequence[str | Path], titles: Sequence[str]) -> tuple[list[_Pas
     return rows, count
 
 
-def _passages_of(file: str, read: FileRows, titles: Sequence[str]) -> Iterator[_Passage]:
+def _passages_of(file: str, read: NewRows, titles: Sequence[str]) -> Iterator[_Passage]:
     """Yield the rows of a file: a text of passages is one document, a line or a row is its own."""
-    for number, passage in enumerate(read.rows):
+    for number, text in enumerate(read.texts):
         cells = {name.casefold(): values[number] for name, values in read.columns.items()}
         if cells.get("end_line") is not None:
-            path = tuple(title[: _LONGEST + 1] for title in passage.heading.split(" > ") if title)
-            yield _Passage(file, HEADING, path, passage.body)
+            heading = cells["heading"] or ""
+            path = tuple(title[: _LONGEST + 1] for title in heading.split(" > ") if title)
+            body = text.partition("\n")[2] if heading else text
+            yield _Passage(file, HEADING, path, body)
             continue
         title = ""
         if cells.get("file") is None:
             cell = next((cells[name] for name in titles if cells.get(name)), "")
             title = str(cell)[: _LONGEST + 1].strip()  # of a longer one, enough to tell
         yield _Passage(
-            document=f"{file}:{passage.line}",
+            document=str(read.ids[number]),
             kind=TITLE,
             path=(title,) if title else (),
-            body=_after(title, passage.body),
+            body=_after(title, text),
         )
 
 
