@@ -1,5 +1,6 @@
-"""Parts made by the tasks of a Ray cluster: a task is a shard, and Ray repeats one whose process
-or machine has died.
+"""Parts made by the tasks of a Ray cluster, and columns of its data sets by actors.
+
+A task is a shard; Ray repeats one whose process or machine has died.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli import children, errors
+from promptcli.embedding.datasets import VectorColumn
 from promptcli.embedding.parts import PartJob
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.plugins.cluster import ray_worker
@@ -124,6 +126,31 @@ def _make_all(
     finally:
         for unfinished in running:
             ray.cancel(unfinished, force=True)
+
+
+def add_by_actors(dataset: Any, column: VectorColumn) -> Any:
+    """Return a data set with the column: an actor a GPU, else one a CPU and a CPU left free."""
+    import ray
+    import ray.data
+
+    resources = ray.cluster_resources()
+    gpus = int(resources.get("GPU", 0))
+    if column.device == "cpu":
+        gpus = 0
+    cpus = int(resources.get("CPU", 1))
+    # a CPU stays free for the tasks that read and write, else Ray waits for ever
+    actors = gpus or max(1, cpus - 1)
+    adding = column.for_workers("cuda" if gpus else "cpu")
+    return dataset.map_batches(
+        worker_module().Adder,
+        # packed, else Ray would open it before the actor begins
+        fn_constructor_args=(worker_environment(), os.getcwd(), ray.cloudpickle.dumps(adding)),
+        batch_size=column.window,
+        batch_format="pyarrow",
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors),
+        num_cpus=1 if cpus > 1 else 0,
+        num_gpus=1 if gpus else 0,
+    )
 
 
 def _error_of_task(error: Exception) -> BaseException:

@@ -42,7 +42,7 @@ class RayDataSets:
 
     def add(self, dataset: Any, column: VectorColumn) -> Any:
         """Return the data set with the column."""
-        from promptcli.plugins.cluster.data_sets import add_by_actors
+        from promptcli.plugins.cluster.ray_engine import add_by_actors
 
         return add_by_actors(dataset, column)
 

@@ -86,5 +86,4 @@ def score_model(
     encoder: TorchEncoder, name: str, tasks: Sequence[RetrievalTask | STSTask]
 ) -> list[Any]:
     """Return the score of a model on each task."""
-    embedded = evaluator.embed_tasks([encoder], tasks, [Label(name, name)])
-    return evaluator.score_vectors(embedded, tasks)
+    return evaluator.score_encoders([encoder], tasks, [Label(name, name)])

@@ -13,6 +13,7 @@ from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.encoder.encoder import tuned_weights
 from promptcli.errors import UsageError, counted
 from promptcli.models import loading
+from promptcli.models.entries import Entry
 from promptcli.models.language_choice import language_of
 from promptcli.notes import note
 from promptcli.plugins.domain.adapt_collection import FEWEST, Collection, tasks_elsewhere
@@ -113,16 +114,7 @@ def adapt(
             return Adapted(ended)
     registry.check_free(name, force=force or (resume and folder.has_begun))
     where = start if isinstance(start, Choice) else Choice(start)
-    entry = loading.entry_of(where)
-    if where.model:
-        entry = dataclasses.replace(entry, name=where.model)
-    is_static = entry.recipe.pooling.startswith("static")
-    if is_static or not tuned_weights(entry.tensors):
-        why = "is static" if is_static else "has no trained backbone to go on from"
-        raise UsageError(
-            f"model {entry.name!r} {why}; give mini, or a model that `promptcli train` made",
-            parameter="start",
-        )
+    entry = _entry_of(where)
     made = synthetic_queries(
         names, title=title, fewest=FEWEST, most_passages=_MOST_PASSAGES, seed=seed
     )
@@ -160,31 +152,15 @@ def adapt(
             force=force,
             settings=settings,
         )
-        schedule = Schedule(**folder.settings)
-        trained = dict(trainings.run_all(schedule))
-        tasks: list[RetrievalTask | STSTask] = [collection.test_task, *tasks_elsewhere()]
-        opened = loading.open_model(entry, device=where.device, dtype="float32")
-        before = score_model(opened, entry.name, tasks)
-        compared = compare(trained, before, tasks)
-        better = [row for row in compared if row.verdict(margin) == BETTER]
-        # by the development queries: the test's figures would flatter the highest of several
-        chosen = max(better, key=lambda row: row.trained.chosen_by, default=None)
-        as_it_is = {
-            "row": AS_IT_IS,
-            "scores": [score.figures() for score in before],
-            "verdict": "",
-        }
+        chosen, figures = _train_and_compare(trainings, Schedule(**folder.settings), margin)
         document = {
             "saved": name if chosen else None,
             "chosen": chosen.name if chosen else None,
-            "reason": _reason(compared, chosen, before[0].value, margin),
             "start": entry.name,
             "files": names,
             "margin": margin,
             "queries": collection.sizes,
-            "tasks": [task.label for task in tasks],
-            "rows": [as_it_is, *(row.to_dict(margin) for row in compared)],
-            "left_out": schedule.left_out,
+            **figures,
         }
         if chosen is not None:
             best = chosen.trained.entry
@@ -194,6 +170,45 @@ def adapt(
         trainings.forget()
         folder.discard()
     return Adapted(document)
+
+
+def _entry_of(start: Choice) -> Entry:
+    """Return the model to start from; refuse one that cannot be trained further."""
+    entry = loading.entry_of(start)
+    if start.model:
+        entry = dataclasses.replace(entry, name=start.model)
+    is_static = entry.recipe.pooling.startswith("static")
+    if is_static or not tuned_weights(entry.tensors):
+        why = "is static" if is_static else "has no trained backbone to go on from"
+        raise UsageError(
+            f"model {entry.name!r} {why}; give mini, or a model that `promptcli train` made",
+            parameter="start",
+        )
+    return entry
+
+
+def _train_and_compare(
+    trainings: Trainings, schedule: Schedule, margin: float
+) -> tuple[Row | None, dict[str, Any]]:
+    """Return the best row, None if none is better than the start, and the figures of all."""
+    trained = dict(trainings.run_all(schedule))
+    tasks: list[RetrievalTask | STSTask] = [trainings.collection.test_task, *tasks_elsewhere()]
+    start = trainings.start
+    opened = loading.open_model(start, device=trainings.where.device, dtype="float32")
+    before = score_model(opened, start.name, tasks)
+    rows = compare(trained, before, tasks)
+    better = [row for row in rows if row.verdict(margin) == BETTER]
+    # by the development queries: the test's figures would flatter the highest of several
+    chosen = max(better, key=lambda row: row.trained.chosen_by, default=None)
+    scores = [score.figures() for score in before]
+    as_it_is = {"row": AS_IT_IS, "scores": scores, "verdict": ""}
+    figures = {
+        "reason": _reason(rows, chosen, before[0].value, margin),
+        "tasks": [task.label for task in tasks],
+        "rows": [as_it_is, *(row.to_dict(margin) for row in rows)],
+        "left_out": schedule.left_out,
+    }
+    return chosen, figures
 
 
 def _schedule(trainings: Trainings, hours: float) -> Schedule:

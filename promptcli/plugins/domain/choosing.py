@@ -1,7 +1,6 @@
 """``choose``: which model and which ranking find most in one's own texts, without labels."""
 
 import dataclasses
-import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -69,11 +68,6 @@ class Way:
     def is_elsewhere(self) -> bool:
         """Whether an endpoint computes it, with which promptcli does not search."""
         return self.model is not None and self.model.startswith(PREFIX)
-
-    @property
-    def speed(self) -> float:
-        """Sentences that are encoded in a second; infinite by words, which need no vectors."""
-        return self.sentences_per_second or math.inf
 
     @property
     def is_as_good(self) -> bool:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 #: The environment variable of an endpoint's key.
 KEY = "OPENAI_API_KEY"
-#: Times as fast from which speed is worth a word.
-_FASTER = 2
 _HEADS = ("model", "by", "nDCG@10", "", "to the best", "", "verdict", "sentences/s", "MB")
 _CAPTION = (
     "nDCG@10: 100 if the right passage always comes first, 0 if it is never among the first ten."
@@ -164,11 +162,6 @@ def _advice(chosen: "Chosen", files: Sequence[str]) -> Iterator[str]:
         yield f"within chance of {best}: these queries do not tell it from {others}"
     else:
         yield f"{best}: better than every other row beyond chance"
-    faster = [way for way in as_good if way.speed > _FASTER * usable.speed]
-    if faster:
-        fastest = max(faster, key=lambda way: way.speed)
-        command = _search(fastest.model, files, by=fastest.by)
-        yield f"if it is too slow, take {_words(fastest, names)}: {command}"
     yield (
         "the queries were made from the texts, and people ask in other words: try some questions of"
         " your own before you decide"

@@ -169,18 +169,15 @@ class _Walk:
         self._skip(self._number("<Q"), 1)
 
     def _skip_value(self, kind: int) -> None:
-        if kind == _TEXT:
-            self._skip_text()
-        elif kind != _ARRAY:
-            self._skip(1, _BYTES[kind])
-        else:
+        count = 1
+        if kind == _ARRAY:
             kind = self._number("<I")
             count = self._number("<Q")
             self._items += count
             if self._items > _MOST_ITEMS:
                 raise LookupError("items")
-            if kind != _TEXT:
-                self._skip(count, _BYTES[kind])
-                return
+        if kind == _TEXT:
             for _ in range(count):
                 self._skip_text()
+        else:
+            self._skip(count, _BYTES[kind])

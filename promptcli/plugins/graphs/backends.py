@@ -21,7 +21,7 @@ from promptcli.errors import UsageError
 from promptcli.models import parity
 from promptcli.notes import note
 from promptcli.plugins.graphs.graph_files import DEMO_SENTENCES, batch_of
-from promptcli.plugins.graphs.rows import GraphBackend
+from promptcli.plugins.graphs.graph_library import GraphLibrary
 from promptcli.recipe import Recipe
 from promptcli.storage.folders import write_folder
 
@@ -62,7 +62,7 @@ def why_auto(device: str, installed: Collection[str], rows: int | None) -> tuple
 
 
 def build_as_graph(
-    backend: GraphBackend,
+    backend: GraphLibrary,
     recipe: Recipe,
     *,
     folder: Path,
@@ -98,7 +98,7 @@ def build_as_graph(
     )
 
 
-def _dtypes(backend: GraphBackend, wanted: str) -> tuple[str, ...]:
+def _dtypes(backend: GraphLibrary, wanted: str) -> tuple[str, ...]:
     """Return the precisions to try, first to last."""
     usual = backend.dtypes[0]
     if wanted == "stored":
@@ -116,7 +116,7 @@ def _dtypes(backend: GraphBackend, wanted: str) -> tuple[str, ...]:
 
 def _graph_of(
     encoder: TorchEncoder,
-    backend: GraphBackend,
+    backend: GraphLibrary,
     folder: Path,
     dtypes: tuple[str, ...],
     calibration: Sequence[str],

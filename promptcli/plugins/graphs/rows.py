@@ -1,29 +1,20 @@
 """What this plug-in adds to the table of backends; the work is imported on use."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli import errors
 from promptcli.notes import note
+from promptcli.plugins.graphs.graph_library import GraphLibrary
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import TorchEncoder
-    from promptcli.plugins.graphs.graph_files import RunGraph
     from promptcli.recipe import Recipe
 
 
-@dataclass(frozen=True)
-class GraphBackend:
+class GraphBackend(GraphLibrary):
     """A backend: a library that computes an encoder as a graph, on a CPU."""
-
-    name: str
-    libraries: tuple[str, ...]  #: the modules it imports
-    dtypes: tuple[str, ...]  #: its precisions, the one for ``stored`` first
-    #: fills a folder, given sentences like the user's
-    write: "Callable[[TorchEncoder, Path, Sequence[str]], object]"
-    load: "Callable[[Path, str], RunGraph]"
 
     def build(
         self,

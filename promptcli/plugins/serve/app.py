@@ -344,7 +344,9 @@ async def _error(request: Request, error: Exception) -> Response:
         headers = error.headers
         message = error.detail
         if not isinstance(error, RequestError):  # Starlette's: no such path or method
-            message = _not_served(request.method, request.url.path)
+            served = ", ".join(f"{method} {path}" for method, path in ROUTES)
+            asked = f"{request.method} {request.url.path[:80]}"
+            message = f"{asked} is not served; served: {served}"
     else:
         status = next(status for kind, status in _STATUSES.items() if isinstance(error, kind))
         message = "the server failed; its log has the error" if status == 500 else str(error)
@@ -352,15 +354,6 @@ async def _error(request: Request, error: Exception) -> Response:
     fields = {name: getattr(error, name, None) for name in ("param", "code")}
     document = {"message": errors.short_line(message), "type": kind, **fields}
     return answer({"error": document}, status=status, headers=headers)
-
-
-def _not_served(method: str, path: str) -> str:
-    """Return what is served instead of a method or a path that is not."""
-    asked = f"{method} {path[:80]} is not served"
-    for taken, known in ROUTES:
-        if known == path:
-            return f"{asked}; send {taken} {path}"
-    return f"{asked}; paths: {', '.join(path for _, path in ROUTES)}"
 
 
 class _Guard:

@@ -378,7 +378,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_policy_allows_its_own_sty
         ),
         ("/search", {"query": "x", "index": "first", "by": "both"}, 400, "no words"),
         ("/similarity", {"a": ["x", "y"], "b": "x"}, 400, "not pairs"),
-        ("/nowhere", {}, 404, "paths: /"),
+        ("/nowhere", {}, 404, "POST /nowhere is not served"),
         ("/health", {}, 405, "POST /health"),
     ],
 )
@@ -397,9 +397,9 @@ def test_a_route_asked_by_another_method_says_which_it_takes(served):
         for method, path in ROUTES:
             other = "POST" if method == "GET" else "GET"
             answered = client.request(other, path)
-            assert f"send {method} {path}" in error(answered, 405)["message"]
+            assert f"{method} {path}" in error(answered, 405)["message"]
             assert method in answered.headers["allow"].split(", ")
-        assert "paths: /" in error(client.get("/searches"), 404)["message"]
+        assert "POST /search" in error(client.get("/searches"), 404)["message"]
 
 
 def test_a_key_is_asked_for_if_there_is_one(served):
