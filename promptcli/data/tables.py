@@ -272,15 +272,11 @@ class JsonTable(Table):
             raise UsageError(f"{self._name}: malformed JSON: {error}") from None
         if isinstance(value, list):
             return value
-        lists = (
-            [
-                f"{self._name}:{key}[].{'text' if 'text' in items[0] else next(iter(items[0]), '')}"
-                for key, items in value.items()
-                if isinstance(items, list) and items and isinstance(items[0], dict)
-            ]
-            if isinstance(value, dict) and not self._path
-            else []
-        )
+        lists = list[str]()
+        for key, items in value.items() if isinstance(value, dict) and not self._path else ():
+            if isinstance(items, list) and items and isinstance(items[0], dict):
+                field = "text" if "text" in items[0] else next(iter(items[0]), "")
+                lists.append(f"{self._name}:{key}[].{field}")
         if lists:
             raise UsageError(
                 f"{self._name} is one object with a list of objects; name the column of these, e.g."
@@ -452,25 +448,22 @@ class ParquetTable(Table):
         fields = list(file.schema_arrow)
         self.header = [field.name for field in fields]
         check_header(self.header, name, "the file")
-        kinds = {
-            field.name: getattr(field.type, "value_type", field.type)
-            if pa.types.is_dictionary(field.type)
-            else field.type
-            for field in fields
-        }
-        self.whole = {column for column, kind in kinds.items() if pa.types.is_integer(kind)}
-        self.nested = {column for column, kind in kinds.items() if kind.num_fields}
-        self.types = dict[str, str]()
-        for column, kind in kinds.items():
-            found = [
-                name
-                for name, tests in _PARQUET_TYPES.items()
-                if any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
-            ]
-            self.types[column] = found[0] if found else "text"
+        self.types, self.whole, self.nested = dict[str, str](), set[str](), set[str]()
+        for field in fields:
+            kind = field.type
+            if pa.types.is_dictionary(kind):
+                kind = kind.value_type
             if str(kind).count("<") > _DEEPEST:
                 problem = f"is nested deeper than {_DEEPEST} levels"
-                raise UsageError(f"{name}: column {column!r} {problem}")
+                raise UsageError(f"{name}: column {field.name!r} {problem}")
+            if kind.num_fields:
+                self.nested.add(field.name)
+            if pa.types.is_integer(kind):
+                self.whole.add(field.name)
+            self.types[field.name] = "text"
+            for declared, tests in _PARQUET_TYPES.items():
+                if any(getattr(pa.types, f"is_{test}")(kind) for test in tests):
+                    self.types[field.name] = declared
 
     def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
         columns = [self.header[place] for place in places]

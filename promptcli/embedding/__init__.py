@@ -428,9 +428,25 @@ def embed_dataset(
         >>> pc.embed_dataset(pa.table({"text": ["A cat sleeps."]}), "mini").column_names
         ['text', 'embedding']
     """
-    from promptcli.embedding import datasets
+    from promptcli.data.column_choice import ColumnChoice
+    from promptcli.data.layouts import TEXT
+    from promptcli.embedding.datasets import DATA_SETS, VectorColumn
 
-    return datasets.embed_dataset(dataset, model, text_field=text_field, column=column)
+    library = type(dataset).__module__.partition(".")[0]
+    if not DATA_SETS.knows(library):
+        kinds = "a ray.data.Dataset, a datasets.Dataset or IterableDataset, a pyarrow.Table"
+        raise UsageError(
+            f"{type(dataset).__name__} is not a data set that is known here; give {kinds} or"
+            " RecordBatchReader"
+        )
+    data_sets = DATA_SETS.find("data set of", library)
+    names = data_sets.columns(dataset)
+    if column in names:
+        raise UsageError(
+            f"the data set has a column {column!r}; give another name", parameter="column"
+        )
+    text = ColumnChoice(text_field).choose(names, "the data set")[TEXT]
+    return data_sets.add(dataset, VectorColumn(model, text, column))
 
 
 @dataclass(frozen=True)

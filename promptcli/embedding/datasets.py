@@ -9,9 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
 
-from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.given import check_texts
-from promptcli.data.layouts import TEXT
 from promptcli.data.rows import windows
 from promptcli.embedding.parts import wanted_device, with_absolute_backbone
 from promptcli.embedding.writing import WINDOW, WINDOW_CHARACTERS
@@ -99,27 +97,6 @@ class DataSets(Protocol):
 
     def add(self, dataset: Any, column: VectorColumn) -> Any:
         """Return a data set of the same kind with one more column."""
-
-
-def embed_dataset(
-    dataset: Any, model: loading.Model, *, text_field: str | None, column: str
-) -> Any:
-    """Return a data set with a column of vectors; see ``promptcli.embed_dataset``."""
-    library = type(dataset).__module__.partition(".")[0]
-    if not DATA_SETS.knows(library):
-        kinds = "a ray.data.Dataset, a datasets.Dataset or IterableDataset, a pyarrow.Table"
-        raise UsageError(
-            f"{type(dataset).__name__} is not a data set that is known here; give {kinds} or"
-            " RecordBatchReader"
-        )
-    data_sets = DATA_SETS.find("data set of", library)
-    names = data_sets.columns(dataset)
-    if column in names:
-        raise UsageError(
-            f"the data set has a column {column!r}; give another name", parameter="column"
-        )
-    text = ColumnChoice(text_field).choose(names, "the data set")[TEXT]
-    return data_sets.add(dataset, VectorColumn(model, text, column))
 
 
 class ArrowData:
