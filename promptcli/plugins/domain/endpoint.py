@@ -7,19 +7,22 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.errors import PromptcliError, UsageError, counted, one_line, shorten
+from promptcli.errors import PromptcliError, UsageError, counted, one_line
 from promptcli.notes import is_offline, note, warn
 from promptcli.threads import Worker
 
 #: What a model of an endpoint begins with.
 PREFIX = "openai:"
+#: The URL, its host with the port, and the name.
+_TYPED = re.compile(
+    r"openai:(https?://((?:\[[0-9a-f:.]+\]|[\w.-]+)(?::\d+)?)(?:/[^?#@\s]*)?)#(.+)", re.IGNORECASE
+)
 _TOGETHER = 64  #: texts of a request
 _LONGEST = 8000  #: characters of a text: models of this form take 8,192 tokens, or refuse it
 _TRIES = 4
@@ -45,25 +48,16 @@ class Endpoint:
     """
 
     def __init__(self, typed: str, key: str | None) -> None:
-        url, _, name = typed.removeprefix(PREFIX).partition("#")
-        wanted = (
-            "give openai:URL#NAME, e.g. openai:https://api.openai.com/v1#text-embedding-3-small"
-        )
-        try:
-            parts = urlsplit(url)
-        except ValueError:
-            raise UsageError(f"the URL of {name!r} is malformed; {wanted}") from None
-        if parts.username or parts.password or parts.query:
+        parts = _TYPED.fullmatch(typed)
+        if parts is None:  # not shown: it may hold a key
             raise UsageError(
-                f"the URL of {name!r} holds a key or a query, which would be printed; {wanted}"
+                "a model of an endpoint is openai:URL#NAME, its URL without a key and a query, e.g."
+                " openai:https://api.openai.com/v1#text-embedding-3-small"
             )
-        if parts.scheme not in ("http", "https") or not parts.hostname or not name:
-            raise UsageError(f"{shorten(typed)} is no model of an endpoint; {wanted}")
         if key and not re.fullmatch("[!-~]+", key.strip()):
             raise UsageError("the endpoint's key holds a blank, a line feed or a letter with marks")
+        url, self.host, self.name = parts.groups()
         self.typed = typed
-        self.name = name
-        self.host = parts.netloc
         self._url = f"{url.rstrip('/')}/embeddings"
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if key:

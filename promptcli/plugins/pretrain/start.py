@@ -192,13 +192,11 @@ def _cooccurrences(corpus: Corpus, vocab_size: int) -> Any:
     for start in range(0, len(corpus.tokens), _SLICE):
         tokens = np.asarray(corpus.tokens[start : start + _SLICE]).astype(np.int64)
         lines = line_of[start : start + _SLICE]
+        are_words = tokens >= len(SPECIALS)
         for distance in range(1, _WINDOW + 1):
-            first = tokens[:-distance]
-            second = tokens[distance:]
-            same_line = lines[:-distance] == lines[distance:]
-            counted = same_line & (first >= len(SPECIALS)) & (second >= len(SPECIALS))
-            weights = np.full(int(counted.sum()), 1 / distance, np.float32)
-            total = total + sp.csr_matrix(
-                (weights, (first[counted], second[counted])), shape=total.shape
-            )
+            near = lines[:-distance] == lines[distance:]
+            near &= are_words[:-distance] & are_words[distance:]
+            pairs = (tokens[:-distance][near], tokens[distance:][near])
+            weights = np.full(len(pairs[0]), 1 / distance, np.float32)
+            total = total + sp.csr_matrix((weights, pairs), shape=total.shape)
     return (total + total.T).tocsr()

@@ -39,8 +39,7 @@ def _new_model(plan: Plan, device: str, start: Tensor | None, dtype: torch.dtype
     if start is not None:
         model.start_from(start)
     if not plan.begun_from:
-        places = model.position_rows
-        places.data.copy_(sinusoids(*places.shape))
+        model.position_rows.data.copy_(sinusoids(plan.positions, plan.width))
     return model
 
 
