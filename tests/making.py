@@ -10,7 +10,6 @@ from promptcli.encoder.pooling.tfidf import TENSOR as IDF
 from promptcli.encoder.prompts import initial_tensors
 from promptcli.encoder.transforms.flow import Glow
 from promptcli.encoder.transforms.heads import start_projection
-from promptcli.encoder.transforms.principal_axes import MATRIX, MEAN
 
 
 def random_numbers(recipe, backbone):
@@ -27,7 +26,10 @@ def random_numbers(recipe, backbone):
     for transform in recipe.parts.transforms:
         name, argument = transform.name, transform.argument
         if name == "whitening":
-            numbers |= {MEAN: normal(width), MATRIX: 3 * normal(width, width)}
+            numbers |= {
+                "whitening.mean": normal(width),
+                "whitening.matrix": 3 * normal(width, width),
+            }
         if name == "projection":
             context = BuildContext(transform, backbone, {})
             head = start_projection(argument, context, generator)

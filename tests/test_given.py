@@ -145,10 +145,10 @@ def test_of_a_text_of_any_length_only_what_can_matter_is_tokenised(monkeypatch):
 
 def test_a_forked_process_does_not_hang(monkeypatch):
     encoder = pc.load("mini", device="cpu")
-    monkeypatch.setattr(streams, "_THREADED", [])
+    monkeypatch.setattr(streams, "_THREADED", set())
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     encoder.encode(["A cat."])
-    assert streams._THREADED == [os.getpid()]
+    assert streams._THREADED == {os.getpid()}
     encoder.encode(["A cat."])
     monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a child
     with pytest.raises(

@@ -4,7 +4,6 @@ padding.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -226,7 +225,5 @@ def make_batch(
     flat = to_device(np.concatenate([array.ravel() for array in arrays]), device)
     pieces = torch.split_with_sizes(flat, [array.size for array in arrays])
     sent = [piece.view(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
-    batch = Batch(sent[0], sent[1], counts=rows.lengths, rows=ids)
-    if len(sent) > 2:
-        batch = replace(batch, mask_slots=sent[2])
-    return batch
+    slots = sent[2] if len(sent) > 2 else None
+    return Batch(sent[0], sent[1], slots, counts=rows.lengths, rows=ids)

@@ -77,13 +77,12 @@ class BuildContext:
         option of ``fit`` that fits them, without its dashes.
         """
         hint = f"`promptcli fit --{choice} --on FILE --name NAME`, then the model NAME"
-        if name not in self.tensors:
+        tensor = self.tensors.get(name)
+        if tensor is None:
             raise UsageError(f"{owner}: {hint}")
-        tensor = self.tensors[name]
-        fits = tensor.dtype == dtype and tensor.dim() == len(shape)
-        for side, wanted in zip(tensor.shape, shape, strict=False):
-            fits = fits and wanted in (None, side)
-        if not fits:
+        sides = list(tensor.shape)
+        wanted = [side if want is None else want for side, want in zip(sides, shape, strict=False)]
+        if tensor.dtype != dtype or len(sides) != len(shape) or wanted != sides:
             raise UsageError(
                 f"{owner}, and the existing {name}, {_describe(tensor)}, do not fit: {hint}"
             )
@@ -105,18 +104,14 @@ class BuildContext:
             raise UsageError(f"{owner} is learned and its tensors are missing; train it first")
         found = {name: _describe(tensor) for name, tensor in tensors.items()}
         fitting = {name: _describe(tensor.float()) for name, tensor in wanted.items()}
-        for name in sorted(tensors.keys() | wanted.keys()):
-            actual = found.get(name, "missing")
-            expected = fitting.get(name, "missing")
-            if actual != expected:
-                shapes = (
-                    f"{prefix}{name} is {actual}, here {expected}; take the backbone that they were"
-                    " learned on"
-                )
-                raise UsageError(
-                    f"the parameters of {owner} do not fit backbone {self.backbone.name!r}:"
-                    f" {shapes}"
-                )
+        different = sorted(found.items() ^ fitting.items())
+        if different:
+            name = different[0][0]
+            raise UsageError(
+                f"the parameters of {owner} do not fit backbone {self.backbone.name!r}:"
+                f" {prefix}{name} is {found.get(name, 'missing')}, here"
+                f" {fitting.get(name, 'missing')}; take the backbone that they were learned on"
+            )
         return tensors
 
 

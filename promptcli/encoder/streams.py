@@ -31,9 +31,8 @@ class Graph:
     provenance: dict[str, str]  #: ``backend``, and the ``dtype`` that it computes in
 
 
-_THREADED: list[
-    int
-] = []  #: processes that have computed in several threads; a forked one finds its parent here
+#: Processes that have computed in several threads; a forked one finds its parent here.
+_THREADED: set[int] = set()
 
 
 def check_not_forked() -> None:
@@ -47,8 +46,8 @@ def check_not_forked() -> None:
             " does not survive: start it by multiprocessing.get_context('spawn'), or call"
             " torch.set_num_threads(1) before the first encode"
         )
-    if torch.get_num_threads() > 1 and process not in _THREADED:
-        _THREADED.append(process)
+    if torch.get_num_threads() > 1:
+        _THREADED.add(process)
 
 
 def stream_count(threads: int, most: int = STREAMS) -> int:

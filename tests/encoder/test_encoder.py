@@ -22,8 +22,6 @@ from promptcli.encoder.transforms import TRANSFORMS
 from promptcli.encoder.transforms.flow import Glow
 from promptcli.encoder.transforms.heads import start_projection
 from promptcli.encoder.transforms.principal_axes import (
-    MATRIX,
-    MEAN,
     fit_all_but_the_top,
     fit_spectral,
 )
@@ -52,8 +50,8 @@ def tensors(bert):
         **fit_all_but_the_top(vectors),
         **fit_spectral(vectors),
         TENSOR: fit_idf(rows, len(bert.token_rows)),
-        MEAN: torch.randn(bert.width),
-        MATRIX: torch.randn(bert.width, bert.width),
+        "whitening.mean": torch.randn(bert.width),
+        "whitening.matrix": torch.randn(bert.width, bert.width),
         **Glow(bert.width).named_tensors(),
     }
 
@@ -440,7 +438,7 @@ def test_fingerprints_tell_recipes_and_tensors_apart(bert, tensors):
         for recipe in every_recipe().values()
     }
     assert len(prints) == len(MASKED_RECIPES)
-    moved = {**tensors, MEAN: tensors[MEAN] + 1}
+    moved = {**tensors, "whitening.mean": tensors["whitening.mean"] + 1}
     recipe = Recipe(transforms=("whitening",))
     first, second = (
         build_encoder(recipe, backbone=bert, tensors=given).fingerprint

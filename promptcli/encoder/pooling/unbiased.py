@@ -38,28 +38,30 @@ _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|~´’…‚¿–»€
 
 @dataclass(frozen=True)
 class _Convention:
-    """What frequent tokens, subwords and punctuation are for one kind of vocabulary, and how words
-    are joined again.
+    """What one kind of vocabulary drops by each switch but the case, and how words are joined
+    again.
     """
 
-    frequent: frozenset[str]
-    subword: Callable[[str], bool]
-    punctuation: Callable[[str], bool]
+    drops: dict[str, Callable[[str], bool]]
     join: Callable[[list[str]], str]
     lead: str = ""
 
 
 _WORDPIECE = _Convention(
-    _FREQUENT_WORDPIECES,
-    lambda token: "##" in token,
-    lambda token: token in _PUNCTUATION,
+    {
+        "freq": _FREQUENT_WORDPIECES.__contains__,
+        "sub": lambda token: "##" in token,
+        "pun": _PUNCTUATION.__contains__,
+    },
     # The published code averages the literal [PAD] for a sentence of which nothing is left.
     lambda words: " ".join(words).lower() or "[PAD]",
 )
 _BYTE_LEVEL = _Convention(
-    _FREQUENT_BYTE_PIECES,
-    lambda token: "Ġ" not in token,
-    lambda token: re.search("[a-zA-Z0-9]", token) is None,
+    {
+        "freq": _FREQUENT_BYTE_PIECES.__contains__,
+        "sub": lambda token: "Ġ" not in token,
+        "pun": lambda token: re.search("[a-zA-Z0-9]", token) is None,
+    },
     # A space after every word: the stray last "Ġ" is averaged in, as in the published code.
     lambda words: " " + "".join(word.replace("Ġ", "") + " " for word in words).lower(),
     lead=" ",
@@ -79,8 +81,11 @@ class Unbiased(Mean):
         if last not in SWITCHES:
             raise unknown("switch of 'unbiased'", last, SWITCHES)
         tokens = context.backbone.tokenizer
-        self._on = frozenset(SWITCHES[: SWITCHES.index(last) + 1])
+        active = SWITCHES[: SWITCHES.index(last) + 1]
+        self._lowers = "case" in active
         self._convention = _BYTE_LEVEL if tokens.byte_level else _WORDPIECE
+        drops = self._convention.drops
+        self._drops = [drops[switch] for switch in active if switch in drops]
         self._specials = len(tokens.start), len(tokens.end)
         self.spec = self.rewriting = f"unbiased:{last}"
         self._rewritten: TokenRows | None = None
@@ -98,7 +103,7 @@ class Unbiased(Mean):
         else:
             led = [self._convention.lead + text.lstrip() for text in texts]
             filtered = [self._filter(ids, tokens) for ids in tokens.encode(led)]
-            if "case" in self._on:
+            if self._lowers:
                 kept = [[tokens.text(token) for token in ids] for ids in filtered]
                 rows = tokens.encode_rows([self._convention.join(words) for words in kept])
             else:
@@ -112,7 +117,7 @@ class Unbiased(Mean):
         if self._rewritten is None:
             remaining = self._filter(list(tokens.items()), tokens)
             rewritten = [[token] for token in remaining]
-            if "case" in self._on:
+            if self._lowers:
                 rewritten = tokens.encode([tokens.text(token).lower() for token in remaining])
             by_id: list[list[int]] = [[] for _ in range(tokens.highest + 1)]
             for token, ids in zip(remaining, rewritten, strict=True):
@@ -121,10 +126,4 @@ class Unbiased(Mean):
         return self._rewritten
 
     def _filter(self, ids: list[int], tokens: PieceTokenizer) -> list[int]:
-        drops: dict[str, Callable[[str], bool]] = {
-            "freq": self._convention.frequent.__contains__,
-            "sub": self._convention.subword,
-            "pun": self._convention.punctuation,
-        }
-        active = [drop for switch, drop in drops.items() if switch in self._on]
-        return [token for token in ids if not any(drop(tokens.text(token)) for drop in active)]
+        return [token for token in ids if not any(drop(tokens.text(token)) for drop in self._drops)]

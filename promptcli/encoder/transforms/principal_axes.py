@@ -35,19 +35,18 @@ class FittedAxes(Transform):
     by name.
     """
 
-    #: of mu and the other numbers: the transform's own name, and what they are
-    names: tuple[str, str]
-    side = 0  #: which side of the other numbers is d
+    name: str
+    stored: str  #: what the other numbers are called
+    side = 0  #: which side of them is d
 
     def __init__(self, context: BuildContext) -> None:
-        name = self.names[0].partition(".")[0]
-        owner = f"transform {name!r} is fitted on sentences"
-        choice = f"transform {name}"
-        stored = context.fitted_tensor(self.names[1], owner, choice, None, None)
+        needed = f"transform {self.name!r} is fitted on sentences", f"transform {self.name}"
+        names = f"{self.name}.mean", f"{self.name}.{self.stored}"
+        stored = context.fitted_tensor(names[1], *needed, None, None)
         self.takes = stored.size(self.side)
-        mean = context.fitted_tensor(self.names[0], owner, choice, self.takes)
+        mean = context.fitted_tensor(names[0], *needed, self.takes)
         self.spec, kept, matrix = self.read(context, stored)
-        self._tensors = {self.names[0]: mean.cpu(), self.names[1]: kept.contiguous().cpu()}
+        self._tensors = {names[0]: mean.cpu(), names[1]: kept.contiguous().cpu()}
         mean = mean.contiguous().to(context.backbone.device)
         matrix = matrix.contiguous().to(context.backbone.device)
         self.stages = [("vector", lambda vectors: (vectors - mean) @ matrix)]
@@ -60,23 +59,22 @@ class FittedAxes(Transform):
     def fit(cls, vectors: NDArray[np.floating]) -> dict[str, Tensor]:
         """Return mu and the other numbers, float32, of the vectors (n, d) of n sentences."""
         n, d = vectors.shape
-        name = cls.names[0].partition(".")[0]
         if n <= d:
             raise UsageError(
-                f"{name} of {d} dimensions needs more than {d} sentences to span them; {n} were"
+                f"{cls.name} of {d} dimensions needs more than {d} sentences to span them; {n} were"
                 " given"
             )
         wide = vectors.astype(np.float64)
         basis, variances, _ = np.linalg.svd(np.cov(wide, rowvar=False))
         if not variances[0] > _CONSTANT * np.square(wide).mean():
             raise UsageError(
-                f"{name} needs vectors that differ; those of the {n} sentences are all the same"
+                f"{cls.name} needs vectors that differ; those of the {n} sentences are all the same"
             )
-        mean = wide.mean(0)
         axes = cls.of_axes(one_sign(basis), variances)
+        numbers = {"mean": wide.mean(0), cls.stored: axes}
         return {
-            cls.names[0]: torch.from_numpy(mean.astype(np.float32)),
-            cls.names[1]: torch.from_numpy(axes.astype(np.float32)),
+            f"{cls.name}.{key}": torch.from_numpy(values.astype(np.float32))
+            for key, values in numbers.items()
         }
 
     @staticmethod
@@ -93,7 +91,8 @@ class AllButTheTop(FittedAxes):
     Without k, the paper's d / 100.
     """
 
-    names = ("all-but-the-top.mean", "all-but-the-top.axes")
+    name = "all-but-the-top"
+    stored = "axes"
     side = 1
 
     def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
@@ -119,7 +118,8 @@ class Spectral(FittedAxes):
     Without A-B, a quarter of d at either end.
     """
 
-    names = ("spectral.mean", "spectral.axes")
+    name = "spectral"
+    stored = "axes"
 
     def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
         d, columns = stored.shape
@@ -128,14 +128,10 @@ class Spectral(FittedAxes):
         if columns not in (d, d - top - bottom):
             kept = f"the fitted model keeps {columns} of {d} axes: fit it again"
             raise UsageError(f"transform {spec!r} is not allowed; {kept}")
-        axes = stored
-        if columns == d:
-            axes = stored[:, top : d - bottom]
+        axes = stored[:, top : d - bottom] if columns == d else stored
         return spec, axes, axes
 
 
-MEAN = "whitening.mean"
-MATRIX = "whitening.matrix"
 _FULL = 0.5  #: the exponent of the paper: unit variance in every direction
 
 
@@ -150,13 +146,13 @@ class Whitening(FittedAxes):
     """
 
     ordered = True
-    names = (MEAN, MATRIX)
+    name = "whitening"
+    stored = "matrix"
 
     def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
         k = context.spec["columns"]
-        exponent = context.spec["exponent"]
-        if exponent is None:
-            exponent = _FULL
+        given = context.spec["exponent"]
+        exponent = _FULL if given is None else given
         if k is not None and k > stored.size(1):
             raise UsageError(
                 f"transform '{context.spec}' is not allowed; the fitted matrix has"
