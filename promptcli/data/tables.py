@@ -119,11 +119,11 @@ class CsvTable(Table):
             return
         below = [row for _, row in itertools.islice(filled, _LOOKED_AT)]
         self.header = named_header(names, below, text.name, f"line {first}", self._skip)
-        figure = next(filter(_FIGURE.fullmatch, self.header), "")
-        if figure in names and not options.header:
+        figures = list(filter(_FIGURE.fullmatch, map(str.strip, names)))
+        if figures and not options.header:
             raise UsageError(
-                f"{text.name}: {figure!r} in line {first} is no name of a column; write a line of"
-                " names above it, or give csv header=false, or header=true if it is one"
+                f"{text.name}: {figures[0]!r} in line {first} is no name of a column; write a line"
+                " of names above it, or give csv header=false, or header=true if it is one"
             )
 
     def _lines(self) -> Iterator[str]:
