@@ -48,7 +48,7 @@ class PlannedRow:
 
     row: PublishedRow
     not_measured: dict[str, str]  #: column that cannot be measured -> why
-    system: MeasuredSystem | None = None  #: once it is built
+    system: MeasuredSystem | None
     cells: Cells = field(default_factory=dict)
 
     @property
@@ -56,18 +56,29 @@ class PlannedRow:
         return SYSTEMS[self.row.kind]
 
 
-def plan_table(table: PublishedTable, context: MeasurementContext) -> list[PlannedRow]:
-    """Return the rows with the obstacles of each column.
+def plan_table(
+    table: PublishedTable, context: MeasurementContext, *, search: bool = True
+) -> list[PlannedRow]:
+    """Return the rows with their systems, or the obstacles of each column.
 
-    A published backbone is measured on its own rows only.
+    A published backbone is measured on its own rows only. Without ``search`` no head is searched
+    for: those rows have no system.
     """
     reasons = {column: _reason_of_column(column, context) for column in table.columns}
     columns = {column: reason for column, reason in reasons.items() if reason}
     planned = []
     for row in table.rows:
+        kind = SYSTEMS[row.kind]
+        system = None
         reason = _reason_of_row(row, table, context)
+        is_built = len(columns) < len(table.columns) and (search or not kind.searches)
+        if reason is None and kind.make is not None and is_built:
+            try:
+                system = kind.make(row, context)
+            except PromptcliError as error:
+                reason = str(error)
         not_measured = dict.fromkeys(table.columns, reason) if reason else dict(columns)
-        planned.append(PlannedRow(row, not_measured))
+        planned.append(PlannedRow(row, not_measured, system))
     return planned
 
 
@@ -100,7 +111,7 @@ def _reason_of_row(
     if kind.make is None or (kind.trains and not context.seeds):
         return kind.absent.format(row.argument)
     if kind.backbone == "none":
-        return kind.missing_reason(row, context)
+        return None
     own = context.is_on(row.backbone)
     on_published = any(context.is_on(name) for name in table.backbones)
     if kind.backbone == "words":
@@ -118,11 +129,11 @@ def _reason_of_row(
         return f"needs backbone {needed}"
     try:
         _ = context.backbone
-        return kind.missing_reason(row, context)
     except NotFoundError:
         return f"no weights here: {context.backbone_name}"
     except PromptcliError as error:
         return str(error)
+    return None
 
 
 def _reason_of_column(column: str, context: MeasurementContext) -> str | None:
@@ -149,7 +160,7 @@ def overview(table: PublishedTable, context: MeasurementContext) -> Facts:
     Nothing is measured.
     """
     reasons: list[str] = []
-    for planned in plan_table(table, context):
+    for planned in plan_table(table, context, search=False):
         reasons += planned.not_measured.values()
     values = len(table.rows) * len(table.columns)
     data = dict.fromkeys(MEASURES[MEASURE_OF[column]].takes for column in table.columns)
@@ -189,12 +200,6 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> Facts:
     Every row has its published and measured values, or why it is not measured.
     """
     rows = plan_table(table, context)
-    for row in rows:
-        if row.kind.make is not None and len(row.not_measured) < len(table.columns):
-            try:
-                row.system = row.kind.make(row.row, context)
-            except PromptcliError as error:
-                row.not_measured.update(dict.fromkeys(table.columns, str(error)))
     loaded = _measure_rows(rows, table, context)
     data = loaded.facts
     texts = {row.system.fitted_on for row in rows if row.system}

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +12,7 @@ import torch
 
 from promptcli.backbones import devices
 from promptcli.encoder.encoder import TorchEncoder, make_encoder, tuned_weights
-from promptcli.encoder.pooling.attention import KNOWN_HEADS
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import UsageError
 from promptcli.plugins.papers.contexts import EXAMPLES, MeasurementContext
 from promptcli.plugins.papers.published import Facts, PublishedRow, short_name
 from promptcli.recipe import RECIPES, Recipe
@@ -132,17 +130,6 @@ def form_of(row: PublishedRow) -> TrainedForm:
     return FORMS.get(row.argument) or TrainedForm(row.argument)
 
 
-def _missing_training(row: PublishedRow, context: MeasurementContext) -> str | None:
-    try:
-        method, settings = _method_and_settings(row, context)
-        steps_of(settings, context.examples(examples_kind(row, method)).sizes)
-        context.development()
-        _ = context.corpus_facts
-    except PromptcliError as error:
-        return f"training: {error}"
-    return None
-
-
 def _trained(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return a row's system; it is trained when its encoder is first used."""
     runs = [_trained_run(row, context, seed) for seed in context.seeds]
@@ -160,6 +147,7 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
     settings = settings.replace(seed=seed)
     kind = examples_kind(row, method)
     examples = context.examples(kind)
+    steps_of(settings, examples.sizes)  # refuses too few
     development = context.development()
     backbone = context.backbone
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
@@ -270,10 +258,8 @@ def training_facts(system: MeasuredSystem) -> Facts | None:
     return {**facts, "differs": differs}
 
 
-#: Makes the system of a row.
+#: Makes the system of a row, or says what it lacks.
 SystemFactory = Callable[[PublishedRow, MeasurementContext], MeasuredSystem]
-#: Says which input of a row is missing, if one is.
-MissingReason = Callable[[PublishedRow, MeasurementContext], str | None]
 
 
 @dataclass(frozen=True)
@@ -286,7 +272,7 @@ class RowKind:
     absent: str = ""
     #: ``any`` language model; only the row's ``own``; only ``words``, word vectors; or ``none``
     backbone: str = "any"
-    missing_reason: MissingReason = lambda row, context: None
+    searches: bool = False  #: a search comes before it can be named
     trains: bool = False  #: measured only on request
 
     def on_backbone(self, *, train: bool) -> bool:
@@ -295,11 +281,9 @@ class RowKind:
 
 
 def _picture(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    if context.draw is None:
+        raise UsageError("a picture: drawn by the command, with matplotlib installed")
     return MeasuredSystem(row, {"picture": row.argument, **weights_of(context)})
-
-
-def _missing_drawing(row: PublishedRow, context: MeasurementContext) -> str | None:
-    return None if context.draw else "a picture: drawn by the command, with matplotlib installed"
 
 
 def _encoding_with(recipe_of: Callable[[str], Recipe]) -> SystemFactory:
@@ -377,31 +361,19 @@ def ranked_heads(context: MeasurementContext) -> list[Facts]:
     return list(cached["heads"])
 
 
-def _missing_tie(row: PublishedRow, context: MeasurementContext) -> str | None:
+def _tied(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """PromptBERT, table 12: rows of a backbone with tied or untied output embeddings.
 
     Such a backbone is the user's own pre-training.
     """
     backbone = context.backbone
     is_tied = torch.equal(backbone.head.rows.cpu(), backbone.token_rows.cpu())
-    if is_tied == (row.kind == "tied"):
-        return None
-    option = "" if row.kind == "tied" else " --set tied=false"
-    return f"needs a backbone with {row.kind} output embeddings: `promptcli pretrain{option}`"
-
-
-def _missing_recipe(row: PublishedRow, context: MeasurementContext) -> str | None:
-    if row.argument not in RECIPES:
-        return f"not built here: {row.argument}"
-    return None
-
-
-def _missing_head(row: PublishedRow, context: MeasurementContext) -> str | None:
-    needs_head = RECIPES[row.argument].parts.pooling.lacks_head and context.head is None
-    if not needs_head or context.published in KNOWN_HEADS:
-        return None
-    name = context.backbone.name
-    return f"needs a head: `promptcli ditto-search --model {shlex.quote(name)}` finds one"
+    if is_tied != (row.kind == "tied"):
+        option = "" if row.kind == "tied" else " --set tied=false"
+        raise UsageError(
+            f"needs a backbone with {row.kind} output embeddings: `promptcli pretrain{option}`"
+        )
+    return _pooled(row, context)
 
 
 def _on_backbone(recipe: Recipe, context: MeasurementContext) -> Recipe:
@@ -429,25 +401,24 @@ _word_vectors = _encoding_with(lambda name: Recipe(pooling="static/avg"))
 
 #: By the kind that rows are of.
 SYSTEMS: dict[str, RowKind] = {
-    "recipe": RowKind(_named_recipe, missing_reason=_missing_head),
-    "own": RowKind(_named_recipe, backbone="own", missing_reason=_missing_head),
+    "recipe": RowKind(_named_recipe),
+    "own": RowKind(_named_recipe, backbone="own"),
     "pooling": RowKind(_pooled),
-    "tied": RowKind(_pooled, missing_reason=_missing_tie),
-    "untied": RowKind(_pooled, missing_reason=_missing_tie),
+    "tied": RowKind(_tied),
+    "untied": RowKind(_tied),
     "template": RowKind(_prompted),
     "word-vectors": RowKind(_word_vectors, backbone="words"),
-    "fitted": RowKind(_fitted, missing_reason=_missing_recipe),
-    "fitted-nli": RowKind(_fitted, missing_reason=_missing_recipe),
-    "head": RowKind(_ranked_head),
+    "fitted": RowKind(_fitted),
+    "fitted-nli": RowKind(_fitted),
+    "head": RowKind(_ranked_head, searches=True),
     "tokens": RowKind(_mask_tokens),
     "backbone": RowKind(lambda row, context: MeasuredSystem(row, weights_of(context))),
-    "picture": RowKind(_picture, missing_reason=_missing_drawing),
+    "picture": RowKind(_picture),
     "settings": RowKind(_settings_of, "seconds", backbone="none"),
     "trained": RowKind(
         _trained,
         "hours, GPU",
         "training: `promptcli reproduce --train` does it",
-        missing_reason=_missing_training,
         trains=True,
     ),
     "vectors": RowKind(
