@@ -1,5 +1,5 @@
 #!/bin/bash
-# Make mini-multi: vocabulary, texts, the teacher's vectors, the table.
+# Make mini-multi: vocabulary, texts, the teacher's vectors, the table, and mini-static's words in it.
 #
 #   bash benchmarks/multilingual.sh DATA PACKAGES WORK FOLDER
 #
@@ -17,4 +17,5 @@ if [ ! -e "$work/stories.tsv" ]; then # the last of these
 fi
 python "$here/multilingual_teacher.py" "$work/words.txt" "$work/bags.txt"
 [ -e "$work/glossed.tsv" ] || corpus --only translated --only glossed
-python "$here/multilingual_table.py" "$work" --data "$data" -o "$folder"
+python "$here/multilingual_table.py" "$work" --data "$data" -o "$work/ten"
+python "$here/one_table.py" --table "$work/ten" --data "$data" -o "$folder"

@@ -243,15 +243,16 @@ def train(
     parts: np.ndarray,
     steps: int,
     draw: np.random.Generator,
+    learning_rate: float = _LEARNING_RATE,
 ) -> np.ndarray:
     """Return the table after gradient steps."""
     module = torch.nn.EmbeddingBag.from_pretrained(
         torch.from_numpy(table), freeze=False, mode="mean", sparse=True
     )
-    optimizer = torch.optim.SparseAdam(module.parameters(), lr=_LEARNING_RATE)
+    optimizer = torch.optim.SparseAdam(module.parameters(), lr=learning_rate)
     began = time.monotonic()
     for step, rows in enumerate(itertools.islice(batches(parts, _BATCH, draw), steps)):
-        optimizer.param_groups[0]["lr"] = _LEARNING_RATE * max(0.02, 1 - step / steps)
+        optimizer.param_groups[0]["lr"] = learning_rate * max(0.02, 1 - step / steps)
         ids, begins = bags.take(rows)
         students = F.normalize(
             module(torch.from_numpy(ids.astype(np.int64)), torch.from_numpy(begins)), dim=1

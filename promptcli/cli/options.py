@@ -29,7 +29,7 @@ Model = Annotated[
         "--model",
         "-m",
         help="Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a folder,"
-        " or a hub id. Default: mini.",
+        " or a hub id. Default: mini; of `search`, `index` and `similarity` mini-multi.",
         rich_help_panel=_OF_MODEL,
     ),
 ]

@@ -166,13 +166,10 @@ def embed(
             note(f"{rows.name} looks wrapped: each line is a row; {ways}")
         from promptcli.embedding.writing import embed_file, embed_stream
         from promptcli.models import loading
-        from promptcli.models.language_choice import model_for
 
         count = rows.total()
         texts = _texts(path, fields, csv) if path.is_file() else ()
-        encoder = loading.open_encoder(
-            model_for(model, head), **opening, rows=count, calibration=texts
-        )
+        encoder = loading.open_encoder(model, **opening, rows=count, calibration=texts)
         if before is not None and target is not None:
             if (before.fingerprint, before.model) == (encoder.fingerprint, encoder.provenance):
                 return Embedded(target, encoder, before.report, None)
@@ -203,10 +200,9 @@ def _embed_texts(
 ) -> "NDArray[np.float32]":
     from promptcli.data.given import check_texts
     from promptcli.models import loading
-    from promptcli.models.language_choice import model_for
 
     texts = check_texts(sentences)
-    encoder = loading.open_encoder(model_for(model, texts), **opening, rows=len(texts))
+    encoder = loading.open_encoder(model, **opening, rows=len(texts))
     with stage("embed", len(texts)) as advance:
         return encoder.encode(
             texts, batch_size=batch_size, normalize_embeddings=normalize, progress=advance
@@ -355,9 +351,7 @@ def embed_parts(
     from promptcli.embedding import parts
     from promptcli.embedding.writing import manifest_of
     from promptcli.models import loading
-    from promptcli.models.language_choice import model_for
 
-    model = model_for(model, _texts_of_inputs(inputs, folder, given))
     rows = sum(file.rows for file in inputs)
     encoder = loading.open_model(
         model, dtype="auto", rows=rows, calibration=_texts_of_inputs(inputs, folder, given)
@@ -460,7 +454,7 @@ class RowPairs:
 def compare_rows(
     first: str | Path,
     second: str | Path,
-    model: "Model" = "mini",
+    model: "Model | None" = None,
     *,
     text_field: str | None = None,
     csv: Mapping[str, Any] | None = None,
@@ -470,16 +464,16 @@ def compare_rows(
     Args:
         first: A sentence, or a file (or pipe) if one of that name exists.
         second: A sentence if the first is one, else a file of as many rows.
-        model: An encoder, or what ``load`` takes.
+        model: An encoder, or what ``load`` takes; None: ``mini-multi``.
         text_field: Column of the sentence, as for ``embed``.
         csv: As for ``embed``.
     """
     from promptcli.models import loading
-    from promptcli.models.language_choice import model_for, note_unread
+    from promptcli.models.language import note_unread
 
     lefts, rights = _sides(str(first), str(second), text_field, csv)
     texts = [*lefts, *rights]
-    encoder = loading.open_encoder(model_for(model, texts))
+    encoder = loading.open_encoder(loading.or_search_model(model))
     note_unread(encoder, texts)
     return RowPairs(encoder, _cosines(encoder, lefts, rights))
 

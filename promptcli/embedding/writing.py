@@ -29,7 +29,7 @@ from promptcli.data.vectors.formats import Sink, open_sink
 from promptcli.data.vectors.precision import PRECISIONS, Measured, unit
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError
-from promptcli.models.language_choice import note_unread
+from promptcli.models.language import note_unread
 from promptcli.notes import Advance
 from promptcli.storage.files import atomic_path, sha256, sync
 from promptcli.storage.typed_documents import to_json

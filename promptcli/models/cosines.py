@@ -1,4 +1,4 @@
-"""Cosines of sentences, by an encoder of one's choice or by the one for their language."""
+"""Cosines of sentences."""
 
 from collections.abc import Sequence
 from typing import overload
@@ -10,8 +10,7 @@ from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoded import Progress, no_progress
 from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.models.language_choice import model_for
-from promptcli.models.loading import Model, open_encoder
+from promptcli.models.loading import Model, open_encoder, or_search_model
 from promptcli.notes import note
 
 
@@ -32,7 +31,7 @@ def similarity(
     Args:
         first: n sentences, or one.
         second: m sentences, or one.
-        model: An encoder, or what ``load`` takes. Default: by the texts' language.
+        model: An encoder, or what ``load`` takes. None: ``mini-multi``.
 
     Returns:
         (n, m) float32; of two single sentences a number.
@@ -45,7 +44,9 @@ def similarity(
         >>> pc.similarity(["A dog runs."], ["A puppy is running.", "Prices fell."]).shape
         (1, 2)
     """
-    encoder = open_encoder(model_for(model, [*check_texts(first), *check_texts(second)]))
+    check_texts(first)
+    check_texts(second)
+    encoder = open_encoder(or_search_model(model))
     return encoder.similarity(first, second)
 
 

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 #: An encoder, or what ``load`` takes.
 Model = Encoder | Entry | Recipe | Choice | str | Path
 DEFAULT_MODEL = "mini"  #: the entry if nothing is chosen
-MULTILINGUAL = "mini-multi"  #: the entry for texts in other languages
+#: The entry of ``search``, ``index``, ``similarity`` and ``serve`` if nothing is chosen.
+SEARCH_MODEL = "mini-multi"
 #: Shipped models -> their languages, as messages name them.
-LANGUAGES = {DEFAULT_MODEL: "English", "mini-static": "English", MULTILINGUAL: "eleven languages"}
+LANGUAGES = {DEFAULT_MODEL: "English", "mini-static": "English", SEARCH_MODEL: "eleven languages"}
 _NAMED = 5  #: models that a message names
 _OWNER = "sentence-transformers/"  #: of models of the hub that are often called by the rest
 #: Fields that fitted tensors depend on. If no model is chosen, a change of these starts from the
@@ -47,6 +48,16 @@ Sentences = str | Path | Sequence[str]
 def with_language(name: str) -> str:
     """Return a model's name, that of a shipped one with its language."""
     return f"{name} ({LANGUAGES[name]})" if name in LANGUAGES else name
+
+
+def or_search_model(model: Model | None) -> Model:
+    """Return the model, or if none is named the one that searches and compares."""
+    if model is None:
+        return SEARCH_MODEL
+    if isinstance(model, Choice) and not model.changes:
+        if model.model is None and model.backend == "torch":
+            return dataclasses.replace(model, model=SEARCH_MODEL)
+    return model
 
 
 def open_registry() -> Registry:

@@ -18,7 +18,7 @@ from scipy.sparse import coo_array, csc_array, vstack
 
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError
-from promptcli.models.language_choice import main_language
+from promptcli.models.language import main_language
 from promptcli.retrieval.derived import read_derived, write_derived
 from promptcli.retrieval.ranking import DEPTH, Match, Ranking, best
 from promptcli.retrieval.store import Keys

@@ -11,7 +11,6 @@ from promptcli.data.csv_options import stored_options
 from promptcli.data.rows import open_rows
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, counted
-from promptcli.models.language_choice import model_for
 from promptcli.models.loading import with_language
 from promptcli.notes import note
 from promptcli.retrieval.files import Reading, read_file
@@ -24,7 +23,6 @@ from promptcli.retrieval.store import NewRows, creating
 if TYPE_CHECKING:
     from promptcli.models.loading import Model
 
-FAST = "mini-static"  #: the model for English if none is named
 _PLACE = re.compile(r":(\d+)(?:-(\d+))?(?:#\d+)*$")  # the lines of a row at the end of its id
 
 
@@ -74,7 +72,7 @@ def search(
         texts: A list of texts, or a column of a DataFrame; or a file, folder or glob, and a list of
             paths: texts, and tables (``FILE:COLUMN`` names the column).
         k: Most answers.
-        model: Encoder; None: mini-static (English), mini-multi for texts in its other languages.
+        model: Encoder; None: ``mini-multi``.
         context: Neighbouring lines of a file to return on each side.
         by: See ``SentenceIndex.search``.
         min_score: Least score of an answer.
@@ -99,8 +97,7 @@ def search(
         raise UsageError("the query is empty; give a few words, or a sentence", parameter="query")
     are_files = isinstance(texts, str | Path) or any(isinstance(each, Path) for each in texts)
     if not are_files:
-        chosen = model_for(model, texts, FAST, query=query)
-        index = SentenceIndex.build(texts, chosen, split=split)
+        index = SentenceIndex.build(texts, model, split=split)
         hits: list[Hit] = index.search(query, k, by=by, min_score=min_score)
         return hits
     names = list_of_names(texts)
@@ -110,7 +107,7 @@ def search(
     count = 0
     with creating() as store:
         index = SentenceIndex(store)
-        encoder, documents = index.open_model(model, found.heads(), FAST, query)
+        encoder, documents = index.open_model(model)
         index.begin(Origin.of(encoder, documents), reading, documents.width, lexical=True)
 
         def blocks() -> Iterator[NewRows]:

@@ -24,7 +24,6 @@ from promptcli.retrieval.store import DATABASE
 from promptcli.storage.files import real_path
 
 _IGNORE_FILES = (".gitignore", ".ignore")  # the later ones win
-_SAMPLED, _HEAD = 50, 4000  # files whose language is looked at, and bytes of each
 #: Reason -> noun of a note.
 _REASONS = {
     "a link to a folder, which is not followed": ("link to a folder", "links to folders"),
@@ -82,22 +81,6 @@ class FoundFiles:
             if not isinstance(error, UsageError):
                 error = UsageError(f"{escape_name(file)}: {one_line(error, 100)}")
             self.unreadable[file] = error
-
-    def heads(self) -> list[str]:
-        """Return the first lines of some of the files, those of text, as a sample of the language.
-
-        What cannot be read so has none.
-        """
-        names = list(self.files)
-        heads = []
-        for name in names[:: max(1, len(names) // _SAMPLED)]:
-            path = Path(split_columns(name)[0])
-            with contextlib.suppress(OSError):
-                # a pipe would be emptied
-                start = path.open("rb").read(_HEAD) if path.is_file() else b""
-                if b"\0" not in start:
-                    heads += start.decode("utf-8", errors="ignore").splitlines()
-        return heads
 
     def note(self, *, verbose: bool) -> str:
         """Return what is left out, as the end of a line; with ``verbose`` say each on a line."""

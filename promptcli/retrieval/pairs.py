@@ -30,9 +30,7 @@ from promptcli.data.rows import sentences_of
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import UsageError, look_up, unknown
 from promptcli.models import loading
-from promptcli.models.language_choice import model_for
 from promptcli.notes import note, stage
-from promptcli.retrieval.file_search import FAST
 from promptcli.retrieval.files import are_vectors, open_texts, open_vectors, unit_rows
 from promptcli.retrieval.ranking import ROUNDING, Hit
 from promptcli.retrieval.sentence_index import SentenceIndex
@@ -62,7 +60,6 @@ _PAIRS_OF_TAILS, _LARGEST_TAIL = (20, 60, 200), 0.1
 _ABOVE = 0.3  # share of the tail above the quantile that its scale follows from
 _SMALLEST_SCALE = 5e-5
 _FORMAT = "Cf"  # the category of characters without width, such as a byte order mark
-_SAMPLE = 1000  # texts of each file that show the language
 
 Numbers = NDArray[np.int64]
 
@@ -378,7 +375,7 @@ def find_leaks(
         against: The file whose rows are looked for in ``file``, e.g. the test set.
         threshold: Cosine from which a row is near; 1: texts alone are compared, without a model.
             None: the lowest from which at most 5 of 100 near rows are expected to be so by chance.
-        model: Encoder; None: mini-static (English), mini-multi for texts in its other languages.
+        model: Encoder; None: ``mini-multi``.
         csv: How tables are written, see ``embed``.
         skip_bad: Leave out the rows that cannot be read, and say how many and why.
 
@@ -399,8 +396,7 @@ def find_leaks(
     source, other = (_Set.of_file(each, csv, skip_bad) for each in (file, against))
 
     def documents() -> "Encoder":
-        head = [*source.texts[:_SAMPLE], *other.texts[:_SAMPLE]]
-        chosen = model_for(model, head, default=FAST)
+        chosen = loading.or_search_model(model)
         encoder = loading.open_encoder(chosen, dtype="auto", rows=len(source.ids) + len(other.ids))
         return encoder.in_role("document", report=True)
 

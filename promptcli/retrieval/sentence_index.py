@@ -21,7 +21,7 @@ from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError, counted, unknown
 from promptcli.models import loading
 from promptcli.models.entries import utc_now
-from promptcli.models.language_choice import model_for, note_unread
+from promptcli.models.language import note_unread
 from promptcli.notes import note, note_counts, stage
 from promptcli.recipe import is_named
 from promptcli.retrieval.conditions import Condition
@@ -159,7 +159,7 @@ class SentenceIndex:
             else:
                 given = open_given(sentences, ids, columns, reading, skip_bad=skip_bad)
                 opened = ended.enter_context(given)
-                encoder, documents = index.open_model(model, opened.head)
+                encoder, documents = index.open_model(model)
                 reading = replace(reading, text_field=opened.text_field, id_field=opened.id_field)
                 origin, width = Origin.of(encoder, documents, index._model), documents.width
                 blocks = index.encode(documents, opened.blocks(documents), split)
@@ -190,15 +190,9 @@ class SentenceIndex:
             created=utc_now(),
         )
 
-    def open_model(
-        self,
-        model: "Model | None",
-        texts: Sequence[str],
-        default: str = loading.DEFAULT_MODEL,
-        query: str = "",
-    ) -> "tuple[Encoder, Encoder]":
+    def open_model(self, model: "Model | None") -> "tuple[Encoder, Encoder]":
         """Return the model of a new index, and it in the role of the rows."""
-        self._model = model_for(model, texts, default, query=query)
+        self._model = loading.or_search_model(model)
         self._encoder = loading.open_encoder(self._model, dtype="auto")
         documents = self._encoder.in_role("document", report=True)
         return self._encoder, documents

@@ -13,7 +13,7 @@ import numpy as np
 
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError
-from promptcli.models.language_choice import main_language
+from promptcli.models.language import main_language
 from promptcli.notes import note
 from promptcli.retrieval.bm25 import Bm25, WordCounts
 from promptcli.retrieval.derived import VECTORS, WORDS

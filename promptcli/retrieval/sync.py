@@ -151,7 +151,7 @@ def sync(
         )
         found = find_files(about["names"], ignore=about["ignore"], exclude=about["exclude"])
         if is_new:
-            encoder, documents = index.open_model(model, found.heads())
+            encoder, documents = index.open_model(model)
             origin = Origin.of(encoder, documents, index._model)
             index.begin(origin, reading, documents.width, lexical=lexical is not False)
         elif model is not None and is_named(model) and not dry_run:

@@ -45,7 +45,7 @@ _PLAIN = str.maketrans(
         "þ": "th",
     }
 )
-#: A language of ``models.language_choice`` in Latin letters -> Snowball's stemmer of it.
+#: A language of ``models.language`` in Latin letters -> Snowball's stemmer of it.
 _LATIN = {
     "German": "german",
     "French": "french",
@@ -161,7 +161,7 @@ def stemmer_of(language: str) -> Callable[[str], str]:
     """Return the function from a word to its stem, which the forms of a word have in common.
 
     Words with digits or underscores are codes, and remain unchanged. A word in Latin letters has
-    the stem of the given language, one of ``models.language_choice``, or English.
+    the stem of the given language, one of ``models.language``, or English.
 
     Example:
         >>> stem = stemmer_of("German")

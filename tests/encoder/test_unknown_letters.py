@@ -104,6 +104,6 @@ def test_the_note_names_the_model(run):
 def test_a_query_in_letters_that_the_index_does_not_know_is_noted(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text("A cat sleeps.\nTwo dogs play.\n")
-    assert run("index", "build", "texts.txt", "-o", "index").code == 0
+    assert run("index", "build", "texts.txt", "-o", "index", "-m", "mini").code == 0
     assert NOTE not in run("index", "search", "index", "cat").err
     assert run("index", "search", "index", RUSSIAN).err.count(NOTE) == 1

@@ -82,7 +82,7 @@ def test_long_rows_show_their_best_part(folder):
     Path("long.txt").write_text(
         " ".join(["The river was cold."] * 300 + ["A lamp shone."]) + "\nShort.\n"
     )
-    [line] = pc.search("a lamp shone", "long.txt", 1, split=True, rows="lines")
+    [line] = pc.search("a lamp shone", "long.txt", k=1, model="mini", split=True, rows="lines")
     assert line.line == 1 and line.text.endswith("A lamp shone.") and len(line.text) < 5000
 
 

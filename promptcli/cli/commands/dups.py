@@ -6,7 +6,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from promptcli.cli.hits import Format, HitPrinter
-from promptcli.cli.options import Csv, Json, SkipBad, chosen_model
+from promptcli.cli.options import Csv, Json, Model, SkipBad, chosen_model
 from promptcli.data.csv_options import csv_options
 from promptcli.recipe import is_named
 
@@ -18,15 +18,6 @@ Threshold = Annotated[
     typer.Option(
         help="Cosine from which rows are near; 1: texts are compared, without a model. Default: the"
         " value from which at most 5 of 100 are expected to be near by chance; a note shows it.",
-    ),
-]
-FastModel = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        help="Encoder. Default: mini-static (English); mini-multi for texts in its other"
-        " languages.",
     ),
 ]
 
@@ -47,7 +38,7 @@ def dups(
         ),
     ],
     threshold: Threshold = None,
-    model: FastModel = None,
+    model: Model = None,
     csv: Csv = None,
     skip_bad: SkipBad = False,
     format: Format = None,

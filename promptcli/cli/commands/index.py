@@ -348,7 +348,7 @@ def search(
     cosine.
     """
     from promptcli.data.file_arguments import names_file
-    from promptcli.models.language_choice import note_unread
+    from promptcli.models.language import note_unread
     from promptcli.retrieval.files import queries_of
 
     printer = HitPrinter(format, show, json=json)

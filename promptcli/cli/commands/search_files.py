@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.commands.dups import FastModel
 from promptcli.cli.hits import Format, HitPrinter, Show, figures, nothing_found, one_line
-from promptcli.cli.options import Csv, Json, SkipBad, chosen_model
+from promptcli.cli.options import Csv, Json, Model, SkipBad, chosen_model
 from promptcli.data.csv_options import csv_options
 from promptcli.retrieval.file_search import Line
 
@@ -76,7 +75,7 @@ def search_files(
         ),
     ],
     k: Annotated[int, typer.Option("-k", min=1, help="Maximum number of answers.")] = 10,
-    model: FastModel = None,
+    model: Model = None,
     context: Annotated[
         int, typer.Option(min=0, help="Neighbouring lines to return on each side.")
     ] = 0,

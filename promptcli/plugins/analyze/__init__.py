@@ -4,7 +4,6 @@ It imports nothing heavy, since the command line reads the table; an analysis im
 when it runs.
 """
 
-import dataclasses
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -169,7 +168,7 @@ def analyze(
         models = [] if model is None else loading.as_list(model)
         is_one = not models or models[0] is model
         if analysis.is_map:
-            models = [_reader(each, content) for each in models or [Choice()]]
+            models = [loading.or_search_model(each) for each in models or [Choice()]]
         opened, refused = candidates.open_candidates(
             dict(candidates.candidates_of(models or [BARE.backbone]))
         )
@@ -187,16 +186,6 @@ def analyze(
         return results[0]
     labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]
     return dict(zip(labels, results, strict=True))
-
-
-def _reader(model: "Model", sentences: Sequence[str]) -> "Model":
-    """Return a model, or the one that reads the language of sentences if none is named."""
-    from promptcli.models import language_choice, loading
-
-    model = language_choice.model_for(model, sentences)
-    if isinstance(model, Choice) and not model.names_model:
-        return dataclasses.replace(model, model=loading.DEFAULT_MODEL)
-    return model
 
 
 def _coloured(

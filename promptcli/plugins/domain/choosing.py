@@ -16,7 +16,7 @@ from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import UsageError, counted
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.scores import ExampleScore, Label
-from promptcli.models import language_choice, loading
+from promptcli.models import loading
 from promptcli.models.loading import Model
 from promptcli.plugins.domain.endpoint import PREFIX, Endpoint
 from promptcli.plugins.domain.synthetic_queries import (
@@ -28,7 +28,7 @@ from promptcli.recipe import Choice
 from promptcli.retrieval.found_files import list_of_names
 
 #: The shipped models, which are always compared.
-SHIPPED = ("mini", "mini-static")
+SHIPPED = tuple(loading.LANGUAGES)
 #: Most passages that are ranked: more make the figures lower and the work longer, and hardly change
 #: the order.
 MOST_PASSAGES = 5000
@@ -112,7 +112,7 @@ def choose(
     Args:
         files: Texts, tables (``FILE:COLUMN`` names that of the text), globs, and folders.
         models: Further models, or ``openai:URL#NAME``, those of endpoints of OpenAI's form.
-            ``mini`` and ``mini-static`` are compared anyway.
+            The shipped models are compared anyway.
         title: Column of a table that holds the title of a text. Default: one that is called
             ``title``, ``subject`` or the like.
         queries: Most queries to make, drawn at random; at least 50.
@@ -153,11 +153,8 @@ def choose(
         list_of_names(files), title=title, most=queries, most_passages=MOST_PASSAGES, seed=seed
     )
     notes.note(_what_was_made(made))
-    shipped = [*SHIPPED]
-    if language_choice.language_of(made.passages):
-        shipped.append(loading.MULTILINGUAL)
     compared: dict[str, Model | Endpoint] = {
-        name: dataclasses.replace(computed, model=name) for name in shipped
+        name: dataclasses.replace(computed, model=name) for name in SHIPPED
     }
     ways = [_by_words(made.task("lexical"))]
     for name, each in (compared | further).items():

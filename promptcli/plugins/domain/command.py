@@ -53,7 +53,7 @@ def choose(
             "--model",
             "-m",
             help="A further model, or openai:URL#NAME, one of an endpoint of OpenAI's form;"
-            " repeatable. `mini` and `mini-static` are compared anyway. The endpoint's key is read"
+            " repeatable. The shipped models are compared anyway. The endpoint's key is read"
             f" from {KEY}.",
         ),
     ] = None,

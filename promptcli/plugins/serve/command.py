@@ -27,7 +27,7 @@ def serve(
         typer.Argument(
             metavar="[MODEL]...",
             help="Names of models and recipes, recipe files, folders or hub ids; requests name them"
-            " as they are written here. Default: mini, or mini-multi if it made an index.",
+            " as they are written here. Default: mini-multi.",
         ),
     ] = None,
     model: Annotated[
@@ -65,10 +65,10 @@ def serve(
     After SIGTERM or Ctrl-C accepted requests are answered, for at most 50 seconds; a second signal
     ends at once.
     """
-    names: list[str | None] = [*(models or ()), *(model or ())]
+    names = [*(models or ()), *(model or ())] or ["mini-multi"]
     runtime = options.RUNTIME.get()
     serving.serve(
-        [options.choice_of(name) for name in names or [None]],
+        list(map(options.choice_of, names)),
         indexes or (),
         settings=ServeSettings(
             host=host,
@@ -96,7 +96,7 @@ def mcp(
         typer.Option(
             "--model",
             "-m",
-            help="The encoder of `similar`. Default: that of the first index, else mini.",
+            help="The encoder of `similar`. Default: that of the first index, else mini-multi.",
         ),
     ] = None,
 ) -> None:

@@ -1,7 +1,6 @@
 """Serving models and indexes: over HTTP until a signal, and to agents over stdin and stdout."""
 
 import contextvars
-import dataclasses
 import os
 import select
 import socket
@@ -46,7 +45,7 @@ def serve(
 
     Args:
         models: Names of models and recipes, recipe files, folders or hub ids; requests name them as
-            they are written here. Default: mini, or mini-multi if it made one of the indexes.
+            they are written here. Default: mini-multi.
         indexes: Folders of indexes to search; the name of each is its folder's.
         settings: Where to listen, and limits.
         normalize: Scale every embedding to length 1, as OpenAI's, so that a dot product is the
@@ -71,7 +70,7 @@ def serve(
 
     settings = settings or ServeSettings()
     with _listen(settings) as listening:  # before the models are loaded
-        opened = _opened(_named(models, indexes, device))
+        opened = _opened(models or [Choice("mini-multi", device=device)])
         searched = _indexes(indexes, opened, device)
         if key is None and not settings.loopback_names():
             note(
@@ -102,7 +101,7 @@ def serve_agents(
 
     Args:
         indexes: Folders of indexes to search; the name of each is its folder's.
-        model: The encoder of ``similar``. Default: that of the first index, else mini.
+        model: The encoder of ``similar``. Default: that of the first index, else ``mini-multi``.
         device: Of the encoders of indexes.
 
     Raises:
@@ -116,7 +115,7 @@ def serve_agents(
 
     models = {}
     if model is not None or not indexes:
-        models = _opened(_named([] if model is None else [model], (), device))
+        models = _opened([model or Choice("mini-multi", device=device)])
     searched = _indexes(indexes, models, device)
     encoders = [*models.values(), *(index.encoder for index in searched.values())]
     server = make_server(searched, encoders[0])
@@ -173,32 +172,17 @@ def _listen(settings: ServeSettings) -> socket.socket:
         ) from None
 
 
-def _named(
-    models: "Sequence[Model]", folders: Sequence[str | Path], device: str
-) -> "dict[str, Model]":
-    """Return models by the names that requests give them; the default is ``mini-multi`` if it made
-    an index, whose texts are in one of its languages then.
-    """
+def _opened(models: "Sequence[Model]") -> "dict[str, Encoder]":
+    """Return encoders by the names that requests give them."""
     from promptcli.models import loading
-    from promptcli.retrieval.sentence_index import SentenceIndex
 
-    makers = {SentenceIndex.open(folder).origin.name for folder in folders}
-    default = loading.MULTILINGUAL if loading.MULTILINGUAL in makers else loading.DEFAULT_MODEL
     named: dict[str, Model] = {}
-    for model in models or [Choice(device=device)]:
-        if isinstance(model, Choice) and not model.names_model:
-            model = dataclasses.replace(model, model=default)
+    for model in models:
         word = model.model if isinstance(model, Choice) else model
         name = str(word) if isinstance(word, str | Path) else loading.entry_of(model).name
         if name in named:
             raise UsageError(f"two models are called {name!r}; name each once")
         named[name] = model
-    return named
-
-
-def _opened(named: "dict[str, Model]") -> "dict[str, Encoder]":
-    from promptcli.models import loading
-
     return dict(zip(named, loading.open_encoders(list(named.values()), dtype="auto"), strict=True))
 
 

@@ -132,17 +132,3 @@ def test_what_cannot_be_compared_is_refused_before_the_work(run, letters, tmp_pa
     few.write_text("One line.\nAnother line.\n")
     refused(run("choose", few), 2, "takes 50")
     refused(run("choose", letters, "--queries", "10"), 2, "50")
-
-
-@pytest.mark.usefixtures("letters")
-def test_texts_of_another_language_are_compared_with_the_multilingual_model(tmp_path):
-    lines = []
-    for thing in "Boot Haus Auto Buch Tisch Stuhl Lampe Garten Zaun Hammer".split():
-        for place in "Keller Garten Zimmer Flur Hof".split():
-            lines.append(
-                f"Im {place} war gestern noch ein {thing} zu sehen. Heute ist von {thing} und"
-                f" {place} leider nichts mehr da, und wir wissen nicht warum."
-            )
-    (tmp_path / "zeilen.txt").write_text("\n".join(lines))
-    chosen = pc.choose([tmp_path / "zeilen.txt"])
-    assert "mini-multi" in {way.model for way in chosen.ways}

@@ -28,9 +28,9 @@ from promptcli.models import loading
 from promptcli.plugins.serve import service as serving
 from promptcli.plugins.serve.app import PAGE, ROUTES, make_app
 from promptcli.plugins.serve.service import Service
-from promptcli.plugins.serve.serving import _indexes, _named
+from promptcli.plugins.serve.serving import _indexes
 from promptcli.plugins.serve.settings import ServeSettings
-from promptcli.recipe import Choice, Recipe
+from promptcli.recipe import Recipe
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.training.fits import fit_recipe
 from tests.tiny import SENTENCES
@@ -241,15 +241,6 @@ def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(
     _indexes([tmp_path / "lines"], {}, "cpu")
     _indexes([tmp_path / "lines"], {"tiny": encoder}, "cpu")
     assert opened == ["cpu", None], "a model that is served is shared"
-
-
-def test_the_default_model_reads_the_texts_of_the_indexes(tmp_path):
-    german = ["Der Drucker druckt nur leere Seiten.", "Das Paket kam gestern nicht an."]
-    for name, texts in (("de", german), ("en", SENTENCES)):
-        SentenceIndex.build(texts, output=tmp_path / name)
-        default = "mini-multi" if texts is german else "mini"
-        assert _named([], [tmp_path / name], "cpu") == {default: Choice(default, device="cpu")}
-    assert _named(["mini"], [tmp_path / "de"], "cpu") == {"mini": "mini"}
 
 
 def test_health(client):

@@ -1,10 +1,9 @@
-"""The language of texts, and the shipped model that reads them if none is named.
+"""The language of texts, by which their words are stemmed, and whether a model has learned it.
 
 The script decides where it can. Texts in Latin letters are told by py3langid, which takes half a
 second to load: it is asked only if the English vocabulary splits many words.
 """
 
-import dataclasses
 import functools
 import re
 from collections import Counter
@@ -15,13 +14,11 @@ from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.backbones.word_tables import shipped_tokenizer
 from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.models.loading import DEFAULT_MODEL, MULTILINGUAL, Model
 from promptcli.notes import note
-from promptcli.recipe import Choice
 
 ENGLISH = "English"
-#: The languages besides English that the shipped ``mini-multi`` has learned, by their codes.
-LEARNED = {
+_NAMES = {
+    "en": ENGLISH,
     "de": "German",
     "es": "Spanish",
     "fr": "French",
@@ -32,10 +29,6 @@ LEARNED = {
     "ru": "Russian",
     "zh": "Chinese",
     "ja": "Japanese",
-}
-#: Further languages with a stemmer of their own.
-_NAMES = LEARNED | {
-    "en": ENGLISH,
     "tr": "Turkish",
     "sv": "Swedish",
     "da": "Danish or Norwegian",
@@ -56,59 +49,20 @@ _PIECES = 1.3
 #: Probability from which py3langid is believed: no English sentence of 300 is taken for one in
 #: another language, and 98% or more of the others are told.
 _SURE = 0.3
-_SHARE = 3  # a third of the texts, or more, decide for another language
+_SHARE = 3  # py3langid is asked if a third of the texts, or more, seem to be of another language
 #: Tokens of a word for one in the English vocabulary: a model that has learned a language has fewer
 _UNLEARNED = 0.9
 #: Share of unknown letters above which a note is due. English sentences have 0.02 with the
 #: vocabularies of ``mini`` and all-MiniLM-L6-v2, others in Latin letters 0.05 to 0.25, those in
 #: other scripts 0.7 and more.
 _UNKNOWN = 0.5
+_REMEDY = "give the model mini-multi, or another one that has"
 _FEW = 40  # letters; shorter texts of the Latin alphabet may be abbreviations
 _LATIN = re.compile("[A-Za-zÀ-ÖØ-öø-ɏ]")
 _CYRILLIC = re.compile("[Ѐ-ӿ]")
 _NOT_RUSSIAN = re.compile("[іїєґўјљњћџђѓќѕҐ-ӿ]", re.IGNORECASE)
 _KANA = re.compile("[぀-ヿ]")
 _HAN = re.compile("[㐀-鿿]")
-
-
-def model_for(
-    model: Model | None, texts: Iterable[str], default: str = DEFAULT_MODEL, *, query: str = ""
-) -> Model:
-    """Return the model for texts, and for a query over them, if none is named, with a note.
-
-    ``mini-multi`` reads them if a third of the texts, or the query, are in one of its ten other
-    languages; else the default does.
-    """
-    if isinstance(model, Choice):
-        if model.changes or (model.model, model.dim, model.backend) != (None, None, "torch"):
-            return model
-    elif model is not None:
-        return model
-    language = language_of(texts)
-    read = "the texts look"
-    if not language and query:
-        language = language_of([query])
-        read = "the query looks"
-    name = default
-    if language:
-        name = MULTILINGUAL
-        note(f"using {MULTILINGUAL}: {read} {language}; another model by its name")
-    if not isinstance(model, Choice):
-        return name
-    if name == DEFAULT_MODEL:
-        return model
-    return dataclasses.replace(model, model=name)
-
-
-def language_of(texts: Iterable[str]) -> str:
-    """Return the language that ``mini-multi`` has learned, and a third of the texts or more are in;
-    empty for English and others.
-    """
-    counts = _languages(texts)
-    learned = Counter({name: counts[name] for name in LEARNED.values()})
-    if not learned.total() or _SHARE * learned.total() < counts.total():
-        return ""
-    return learned.most_common(1)[0][0]
 
 
 def main_language(texts: Iterable[str]) -> str:
@@ -127,7 +81,7 @@ def note_unread(encoder: Encoder, texts: Sequence[str]) -> None:
         note(
             f"{name!r} has not learned the language of these texts, so their vectors mean little:"
             f" {unknown / letters:.0%} of the letters are unknown to its vocabulary, or known only"
-            f" as single letters; {_remedy(main_language(looked_at))}"
+            f" as single letters; {_REMEDY}"
         )
         return
     pieces = encoder.pieces.pieces_per_word(looked_at)
@@ -137,14 +91,8 @@ def note_unread(encoder: Encoder, texts: Sequence[str]) -> None:
     if language != ENGLISH:
         note(
             f"{name!r} has not learned {language}, in which these texts seem to be: it knows words"
-            f" in pieces only, and finds little by meaning; {_remedy(language)}"
+            f" in pieces only, and finds little by meaning; {_REMEDY}"
         )
-
-
-def _remedy(language: str) -> str:
-    if language in LEARNED.values():
-        return "give the model mini-multi"
-    return "give a multilingual model"
 
 
 def sample(texts: Iterable[str]) -> list[str]:
