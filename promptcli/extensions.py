@@ -102,10 +102,12 @@ class Table(MutableMapping[str, Row], Generic[Row]):
         self._lock = threading.RLock()
 
     def _rows(self) -> dict[str, Row]:
+        from importlib.metadata import entry_points  # not for a command that needs no plug-in
+
         with self._lock:
             if self._all is None:
                 self._all = dict(self.own)  # for plug-ins that look here while they are loaded
-                for point in _entry_points(f"promptcli.{self.name}"):
+                for point in entry_points(group=f"promptcli.{self.name}"):
                     fault = self._add(point, self._all)
                     if fault:
                         self._faults[point.name, point.value] = fault
@@ -231,12 +233,6 @@ def recorded_extensions(provenance: Mapping[str, Any]) -> list[Extension]:
             with contextlib.suppress(TypeError):  # a stranger's record
                 extensions.append(Extension(**row))
     return extensions
-
-
-def _entry_points(group: str) -> "list[EntryPoint]":
-    from importlib.metadata import entry_points  # not for a command that needs no plug-in
-
-    return list(entry_points(group=group))
 
 
 def _extension(table: str, point: "EntryPoint", distribution: "Distribution") -> Extension:

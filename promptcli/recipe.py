@@ -115,12 +115,10 @@ class Recipe:
 
         ``text_rule`` and ``dims`` only if they are set.
         """
-        values = {
-            **dataclasses.asdict(self),
-            "transforms": list(self.transforms),
-            "dims": list(self.dims),
-        }
+        values = dataclasses.asdict(self)
         del values["pooling_by_prompt"]
+        values["transforms"] = list(self.transforms)
+        values["dims"] = list(self.dims)
         for name in ("text_rule", "dims"):
             if not values[name]:
                 # fingerprints and stored recipes stay those of before there were any
@@ -143,10 +141,7 @@ class Recipe:
     def from_text(cls, text: str) -> "Recipe":
         """Make a recipe from JSON or TOML text."""
         try:
-            if text.lstrip().startswith("{"):
-                values = parse_json(text)
-            else:
-                values = parse_toml(text)
+            values = (parse_json if text.lstrip().startswith("{") else parse_toml)(text)
         except ValueError as error:
             raise UsageError(f"the recipe is neither JSON nor TOML: {error}") from None
         return cls.from_dict(values)
@@ -165,12 +160,10 @@ class Recipe:
         cut.
         """
         if dim not in self.dims:
-            if self.dims:
-                trained = f"for {', '.join(map(str, self.dims))}"
-            else:
-                trained = f"for none; `promptcli train METHOD --set dims={dim}` trains one"
+            trained = ", ".join(map(str, self.dims)) or "none"
             raise UsageError(
-                f"{dim} is not a width this model was trained for: it was {trained}",
+                f"{dim} is not a width this model was trained for: it was for {trained}; `promptcli"
+                f" train METHOD --set dims={dim}` trains one",
                 parameter="dim",
             )
         return self.replace(transforms=(*self.transforms, f"truncate:{dim}"), dims=())
@@ -210,23 +203,14 @@ class LeadingTexts:
 
         None if the model has none for the role.
         """
-        names: Sequence[str] = (role,)  # a name of the model's own
-        for spellings in ROLES:
-            if role in spellings:
-                names = spellings
+        # else a name of the model's own
+        names = next((spellings for spellings in ROLES if role in spellings), (role,))
         known = [name for name in names if name in self.texts]
-        for name in known:
-            if self.texts[name]:
-                return name
-        return known[0] if known else None
+        return max(known, key=lambda name: bool(self.texts[name]), default=None)
 
     def with_default(self, text: str) -> "LeadingTexts":
         """Return the texts with this one as the default, as "given" if it has no name yet."""
-        name = "given"
-        for known, its_text in self.texts.items():
-            if its_text == text:
-                name = known
-                break
+        name = next((known for known in self.texts if self.texts[known] == text), "given")
         return dataclasses.replace(self, texts={**self.texts, name: text}, default=name)
 
 

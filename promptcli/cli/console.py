@@ -87,13 +87,6 @@ def _whole_writer(stream: io.TextIOWrapper) -> io.TextIOWrapper:
     return io.TextIOWrapper(whole, stream.encoding, stream.errors, line_buffering=True)
 
 
-def terminal_width() -> int | None:
-    """Return the columns of the terminal; None if stdout is not a terminal."""
-    if out.is_terminal:
-        return out.width
-    return None
-
-
 def result(line: str) -> None:
     """Write one line of result to stdout."""
     sys.stdout.write(visible(line) + "\n")
@@ -128,7 +121,8 @@ def half_interval(interval: tuple[float, float]) -> str:
 
 def show(*parts: RenderableType) -> None:
     """Write tables and lines to stdout, folded to the width of a terminal, if it is one."""
-    wide = Console(width=terminal_width() or 100_000, highlight=False, emoji=False, markup=False)
+    width = out.width if out.is_terminal else 100_000
+    wide = Console(width=width, highlight=False, emoji=False, markup=False)
     with wide.capture() as captured:
         for part in parts:
             wide.print(visible(part) if isinstance(part, str) else part)

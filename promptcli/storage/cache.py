@@ -45,20 +45,12 @@ class Cache:
         self._written: set[Path] = set()
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        document = self._read(
-            key, ".json", lambda path: json.loads(path.read_text(encoding="utf-8"))
-        )
-        if document is None:
-            return None
-        kept: dict[str, Any] = document["kept"]
-        return kept
+        return self._read(key, ".json", lambda path: json.loads(path.read_bytes())["kept"])
 
     def put(self, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         if self._is_kept:
-            write_text(
-                self._new(key, ".json"),
-                json.dumps({"key": key, "kept": values}, ensure_ascii=False) + "\n",
-            )
+            document = json.dumps({"key": key, "kept": values}, ensure_ascii=False)
+            write_text(self._new(key, ".json"), f"{document}\n")
 
     def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
         return self._read(key, ".safetensors", load_file)
@@ -75,8 +67,8 @@ class Cache:
         It is deleted once the block ends well. If nothing is kept, or another process works there,
         it is an empty one.
         """
+        folder = self._path(key, ".run")
         with contextlib.ExitStack() as ended:
-            folder = self._path(key, ".run")
             if not (self._is_kept and self._is_claimed(folder, ended)):
                 yield ended.enter_context(temporary_folder())
                 return
@@ -106,12 +98,12 @@ class Cache:
 
     @functools.cached_property
     def _is_kept(self) -> bool:
-        if not is_writable(self._folder):
+        writable = is_writable(self._folder)
+        if not writable:
             note(
                 f"{self._folder} may not be written: what is computed is not kept for the next time"
             )
-            return False
-        return True
+        return writable
 
     def _read(
         self, key: Mapping[str, Any], suffix: str, read: Callable[[Path], Value]
@@ -156,9 +148,7 @@ class CosineTable:
         self._heading = heading
         self._kept = kept
         self._rows: dict[tuple[str, str], list[float]] = {}
-        lines: list[str] = []
-        if path.exists():
-            lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = path.read_bytes().split(b"\n") if path.exists() else []
         for line in lines:
             with contextlib.suppress(ValueError, KeyError):  # also the heading, empty lines
                 row = json.loads(line)
@@ -189,6 +179,4 @@ class CosineTable:
 
 
 def _subset(pairs: NDArray[np.intp]) -> str:
-    return (
-        f"{len(pairs)}-{hashlib.sha256(np.asarray(pairs, dtype='<i8').tobytes()).hexdigest()[:16]}"
-    )
+    return f"{len(pairs)}-{hashlib.sha256(pairs.astype('<i8').tobytes()).hexdigest()[:16]}"

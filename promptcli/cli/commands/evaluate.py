@@ -258,17 +258,13 @@ def _default_tasks(*, has_folder: bool, paper: bool) -> list[str]:
 
 
 def _document(evaluation: "Evaluation") -> dict[str, Any]:
-    document: dict[str, Any] = {"results": [score.to_dict() for score in evaluation]}
-    refused = []
-    for label, why in evaluation.refused.items():
-        refused.append({**label.to_dict(), "reason": str(why)})
-    if refused:
-        document["refused"] = refused
-    if evaluation.comparisons:
-        document["comparisons"] = [comparison.to_dict() for comparison in evaluation.comparisons]
-    for score in evaluation:
-        if hasattr(score, "setting"):
-            document["setting"] = score.setting
-    if evaluation.missing:
-        document["missing"] = evaluation.missing
-    return document
+    refused = evaluation.refused.items()
+    settings = [score.setting for score in evaluation if hasattr(score, "setting")]
+    further = {
+        "refused": [{**label.to_dict(), "reason": str(why)} for label, why in refused],
+        "comparisons": [comparison.to_dict() for comparison in evaluation.comparisons],
+        "setting": settings and settings[-1],
+        "missing": evaluation.missing,
+    }
+    results = [score.to_dict() for score in evaluation]
+    return {"results": results, **{name: value for name, value in further.items() if value}}

@@ -72,11 +72,6 @@ Lexical = Annotated[
         help="Also count words (BM25), by which a search finds names and codes.",
     ),
 ]
-#: What the lowest cosine of a group says.
-_LINKS = {
-    "complete": "every two rows reach the threshold",
-    "chain": "in a chain it may be below the threshold",
-}
 
 
 @takes_model()
@@ -478,11 +473,6 @@ def dups(
     if check and spare:
         raise CheckFailedError(summary)
     console.note(summary)
-    if groups:
-        console.note(
-            "the lowest cosine is that of the two rows of a group that are farthest apart;"
-            f" {_LINKS[links]}"
-        )
 
 
 def _json(hit: "Hit") -> dict[str, object]:

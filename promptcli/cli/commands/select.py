@@ -204,10 +204,8 @@ def search_templates(
 
 def _is_shown(search: "Search", *, as_json: bool) -> bool:
     """Say whether the best is saved; print the document if it is asked for."""
-    if search.saved_as:
-        note(f"{search.best.choice} saved as model {search.saved_as!r}")
-    else:
-        note(f"{search.best.choice} is not saved; keep it with --name NAME")
+    saved = f"saved as model {search.saved_as!r}"
+    note(f"{search.best.choice} {saved if search.saved_as else 'is not saved; see --name'}")
     if as_json:
         result_json(search.to_dict())
     return not as_json
@@ -284,9 +282,8 @@ def print_templates(search: "Search") -> None:
                 rows.append([item.choice, star, *_score(item), printed])
     rows.append(["Without a template"])
     rows += [[item.choice, "", *_score(item), "-"] for item in search.baseline.values()]
-    width = 5 if published else 4
-    heads = ["template", "", search.task.label, "", "published"][:width]
-    result_table(heads, [[*row, *[""] * (5 - len(row))][:width] for row in rows])
+    heads = ["template", "", search.task.label, "", *(["published"] if published else [])]
+    result_table(heads, [[*row, "", "", "", ""][: len(heads)] for row in rows])
     _print_verdict(search)
 
 
