@@ -243,7 +243,7 @@ def _models_to_score(
     if any(task_row(name, protocol).metric == "spearman" for name in any_task_names(tasks)):
         return [choice_of(name, changes, paper=paper) for name in COMPARED]
     if paper:
-        return [choice_of(PAPER.recipe, changes, paper=True)]
+        return [choice_of("prompt", changes, paper=True)]
     return [choice_of(None, changes)]
 
 
