@@ -27,7 +27,6 @@ from promptcli.cli.result_files import (
 from promptcli.errors import counted, if_stopped
 from promptcli.evaluation import evaluate, task_sentences
 from promptcli.recipe import COMPARED, Choice
-from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
     from promptcli.evaluation.scores import Evaluation
