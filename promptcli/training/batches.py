@@ -16,20 +16,15 @@ _DRAW = 8
 
 
 def steps_of(settings: TrainingSettings, sizes: Sequence[int]) -> int:
-    """Return the number of steps of a run on sources of those sizes."""
-    check_sizes(settings, sizes)
+    """Return the number of steps of a run on sources of those sizes; refuse those that do not fill
+    a batch.
+    """
     lengths = batch_lengths(settings, sizes)
-    return settings.steps or max(1, round(settings.epochs * len(lengths)))
-
-
-def check_sizes(settings: TrainingSettings, sizes: Sequence[int]) -> None:
-    """Refuse sources that do not fill a batch."""
     examples = sum(sizes)
+    if examples >= settings.batch_size and lengths:
+        return settings.steps or max(1, round(settings.epochs * len(lengths)))
     of = ""
-    if examples >= settings.batch_size:
-        if batch_lengths(settings, sizes):
-            return
-        # a batch is of one source, and each is too small
+    if examples >= settings.batch_size:  # a batch is of one source, and each is too small
         examples = max(source_shares(sizes, settings.data_temperature))
         of = " of the largest source"
     raise UsageError(

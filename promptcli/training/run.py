@@ -49,7 +49,7 @@ from promptcli.settings import BARE
 from promptcli.storage.cache import library_versions
 from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder, read_log
-from promptcli.training.batches import check_sizes, source_shares, steps_of
+from promptcli.training.batches import source_shares, steps_of
 from promptcli.training.config import TrainConfig
 from promptcli.training.learner import Learner
 from promptcli.training.methods import METHODS, find_method, forms
@@ -212,7 +212,7 @@ class Run:
             self.objective = find_objective(self.method)
         self.code = sorted(code)  #: what other packages bring of method and objective
         with contextlib.suppress(NotFoundError):  # a backbone of the hub that is not here yet
-            check_sizes(config.in_force(self.method).settings, self.examples.sizes)
+            steps_of(config.in_force(self.method).settings, self.examples.sizes)
         with tasks_from(config.data_dir):
             self.development: DevelopmentTask = checkpoint_task(config.development)
             self.tests = _read_tests(config)
@@ -627,17 +627,10 @@ def describe(config: TrainConfig) -> dict[str, Any]:
     method = config.form
     backbone = config.backbone_name
     data = config.source
-    examples = None
     if config.data is not None and not is_fetched(data):
         examples = read_examples(config)
         method = find_method(config.method, supervised=examples.supervised)
-        check_sizes(config.in_force(method).settings, examples.sizes)
-    objective = find_objective(method)
-    samples = {}
-    if not is_fetched(data):
-        samples = objective.samples(
-            lambda: examples or training_examples(data, layouts=objective.layouts)
-        )
+        steps_of(config.in_force(method).settings, examples.sizes)  # refuses too few
     found = config.in_force(method)
     settings = found.settings
     family = _family_of(backbone, method)
@@ -659,7 +652,6 @@ def describe(config: TrainConfig) -> dict[str, Any]:
         "dtype": config.dtype or "auto",
         "preset": found.whose(),
         **dataclasses.asdict(settings),
-        **samples,
     }
 
 

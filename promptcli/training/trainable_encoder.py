@@ -338,10 +338,8 @@ def _mask_slots(sides: Sequence[TokenizedSide]) -> np.ndarray:
 def _groups(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
     """Yield the numbers of rows of similar length, by the lengths (n,), so that little is padding.
 
-    Together they are all rows.
-
-    Not ``plan_batches``: a pass holds as many rows as fit, since each is gone through once and
-    shapes do not recur.
+    Together they are all rows. Not by ``plan_batches``: a pass holds as many rows as fit, since
+    each is gone through once and shapes do not recur.
     """
     order = np.argsort(lengths, kind="stable")
     start = 0

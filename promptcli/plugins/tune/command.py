@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, get_args
 
 import typer
@@ -37,7 +37,7 @@ from promptcli.cli.commands.train import (
 from promptcli.cli.console import note, result_json, result_table
 from promptcli.cli.options import Csv, DataDir, Force, Json, SkipBad, parse_pairs, written_name
 from promptcli.errors import UsageError
-from promptcli.plugins.tune.trials import Tuned
+from promptcli.plugins.tune.trials import Trial, Tuned
 from promptcli.plugins.tune.tuning import tune
 from promptcli.settings import typed_settings, typed_value
 from promptcli.training.methods import setting_types
@@ -179,22 +179,17 @@ def summary(tuned: Tuned) -> list[dict[str, Any]]:
     """Return mean, standard deviation (n - 1), min and max of each combination over its seeds, by
     task.
     """
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    of_group = {}
-    for trial in tuned.trials:
-        changes = {field: value for field, value in trial.changes.items() if field != "seed"}
-        groups.setdefault(repr(changes), []).append(trial.record)
-        of_group[repr(changes)] = changes
     rows = []
-    for group, records in groups.items():
-        by_task = itertools.chain.from_iterable(record.get("scores", ()) for record in records)
+    # the trials of a combination follow each other
+    for changes, trials in itertools.groupby(tuned.trials, _without_seed):
         values: dict[str, list[float]] = {}
-        for score in by_task:
-            values.setdefault(score["task"], []).append(score["trained"])
+        for trial in trials:
+            for score in trial.record.get("scores", ()):
+                values.setdefault(score["task"], []).append(score["trained"])
         for task, of_task in values.items():
             rows.append(
                 {
-                    "changes": of_group[group],
+                    "changes": changes,
                     "task": task,
                     "seeds": len(of_task),
                     "mean": statistics.fmean(of_task),
@@ -204,6 +199,10 @@ def summary(tuned: Tuned) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def _without_seed(trial: Trial) -> dict[str, Any]:
+    return {field: value for field, value in trial.changes.items() if field != "seed"}
 
 
 def _print_spread(tuned: Tuned) -> None:

@@ -36,35 +36,26 @@ class TrackerKind:
 def _tensorboard(run: watching.WatchedRun) -> GeneralTracker:
     folder = home_folder() / "trackers"
     note(f"tensorboard reads the run in {folder / run.group}")
-    place = run.group
-    if run.name != run.group:
-        place = f"{run.group}/{run.name}"
+    place = run.group if run.name == run.group else f"{run.group}/{run.name}"
     # TensorBoard hides what the folder has from this step on: an earlier run of that name, or what
     # a stopped run logged after its last checkpoint
-    first = 0
-    if run.begins_at:
-        first = run.begins_at + 1
+    first = run.begins_at + 1 if run.begins_at else 0
     return TensorBoardTracker(place, folder, purge_step=first)
-
-
-def _wandb(run: watching.WatchedRun) -> GeneralTracker:
-    return WandBTracker(_PROJECT, group=run.group, name=run.name)
-
-
-def _mlflow(run: watching.WatchedRun) -> GeneralTracker:
-    return MLflowTracker(_PROJECT, run_name=run.name, tags={"group": run.group})
-
-
-def _trackio(run: watching.WatchedRun) -> GeneralTracker:
-    return TrackioTracker(_PROJECT, group=run.group, name=run.name)
 
 
 #: Name of a tracker -> how it is started.
 TRACKERS = {
     "tensorboard": TrackerKind("tensorboard", _tensorboard, only_files=True),
-    "wandb": TrackerKind("wandb", _wandb),
-    "mlflow": TrackerKind("mlflow", _mlflow),
-    "trackio": TrackerKind("trackio", _trackio),
+    "wandb": TrackerKind(
+        "wandb", lambda run: WandBTracker(_PROJECT, group=run.group, name=run.name)
+    ),
+    "mlflow": TrackerKind(
+        "mlflow",
+        lambda run: MLflowTracker(_PROJECT, run_name=run.name, tags={"group": run.group}),
+    ),
+    "trackio": TrackerKind(
+        "trackio", lambda run: TrackioTracker(_PROJECT, group=run.group, name=run.name)
+    ),
 }
 
 
@@ -141,11 +132,8 @@ class Tracker(Watcher):
 
 def _plain(facts: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
     """Return facts as trackers take them: numbers and texts."""
-    plain = {}
-    for name, value in facts.items():
-        if value is None:
-            continue
+    plain = {name: value for name, value in facts.items() if value is not None}
+    for name, value in plain.items():
         if not isinstance(value, bool | int | float | str):
-            value = ", ".join(map(str, value))
-        plain[name] = value
+            plain[name] = ", ".join(map(str, value))
     return plain

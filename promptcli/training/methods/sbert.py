@@ -1,6 +1,5 @@
-"""SBERT (Reimers and Gurevych, 2019): a classifier of labelled pairs over [u.
-
-V; |u - v|]; cosines of graded pairs.
+"""SBERT (Reimers and Gurevych, 2019): a classifier of labelled pairs over
+[u; v; |u - v|]; cosines of graded pairs.
 """
 
 from dataclasses import dataclass, replace

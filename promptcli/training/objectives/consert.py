@@ -145,9 +145,8 @@ class NTXent(Objective[AugmentationSettings]):
 
 
 class JointNTXent(PairClassifier[JointSettings]):
-    """Cross-entropy over [u.
-
-    V; |u - v|; max(u, v)^2] plus a share of NT-Xent of the premises and of the hypotheses.
+    """Cross-entropy over [u; v; |u - v|; max(u, v)^2], plus a share of NT-Xent of the premises and
+    of the hypotheses.
     """
 
     blocks = 4

@@ -1,7 +1,7 @@
 """``soft-negative``: InfoNCE, and bounds on the distance of the negated sentence (SNCSE)."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 from torch.nn import functional
@@ -17,8 +17,6 @@ from promptcli.training.objectives.contrastive import (
     excluded_negatives,
 )
 from promptcli.training.trainable_encoder import Columns
-
-_SHOWN = 5  #: sentences in the plan of a run
 
 
 class SoftNegative(InfoNCE[SNCSESettings]):
@@ -36,15 +34,9 @@ class SoftNegative(InfoNCE[SNCSESettings]):
         """Return the examples with a negated sentence each; a given one is kept."""
         sentences = examples.columns[0]
         positives = examples.columns[min(1, len(examples.columns) - 1)]
-        soft = _soft_negatives(examples, len(sentences))
+        given = examples.columns[2] if examples.layout == TRIPLETS else [""] * len(sentences)
+        soft = [text or negate(one) for text, one in zip(given, sentences, strict=True)]
         return dataclasses.replace(examples, columns=(sentences, positives, soft), layout=TRIPLETS)
-
-    @classmethod
-    def samples(cls, read: Callable[[], TrainingExamples]) -> dict[str, list[str]]:
-        """Return the first sentences with their negated ones."""
-        examples = read()
-        pairs = zip(examples.columns[0], _soft_negatives(examples, _SHOWN), strict=False)
-        return {"soft_negatives": [f"{sentence} -> {soft}" for sentence, soft in pairs]}
 
     def contrast(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return InfoNCE of z1 and z2, and the bounds on z3, at one width."""
@@ -56,15 +48,6 @@ class SoftNegative(InfoNCE[SNCSESettings]):
             first, second, soft, alpha=settings.soft_alpha, beta=settings.soft_beta
         )
         return loss + settings.soft_weight * bounds
-
-
-def _soft_negatives(examples: TrainingExamples, count: int) -> list[str]:
-    """Return the negated sentences of the first examples: given ones, else by rule."""
-    soft = [negate(sentence) for sentence in examples.columns[0][:count]]
-    if examples.layout == TRIPLETS:
-        for row, given in enumerate(examples.columns[2][:count]):
-            soft[row] = given or soft[row]
-    return soft
 
 
 def soft_negative_loss(
