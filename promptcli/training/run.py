@@ -627,10 +627,17 @@ def describe(config: TrainConfig) -> dict[str, Any]:
     method = config.form
     backbone = config.backbone_name
     data = config.source
+    examples = None
     if config.data is not None and not is_fetched(data):
         examples = read_examples(config)
         method = find_method(config.method, supervised=examples.supervised)
         steps_of(config.in_force(method).settings, examples.sizes)  # refuses too few
+    objective = find_objective(method)
+    samples = {}
+    if not is_fetched(data):
+        samples = objective.samples(
+            lambda: examples or training_examples(data, layouts=objective.layouts)
+        )
     found = config.in_force(method)
     settings = found.settings
     family = _family_of(backbone, method)
@@ -652,6 +659,7 @@ def describe(config: TrainConfig) -> dict[str, Any]:
         "dtype": config.dtype or "auto",
         "preset": found.whose(),
         **dataclasses.asdict(settings),
+        **samples,
     }
 
 

@@ -297,8 +297,10 @@ def test_sncse_ends_a_sentence_as_its_authors_do_in_training_and_at_test(
         assert view.inputs([sentence]).rows == as_written.inputs([read]).rows
 
 
-def test_sncse_trains(tiny_folder):
+def test_sncse_trains_and_shows_five_negated_sentences(tiny_folder):
     options = {"backbone": str(tiny_folder("bert")), "on": "demo:dev", "batch_size": 4}
+    shown = pc.training_settings("sncse", SENTENCES, **options)["soft_negatives"]
+    assert shown == [f"{text} -> {negate(text)}" for text in SENTENCES[:5]]
     trained = pc.train("sncse", SENTENCES, steps=2, **options)
     assert trained.entry.recipe.prompt == 'This sentence : " [X] " means [MASK] .'
 

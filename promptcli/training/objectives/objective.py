@@ -2,7 +2,7 @@
 loss.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 import torch
@@ -66,6 +66,13 @@ class Objective(nn.Module, Generic[Settings]):
         them.
         """
         return slice(None)
+
+    @classmethod
+    def samples(cls, read: Callable[[], TrainingExamples]) -> dict[str, list[str]]:
+        """Return what the plan of a run shows of its examples, which are read for it: mostly
+        nothing.
+        """
+        return {}
 
     def sides(self, columns: Columns) -> list[Side]:
         """Return each side: the number of its template, from 0, and its texts.

@@ -1,7 +1,7 @@
 """``soft-negative``: InfoNCE, and bounds on the distance of the negated sentence (SNCSE)."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from torch import Tensor
 from torch.nn import functional
@@ -17,6 +17,8 @@ from promptcli.training.objectives.contrastive import (
     excluded_negatives,
 )
 from promptcli.training.trainable_encoder import Columns
+
+_SHOWN = 5  #: sentences in the plan of a run
 
 
 class SoftNegative(InfoNCE[SNCSESettings]):
@@ -34,9 +36,15 @@ class SoftNegative(InfoNCE[SNCSESettings]):
         """Return the examples with a negated sentence each; a given one is kept."""
         sentences = examples.columns[0]
         positives = examples.columns[min(1, len(examples.columns) - 1)]
-        given = examples.columns[2] if examples.layout == TRIPLETS else [""] * len(sentences)
-        soft = [text or negate(one) for text, one in zip(given, sentences, strict=True)]
+        soft = list(_soft_negatives(examples))
         return dataclasses.replace(examples, columns=(sentences, positives, soft), layout=TRIPLETS)
+
+    @classmethod
+    def samples(cls, read: Callable[[], TrainingExamples]) -> dict[str, list[str]]:
+        """Return the first sentences with their negated ones."""
+        examples = read()
+        pairs = zip(examples.columns[0][:_SHOWN], _soft_negatives(examples), strict=False)
+        return {"soft_negatives": [f"{sentence} -> {negated}" for sentence, negated in pairs]}
 
     def contrast(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return InfoNCE of z1 and z2, and the bounds on z3, at one width."""
@@ -48,6 +56,14 @@ class SoftNegative(InfoNCE[SNCSESettings]):
             first, second, soft, alpha=settings.soft_alpha, beta=settings.soft_beta
         )
         return loss + settings.soft_weight * bounds
+
+
+def _soft_negatives(examples: TrainingExamples) -> Iterator[str]:
+    """Yield the negated sentence of each example: a given one, else by rule."""
+    sentences = examples.columns[0]
+    given = examples.columns[2] if examples.layout == TRIPLETS else [""] * len(sentences)
+    for text, sentence in zip(given, sentences, strict=True):
+        yield text or negate(sentence)
 
 
 def soft_negative_loss(
