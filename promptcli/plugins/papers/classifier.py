@@ -251,11 +251,6 @@ def _step(
     weights.sub_(move, alpha=setting.training.learning_rate)
 
 
-def pair_features(first: Floats, second: Floats) -> Floats:
-    """Return (n, 2d): |u - v| next to u * v, for vectors u and v (n, d) (SentEval, mrpc.py)."""
-    return np.concatenate([np.abs(first - second), first * second], axis=1)
-
-
 def stratified_folds(labels: Labels, folds: int, seed: int) -> list[tuple[RowNumbers, RowNumbers]]:
     """Return the training and test rows of every fold; each class is spread evenly.
 

@@ -83,23 +83,21 @@ def plan_table(
 
 
 def wanted_tables(
-    names: str | Sequence[str], backbone: str | None, default: str, *, paper: bool, train: bool
+    wanted: str | Sequence[str], backbone: str | None, default: str, *, paper: bool, train: bool
 ) -> list[tuple[PublishedTable, str]]:
     """Return tables with their backbones: the one given, the published ones, or the default.
 
     The published ones are taken with ``paper``, unless a backbone is given.
     """
-    tables = find_tables(names)
+    tables = find_tables(wanted)
     if backbone is not None or not paper:
         return [(table, backbone or default) for table in tables]
     pairs = []
     for table in tables:
-        published: list[str] = []
-        for row in table.rows:
-            measured = SYSTEMS[row.kind].on_backbone(train=train)
-            if measured and row.backbone not in (NO_MODEL, ANY_MODEL, *published):
-                published.append(row.backbone)
-        pairs += [(table, name) for name in published or [default]]
+        measured = [row for row in table.rows if SYSTEMS[row.kind].on_backbone(train=train)]
+        published = dict.fromkeys(row.backbone for row in measured)
+        names = [name for name in published if name not in (NO_MODEL, ANY_MODEL)]
+        pairs += [(table, name) for name in names or [default]]
     return pairs
 
 

@@ -76,11 +76,11 @@ def find_tables(names: str | Sequence[str]) -> list[PublishedTable]:
         names = [names]
     tables: dict[str, PublishedTable] = {}
     for name in names:
-        named = {}
-        for key, table in published_tables().items():
-            paper = key.split("/")[0]
-            if name in ("all", key, paper):
-                named[key] = table
+        named = {
+            key: table
+            for key, table in published_tables().items()
+            if name in ("all", key, key.split("/")[0])
+        }
         if not named:
             raise UsageError(
                 f"unknown table {name!r}; see `promptcli reproduce list`, e.g. promptbert/5,"

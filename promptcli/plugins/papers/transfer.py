@@ -127,54 +127,61 @@ class TransferTask(OtherTask):
     def scores(
         self, embedded: "Sequence[TaskVectors]", rows: Mapping[str, int], settings: "EvalSettings"
     ) -> list[AccuracyScore]:
-        return [self._score(each, rows, settings) for each in embedded]
-
-    def _score(
-        self, each: "TaskVectors", rows: Mapping[str, int], settings: "EvalSettings"
-    ) -> AccuracyScore:
         from promptcli.plugins.papers.classifier import (
             PROTOCOL_OF_SPLITS,
             ClassifierSetting,
             training_of,
         )
 
-        start = time.perf_counter()
-        check_finite(each.vectors, list(rows))
-        splits = {}
-        for split, part in self.splits.items():
-            splits[split] = (features(each.vectors, part, rows), part.labels)
-        classes = 1 + max(int(labels.max()) for _, labels in splits.values())
-        device = "cpu" if each.encoder is None else str(each.encoder.device)
         training, seed = training_of(settings)
-        setting = ClassifierSetting(training, classes, seed, device, self.name)
-        outcome = PROTOCOL_OF_SPLITS[frozenset(splits)](splits, setting)
-        low, high = statistics.interval(statistics.resampled_mean(outcome.right))
-        return AccuracyScore(
-            **each.names,
-            task=self.name,
-            value=outcome.test,
-            dev=outcome.dev,
-            decays=outcome.decays,
-            examples={split: len(part) for split, part in self.splits.items()},
-            data_sha256=self.sha256(),
-            seconds=time.perf_counter() - start,
-            setting={"folds": training.folds, "optimizer": training.optimizer, "seed": seed},
-            caption=training.caption(seed),
-            ci95=(100 * low, 100 * high),
-            by_example=outcome.right,
-        )
+        scores = []
+        for each in embedded:
+            start = time.perf_counter()
+            check_finite(each.vectors, list(rows))
+            splits = {}
+            for split, part in self.splits.items():
+                splits[split] = (features(each.vectors, part, rows), part.labels)
+            classes = 1 + max(int(labels.max()) for _, labels in splits.values())
+            device = "cpu" if each.encoder is None else str(each.encoder.device)
+            setting = ClassifierSetting(training, classes, seed, device, self.name)
+            outcome = PROTOCOL_OF_SPLITS[frozenset(splits)](splits, setting)
+            low, high = statistics.interval(statistics.resampled_mean(outcome.right))
+            scores.append(
+                AccuracyScore(
+                    **each.names,
+                    task=self.name,
+                    value=outcome.test,
+                    dev=outcome.dev,
+                    decays=outcome.decays,
+                    examples={split: len(part) for split, part in self.splits.items()},
+                    data_sha256=self.sha256(),
+                    seconds=time.perf_counter() - start,
+                    setting={
+                        "folds": training.folds,
+                        "optimizer": training.optimizer,
+                        "seed": seed,
+                    },
+                    caption=training.caption(seed),
+                    ci95=(100 * low, 100 * high),
+                    by_example=outcome.right,
+                )
+            )
+        return scores
 
 
 def features(
     vectors: NDArray[Any], part: LabelledExamples, rows: Mapping[str, int]
 ) -> NDArray[Any]:
     """Return the classifier's input: vectors of sentences (n, d), or features of pairs (n, 2d)."""
-    from promptcli.plugins.papers.classifier import pair_features
-
     first = vectors[[rows[sentence] for sentence in part.first]]
     if part.second is None:
         return first
     return pair_features(first, vectors[[rows[sentence] for sentence in part.second]])
+
+
+def pair_features(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
+    """Return (n, 2d): |u - v| next to u * v, for vectors u and v (n, d) (SentEval, mrpc.py)."""
+    return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
 def read_polarity(path: Path) -> Iterator[GoldRow]:

@@ -28,7 +28,7 @@ from promptcli.plugins.papers.classifier import (
     fixed_split,
     nested_cross_validation,
 )
-from promptcli.plugins.papers.transfer import NAMES, treebank, visible_bytes
+from promptcli.plugins.papers.transfer import NAMES, pair_features, treebank, visible_bytes
 from promptcli.recipe import RECIPES
 from tests.reference import senteval_classifier as plain
 from tests.senteval import BAD, sentences, write_transfer
@@ -283,7 +283,7 @@ def test_accuracies_are_the_official_ones(case):
     )
     way, size, *_ = case.split("/")
     if way == "pairs":
-        features = classifier.pair_features(values["pairs/first"], values["pairs/second"])
+        features = pair_features(values["pairs/first"], values["pairs/second"])
         labels = values["pairs/labels"]
     else:
         name = "six/" if way == "folds-and-test" else ""
