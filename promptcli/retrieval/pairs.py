@@ -34,7 +34,7 @@ from promptcli.notes import note, stage
 from promptcli.retrieval.files import are_vectors, open_texts, open_vectors, unit_rows
 from promptcli.retrieval.ranking import ROUNDING, Hit
 from promptcli.retrieval.sentence_index import SentenceIndex
-from promptcli.retrieval.store import DATABASE, as_text
+from promptcli.retrieval.store import DATABASE, as_text, row_name
 from promptcli.storage.files import atomic_path
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def write_without_duplicates(
         for block in store.blocks("SELECT key, id, part, text FROM rows"):
             cells = store.columns([key for key, *_ in block])
             for (_, name, part, text), row in zip(block, cells, strict=True):
-                shown = f"{name}#{part}" if part else str(name)
+                shown = str(row_name(name, part))
                 if shown not in dropped:
                     writer.writerow([shown, text, *(as_text(row.get(each, "")) for each in names)])
     return len(dropped)

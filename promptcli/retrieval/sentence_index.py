@@ -4,6 +4,7 @@ by words.
 
 import contextlib
 import hashlib
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -37,7 +38,7 @@ from promptcli.retrieval.files import (
 from promptcli.retrieval.origin import Origin
 from promptcli.retrieval.ranking import WAY_FIELDS, Hit, JoinedRanking, Ranking, Way, reaches
 from promptcli.retrieval.snapshot import Derived, Snapshot
-from promptcli.retrieval.store import Keys, NewRows, Store, creating
+from promptcli.retrieval.store import Keys, NewRows, Store, creating, row_name
 
 if TYPE_CHECKING:
     from promptcli.data.vectors import Manifest
@@ -391,11 +392,17 @@ class SentenceIndex:
             self.check_made_by(Path(str(sentences)), manifest)
             blocks = [(each, len(each)) for each in found]
         else:
-            reading = self._reading_by(csv)
-            documents = self.origin.documents(self.encoder, report=True)
-            fields = self._fields(text_field, id_field)
-            with open_given(sentences, ids, columns, reading, fields, skip_bad) as opened:
-                blocks = list(self.encode(documents, opened.blocks(documents), reading.split))
+            with self._open_like(
+                sentences,
+                ids,
+                columns,
+                text_field=text_field,
+                id_field=id_field,
+                csv=csv,
+                skip_bad=skip_bad,
+                report=True,
+            ) as (documents, new, split):
+                blocks = list(self.encode(documents, new, split))
         fingerprint = self.origin.fingerprint
         replaced: set[str] = set()
         with self.store.changing():
@@ -430,31 +437,41 @@ class SentenceIndex:
                 parameter="allow_duplicates",
             )
 
-    def _fields(self, text_field: str | None, id_field: str | None) -> ColumnChoice:
-        """Return the columns that are read: those of the index unless others are named."""
+    @contextlib.contextmanager
+    def _open_like(
+        self,
+        sentences: Sentences,
+        ids: Any = None,
+        columns: Any = None,
+        *,
+        text_field: str | None = None,
+        id_field: str | None = None,
+        csv: Mapping[str, Any] | None,
+        skip_bad: bool,
+        report: bool = False,
+    ) -> "Iterator[tuple[Encoder, Iterator[NewRows], bool]]":
+        """Open sentences as those of the index were read, except for what is given.
+
+        It yields the encoder, the rows, and whether they are split.
+        """
         before = self.reading
-        return ColumnChoice(
+        documents = self.origin.documents(self.encoder, report=report)
+        fields = ColumnChoice(
             text_field, id_field, text_before=before.text_field, id_before=before.id_field
         )
-
-    def _reading_by(self, csv: Mapping[str, Any] | None) -> Reading:
-        """Return how files are read: as those of the index, tables by ``csv`` if it is given."""
-        before = self.reading
-        return replace(before, csv=stored_options(csv)) if csv else before
+        reading = replace(before, csv=stored_options(csv) or before.csv)
+        with open_given(sentences, ids, columns, reading, fields, skip_bad) as opened:
+            yield documents, opened.blocks(documents), reading.split
 
     def read_like(
         self, file: Any, csv: Mapping[str, Any] | None, *, skip_bad: bool
     ) -> tuple[list[Any], list[str]]:
         """Return ids and texts of the rows that a file would add."""
-        documents = self.origin.documents(self.encoder)
         ids: list[Any] = []
         texts: list[str] = []
-        reading, fields = self._reading_by(csv), self._fields(None, None)
-        with open_given(file, None, None, reading, fields, skip_bad) as opened:
-            for rows in opened.blocks(documents):
-                kept = rows.filled()
-                if reading.split:
-                    kept = split_rows(kept, documents)
+        with self._open_like(file, csv=csv, skip_bad=skip_bad) as (documents, blocks, split):
+            for rows in blocks:
+                kept = split_rows(rows.filled(), documents) if split else rows.filled()
                 ids += kept.ids
                 texts += kept.texts
         return ids, texts
@@ -573,15 +590,20 @@ class SentenceIndex:
 
         return sync(folder, files, **options)
 
-    def stale_files(self) -> dict[str, str]:
-        """Return the files of an index of files that are ``changed`` or ``gone`` since."""
+    def stale_files(self, names: Collection[str] | None = None) -> dict[str, str]:
+        """Return the files of an index of files that are ``changed`` or ``gone`` since.
+
+        Args:
+            names: Those that are looked at; None: all.
+        """
+        query, values = "SELECT * FROM files", []
+        if names is not None:
+            query += " WHERE name IN (SELECT value FROM json_each(?))"
+            values.append(json.dumps(list(names)))
         with self.store.reading():
             synced = self.store.settings["synced"]
-            records = self.store.sql.execute("SELECT * FROM files").fetchall()
-        if synced is None:
-            return {}
-        root = Path(synced["root"])
-        states = {record[0]: _state(root, *record) for record in records}
+            records = self.store.sql.execute(query, values).fetchall() if synced else []
+        states = {record[0]: _state(Path(synced["root"]), *record) for record in records}
         return {name: state for name, state in states.items() if state is not None}
 
     @overload
@@ -707,29 +729,30 @@ class SentenceIndex:
         """Return the best part of each of the k best rows."""
         count = min(_PARTS * k, snapshot.rows)
         while True:
-            ranked = snapshot.rank(texts, units, count, way, allowed)
-            answers = [_first_parts(self.hits(ranking), k) for ranking in ranked]
+            answers = []
+            for ranking in snapshot.rank(texts, units, count, way, allowed):
+                first: dict[str, Hit] = {}
+                for hit in self.hits(ranking):
+                    first.setdefault(re.sub(PART, "", str(hit.id)), hit)
+                answers.append(list(first.values())[:k])
             if count == snapshot.rows or all(len(hits) == k for hits in answers):
-                return answers
+                break
             count = min(_PARTS * count, snapshot.rows)
+        return [[hit._replace(rank=rank) for rank, hit in enumerate(hits, 1)] for hits in answers]
 
     def hits(self, ranking: Ranking | JoinedRanking) -> list[Hit]:
         """Return rows as hits, in their order."""
         keys, scores = ranking[:2]
+        records = self.store.records(keys)
         columns = self.store.columns(keys) if self.store.types else [None] * len(keys)
-        synced = self.store.settings["synced"]
-        states: dict[str, str | None] = {}
-        hits: list[Hit] = []
-        for record, score, cells in zip(
-            self.store.records(keys), scores.tolist(), columns, strict=True
-        ):
-            _, name, part, text, source = record
-            if synced and source not in states:
-                known = self.store.sql.execute("SELECT * FROM files WHERE name=?", (source,))
-                states[source] = _state(Path(synced["root"]), *known.fetchone())
-            row_id = f"{name}#{part}" if part else name
-            stale = states.get(source)
-            hits.append(Hit(len(hits) + 1, row_id, text, score, cells, file=source, stale=stale))
+        stale = self.stale_files({source for *_, source in records if source})
+        rows = zip(records, scores.tolist(), columns, strict=True)
+        hits = [
+            Hit(
+                rank, row_name(name, part), text, score, cells, file=source, stale=stale.get(source)
+            )
+            for rank, ((_, name, part, text, source), score, cells) in enumerate(rows, 1)
+        ]
         if isinstance(ranking, JoinedRanking):
             ways = (dict(zip(WAY_FIELDS, way, strict=True)) for way in ranking.ways())
             hits = [hit._replace(**way) for hit, way in zip(hits, ways, strict=True)]  # type: ignore[arg-type]
@@ -773,18 +796,6 @@ def split_rows(rows: NewRows, documents: "Encoder") -> NewRows:
         number if len(texts) > 1 else 0 for texts in parts for number in range(1, len(texts) + 1)
     ]
     return split
-
-
-def _first_parts(hits: list[Hit], k: int) -> list[Hit]:
-    """Return the first hit of each row, k at most."""
-    first: dict[Any, Hit] = {}
-    for hit in hits:
-        first.setdefault(_row_of(hit.id), hit)
-    return [hit._replace(rank=rank) for rank, hit in enumerate(list(first.values())[:k], 1)]
-
-
-def _row_of(name: int | str) -> int | str:
-    return re.sub(PART, "", name) if isinstance(name, str) else name
 
 
 def _state(root: Path, name: str, size: int, changed: int, sha256: str) -> str | None:

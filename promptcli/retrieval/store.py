@@ -339,6 +339,11 @@ def _given_twice(name: str) -> UsageError:
     )
 
 
+def row_name(name: int | str, part: int) -> int | str:
+    """Return the id of a row, or of a part of it, as it is shown."""
+    return f"{name}#{part}" if part else name
+
+
 def as_text(value: Any) -> str:
     """Return a value as a column of texts has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

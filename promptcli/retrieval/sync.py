@@ -26,7 +26,7 @@ from promptcli.retrieval.files import Reading, read_file
 from promptcli.retrieval.found_files import FoundFiles, LeftOut, find_files, list_of_names
 from promptcli.retrieval.origin import Origin
 from promptcli.retrieval.sentence_index import SentenceIndex, file_hash, split_rows
-from promptcli.retrieval.store import DATABASE, NewRows, creating
+from promptcli.retrieval.store import DATABASE, NewRows, creating, row_name
 
 if TYPE_CHECKING:
     from promptcli.encoder.sentence_encoder import Encoder
@@ -277,7 +277,7 @@ class _Sync:
             rows = self.store.sql.execute(query, (file,)).fetchall()
             columns = self.store.columns([key for key, *_ in rows])
             for (key, name, part, text), cells in zip(rows, columns, strict=True):
-                yield key, _part_name(name, part), text, cells
+                yield key, str(row_name(name, part)), text, cells
 
     def compare(self) -> None:
         """Sort the rows of changed files into those that stay, move, come and go."""
@@ -290,7 +290,8 @@ class _Sync:
         counts = self.result.rows
         counts.unchanged = kept
         for rows in itertools.chain(*self._new.values()):
-            for place, (name, text) in enumerate(zip(_names(rows), rows.texts, strict=True)):
+            names = map(row_name, rows.ids, rows.parts or [0] * len(rows))
+            for place, (name, text) in enumerate(zip(map(str, names), rows.texts, strict=True)):
                 key, cells = by_id.pop((name, text), (0, {}))
                 if not key:
                     waiting.append(((rows, place), name, text))
@@ -374,14 +375,6 @@ class _Sync:
         store.sql.execute("DELETE FROM files")
         records = [(name, *state) for name, state in self._files.items()]
         store.sql.executemany("INSERT INTO files VALUES(?, ?, ?, ?)", records)
-
-
-def _names(rows: NewRows) -> list[str]:
-    return [_part_name(*each) for each in zip(rows.ids, rows.parts or [0] * len(rows), strict=True)]
-
-
-def _part_name(name: int | str, part: int) -> str:
-    return f"{name}#{part}" if part else str(name)
 
 
 def _cells(rows: NewRows, place: int) -> dict[str, Any]:
