@@ -88,9 +88,20 @@ class Origin:
                 " sentences uses it"
             )
 
-    def named_beside(self, other: "Origin") -> tuple[str, str]:
-        """Return what to call two models in a message."""
-        return names_apart((self.name, self.fingerprint), (other.name, other.fingerprint))
+    def check_same(self, other: "Origin", name: str, hint: str = "") -> None:
+        """Refuse vectors, or an index, of this encoder beside those of another.
+
+        Args:
+            other: The other one.
+            name: What this one made.
+            hint: What to do.
+        """
+        if self.fingerprint != other.fingerprint:
+            made_by, given = names_apart(
+                (self.name, self.fingerprint), (other.name, other.fingerprint)
+            )
+            message = f"{name} was made with {made_by}, not with {given}{hint}"
+            raise UsageError(message, parameter="model" if hint else "")
 
     def missing_model(self) -> str | None:
         """Return the model if it was removed or moved."""
@@ -110,14 +121,9 @@ class Origin:
         dtype = str(self.provenance.get("dtype", "auto"))
         if model is not None and is_named(model):
             encoder = loading.open_encoder(model, dtype=dtype)
-            if not self.is_made_by(encoder):
-                given = Origin.of(encoder, self.documents(encoder), model)
-                built, other = self.named_beside(given)
-                raise UsageError(
-                    f"the index was built with {built}, not with {other}; `promptcli index migrate"
-                    f" DIR -m MODEL` gives it another model",
-                    parameter="model",
-                )
+            given = Origin.of(encoder, self.documents(encoder), model)
+            hint = "; `promptcli index migrate DIR -m MODEL` gives it another model"
+            self.check_same(given, "the index", hint)
             return encoder
         if (name := self.missing_model()) is not None:
             raise NotFoundError(

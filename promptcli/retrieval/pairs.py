@@ -426,9 +426,7 @@ def find_index_leaks(
     _check_threshold(threshold)
     if isinstance(against, str | Path) and (Path(against) / DATABASE).is_file():
         compared = SentenceIndex.open(against)
-        if compared.origin.fingerprint != index.origin.fingerprint:
-            one, two = compared.origin.named_beside(index.origin)
-            raise UsageError(f"{against} was built with {one}, the index with {two}")
+        compared.origin.check_same(index.origin, str(against))
         if index.store.path is not None and Path(against).samefile(index.store.path.parent):
             note(f"{against} is compared with itself: every row occurs in it")
         other = _Set.of_index(compared)

@@ -203,16 +203,14 @@ class SentenceIndex:
     ) -> Origin:
         """Return who made vectors, by their manifest or as the user says."""
         made_by = None if manifest is None else Origin.of_vectors(manifest)
-        if is_named(model):
-            assert model is not None
+        if model is not None and is_named(model):
             encoder = loading.open_encoder(model, dtype="auto")
             documents = encoder.in_role("document")
             if made_by is not None and documents.fingerprint != made_by.fingerprint:
                 documents = encoder
             origin = Origin.of(encoder, documents, model)
-            if made_by is not None and origin.fingerprint != made_by.fingerprint:
-                names = made_by.named_beside(origin)
-                raise UsageError(f"{path} was made with {names[0]}, not with {names[1]}")
+            if made_by is not None:
+                made_by.check_same(origin, str(path))
             if width != encoder.width:
                 raise UsageError(
                     f"{path}: vectors of width {width}, but the model's is {encoder.width}"
@@ -476,14 +474,11 @@ class SentenceIndex:
                 texts += kept.texts
         return ids, texts
 
-    def check_made_by(self, path: Path, manifest: Any) -> None:
-        origin = self.origin
+    def check_made_by(self, path: Path, manifest: "Manifest | None") -> None:
+        """Refuse vectors of another encoder."""
         if manifest is None:
             raise UsageError(f"{path} has no manifest, so its encoder is unknown; embed it again")
-        made_by = Origin.of_vectors(manifest)
-        if made_by.fingerprint != origin.fingerprint:
-            given, wanted = made_by.named_beside(origin)
-            raise UsageError(f"{path} was made with {given}, and the index with {wanted}")
+        Origin.of_vectors(manifest).check_same(self.origin, str(path))
 
     def _append(self, rows: NewRows, first: int, *, replace: bool) -> set[str]:
         """Write rows, in the place of those with their ids; return the ids that were replaced.
