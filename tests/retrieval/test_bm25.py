@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from promptcli.models.language_choice import main_language
 
+from promptcli.models.language import main_language
 from promptcli.retrieval.bm25 import K1, WRITTEN, B, Bm25, WordCounts
 from promptcli.retrieval.ranking import Match, join_rankings, stand_out, weight_of_words
 from promptcli.retrieval.words import stemmer_of, words, words_of_each
