@@ -160,12 +160,15 @@ def test_a_folder_and_a_missing_file_are_not_documents(tmp_path):
             read_document(tmp_path / name, Sample, hint="MEND", error=UsageError)
 
 
-def test_help_needs_no_schema_library():
+def test_help_needs_no_schema_library_and_no_reader_of_data():
     code = (
-        "import sys, promptcli.cli.command_line, promptcli.storage.typed_documents;"
-        " assert 'msgspec' not in sys.modules"
+        "import sys, promptcli.storage.typed_documents\n"
+        "from promptcli.cli.command_line import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "assert not {'msgspec', 'promptcli.data'} & sys.modules.keys()"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_leftovers_go_at_once_and_what_a_running_writer_holds_stays(tmp_path):

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli import errors
-from promptcli.data import senteval
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.recipe import Choice
 from promptcli.settings import BARE
@@ -145,7 +144,7 @@ def analyze(
         >>> pc.analyze("attention", "mini", "A cat sleeps.").tokens[1]
         'a'
     """
-    from promptcli.data import sources
+    from promptcli.data import senteval, sources
     from promptcli.evaluation import candidates
     from promptcli.evaluation.scores import Label
     from promptcli.models import loading
@@ -214,7 +213,7 @@ def _content(takes: str, on: "loading.Sentences", text_field: str | None) -> Any
 
     Tasks by their names, all splits of one by ``STS-B:all``, or files of pairs.
     """
-    from promptcli.data import sources
+    from promptcli.data import senteval, sources
     from promptcli.data.tasks import load_tasks
 
     if takes == "nothing":
