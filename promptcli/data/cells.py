@@ -155,10 +155,6 @@ class CellReader:
         return found
 
 
-def _is_doubtful(cell: str) -> bool:
-    return _DOUBTFUL.fullmatch(cell) is not None
-
-
 @dataclass
 class _Seen:
     """What the cells of a column have shown so far."""
