@@ -277,7 +277,7 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
         ({"pooling": "last/slot-attention:1-1;x"}, "give slot-attention, slot-attention:LAYER"),
         ({"pooling": "static/unbiased:x"}, "unknown switch .*; valid: freq, sub, case, pun"),
         ({"pooling": "last/tfidf"}, "promptcli fit"),
-        ({"pooling": "last/tfidf:letter"}, "unknown granularity of 'tfidf' 'letter'; valid: word"),
+        ({"pooling": "last/tfidf:letter"}, "'tfidf' take no argument, but 'letter'"),
         ({"transforms": ("pca",)}, "unknown transform 'pca'; valid: topk-tokens"),
         ({"transforms": ("topk-tokens:0",)}, "whole number"),
         ({"denoise": "always"}, "unknown denoise 'always'; valid: none, hidden"),

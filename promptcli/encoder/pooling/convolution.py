@@ -75,9 +75,5 @@ def _new_parameters(width: int) -> dict[str, Tensor]:
     """Return the parameters of all convolutions as torch initialises them, on states of that
     width.
     """
-    parameters: dict[str, Tensor] = {}
-    for size in KERNELS:
-        layer = nn.Conv1d(width, CHANNELS, size)
-        for name, parameter in layer.named_parameters():
-            parameters[f"{size}.{name}"] = parameter
-    return parameters
+    layers = {str(size): nn.Conv1d(width, CHANNELS, size) for size in KERNELS}
+    return dict(nn.ModuleDict(layers).named_parameters())

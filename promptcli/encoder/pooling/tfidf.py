@@ -17,7 +17,6 @@ from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
-from promptcli.errors import UsageError, unknown
 
 TENSOR = "tfidf.idf"  #: each piece's idf, (v,)
 #: The words' pieces one after the other, the number of each word's pieces, and each word's idf.
@@ -34,12 +33,7 @@ Word = tuple[int, ...]
 
 def choose_granularity(context: BuildContext) -> Weights:
     """Return the weights of pieces, or those of words for ``tfidf:word``."""
-    if context.argument is None:
-        return TfIdf(context)
-    if context.argument == "word":
-        return WordTfIdf(context)
-    valid = ["word", "or none, which means word pieces"]
-    raise unknown("granularity of 'tfidf'", context.argument, valid)
+    return WordTfIdf(context) if context.argument == "word" else TfIdf(context)
 
 
 class TfIdf(Weights):
@@ -55,16 +49,10 @@ class TfIdf(Weights):
     spec = "tfidf"
 
     def __init__(self, context: BuildContext) -> None:
-        idf = context.fitted_tensor(
-            TENSOR, "weights 'tfidf' are fitted on a corpus", "model first-last-tfidf", None
-        )
+        super().__init__(context)
+        needed = "weights 'tfidf' are fitted on a corpus", "model first-last-tfidf"
+        idf = context.fitted_tensor(TENSOR, *needed, len(context.backbone.token_rows))
         self._idf = idf.to(context.backbone.device)
-        if len(self._idf) != len(context.backbone.token_rows):
-            have = len(context.backbone.token_rows)
-            raise UsageError(
-                f"the TF-IDF weights are for {len(self._idf)} tokens, the backbone has {have}; fit"
-                " again"
-            )
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         real = batch.real()

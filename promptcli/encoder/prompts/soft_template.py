@@ -84,27 +84,20 @@ class LookedUpSoftTemplate(SoftTemplate):
 
         If several share one place, the last.
         """
-        slots = self._last_occurrences(batch)
-        last_word = _last_of_equal(slots)
+        is_word = batch.ids.unsqueeze(1) == self._words.unsqueeze(1)  # (n, m, t)
+        slots = _last(is_word & batch.real().unsqueeze(1))
+        last_word = _last(slots.unsqueeze(2) == slots.unsqueeze(1))  # of those in one place
         numbers = torch.arange(len(self._words), device=slots.device)
         # a place is written once for each of its words; its gradient goes to the last word alone
         is_last = (last_word == numbers).unsqueeze(2)
         vectors = torch.where(is_last, self.vectors, self.vectors.detach()[last_word])
         return replace(batch, soft=SoftTokens(vectors, slots))
 
-    def _last_occurrences(self, batch: Batch) -> Tensor:
-        """Return the last position (n, m) of each word in each input."""
-        positions = torch.arange(batch.ids.size(1), device=batch.ids.device)
-        is_word = batch.ids.unsqueeze(1) == self._words.unsqueeze(1)  # (n, m, t)
-        is_word &= batch.real().unsqueeze(1)
-        return torch.where(is_word, positions, -1).amax(-1)
 
-
-def _last_of_equal(slots: Tensor) -> Tensor:
-    """Return for each of the slots (n, m) of an input the last one of m that is equal to it."""
-    are_equal = slots.unsqueeze(2) == slots.unsqueeze(1)  # (n, m, m)
-    numbers = torch.arange(slots.size(1), device=slots.device)
-    return torch.where(are_equal, numbers, -1).amax(-1)
+def _last(found: Tensor) -> Tensor:
+    """Return the last place in the last dimension that is True, or -1."""
+    places = torch.arange(found.size(-1), device=found.device)
+    return torch.where(found, places, -1).amax(-1)
 
 
 def word_ids(template: Template, backbone: Backbone) -> dict[int, int]:
