@@ -188,7 +188,8 @@ class StaticEncoder(Encoder):
         most: int | None = None,
     ) -> Iterator[Encoded]:
         def begin(inputs: Inputs, progress: Progress) -> Callable[[], list[Encoded]]:
-            return lambda: [self._encode(inputs, progress)]
+            encoded = [self._encode(inputs, progress)]
+            return lambda: encoded
 
         encoded = encode_stream(windows, self.inputs, begin, progress=progress)
         return (window for [window] in encoded)
