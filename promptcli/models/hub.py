@@ -100,6 +100,8 @@ def push(
         fingerprint, backbone = _write(entry, repo, folder)
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
+        if odd := [name for name in sizes if not _FILE.fullmatch(name)]:
+            raise UsageError(f"pull would refuse the file name {odd[0]!r}; rename it")
         named = f"; the backbone {backbone} is named, not sent" if backbone else ""
         note(
             f"sending {sum(sizes.values()) / 1e6:,.1f} MB to {api.endpoint}/{repo}:"

@@ -16,6 +16,7 @@ from promptcli.backbones.names import words_only
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
+from promptcli.extensions import recorded_extensions, table_named
 from promptcli.grammar import has_mask, parse_ditto
 from promptcli.models.entries import Entry
 from promptcli.models.foreign_formats import read_model
@@ -335,6 +336,29 @@ def backbone_model(model: Model) -> Model:
     return Recipe(backbone=name)
 
 
+def check_packages(entry: Entry) -> None:
+    """Refuse a model that needs a row of a package that is not installed, by what to install.
+
+    Raises:
+        UsageError: With the package and its version, as the model's record has them.
+    """
+    parts = entry.recipe.parts
+    named = {
+        "poolings": parts.pooling.names,
+        "transforms": [transform.name for transform in parts.transforms],
+        "prompts": [parts.prompt.name],
+    }
+    for extension in recorded_extensions(entry.provenance):
+        if extension.name not in named.get(extension.table, ()) or not extension.distribution:
+            continue
+        if extension.name not in table_named(extension.table):
+            raise UsageError(
+                f"model {entry.name!r} needs {extension.name!r} of {extension.distribution}"
+                f" {extension.version}, which is not installed here; install it: pip install"
+                f" {extension.distribution}"
+            )
+
+
 def open_encoder(
     model: Model,
     *,
@@ -357,6 +381,7 @@ def open_encoder(
         dtype = model.dtype or dtype
         backend = model.backend if backend == "torch" else backend
     entry = entry_of(model)
+    check_packages(entry)
     recipe = entry.recipe
     # an average of rows is not faster in fewer bits, and is the same on every processor
     if dtype == "auto" and device in ("auto", "cpu") and averages_words(recipe, entry.prompts):
