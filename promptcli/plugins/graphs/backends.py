@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import promptcli
 from promptcli import errors
@@ -36,15 +35,14 @@ LOWEST_MEAN = 0.97
 
 
 def choose_backend(
-    installed: Collection[str], *, bfloat16: bool, rows: int | None
+    installed: Collection[str], *, device: str, bfloat16: bool, rows: int | None
 ) -> tuple[str, str]:
-    """Return the backend that ``auto`` means for a number of rows (None: unknown), and the
-    reason.
+    """Return the backend that ``auto`` means on a device for a number of rows (None: unknown), and
+    the reason.
     """
-    if rows is None:
-        known = "the number of rows is unknown"
-    else:
-        known = f"{rows:,} rows"
+    known = "the number of rows is unknown" if rows is None else f"{rows:,} rows"
+    if device != "cpu":
+        return "torch", "graphs run on CPUs, not on a GPU"
     if rows is None or rows < WORTHWHILE:
         return "torch", f"{known}; a graph pays from {WORTHWHILE:,} on"
     if not bfloat16:
@@ -52,13 +50,6 @@ def choose_backend(
     if "openvino" not in installed:
         return "torch", f"OpenVINO is not installed: {errors.install_command('openvino')}"
     return "openvino", f"{known}, a CPU with bfloat16 arithmetic"
-
-
-def why_auto(device: str, installed: Collection[str], rows: int | None) -> tuple[str, str]:
-    """Return the backend that ``auto`` means on a device, and the reason."""
-    if devices.choose_device(device) != "cpu":
-        return "torch", "graphs run on CPUs, not on a GPU"
-    return choose_backend(installed, bfloat16=devices.computes(torch.bfloat16, "cpu"), rows=rows)
 
 
 def build_as_graph(

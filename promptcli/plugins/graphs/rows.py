@@ -77,12 +77,19 @@ class AutoBackend:
         **options: Any,
     ) -> "TorchEncoder":
         """Return the encoder of a recipe; a note says what was chosen, and why."""
-        from promptcli.encoder.encoder import build_encoder
-        from promptcli.plugins.graphs.backends import why_auto
+        import torch
 
-        graphs = (OPENVINO, OPENVINO_INT8, ONNX, ONNX_INT8)
-        installed = [row.name for row in graphs if not errors.missing_libraries(*row.libraries)]
-        backend, why = why_auto(options.get("device", "auto"), installed, rows)
+        from promptcli.backbones import devices
+        from promptcli.encoder.encoder import build_encoder
+        from promptcli.plugins.graphs.backends import choose_backend
+
+        installed = [] if errors.missing_libraries(*OPENVINO.libraries) else ["openvino"]
+        backend, why = choose_backend(
+            installed,
+            device=devices.choose_device(options.get("device", "auto")),
+            bfloat16=devices.computes(torch.bfloat16, "cpu"),
+            rows=rows,
+        )
         note(f"backend {backend}: {why}")
         if backend == "torch":
             return build_encoder(recipe, **options)

@@ -124,7 +124,7 @@ SENTENCES = [
     ],
 )
 def test_auto_goes_by_libraries_processor_and_rows(installed, bfloat16, rows, taken, why):
-    found, said = choose_backend(installed, bfloat16=bfloat16, rows=rows)
+    found, said = choose_backend(installed, device="cpu", bfloat16=bfloat16, rows=rows)
     assert found == taken and re.search(why, said)
 
 
