@@ -196,12 +196,13 @@ class Trainings:
                 with notes.silent():
                     trained = self.run(name, schedule)
             else:
+                seconds = schedule.seconds[name]
                 notes.note(
                     f"{place}: {name}, from {self.attempts[name].about}; about"
-                    f" {in_minutes(schedule.seconds[name])}, {in_minutes(left)} left in all"
+                    f" {in_minutes(seconds)}, {in_minutes(left)} left in all"
                 )
                 trained = self.run(name, schedule)
-                left -= schedule.seconds[name]
+                left -= seconds
             if trained is not None:
                 yield name, trained
 
@@ -300,7 +301,11 @@ def plan_steps(
         both_texts = 2 * count if attempt.is_taught else 0  # which the start encodes
         fixed[name] = passage_seconds * (scored + both_texts)
         if attempt.is_pretrained:
-            tokens = _tokens_of(collection, planned / token_seconds)
+            # some passes over the texts, or what its time holds
+            characters = sum(map(len, collection.training_passages))
+            in_time = _PRETRAINING_SHARE * planned / token_seconds
+            tokens = int(min(_PASSES * characters / _CHARACTERS_OF_TOKEN, in_time))
+            tokens = max(_FEWEST_TOKENS, tokens)
             fixed[name] += tokens * token_seconds
     left = planned - sum(fixed.values()) - passage_seconds * test_passages
     steps = _fitting_steps(wanted, step_seconds, left)
@@ -329,16 +334,6 @@ def _fitting_steps(
     return steps
 
 
-def _tokens_of(collection: Collection, tokens_in_time: float) -> int:
-    """Return the tokens of pre-training: some passes over the texts, or what its time holds."""
-    characters = sum(map(len, collection.training_passages))
-    wanted = _PASSES * characters / _CHARACTERS_OF_TOKEN
-    return int(max(_FEWEST_TOKENS, min(wanted, _PRETRAINING_SHARE * tokens_in_time)))
-
-
 def in_minutes(seconds: float) -> str:
-    """Return a time in words: ``a minute``, ``12 minutes``."""
-    minutes = max(0.0, seconds) / 60
-    if minutes < 1:
-        return "a minute"
-    return errors.counted(round(minutes), "minute")
+    """Return a time in words: ``12 minutes``."""
+    return errors.counted(max(1, round(seconds / 60)), "minute")

@@ -94,9 +94,8 @@ class SyntheticQueries:
 
     @property
     def kinds_in_words(self) -> str:
-        """The numbers of queries of each kind: ``12 headings and 3 titles``."""
-        kinds = [f"{count:,} {_PLURALS[kind]}" for kind, count in self.kinds.items()]
-        return " and ".join(filter(None, [", ".join(kinds[:-1]), kinds[-1]]))
+        """The numbers of queries of each kind: ``12 headings, 3 titles``."""
+        return ", ".join(f"{count:,} {_PLURALS[kind]}" for kind, count in self.kinds.items())
 
     def task(self, ranking: str = "retrieval") -> RetrievalTask:
         """Return the queries as a task, ranked by vectors, or by words (``lexical``) or both
