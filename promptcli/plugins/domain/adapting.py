@@ -14,6 +14,7 @@ from promptcli.encoder.encoder import tuned_weights
 from promptcli.errors import UsageError, counted
 from promptcli.models import loading
 from promptcli.models.entries import Entry
+from promptcli.models.language import ENGLISH, main_language
 from promptcli.notes import note
 from promptcli.plugins.domain.adapt_collection import FEWEST, Collection, tasks_elsewhere
 from promptcli.plugins.domain.adapt_rows import (
@@ -117,6 +118,13 @@ def adapt(
     made = synthetic_queries(
         names, title=title, fewest=FEWEST, most_passages=_MOST_PASSAGES, seed=seed
     )
+    language = main_language(made.passages)
+    if language != ENGLISH and entry.name in loading.LANGUAGES:
+        raise UsageError(
+            f"{loading.with_language(entry.name)} has not learned {language}, in which the texts"
+            " seem to be; give a model that has, made by `promptcli train`",
+            parameter="start",
+        )
     collection = Collection.of(made, seed)
     note(_what_is_learned_from(collection))
     trainings = Trainings(name, entry, where, collection, seed, attempts)
