@@ -15,7 +15,6 @@ from promptcli.models.loading import with_language
 from promptcli.notes import note
 from promptcli.retrieval.files import Reading, read_file
 from promptcli.retrieval.found_files import find_files, list_of_names
-from promptcli.retrieval.origin import Origin
 from promptcli.retrieval.ranking import Hit, Way
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.store import NewRows, creating
@@ -107,8 +106,7 @@ def search(
     count = 0
     with creating() as store:
         index = SentenceIndex(store)
-        encoder, documents = index.open_model(model)
-        index.begin(Origin.of(encoder, documents), reading, documents.width, lexical=True)
+        documents = index.begin_with(model, reading)
 
         def blocks() -> Iterator[NewRows]:
             for file in found.files:
@@ -125,7 +123,7 @@ def search(
     end = f"; {skipped}" if skipped else ""
     if not count:
         raise UsageError(f"no line to search in {', '.join(names)}{end}")
-    with_model = f" with {with_language(encoder.name)}" if encoder.name else ""
+    with_model = f" with {with_language(index.origin.name)}"
     files = counted(len(columns), "file")
     note(f"searched {counted(count, 'row')} of {files}{with_model}{end}")
     answers = index.search(query, k, by=by, min_score=min_score, where=where)

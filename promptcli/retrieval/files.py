@@ -59,7 +59,6 @@ class Reading:
 class SentenceFile:
     """An open file of sentences."""
 
-    head: list[str]  #: its first texts, which show the language
     text_field: str | None  #: the column that is read
     id_field: str | None
     #: Returns its rows in blocks, without vectors.
@@ -78,7 +77,7 @@ def open_given(
     """Open a list of sentences with their ids and columns, a file of them, or a stream."""
     if is_list(sentences):
         rows = _given_rows(sentences, ids, columns)
-        yield SentenceFile(list(rows.texts), None, None, lambda encoder: iter([rows]))
+        yield SentenceFile(None, None, lambda encoder: iter([rows]))
         return
     if isinstance(sentences, str | Path) and Path(sentences).is_dir():
         raise UsageError(
@@ -183,7 +182,7 @@ def open_sentences(
                 yield rows
 
         chosen = source.columns
-        yield SentenceFile(head, chosen.get(TEXT) or None, fields.id or chosen.get(ID), blocks)
+        yield SentenceFile(chosen.get(TEXT) or None, fields.id or chosen.get(ID), blocks)
 
 
 def read_file(

@@ -150,21 +150,22 @@ class SentenceIndex:
             )
         reading = Reading(rows, text_field, id_field, split, stored_options(csv))
         folder = None if output is None else Path(output)
+        settings = {"factory": factory, "target_recall": target_recall}
         with creating(folder, force=force) as store, contextlib.ExitStack() as ended:
             index = cls(store)
             if are_vectors(sentences):
                 path = Path(str(sentences))
                 found, manifest, width = open_vectors(path)
-                origin = index._maker_of(path, width, manifest, model)
+                index.begin(
+                    index._maker_of(path, width, manifest, model), reading, width, **settings
+                )
                 blocks: Iterable[tuple[NewRows, int]] = ((each, len(each)) for each in found)
             else:
                 given = open_given(sentences, ids, columns, reading, skip_bad=skip_bad)
                 opened = ended.enter_context(given)
-                encoder, documents = index.open_model(model)
                 reading = replace(reading, text_field=opened.text_field, id_field=opened.id_field)
-                origin, width = Origin.of(encoder, documents, index._model), documents.width
+                documents = index.begin_with(model, reading, **settings)
                 blocks = index.encode(documents, opened.blocks(documents), split)
-            index.begin(origin, reading, width, factory=factory, target_recall=target_recall)
             numbered = 0
             for new, count in blocks:
                 store.append(new)
@@ -191,12 +192,14 @@ class SentenceIndex:
             created=utc_now(),
         )
 
-    def open_model(self, model: "Model | None") -> "tuple[Encoder, Encoder]":
-        """Return the model of a new index, and it in the role of the rows."""
+    def begin_with(self, model: "Model | None", reading: Reading, **settings: Any) -> "Encoder":
+        """Begin a new index of the vectors of a model; return it in the role of the rows."""
         self._model = loading.or_search_model(model)
         self._encoder = loading.open_encoder(self._model, dtype="auto")
         documents = self._encoder.in_role("document", report=True)
-        return self._encoder, documents
+        origin = Origin.of(self._encoder, documents, self._model)
+        self.begin(origin, reading, documents.width, **settings)
+        return documents
 
     def _maker_of(
         self, path: Path, width: int, manifest: "Manifest | None", model: "Model | None"

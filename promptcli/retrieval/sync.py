@@ -24,7 +24,6 @@ from promptcli.notes import note
 from promptcli.recipe import is_named
 from promptcli.retrieval.files import Reading, read_file
 from promptcli.retrieval.found_files import FoundFiles, LeftOut, find_files, list_of_names
-from promptcli.retrieval.origin import Origin
 from promptcli.retrieval.sentence_index import SentenceIndex, file_hash, split_rows
 from promptcli.retrieval.store import DATABASE, NewRows, creating, row_name
 
@@ -151,9 +150,7 @@ def sync(
         )
         found = find_files(about["names"], ignore=about["ignore"], exclude=about["exclude"])
         if is_new:
-            encoder, documents = index.open_model(model)
-            origin = Origin.of(encoder, documents, index._model)
-            index.begin(origin, reading, documents.width, lexical=lexical is not False)
+            index.begin_with(model, reading, lexical=lexical is not False)
         elif model is not None and is_named(model) and not dry_run:
             encoder = loading.open_encoder(model, dtype="auto")
             if not index.origin.is_made_by(encoder):
