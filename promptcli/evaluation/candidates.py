@@ -110,7 +110,8 @@ def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | Prom
         except NotFoundError as error:
             if word is not None and os.path.isfile(split_columns(word)[0]):
                 raise UsageError(
-                    f"{word} is a file, not a model; files of graded pairs are tasks: --task {word}"
+                    f"{word} is a file, not a model; graded pairs are a task:"
+                    f" `promptcli eval MODEL --task {word}`"
                 ) from None
             row = error
         except PromptcliError as error:

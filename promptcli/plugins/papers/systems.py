@@ -369,9 +369,9 @@ def _tied(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     backbone = context.backbone
     is_tied = torch.equal(backbone.head.rows.cpu(), backbone.token_rows.cpu())
     if is_tied != (row.kind == "tied"):
-        option = "" if row.kind == "tied" else " --set tied=false"
         raise UsageError(
-            f"needs a backbone with {row.kind} output embeddings: `promptcli pretrain{option}`"
+            f"needs a backbone with {row.kind} output embeddings: that of `promptcli pretrain` with"
+            f" the setting tied={str(not is_tied).lower()}"
         )
     return _pooled(row, context)
 
