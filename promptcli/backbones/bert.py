@@ -208,12 +208,12 @@ class _Attention(nn.ModuleDict):
     def forward(
         self, hidden: Tensor, mask: Tensor | None, hook: AttentionHook, slots: Tensor | None
     ) -> Tensor:
-        before = _at(hidden, slots)
         if "self" in self:
-            attended: Tensor = self["output"](self["self"](hidden, mask, hook, slots), before)
+            mixed = self["self"](hidden, mask, hook, slots)
+            attended: Tensor = self["output"](mixed, _at(hidden, slots))
             return attended
         mixed = self["attn"](hidden, mask, hook, slots)
-        return _add_and_norm(self, self["attn"].get_submodule("o")(mixed), before)
+        return _add_and_norm(self, self["attn"].get_submodule("o")(mixed), _at(hidden, slots))
 
 
 class _Layer(nn.Module):

@@ -74,14 +74,16 @@ class Mean(Weights):
         return weighted_sum(weights, states) / weights.sum(1, keepdim=True)
 
 
-class Average(Mean):
+class Average(Weights):
     """``avg``: w_t = 1/T over real tokens."""
 
     spec = "avg"
     averaged = slice(None)
 
-    def weigh(self, batch: Batch, hidden: HiddenStates) -> Tensor:
-        return batch.real()
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        # by whole numbers: autocast would sum the weights, and divide, in float32
+        total = weighted_sum(batch.real().to(states.dtype), states)
+        return total / batch.lengths.unsqueeze(1)
 
 
 class Weighted(Mean):
