@@ -123,7 +123,8 @@ def search(
     end = f"; {skipped}" if skipped else ""
     if not count:
         raise UsageError(f"no line to search in {', '.join(names)}{end}")
-    with_model = f" with {with_language(index.origin.name)}"
+    name = index.origin.name
+    with_model = f" with {with_language(name)}" if name else ""
     files = counted(len(columns), "file")
     note(f"searched {counted(count, 'row')} of {files}{with_model}{end}")
     answers = index.search(query, k, by=by, min_score=min_score, where=where)
