@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 import os
 import signal
 import sys
@@ -57,7 +58,7 @@ def waits_at(step):
 
 def kept_step(home, name):
     with safe_open(home / "runs" / name / "state.safetensors", framework="pt") as file:
-        return int(file.metadata()["step"])
+        return json.loads(file.metadata()["position"])["step"]
 
 
 def assert_same(one, other):
