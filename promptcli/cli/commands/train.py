@@ -36,7 +36,7 @@ from promptcli.errors import UsageError, unknown
 from promptcli.settings import BARE, typed_value
 from promptcli.storage.typed_documents import parse_toml
 from promptcli.training.launch import launch
-from promptcli.training.methods import METHODS, setting_types
+from promptcli.training.methods import METHODS, find_method, setting_types
 
 if TYPE_CHECKING:
     from promptcli.training.trained import Trained
@@ -350,11 +350,17 @@ def _print_scores(trained: "Trained") -> None:
 
 
 def last_line(trained: "Trained", name: str) -> str:
-    """Return the last line: how the model is used, or what is better than it."""
+    """Return the last line: how the model is used, or what is better than it and what helps."""
     if not trained.below:
         return f"saved as model {name!r}; use it: promptcli embed FILE -m {name}"
     better = max(trained.below, key=trained.below.__getitem__)
     development, value = next(iter(trained.scores.items()))
     short = f"{better} is better on {development}, {trained.below[better]:.2f} to {value:.2f}"
-    again = "try another --learning-rate or more --epochs"
-    return f"saved as model {name!r}, but {short}; {again}"
+    helps = "try another --learning-rate or more --epochs"
+    if better == "mini":
+        helps = "promptcli embed FILE -m mini"
+        facts = trained.facts
+        learns = find_method(facts["method"], supervised=facts["supervised"]).learns
+        if "backbone" in learns and "started_from" not in facts:
+            helps += "; or train from it: --from mini"
+    return f"saved as model {name!r}, but {short}: {helps}"
