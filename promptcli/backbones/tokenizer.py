@@ -7,7 +7,6 @@ tokenizer here: whoever cuts the pieces says it.
 
 import contextlib
 import hashlib
-import itertools
 import json
 import re
 import string
@@ -19,11 +18,12 @@ from types import SimpleNamespace
 from typing import Any
 from unicodedata import is_normalized
 
+import numpy as np
 from tokenizers import Tokenizer
 from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
-from promptcli.backbones.token_rows import TokenRows
+from promptcli.backbones.token_rows import TokenRows, pack
 from promptcli.backbones.tokenizer_files import SETTINGS, json_or_none
 from promptcli.errors import PromptcliError, UsageError, one_line
 
@@ -71,6 +71,8 @@ def read_wordpiece(folder: Path) -> SimpleNamespace | None:
 
 _SLICE = 1024  # pieces at a time: the tokenizer's own objects are many times the size of the ids
 _KEPT_CHARACTERS = 1 << 20  #: characters of the words whose ids are kept; then they are forgotten
+_END = "\n"  # ends a piece where several are one text
+_OF_END = -1  # its code among ids
 _MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
 _A_WORD = re.compile(r"[^\W\d_]+")  #: for counts of pieces
 _OF_UNKNOWN = 3  #: pieces that represent an unknown token
@@ -207,18 +209,20 @@ class PieceTokenizer:
         Words end at spaces, and at ASCII punctuation where no mark joins it and no added token,
         such as ``[MASK]``, may be spelled.
         """
-        text = "\n".join([piece.replace("\n", " ") for piece in pieces])
+        text = f" {_END} ".join([*(piece.replace(_END, " ") for piece in pieces), ""])
         if is_normalized("NFC", text) and not any(map(text.__contains__, self._added)):
             for mark in filter(text.__contains__, string.punctuation):
                 text = text.replace(mark, f" {mark} ")
-        split = [line.split(" ") for line in text.split("\n")]
+        words = text.split(" ")
         if self._held > _KEPT_CHARACTERS:
             self._words, self._held = {}, 0
         known = self._words  # another thread may begin a new one
-        new = list(set(itertools.chain.from_iterable(split)).difference(known))
+        new = list(set(words).difference(known))
         known.update(zip(new, self._ids_of_words(new), strict=True))
+        known[_END] = pack([_OF_END])
         self._held += sum(map(len, new))
-        return TokenRows.unpacked([b"".join(map(known.__getitem__, words)) for words in split])
+        ids = np.frombuffer(b"".join(map(known.__getitem__, words)), np.intc)
+        return TokenRows.ended_by(_OF_END, ids)
 
     def _ids_of_words(self, words: list[str]) -> list[bytes]:
         """Return the ids of each word, many in one text with a mark between them: a text costs more

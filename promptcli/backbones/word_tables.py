@@ -121,8 +121,8 @@ class TableTokenizer(WordTokenizer):
 
     def encode_rows(self, pieces: Sequence[str]) -> TokenRows:
         """Return the ids of every sentence's tokens without those that have no row in the table."""
-        read = self._by_words if self.splits_at_blanks else self._whole
-        return read([piece[: self._characters] for piece in pieces]).filled(self.pad)
+        cut = [piece[: self._characters] for piece in pieces]
+        return PieceTokenizer.encode_rows(self, cut).filled(self.pad)
 
     def _whole(self, pieces: list[str]) -> TokenRows:
         rows = super()._whole(pieces)
