@@ -130,7 +130,9 @@ def open_start(name: str) -> OwnStart | ContinuedStart:
     """Find a model, shipped, in a folder or on the hub: one that this command made, or that others
     made.
     """
-    if name == _ENCODER or words_only(name):
+    if name == _ENCODER:
+        raise UsageError(f"{name} is an encoder; give mini-bert, its backbone", parameter="start")
+    if words_only(name):
         MaskedCheckpoint.open(name)  # which says what it is
     folder, _ = locating.locate(name)
     if _is_own(folder):
