@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from promptcli.backbones import kernels
-from promptcli.errors import UsageError, one_line, unknown
+from promptcli.errors import UsageError, unknown
 
 TF32 = (  #: Float32 whose matrix products a GPU makes of operands rounded to 10 bits of mantissa
     "tf32"
@@ -23,18 +23,26 @@ DTYPES: dict[str, torch.dtype] = {
 
 def choose_device(name: str) -> str:
     """Return a torch device name; ``auto`` takes CUDA, else MPS, else the CPU."""
+    available = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
     if name == "auto":
-        usable = (("cuda", torch.cuda.is_available()), ("mps", torch.backends.mps.is_available()))
-        return next((kind for kind, is_usable in usable if is_usable), "cpu")
-    try:
-        if not re.fullmatch("cpu|mps|cuda(:[0-9]{1,3})?", name):
-            raise RuntimeError("no such kind")
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
+        return next(kind for kind, usable in available.items() if usable)
+    kind, colon, number = name.partition(":")
+    is_numbered = kind == "cuda" and re.fullmatch("[0-9]{1,3}", number)
+    if kind not in available or (colon and not is_numbered):
+        usable = [kind for kind in available if available[kind]]
+        raise unknown("device", name, ["auto", *usable])
+    count = int(available[kind])
+    if kind == "cuda":
+        count = torch.cuda.device_count()
+    if not available[kind] or int(number or 0) >= count:
         raise UsageError(
-            f"device {name!r} is not available ({one_line(error, 80)}); give auto, cpu, cuda,"
-            " cuda:N or mps"
-        ) from None
+            f"device {name!r} is not available: this machine has {count} of its kind; give auto"
+            " or cpu"
+        )
     return name
 
 

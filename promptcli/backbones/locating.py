@@ -121,7 +121,8 @@ def _check_worth_asking(name: str) -> None:
     meant = similar_name(name, SHIPPED)
     parent = Path(name).parent
     if not meant and "/" in name and "@" not in name and parent.is_dir():
-        meant = f"; folder {str(parent)!r} has none of that name;"
+        folders = [str(path) for path in parent.iterdir() if path.is_dir()]
+        meant = did_you_mean(name, folders) or f"; folder {str(parent)!r} has none of that name;"
     if meant:
         raise NotFoundError(f"no backbone {name!r}{meant} {hub_remedy(name)}")
     from huggingface_hub.constants import HF_HUB_OFFLINE

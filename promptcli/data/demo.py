@@ -6,7 +6,7 @@ They are not a benchmark, and figures say so.
 from pathlib import Path
 
 from promptcli.data.senteval import Parts
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, if_stopped
 from promptcli.storage.files import check_output, write_text
 
 _FOLDER = Path(__file__).parents[1] / "shipped" / "demo"
@@ -65,6 +65,7 @@ def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, s
                 f"needed to replace {path}, another file; or name a new folder", parameter="force"
             )
         check_output(path, force=True, parameter="folder")
-    for name, text in texts.items():
-        write_text(folder / name, text.decode())
+    with if_stopped("some of the files are written"):
+        for name, text in texts.items():
+            write_text(folder / name, text.decode())
     return _EXAMPLES

@@ -55,8 +55,8 @@ def or_search_model(model: Model | None) -> Model:
     """Return the model, or if none is named the one that searches and compares."""
     if model is None:
         return SEARCH_MODEL
-    if isinstance(model, Choice) and not model.changes:
-        if model.model is None and model.backend == "torch":
+    if isinstance(model, Choice) and not model.changes and model.model is None:
+        if (model.backend, model.backbone) == ("torch", BARE.backbone):
             return dataclasses.replace(model, model=SEARCH_MODEL)
     return model
 

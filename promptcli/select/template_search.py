@@ -129,6 +129,8 @@ def read_candidates(path: Path) -> list[str]:
     """Read a file with one template a line; return each text once, in its order."""
     with open_rows(path, ColumnChoice(remedy="")) as lines:
         texts = list(filter(None, map(str.strip, lines.texts())))
+    if not texts:
+        raise UsageError(f"{path} is empty; give a template a line")
     for number, text in enumerate(texts, 1):
         try:
             check_template(text)

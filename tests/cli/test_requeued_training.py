@@ -73,7 +73,7 @@ def test_several_runs_are_requeued_as_one(line, run, monkeypatch, registry):
     assert again.code == 0, again.err
     assert "done: model 'mine'" in again.err
     assert registry.load("mine").created == made
-    refused(run(*line[:-1], 3, "-q"), 2, "is of 2 other runs")
+    refused(run(*line[:-1], 3, "-q"), 2, "is of other runs")
     refused(run(*line, "--temperature", 0.1, "-q"), 2, "temperature 0.05, not 0.1")
 
 

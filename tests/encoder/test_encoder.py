@@ -502,7 +502,7 @@ def test_trouble_of_a_device_is_one_line(method, error, says, tiny_backbone, run
         raise (torch.OutOfMemoryError if "memory" in error else RuntimeError)(error)
 
     monkeypatch.setattr(f"promptcli.{method}", fail)
-    refused(run("similarity", "a", "b", "--device", "cpu"), 1, says)
+    refused(run("similarity", "a", "b", "--device", "cpu", "-m", "mini"), 1, says)
     if method.endswith("run"):
         with pytest.raises(
             OutOfMemoryError,
