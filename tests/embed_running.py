@@ -2,13 +2,17 @@
 refusal looks like.
 """
 
+import importlib
 from pathlib import Path
 
 import pytest
 
-import promptcli.models.cosines  # noqa: F401 - it must not keep the fake's opener
 from promptcli.models import loading as encoders
 from tests.embed_fakes import FakeEncoder
+
+# each takes the functions that are replaced below when it is first imported
+for _name in ("cosines", "exporting", "hub", "importing", "saving"):
+    importlib.import_module(f"promptcli.models.{_name}")
 
 TEXT = "one\n\nthree is here\nfour\n"
 ROWS = ["one", "", "three is here", "four"]
