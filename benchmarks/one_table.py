@@ -181,8 +181,8 @@ def main() -> None:
     for english, bags, share in _TABLES:
         begun = joined(arguments.table, tokens, kept, english)
         development.report("joined", begun)
-        ended = trained(begun, tokenizer, texts, bags)
-        development.report("trained", ended)
+        ended = unpacked(*packed(trained(begun, tokenizer, texts, bags)))
+        development.report("trained, 4 bits", ended)
         table += share * ended
     halves, scales = packed(table)
     development.report("4 bits", unpacked(halves, scales))

@@ -16,8 +16,8 @@ def test_the_shipped_files_are_small():
     files = [path for path in MINI.parent.rglob("*") if path.is_file()]
     others = [path for path in files if path.parent.name != "mini-multi"]
     assert sum(path.stat().st_size for path in others) <= 40 * 10**6
-    (table,) = SHIPPED_TABLES["mini-multi"].glob("*.safetensors")
-    assert table.stat().st_size <= 20 * 10**6
+    table = SHIPPED_TABLES["mini-multi"]
+    assert sum(path.stat().st_size for path in table.iterdir()) <= 24 * 10**6
 
 
 def test_the_fast_tier_is_word_embeddings_which_know_no_order(home):
