@@ -11,6 +11,7 @@ import errno
 import functools
 import importlib
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -94,7 +95,8 @@ class Command(TyperCommand):
         app.command(self.name)(called)
         made = typer.main.get_command(app)
         self.callback = made.callback
-        self.help = made.help
+        # Rich would keep the ends of the docstring's lines
+        self.help = re.sub(r"(?<!\n)\n(?!\n|- )", " ", made.help or "")
         self.params = [
             *_with_variables(made.params, self.path),
             *map(_hidden, _program_options()),
