@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from promptcli.retrieval.bm25 import Bm25, WordFile
+from promptcli.retrieval.bm25 import Bm25, WordCounts
 
 QUERIES, ADDED, WORDS, FOUND = 100, 100, 10, 10
 #: Builds an index of texts; returns what adds texts and what answers a query by row numbers.
@@ -34,22 +34,18 @@ Engine = Callable[
 
 def ours(texts: Sequence[str], folder: Path) -> tuple[Any, Any]:
     all_texts = list(texts)
-    file = WordFile.of_texts([(np.arange(len(texts)), texts)]).write(folder, {"generation": 0})
+    counts = WordCounts.of_texts([(range(len(texts)), texts)]).write(folder / "words.counts")
+    parts = [counts]
 
     def opened() -> Bm25:
-        newer = np.arange(len(texts), len(all_texts))
-        return Bm25(
-            file,
-            None,
-            newer,
-            all_texts[len(texts) :],
-            lambda keys: [all_texts[key] for key in keys.tolist()],
-        )
+        return Bm25(parts, lambda keys: [all_texts[key] for key in keys.tolist()])
 
     bm25 = [opened()]
 
     def add(more: Sequence[str]) -> None:
+        keys = range(len(all_texts), len(all_texts) + len(more))
         all_texts.extend(more)
+        parts.append(WordCounts.of_texts([(keys, more)], counts.about["language"]))
         bm25[0] = opened()
 
     return add, lambda query: bm25[0].ask(query).rank(FOUND)[0].tolist()
