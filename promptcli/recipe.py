@@ -126,7 +126,7 @@ class Recipe:
         return values
 
     def to_json(self) -> str:
-        """Return one line of JSON from which ``from_json`` makes an equal recipe."""
+        """Return one line of JSON from which ``from_text`` makes an equal recipe."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     @classmethod

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import promptcli as pc
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling import WEIGHTS
 from promptcli.encoder.prompts import PROMPTS
 from promptcli.encoder.transforms import TRANSFORMS
@@ -149,7 +149,7 @@ OWN = {
 def test_code_and_version_of_a_plugin_decide_the_fingerprint(recipe, package, tiny_backbone):
     def fingerprint(**changes):
         package.load(**changes)
-        return make_encoder(recipe, tiny_backbone("bert"), {}).fingerprint
+        return TorchEncoder(recipe, tiny_backbone("bert"), {}).fingerprint
 
     first = fingerprint()
     assert fingerprint() == first
@@ -158,11 +158,11 @@ def test_code_and_version_of_a_plugin_decide_the_fingerprint(recipe, package, ti
 
 def test_an_encoder_without_plugins_keeps_its_fingerprint(package, tiny_backbone):
     package.load()
-    encoder = make_encoder(RECIPES["last-avg"], tiny_backbone("bert"), {})
+    encoder = TorchEncoder(RECIPES["last-avg"], tiny_backbone("bert"), {})
     assert not encoder.extensions and "extensions" not in encoder.provenance
     before = encoder.fingerprint
     package.load(factor=3.0)
-    assert make_encoder(RECIPES["last-avg"], tiny_backbone("bert"), {}).fingerprint == before
+    assert TorchEncoder(RECIPES["last-avg"], tiny_backbone("bert"), {}).fingerprint == before
 
 
 def test_eval_and_embed_notice_a_changed_formula(package, run, tiny_folder, tmp_path):
@@ -217,5 +217,5 @@ def test_the_record_of_a_training_names_the_code_that_made_it(
 
 def test_a_row_that_a_program_puts_in_itself_counts(tiny_backbone, monkeypatch):
     monkeypatch.setitem(WEIGHTS, "mine", WEIGHTS["avg"])
-    encoder = make_encoder(Recipe(pooling="last/mine"), tiny_backbone("bert"), {})
+    encoder = TorchEncoder(Recipe(pooling="last/mine"), tiny_backbone("bert"), {})
     assert [extension.name for extension in encoder.extensions] == ["mine"]

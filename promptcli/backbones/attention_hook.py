@@ -1,9 +1,9 @@
 """The attention hook: one function, registered by name in transformers, serves every method.
 
 An ``AttentionHook`` travels with one forward pass as the keyword argument ``hook`` of the model: it
-carries deep prefixes in, and attention diagonals, rows or whole matrices out. Layers are numbered
-by counting calls, because ALBERT shares one module among its layers and DistilBERT's modules carry
-no number. ``hook_fault`` compares it with transformers' eager path.
+carries in what is ``Injected`` (such as deep prefixes), and out what is ``Recorded`` (such as
+diagonals). Layers are numbered by counting calls, because ALBERT shares one module among its layers
+and DistilBERT's modules carry no number. ``hook_fault`` compares it with transformers' eager path.
 """
 
 import functools
@@ -258,7 +258,7 @@ def attention(
 ) -> tuple[Tensor, None]:
     """Attend with the fused kernels.
 
-    Put the layer's prefix in front of keys and values, and read the diagonal.
+    Put the layer's prefix in front of keys and values, and record what is asked for.
 
     Args:
         module: The calling attention module; says whether it is causal (layers are counted).
@@ -443,7 +443,7 @@ def hook_fault(model: Any, n_layers: int) -> str | None:
             TypeError,
             ValueError,
         ) as error:  # shapes that do not fit: grouped queries
-            return f"it fails there ({str(error).splitlines()[0][:80]})"
+            return f"transformers' own attention fails ({str(error).splitlines()[0][:80]})"
         finally:
             model.set_attn_implementation(NAME)
             model.train(training)

@@ -52,7 +52,7 @@ COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 class Backbone:
-    """A pre-trained encoder and its tokenizer."""
+    """A pre-trained language model and its tokenizer."""
 
     words_only = False  #: no layers: only word vectors to average
     tf32 = False  #: a GPU may round the operands of its products to TF32

@@ -108,8 +108,8 @@ def chosen_model(
     set: RecipeFields = None,
     dim: Dim = None,
 ) -> Choice:
-    """Return the encoder that the options of the panel Model describe, with the program's device
-    and dtype.
+    """Return the choice that the options of the panel Model describe, with the program's device and
+    dtype.
     """
     kinds = kinds_of(Recipe)
     given = {

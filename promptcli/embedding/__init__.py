@@ -506,7 +506,7 @@ def _sides(
     blank = sum(not (left.strip() and right.strip()) for left, right in zip(*sides, strict=True))
     if blank:
         pairs = f"{blank:,} of {counted(len(lefts), 'pair')}"
-        note(f"{pairs} with a blank text: a cosine with nothing says nothing")
+        note(f"{pairs} with a blank text: a blank text has no meaning to compare")
     return lefts, rights
 
 

@@ -421,9 +421,6 @@ class TorchEncoder(Encoder):
         return str(self.recipe.parts.pooling.counted_from(count))
 
 
-make_encoder = TorchEncoder
-
-
 def build_encoder(
     recipe: Recipe,
     *,

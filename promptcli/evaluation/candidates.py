@@ -11,7 +11,7 @@ from promptcli.data.file_arguments import split_columns
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import TEST_TASKS
 from promptcli.data.tasks import AnyTask, Loaded, OtherTask, any_task_names, load_any
-from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, WrongKindError
 from promptcli.evaluation.evaluator import (
@@ -246,7 +246,7 @@ def _groups(
             scorer_of_transfer = replace(
                 scorer,
                 label=replace(label, recipe=name),
-                encoder=make_encoder(candidate.transfer, encoder.backbone, encoder.tensors()),
+                encoder=TorchEncoder(candidate.transfer, encoder.backbone, encoder.tensors()),
             )
         for number, task in enumerate(tasks):
             suited = scorer_of_transfer if is_for_transfer(task) else scorer

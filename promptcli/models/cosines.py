@@ -62,7 +62,7 @@ def cosines_of_pairs(
     """
     vectors = unit(encoder.encode([*first, *second], progress=progress))
     if zero := int((~vectors.any(axis=1)).sum()):
-        note(f"{zero:,} of {len(vectors):,} sentences have a zero vector, so their cosines are 0")
+        note(f"zero vectors: {zero:,} of {len(vectors):,} sentences; their cosines are 0")
     products = vectors[: len(first)] * vectors[len(first) :]
     cosines: NDArray[np.float32] = products.sum(axis=1).clip(-1, 1)  # rounding
     return cosines

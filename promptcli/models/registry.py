@@ -25,8 +25,8 @@ from promptcli.storage.folders import (
 )
 from promptcli.storage.locks import hold
 
-#: read-only, distilled from all-MiniLM-L6-v2; ``mini-static``: word vectors, fast; ``mini-multi``:
-#: word vectors of eleven languages
+#: Read-only. ``mini`` is distilled from two teachers; ``mini-static`` has word vectors, and so has
+#: ``mini-multi``, of eleven languages.
 SHIPPED_MODELS = ("mini", "mini-static", "mini-multi")
 _SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"
 

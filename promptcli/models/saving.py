@@ -14,7 +14,7 @@ from promptcli.backbones.checking import check_links
 from promptcli.backbones.locating import weights_digest
 from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import OWN_TOKENIZER
-from promptcli.encoder.encoder import TorchEncoder, make_encoder, tuned_weights
+from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError
@@ -108,7 +108,7 @@ def save_encoder(
         (folder / MODULES).write_text(OUR_MODULE, encoding="utf-8")
     if tensors:
         save_tensors(tensors, folder / TENSORS)
-    transfer = entry.transfer and make_encoder(entry.transfer, own, encoder.tensors()).recipe
+    transfer = entry.transfer and TorchEncoder(entry.transfer, own, encoder.tensors()).recipe
     entry = replace(entry, recipe=encoder.recipe, transfer=transfer)  # every name written out
     placed = publishable(with_backbone(entry, backbone or ("." if reason is None else BACKBONE)))
     write_manifest(

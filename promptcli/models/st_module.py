@@ -8,7 +8,7 @@ from typing import Any, Self
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import InputModule
 
-from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.models.entries import Entry
 from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import open_model
@@ -31,7 +31,7 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
     def max_seq_length(self, tokens: int) -> None:
         encoder = self.encoder
         recipe = self.encoder.recipe.replace(max_length=tokens)
-        self.encoder = make_encoder(
+        self.encoder = TorchEncoder(
             recipe, encoder.backbone, encoder.tensors(), leading=encoder.leading
         )
 

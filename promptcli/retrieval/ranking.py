@@ -39,7 +39,7 @@ class Hit(NamedTuple):
     text: str | None
     score: float
     columns: dict[str, Any] | None = None  #: None in an index without further columns
-    #: ``meaning``, ``words`` or ``both``: which of the two rankings has it among its first k
+    #: ``meaning`` or ``words``: the one ranking that has it among its first k; ``both``: else
     found_by: str | None = None
     bm25: float | None = None
     cosine_rank: int | None = None  #: by cosine alone; None beyond those that were compared
@@ -74,7 +74,7 @@ class JoinedRanking(NamedTuple):
     def ways(self) -> Iterator[tuple[str, float, int | None, int | None]]:
         """Yield the ``WAY_FIELDS`` of each row.
 
-        What found it is the one way that has it among its first k, else both.
+        What found it is the one way that has it among its first k, else ``both``.
         """
         k = len(self.keys)
         columns = self.bm25, self.cosine_ranks, self.bm25_ranks

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.contrastive import Contrastive
 from promptcli.errors import UsageError, look_up, unknown
 from promptcli.evaluation import statistics
@@ -217,7 +217,7 @@ def rank_heads(
     pairs = task.pairs()
     prompt = _with_slot(encoder) if weights == "slot-attention" else SLOT
     recipe = Recipe(backbone=backbone.name, prompt=prompt)
-    encoder = make_encoder(recipe, backbone, encoder.tensors())
+    encoder = TorchEncoder(recipe, backbone, encoder.tensors())
     idf = corpus_idf(encoder, corpus)
     cosines = head_cosines(encoder, pairs.first, pairs.second, states, weights)
     flat = cosines.heads.reshape(-1, len(pairs))
@@ -253,7 +253,7 @@ def rank_heads(
     maps = values.reshape(len(states), backbone.n_layers, backbone.n_heads)
     about = {"weights": weights, "states": states, "compared": compared, "idf": len(corpus)}
     return Search(
-        encoder=make_encoder(recipe.replace(pooling=ranked[0].choice), backbone, encoder.tensors()),
+        encoder=TorchEncoder(recipe.replace(pooling=ranked[0].choice), backbone, encoder.tensors()),
         task=task,
         ranked=ranked,
         about=about,
@@ -305,7 +305,7 @@ def rank_layers(encoder: TorchEncoder, task: STSTask, weights: Sequence[str]) ->
             recipes = [
                 own.replace(prompt=spec, pooling=pooling) for pooling in _poolings(encoder, weights)
             ]
-            encoders = [make_encoder(recipe, backbone, encoder.tensors()) for recipe in recipes]
+            encoders = [TorchEncoder(recipe, backbone, encoder.tensors()) for recipe in recipes]
             scored.extend(zip(encoders, score_encoders(encoders, [task]), strict=True))
         return max(scored, key=lambda pair: pair[1].value)[0]  # of equals the earlier
 

@@ -17,7 +17,7 @@ from promptcli.data import demo
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.template import check_template, text_rule, with_period
 from promptcli.errors import UsageError, counted, unknown
 from promptcli.evaluation.evaluator import score_encoders
@@ -203,7 +203,7 @@ def rank_templates(
     # of equals the one tried first
     ranked = sorted(itertools.chain(*stages.values()), key=lambda item: -item.value)
     averages = [
-        make_encoder(RECIPES[name].replace(backbone=backbone.name), backbone, {})
+        TorchEncoder(RECIPES[name].replace(backbone=backbone.name), backbone, {})
         for name in AVERAGES
     ]
     scores = zip(AVERAGES, score_encoders(averages, [task]), strict=True)

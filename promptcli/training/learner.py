@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.lora import ALPHA
-from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
@@ -129,4 +129,4 @@ class Learner(TrainableEncoder):
         recipe = self.method.recipe(self.backbone.name, family, self.settings)
         if selecting:
             recipe = self.method.selecting(recipe, self.settings, family)
-        return make_encoder(recipe, self.backbone, self._outside_the_backbone())
+        return TorchEncoder(recipe, self.backbone, self._outside_the_backbone())

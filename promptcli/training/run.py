@@ -158,7 +158,7 @@ def find_finished(name: str) -> Entry | None:
     entry = registry.load(name)
     if "trained" not in entry.provenance:
         raise UsageError(
-            f"model {name!r} is not of a training; give another, or force trains it again",
+            f"model {name!r} was not trained; give another, or force trains it again",
             parameter="name",
         )
     return entry

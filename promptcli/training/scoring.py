@@ -6,7 +6,7 @@ from typing import Any
 from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.published_backbones import published_name
 from promptcli.data.tasks import AnyTask, DevelopmentTask
-from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.evaluation.candidates import is_for_transfer
 from promptcli.evaluation.evaluator import embed_tasks, score_vectors, value_on
 from promptcli.evaluation.scores import Label, Score
@@ -33,7 +33,7 @@ def score_tasks(
     for task in tasks:
         reader = encoder
         if other is not None and is_for_transfer(task):
-            reader = make_encoder(other, encoder.backbone, encoder.tensors())
+            reader = TorchEncoder(other, encoder.backbone, encoder.tensors())
         scores += score_vectors(embed_tasks([reader], [task], [label]), [task])
     return scores
 
@@ -60,7 +60,7 @@ def score_by_dim(encoder: TorchEncoder, development: DevelopmentTask) -> dict[st
     recipe = encoder.recipe
     by_dim = {}
     for dim in recipe.dims:
-        shorter = make_encoder(recipe.truncate(dim), encoder.backbone, encoder.tensors())
+        shorter = TorchEncoder(recipe.truncate(dim), encoder.backbone, encoder.tensors())
         by_dim[str(dim)] = value_on(shorter, development)
     if by_dim:
         shown = ", ".join(f"{dim} {value:.2f}" for dim, value in by_dim.items())

@@ -21,7 +21,7 @@ from promptcli.backbones.token_rows import TokenRows
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.batching import make_batch, to_device
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling import initial_weights
 from promptcli.encoder.prompts import initial_tensors
 from promptcli.encoder.template import Template
@@ -146,7 +146,7 @@ class TrainableEncoder(nn.Module):
             text_rule=self.method.training_text_rule,
             pooling=pooling,
         )
-        encoder = make_encoder(recipe, self.backbone, self.learned)
+        encoder = TorchEncoder(recipe, self.backbone, self.learned)
         limit = self.settings.max_length * encoder.template.copies
         if not self.method.counts_specials:
             limit += encoder.template.length

@@ -15,7 +15,7 @@ from promptcli.backbones.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.lora import ALPHA, merge_lora
 from promptcli.backbones.states import Batch, Needs
-from promptcli.encoder.encoder import build_encoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.recipe import RECIPES
 from promptcli.training.objectives.contrastive import contrastive_loss
@@ -142,7 +142,7 @@ def test_an_adapter_written_by_peft_is_a_backbone(family, adapter, tiny_folder):
     folder, model = adapter(family)
     backbone = load_backbone(str(folder))
     assert backbone.name == str(folder)
-    row = make_encoder(RECIPES["prompteol"], backbone, {}).inputs(SENTENCES[:1]).rows[0]
+    row = TorchEncoder(RECIPES["prompteol"], backbone, {}).inputs(SENTENCES[:1]).rows[0]
     batch = Batch(torch.tensor([row]), torch.tensor([len(row)]))
     with torch.no_grad():
         ours = backbone.run(batch, Needs(layers=frozenset({backbone.n_layers}))).layers[

@@ -21,7 +21,7 @@ from promptcli.backbones.lora import ALPHA
 from promptcli.backbones.relative_positions import buckets, relative_bias
 from promptcli.backbones.states import Needs
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.encoder import build_encoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.encoder.prompts import deep_prefix
 from promptcli.errors import UsageError
 from promptcli.grammar import parse_prompt
@@ -262,6 +262,6 @@ def test_a_prefix_shortens_the_longest_input(folder):
     backbone = load_backbone(str(folder))
     shape = deep_prefix.prefix_shape(BuildContext(parse_prompt("deep-prefix:5"), backbone, {}))
     recipe = Recipe(str(folder), prompt="deep-prefix:5", pooling="first-last/ditto:2-3")
-    encoder = make_encoder(recipe, backbone, {deep_prefix.TENSOR: torch.randn(shape)})
+    encoder = TorchEncoder(recipe, backbone, {deep_prefix.TENSOR: torch.randn(shape)})
     assert encoder.max_length == backbone.max_tokens - 5 == 64 - 5
     assert np.isfinite(encoder.encode([" ".join(SENTENCES), RECIPES["prompt"].prompt])).all()

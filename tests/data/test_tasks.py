@@ -12,7 +12,7 @@ import torch
 import promptcli as pc
 from promptcli.data.task_table import TASKS, TaskRow, read_graded_pairs
 from promptcli.data.tasks import RetrievalTask, any_task_names, load_any
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.evaluation import statistics
 from tests.tiny import SENTENCES
 
@@ -20,7 +20,7 @@ from tests.tiny import SENTENCES
 @pytest.fixture
 def encoder(tiny_backbone):
     backbone = tiny_backbone("bert")
-    return make_encoder(pc.Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
+    return TorchEncoder(pc.Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_metric_of_ones_own_is_a_function(encoder, monkeypatch):
 
 
 def test_several_models_and_kinds_come_in_one_order(encoder, documents):
-    cls = make_encoder(
+    cls = TorchEncoder(
         pc.Recipe(backbone=encoder.recipe.backbone, pooling="last/cls"), encoder.backbone, {}
     )
     scores = pc.evaluate([encoder, cls], [f"retrieval:{documents}", "demo:dev", "demo"])

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 import promptcli as pc
 from promptcli.backbones.states import Needs
-from promptcli.encoder import batching
 from promptcli.encoder import encoder as engine
 from promptcli.encoder.batching import make_batch, padded_length, plan_batches, token_budget
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.encoder import TorchEncoder, build_encoder, encode_together, make_encoder
+from promptcli.encoder.encoder import TorchEncoder, build_encoder, encode_together
 from promptcli.encoder.pooling import WEIGHTS, initial_weights
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
 from promptcli.encoder.streams import map_in_threads
@@ -77,12 +76,15 @@ def test_batch_order_and_padding_do_not_matter(name, family, tiny_backbone, monk
     alone = np.concatenate([encoder.encode([sentence]) for sentence in sentences])
     order = np.random.default_rng(0).permutation(len(sentences))
     shuffled = encoder.encode([sentences[row] for row in order])
-    monkeypatch.setattr(
-        batching,
-        "plan_batches",
-        lambda lengths, **_: plan_batches(lengths, token_budget=10_000_000),
-    )
+    plans = []
+
+    def of_one_batch(lengths, budget, **_):
+        plans.append(list(plan_batches(lengths, 10_000_000)))
+        return plans[-1]
+
+    monkeypatch.setattr("promptcli.encoder.encoder.plan_batches", of_one_batch)
     one_batch = encoder.encode(sentences)
+    assert all(len(plan) == 1 for plan in plans)
     scale = max(1.0, np.abs(together).max())
     assert np.abs(together - alone).max() < 1e-5 * scale
     assert np.abs(together[order] - shuffled).max() < 1e-5 * scale
@@ -224,7 +226,7 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
     text = "[MASK] and [MASK] : [X] , [MASK] ."
     poolings = ["last/mask", "last/mask:1", "last/mask:2", "last/mask:3"]
     encoders = [
-        make_encoder(Recipe(prompt=text, pooling=pooling), backbone, {}) for pooling in poolings
+        TorchEncoder(Recipe(prompt=text, pooling=pooling), backbone, {}) for pooling in poolings
     ]
     first = encoders[0]
     assert [encoder.recipe.pooling for encoder in encoders] == [
@@ -322,7 +324,7 @@ def test_a_window_is_handed_over_when_the_next_one_is_being_computed(bert, monke
 
 def test_the_mean_of_prompts_is_made_of_their_encoders(bert):
     recipe = Recipe(pooling="last/mask", prompt="mean:a [X] [MASK] || [X] is [MASK]")
-    mean = make_encoder(recipe.replace(denoise="hidden"), bert, {})
+    mean = TorchEncoder(recipe.replace(denoise="hidden"), bert, {})
     assert isinstance(mean, TorchEncoder) and isinstance(mean, pc.Encoder)
     assert [part.recipe.prompt for part in mean.parts] == ["a [X] [MASK]", "[X] is [MASK]"]
     expected = np.mean([part.encode(SENTENCES) for part in mean.parts], axis=0, dtype=np.float32)
@@ -336,7 +338,7 @@ def test_the_mean_of_prompts_is_made_of_their_encoders(bert):
 def test_a_fresh_encoder_has_computed_no_bias_yet(bert):
     for prompt in ("[X] is [MASK]", "mean:a [X] [MASK] || [X] is [MASK]"):
         recipe = Recipe(pooling="last/mask", prompt=prompt, denoise="hidden")
-        encoder = make_encoder(recipe, bert, {})
+        encoder = TorchEncoder(recipe, bert, {})
         vectors = encoder.encode(SENTENCES)
         fresh = encoder.without_cache()
         assert all(not part._biases for part in fresh.parts)
@@ -346,7 +348,7 @@ def test_a_fresh_encoder_has_computed_no_bias_yet(bert):
 
 def test_one_batch_goes_through_the_four_steps(bert):
     recipe = Recipe(prompt=_TEMPLATE, pooling="last/mask", denoise="hidden")
-    encoder = make_encoder(recipe, bert, {}).one_prompt()
+    encoder = TorchEncoder(recipe, bert, {}).one_prompt()
     rows = encoder.inputs(SENTENCES).rows
     with torch.inference_mode():
         (vectors,) = encoder.encode_batch(rows, [encoder], encoder.pooling.needs)
@@ -356,34 +358,34 @@ def test_one_batch_goes_through_the_four_steps(bert):
 def test_a_text_in_front_that_is_not_counted_is_no_content_either(bert):
     leading = LeadingTexts({"query": "the cat : "}, counted=False)
     recipe = Recipe(pooling="last/content-avg+avg")
-    encoder = make_encoder(recipe, bert, {}, leading=leading)
+    encoder = TorchEncoder(recipe, bert, {}, leading=leading)
     of_queries = encoder.in_role("query")
     assert of_queries.recipe.pooling.startswith("last/content-avg+from:")
     content = of_queries.encode(SENTENCES)[:, : bert.width]
     written = of_queries.recipe.replace(pooling="last/content-avg")
-    assert np.allclose(content, make_encoder(written, bert, {}).encode(SENTENCES), atol=1e-5)
+    assert np.allclose(content, TorchEncoder(written, bert, {}).encode(SENTENCES), atol=1e-5)
 
 
 def test_each_prompt_of_a_mean_is_checked_on_its_own(bert):
     recipe = Recipe(pooling="last/last-token", prompt="mean:so [X] || a [X]")
     one, other, both = (
-        make_encoder(recipe.replace(prompt=prompt), bert, {}).encode(SENTENCES)
+        TorchEncoder(recipe.replace(prompt=prompt), bert, {}).encode(SENTENCES)
         for prompt in ("so [X]", "a [X]", recipe.prompt)
     )
     assert np.allclose(both, (one + other) / 2, atol=1e-5)
     with pytest.raises(WrongKindError, match="last-token"):
-        make_encoder(recipe.replace(prompt="mean:so [X] || a [X] ."), bert, {})
+        TorchEncoder(recipe.replace(prompt="mean:so [X] || a [X] ."), bert, {})
 
 
 def test_the_prompts_of_a_mean_are_not_denoised_after_a_transform(bert):
     recipe = Recipe(pooling="last/mask", prompt="mean:a [X] [MASK] || [X] is [MASK]")
     recipe = recipe.replace(denoise="logits", transforms=("topk-tokens:5",))
     with pytest.raises(UsageError, match=r"'logits' needs .* no mean of prompts"):
-        make_encoder(recipe, bert, {})
+        TorchEncoder(recipe, bert, {})
 
 
 def test_a_pickled_encoder_keeps_its_name(bert):
-    encoder = make_encoder(Recipe(pooling="last/avg"), bert, {})
+    encoder = TorchEncoder(Recipe(pooling="last/avg"), bert, {})
     encoder.name = "mine"
     make, parts, state = encoder.__reduce__()
     copy = make(*parts)
@@ -557,7 +559,7 @@ def test_vectors_are_those_of_one_batch_after_the_other(
     denoise, two_threads, tiny_backbone, monkeypatch
 ):
     encoder = random_encoder(RECIPES["prompt"].replace(denoise=denoise), tiny_backbone("bert"))
-    again = make_encoder(encoder.recipe, encoder.backbone, encoder.tensors())
+    again = TorchEncoder(encoder.recipe, encoder.backbone, encoder.tensors())
     sentences = [" ".join(["cat"] * (1 + number % 17)) + f" {number}" for number in range(300)]
     progress = []
     together = encoder.encode(sentences, progress=progress.append)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from promptcli.backbones.by_name import load_backbone
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.token_prepending import TokenPrepending
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.methods import find_method
@@ -74,7 +74,7 @@ def backbone(name):
 
 
 def largest_difference(case, expected, model, recipe, tensors=None):
-    encoder = make_encoder(recipe.replace(backbone=model), backbone(model), tensors or {})
+    encoder = TorchEncoder(recipe.replace(backbone=model), backbone(model), tensors or {})
     return np.abs(encoder.encode(SENTENCES) - expected).max() / np.abs(expected).max()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import promptcli as pc
 from promptcli.data.tasks import OwnTask, Pairs, RetrievalTask, STSTask
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.evaluation import evaluator, kept_scores
 from promptcli.evaluation.evaluator import EvalSettings, embed_tasks, score_vectors
 from promptcli.evaluation.kept_scores import KeptScores
@@ -28,7 +28,7 @@ TRANSFER = Transfer("CR", {"all": LabelledExamples(WORDS * 12, None, np.arange(9
 def encoder(tiny_backbone, monkeypatch):
     small = replace(classifier.FAST, folds=3, epoch_size=1, tenacity=1)
     monkeypatch.setattr(classifier, "FAST", small)
-    return make_encoder(RECIPES["cls"], tiny_backbone("bert"), {})
+    return TorchEncoder(RECIPES["cls"], tiny_backbone("bert"), {})
 
 
 def measured(encoder, task, settings):
@@ -71,10 +71,10 @@ def test_what_decides_a_score_is_in_its_key(encoder, tiny_backbone, monkeypatch)
     assert not known(replace(RETRIEVAL, ranking="hybrid"))
     other_seed = replace(small, seed=7)
     assert known(STS, settings=other_seed) and not known(TRANSFER, settings=other_seed)
-    assert not known(STS, make_encoder(RECIPES["last-avg"], tiny_backbone("bert"), {}))
-    assert not known(STS, make_encoder(RECIPES["cls"], tiny_backbone("roberta"), {}))
+    assert not known(STS, TorchEncoder(RECIPES["last-avg"], tiny_backbone("bert"), {}))
+    assert not known(STS, TorchEncoder(RECIPES["cls"], tiny_backbone("roberta"), {}))
     leading = LeadingTexts({"query": "query: "})
-    with_prompts = make_encoder(encoder.recipe, encoder.backbone, {}, leading=leading)
+    with_prompts = TorchEncoder(encoder.recipe, encoder.backbone, {}, leading=leading)
     assert not known(RETRIEVAL, with_prompts)
     monkeypatch.setattr(kept_scores, "PROTOCOL_VERSION", kept_scores.PROTOCOL_VERSION + 1)
     assert not known(STS)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import promptcli as pc
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.models import hub
 from promptcli.models.entries import Entry
@@ -160,7 +160,7 @@ def test_a_stand_in_has_length_and_tokenizer():
     assert model.tokenizer("A cat.")["input_ids"] == encoder.tokenizer("A cat.")["input_ids"]
     before = model.encode([long])
     model.max_seq_length = 14
-    short = make_encoder(
+    short = TorchEncoder(
         encoder.recipe.replace(max_length=14), encoder.backbone, encoder.tensors()
     ).encode([long])
     np.testing.assert_allclose(model.encode([long]), short, atol=1e-6)

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from transformers import AutoModel, AutoTokenizer
 
 import promptcli as pc
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import PromptcliError
 from promptcli.models.entries import Entry, write_manifest
 from promptcli.models.exporting import export
@@ -284,7 +284,7 @@ def test_weights_of_all_tokens_that_leave_the_prompt_out_are_refused(
     pooling = {"pooling_mode": "mean", "include_prompt": False}
     plain = load(made(tmp_path, tiny_folder("bert"), pooling=pooling, prompts={"query": "ask: "}))
     recipe = plain.recipe.replace(prompt="[X] [MASK]", pooling=f"last/{weights}")
-    encoder = make_encoder(recipe, plain.backbone, {}, leading=plain.leading)
+    encoder = TorchEncoder(recipe, plain.backbone, {}, leading=plain.leading)
     assert encoder.encode(TEXTS).shape == (len(TEXTS), plain.width)
     with pytest.raises(PromptcliError, match="include_prompt false are not read; take avg"):
         encoder.encode_query(TEXTS)

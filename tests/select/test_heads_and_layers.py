@@ -12,7 +12,7 @@ from scipy import stats
 import promptcli as pc
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.batching import plan_batches
-from promptcli.encoder.encoder import build_encoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import distinct_sentences, score_encoders
 from promptcli.recipe import RECIPES, Choice, Recipe
@@ -37,7 +37,7 @@ TASK = make_task(
 
 def search_heads(backbone, task=TASK, corpus=SENTENCES, **options):
     return pc.search_heads(
-        make_encoder(Recipe(backbone=backbone.name), backbone, {}), task, corpus, **options
+        TorchEncoder(Recipe(backbone=backbone.name), backbone, {}), task, corpus, **options
     )
 
 

@@ -15,7 +15,7 @@ import promptcli as pc
 from promptcli.cli.commands.select import print_templates
 from promptcli.data.demo import SENTENCES_FILE
 from promptcli.data.tasks import Pairs, STSTask
-from promptcli.encoder.encoder import build_encoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.encoder.template import check_template
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation import statistics
@@ -393,7 +393,7 @@ def test_refusals(arguments, code, message, search):
 
 def test_the_search_is_a_function(tiny_backbone, task, caplog):
     backbone = tiny_backbone("bert")
-    encoder = make_encoder(Recipe(backbone=backbone.name), backbone, {})
+    encoder = TorchEncoder(Recipe(backbone=backbone.name), backbone, {})
     caplog.set_level("INFO")
     found = pc.search_templates(encoder, task, mode="free", limit=20, top=4)
     assert (
@@ -435,7 +435,7 @@ def test_every_example_and_none_have_their_own_figures(tiny_backbone, tmp_path, 
     file = tmp_path / "pairs.tsv"
     file.write_text(f"word\tdefinition\n{DEMONSTRATIONS}")
     backbone = tiny_backbone("llama")
-    encoder = make_encoder(pc.Recipe(backbone=backbone.name), backbone, {})
+    encoder = TorchEncoder(pc.Recipe(backbone=backbone.name), backbone, {})
     search = functools.partial(pc.search_templates, encoder, EVERY_PAIR, mode="demonstrations")
     found = search(pairs=file, top=4)
     pairs = [tuple(line.split("\t")) for line in DEMONSTRATIONS.splitlines()]

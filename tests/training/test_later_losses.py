@@ -16,7 +16,7 @@ import transformers as hf
 import promptcli as pc
 from promptcli.backbones.states import Batch, Needs
 from promptcli.data.sources import TrainingExamples
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
 from promptcli.training.objectives.contrastive import contrastive_loss, list_mle, list_net
 from promptcli.training.objectives.pairs import angle_similarity
@@ -130,7 +130,7 @@ def test_cse_sfp_reads_both_ends_of_one_pass(family, tiny_folder):
         recipe = pc.Recipe(
             backbone.name, prompt=prompt, pooling="last/last-token", period=False, text_rule=None
         )
-        plain = make_encoder(recipe, backbone, {}).encode(SENTENCES[:4])
+        plain = TorchEncoder(recipe, backbone, {}).encode(SENTENCES[:4])
         assert np.abs(got.detach().numpy() - plain).max() < 1e-4
     assert learner.encoder().recipe.pooling == "last/last-token"
     loss, grads = learning.gradients(learner, columns=[SENTENCES[:4]])
@@ -208,7 +208,7 @@ def test_first_numbers_have_the_loss_too(name, tiny_folder):
     assert not list(learner.head.parameters())
     encoder = learner.encoder()
     assert encoder.recipe.dims == (16, 8, 4)
-    shorter = make_encoder(encoder.recipe.truncate(8), encoder.backbone, encoder.tensors())
+    shorter = TorchEncoder(encoder.recipe.truncate(8), encoder.backbone, encoder.tensors())
     np.testing.assert_array_equal(shorter.encode(SENTENCES), encoder.encode(SENTENCES)[:, :8])
     with pytest.raises(
         UsageError, match=r"dim: 5 is not a width .* trained for: it was for 16, 8, 4"

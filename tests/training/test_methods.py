@@ -14,7 +14,7 @@ from promptcli.backbones.states import Batch, Needs
 from promptcli.data.layouts import GRADED_PAIRS
 from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.denoising import padded_bias_batch
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
@@ -39,7 +39,7 @@ learner_of = functools.partial(learning.learner_of, max_length=60, dropout=0.0)
 
 def plain_vectors(learner, texts, pooling, prompt="[X]"):
     recipe = Recipe(learner.backbone.name, prompt=prompt, pooling=pooling, period=False)
-    return make_encoder(recipe, learner.backbone, {}).encode(texts)
+    return TorchEncoder(recipe, learner.backbone, {}).encode(texts)
 
 
 def random_rows(count, width, seed):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from promptcli.backbones.states import Needs
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.soft_template import TENSOR
 from promptcli.recipe import Recipe
 from tests import learning
@@ -53,12 +53,12 @@ def test_vectors_are_those_of_the_loop_over_embeddings(family, tiny_folder):
     tensors = encoder.tensors()
     torch.manual_seed(0)
     moved = {TENSOR: tensors[TENSOR] + torch.randn_like(tensors[TENSOR])}
-    for each in (encoder, make_encoder(encoder.recipe, encoder.backbone, moved)):
+    for each in (encoder, TorchEncoder(encoder.recipe, encoder.backbone, moved)):
         rows = each.inputs(SENTENCES).rows
         for row, vector in zip(rows, each.encode(SENTENCES), strict=True):
             expected = plain_vector(reference, each, row).numpy()
             assert np.abs(vector - expected).max() < 1e-5 * max(1, np.abs(expected).max())
-    again = make_encoder(encoder.recipe, encoder.backbone, encoder.tensors())
+    again = TorchEncoder(encoder.recipe, encoder.backbone, encoder.tensors())
     assert np.array_equal(again.encode(SENTENCES), encoder.encode(SENTENCES))
 
 
@@ -70,7 +70,7 @@ def test_the_loss_is_simcses_and_only_the_rows_learn(kind, tiny_folder):
     loss, gradients = learning.gradients(learner, columns=columns)
     encoder = learner.encoder()
     plain_text = encoder.recipe.replace(period=False)
-    reader = make_encoder(plain_text, learner.backbone, encoder.tensors())
+    reader = TorchEncoder(plain_text, learner.backbone, encoder.tensors())
     sides = columns if len(columns) > 1 else [*columns, *columns]
     vectors = [torch.from_numpy(reader.encode(side)) for side in sides]
     count = len(columns[0])
@@ -96,7 +96,7 @@ def test_cut_text_keeps_the_tokens_and_those_behind_change_no_state_before_them(
 ):
     encoder = made(family, tiny_folder).encoder()
     behind = sum(place < 0 for place in encoder.prompt.slots)
-    short = make_encoder(encoder.recipe.replace(max_length=20), encoder.backbone, encoder.tensors())
+    short = TorchEncoder(encoder.recipe.replace(max_length=20), encoder.backbone, encoder.tensors())
     inputs = short.inputs([" ".join(SENTENCES)])
     (row,) = inputs.rows
     assert inputs.truncated.tolist() == [True] and len(row) == 20
@@ -104,7 +104,7 @@ def test_cut_text_keeps_the_tokens_and_those_behind_change_no_state_before_them(
     needs = Needs(layers=frozenset({encoder.backbone.n_layers}))
     moved = encoder.tensors()[TENSOR].clone()
     moved[-behind:] += torch.linspace(-1, 1, moved.size(1))
-    other = make_encoder(encoder.recipe, encoder.backbone, {TENSOR: moved})
+    other = TorchEncoder(encoder.recipe, encoder.backbone, {TENSOR: moved})
     states = [
         each.run(each.batch([row]), needs).layers[encoder.backbone.n_layers][0]
         for each in (encoder, other)

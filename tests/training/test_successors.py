@@ -13,7 +13,7 @@ import promptcli as pc
 from promptcli.data.layouts import PAIRS, TRIPLETS
 from promptcli.data.negation import negate
 from promptcli.data.sources import TrainingExamples
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.training.methods import find_method
@@ -292,7 +292,7 @@ def test_sncse_ends_a_sentence_as_its_authors_do_in_training_and_at_test(
     assert (at_test.recipe.period, at_test.recipe.prompt) == (False, SNCSE_VIEW)
     for view in [at_test, *learner.template_encoders]:
         plain = Recipe(prompt=view.recipe.prompt, period=False, pooling="last/mask")
-        as_written = make_encoder(plain, learner.backbone, {})
+        as_written = TorchEncoder(plain, learner.backbone, {})
         as_written.max_length = view.max_length
         assert view.inputs([sentence]).rows == as_written.inputs([read]).rows
 

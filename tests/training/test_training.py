@@ -13,7 +13,7 @@ import torch
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.encoder import build_encoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.encoder.prompts import deep_prefix, initial_tensors, soft_template
 from promptcli.errors import UsageError
 from promptcli.grammar import parse_prompt
@@ -63,7 +63,7 @@ def test_a_deep_prefix_equals_pefts_prefix_tuning(family, tiny_folder):
     shape = deep_prefix.prefix_shape(BuildContext(parse_prompt("deep-prefix:4"), backbone, {}))
     numbers = torch.randn(shape, generator=torch.Generator().manual_seed(2))
     recipe = Recipe(str(folder), prompt="deep-prefix:4", pooling="last/avg")
-    encoder = make_encoder(recipe, backbone, {deep_prefix.TENSOR: numbers})
+    encoder = TorchEncoder(recipe, backbone, {deep_prefix.TENSOR: numbers})
     rows = encoder.inputs(SENTENCES[:4]).rows
     longest = max(map(len, rows))
     options = {} if backbone.causal else {"add_pooling_layer": False}
@@ -93,15 +93,15 @@ def test_a_deep_prefix_moves_every_family_alike_in_any_batch(family, tiny_folder
     shape = deep_prefix.prefix_shape(BuildContext(parse_prompt("deep-prefix:5"), backbone, {}))
     numbers = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     recipe = Recipe(str(tiny_folder(family)), prompt="deep-prefix:5", pooling="last/cls")
-    encoder = make_encoder(recipe, backbone, {deep_prefix.TENSOR: numbers})
+    encoder = TorchEncoder(recipe, backbone, {deep_prefix.TENSOR: numbers})
     whole = encoder.encode(SENTENCES)
     alone = np.concatenate([encoder.encode([sentence]) for sentence in SENTENCES])
     assert np.abs(whole - alone).max() < 1e-5 * np.abs(whole).max()
-    average = make_encoder(
+    average = TorchEncoder(
         recipe.replace(pooling="last/avg"), backbone, {deep_prefix.TENSOR: numbers}
     )
     assert np.isfinite(average.encode(SENTENCES)).all()
-    plain = make_encoder(recipe.replace(prompt="[X]"), backbone, {}).encode(SENTENCES)
+    plain = TorchEncoder(recipe.replace(prompt="[X]"), backbone, {}).encode(SENTENCES)
     assert np.abs(whole - plain).max() > 1e-3
     assert encoder.max_length == backbone.max_tokens - 5
 
@@ -138,12 +138,12 @@ def test_a_prefix_has_as_many_numbers_as_the_paper_says(
 def test_an_unlearned_soft_template_is_its_template(family, tiny_folder):
     backbone = load_backbone(str(tiny_folder(family)))
     text = 'This sentence : "[X]" means [MASK] .'
-    hard = make_encoder(Recipe(backbone.name, prompt=text, pooling="last/mask"), backbone, {})
+    hard = TorchEncoder(Recipe(backbone.name, prompt=text, pooling="last/mask"), backbone, {})
     start = initial_tensors(parse_prompt(f"soft-template:{text}"), backbone, torch.Generator())[
         soft_template.TENSOR
     ]
     recipe = Recipe(backbone.name, prompt=f"soft-template:{text}", pooling="last/mask")
-    soft = make_encoder(recipe, backbone, {soft_template.TENSOR: start})
+    soft = TorchEncoder(recipe, backbone, {soft_template.TENSOR: start})
     assert soft.recipe.period
     expected = hard.encode(SENTENCES)
     assert np.abs(soft.encode(SENTENCES) - expected).max() < 1e-5 * np.abs(expected).max()
@@ -151,7 +151,7 @@ def test_an_unlearned_soft_template_is_its_template(family, tiny_folder):
     for slot in range(len(start)):  # every vector is live
         moved = start.clone()
         moved[slot] += noise[slot]
-        other = make_encoder(recipe, backbone, {soft_template.TENSOR: moved}).encode(SENTENCES)
+        other = TorchEncoder(recipe, backbone, {soft_template.TENSOR: moved}).encode(SENTENCES)
         assert np.abs(other - soft.encode(SENTENCES)).max() > 1e-4
 
 
@@ -202,7 +202,7 @@ def test_denoised_views_are_h_less_h_hat(family, tiny_folder):
         recipe = Recipe(
             backbone.name, prompt=view, pooling="last/mask", denoise="hidden", period=False
         )
-        hidden = torch.from_numpy(make_encoder(recipe, backbone, {}).encode(SENTENCES[:4]))
+        hidden = torch.from_numpy(TorchEncoder(recipe, backbone, {}).encode(SENTENCES[:4]))
         assert (learner.head(hidden) - got).abs().max() < 1e-5
 
 
@@ -211,7 +211,7 @@ def test_supervised_promptbert_subtracts_behind_the_head(tiny_folder):
     views = learner([SENTENCES[:4], SENTENCES[1:5], SENTENCES[2:6]])
     assert learner.method.recipe("x", "bert", learner.settings).denoise == "head"
     encoder = learner.encoder()
-    expected = make_encoder(
+    expected = TorchEncoder(
         encoder.recipe.replace(period=False), learner.backbone, encoder.tensors()
     ).encode(SENTENCES[:4])
     assert np.abs(views[0].detach().numpy() - expected).max() < 1e-5

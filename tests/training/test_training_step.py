@@ -25,7 +25,7 @@ from promptcli.backbones.dropout import (
 )
 from promptcli.backbones.states import Batch
 from promptcli.data.layouts import TRIPLETS
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts import soft_template
 from promptcli.errors import OutOfMemoryError, UsageError
 from promptcli.recipe import Recipe
@@ -265,7 +265,7 @@ def test_the_masked_lm_loss_is_the_pretrained_models(tiny_folder):
     learner = learner_of("simcse", tiny_folder("bert"), mlm_weight=0.1, dropout=0.0).eval()
     backbone = learner.backbone
     rows = (
-        make_encoder(Recipe(backbone.name, pooling="last/cls"), backbone, {})
+        TorchEncoder(Recipe(backbone.name, pooling="last/cls"), backbone, {})
         .inputs(SENTENCES[:6])
         .rows
     )
@@ -380,7 +380,7 @@ def test_batches_smaller_than_the_processes_are_refused():
 def test_looked_up_slots_are_those_of_the_published_code(tiny_folder):
     backbone = load_backbone(str(tiny_folder("bert")))
     text = 'This sentence : "[X]" means [MASK] .'
-    hard = make_encoder(
+    hard = TorchEncoder(
         Recipe(backbone.name, prompt=text, pooling="last/mask", period=False), backbone, {}
     )
     words = list(soft_template.word_ids(hard.template, backbone).values())
@@ -388,7 +388,7 @@ def test_looked_up_slots_are_those_of_the_published_code(tiny_folder):
     recipe = Recipe(
         backbone.name, prompt=f"soft-template-lookup:{text}", pooling="last/mask", period=False
     )
-    soft = make_encoder(recipe, backbone, {soft_template.TENSOR: numbers})
+    soft = TorchEncoder(recipe, backbone, {soft_template.TENSOR: numbers})
     sentences = [*SENTENCES[:3], "this sentence means this"]
     for row in hard.inputs(sentences).rows:
         vectors = backbone.token_rows[torch.tensor(row)].clone()

@@ -12,6 +12,7 @@ from promptcli.cli.hits import Format, HitPrinter, Show, figures, nothing_found,
 from promptcli.cli.options import Csv, Json, Model, SkipBad, chosen_model
 from promptcli.data.csv_options import csv_options
 from promptcli.retrieval.file_search import Line
+from promptcli.retrieval.ranking import WAY_FIELDS
 
 By = Annotated[
     str | None,
@@ -134,7 +135,7 @@ def _print_line(printer: HitPrinter, line: Line) -> None:
     record = {**asdict(line), "score": round(line.score, 6)}
     del record["columns"]
     if line.bm25 is None:
-        for name in ("found_by", "bm25", "cosine_rank", "bm25_rank"):
+        for name in WAY_FIELDS:
             del record[name]
     else:
         record["bm25"] = round(line.bm25, 6)

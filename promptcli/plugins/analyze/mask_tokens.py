@@ -11,7 +11,7 @@ from torch import Tensor
 
 from promptcli import errors
 from promptcli.backbones.backbone import Backbone
-from promptcli.encoder.encoder import TorchEncoder, encode_together, make_encoder
+from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 
@@ -71,11 +71,11 @@ def predict_mask_tokens(
             f"{count} tokens are not allowed; the vocabulary gives 1 to {len(backbone.token_rows)}"
         )
     head = backbone.head
-    plain = make_encoder(
+    plain = TorchEncoder(
         recipe.replace(pooling="last/mask", transforms=(), denoise="none"), backbone, {}
     )
     at_hidden = recipe.denoise.replace(place, "hidden")
-    denoised = make_encoder(plain.recipe.replace(denoise=at_hidden), backbone, {})
+    denoised = TorchEncoder(plain.recipe.replace(denoise=at_hidden), backbone, {})
     of_plain, of_denoised = encode_together([plain, denoised], sentences)  # one pass serves both
     state = torch.from_numpy(of_plain.vectors).to(backbone.device)
     difference = torch.from_numpy(of_denoised.vectors).to(backbone.device)

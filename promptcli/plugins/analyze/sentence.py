@@ -20,7 +20,7 @@ from promptcli import notes
 from promptcli.backbones import states
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder import batching
-from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.plugins.analyze import pictures
@@ -33,7 +33,7 @@ Doubles = NDArray[np.float64]
 
 def plain_encoder(backbone: Backbone) -> TorchEncoder:
     """Return an encoder without a template, for its inputs."""
-    return make_encoder(Recipe(backbone=backbone.name), backbone, {})
+    return TorchEncoder(Recipe(backbone=backbone.name), backbone, {})
 
 
 def tokenize(encoder: TorchEncoder, sentence: str) -> list[int]:
@@ -91,7 +91,7 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
     ``head`` is layer-head, 1-based, else the best known one.
     """
     pooling = f"last/ditto:{head}" if head else "last/ditto"
-    encoder = make_encoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
+    encoder = TorchEncoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
     read = encoder.recipe.parts.pooling.head
     assert read is not None
     layer, number = (place - 1 for place in read)

@@ -15,7 +15,7 @@ import promptcli
 from promptcli import errors
 from promptcli.backbones import checking, devices
 from promptcli.encoder import streams
-from promptcli.encoder.encoder import TorchEncoder, build_encoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.errors import UsageError
 from promptcli.models import parity
 from promptcli.notes import note
@@ -84,7 +84,7 @@ def build_as_graph(
         _graph_of(member, backend, folder, precisions, calibration, lowest_mean)
         for member in encoder.parts
     ]
-    return make_encoder(
+    return TorchEncoder(
         encoder.recipe, encoder.backbone, encoder.tensors(), leading=encoder.leading, graphs=graphs
     )
 

@@ -127,7 +127,7 @@ def _measure(
     wanted: "Sequence[tuple[PublishedTable, MeasurementContext]]", folder: Path
 ) -> Iterator[Reproduction]:
     """Yield each table on its backbone."""
-    from promptcli.encoder.encoder import make_encoder
+    from promptcli.encoder.encoder import TorchEncoder
     from promptcli.plugins.papers.documents import measure_table
     from promptcli.plugins.papers.report import write_result
     from promptcli.recipe import Recipe
@@ -136,7 +136,7 @@ def _measure(
         name = context.backbone_name
         if context.head is not None:  # refuses a head that does not exist
             recipe = Recipe(backbone=name, pooling=f"last/ditto:{context.head}")
-            make_encoder(recipe, context.backbone, {})
+            TorchEncoder(recipe, context.backbone, {})
         try:
             document = measure_table(table, context)
         except PromptcliError as error:

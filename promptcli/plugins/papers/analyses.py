@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.extensions import absent_plugin
 from promptcli.plugins.papers.contexts import MeasureData, MeasurementContext
 from promptcli.recipe import Recipe
@@ -36,5 +36,5 @@ def analyze_backbone(
     from promptcli import analyze
 
     recipe = Recipe(backbone=context.backbone.name)
-    encoder = make_encoder(recipe, context.backbone, {})
+    encoder = TorchEncoder(recipe, context.backbone, {})
     return analyze(name, encoder, on, **settings)

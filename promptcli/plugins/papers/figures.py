@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli import errors
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import NotFoundError
 from promptcli.plugins.papers.analyses import analyze_backbone, analyze_each
 from promptcli.plugins.papers.contexts import Draw, MeasurementContext
@@ -81,7 +81,7 @@ def _uniformity(context: MeasurementContext) -> _DrawInto:
     encoders = []
     for name in _COMPARED:
         recipe = with_head(RECIPES[name], context).replace(backbone=context.backbone.name)
-        encoders.append(make_encoder(recipe, context.backbone, {}))
+        encoders.append(TorchEncoder(recipe, context.backbone, {}))
     found = analyze_each("uniformity", encoders, _ALL_STS_B, data_dir=context.data_dir)
     title = f"{context.name}, {' + '.join(_ALL_STS_B)}"
     return lambda path: found[0].draw(path, dict(zip(_COMPARED, found, strict=True)), title)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from promptcli.data.preparation import Preparation
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import STSTask, load_any
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling.attention import KNOWN_HEADS
 from promptcli.errors import PromptcliError
 from promptcli.evaluation import evaluator, statistics
@@ -166,7 +166,7 @@ def measure_transfer(
     for system in systems:
         encoder = system.encoder
         if system.transfer is not None:
-            encoder = make_encoder(system.transfer, encoder.backbone, encoder.tensors())
+            encoder = TorchEncoder(system.transfer, encoder.backbone, encoder.tensors())
         label = Label(context.backbone_name, system.row.label)
         scores = evaluator.score_encoders([encoder], data.content, [label])
         cells = {}
@@ -250,7 +250,7 @@ def measure_tokens(
     """Yield the five likeliest tokens at each mask, plain and denoised (PromptBERT, table 7)."""
     recipe = systems[0].recipe
     assert recipe is not None
-    encoder = make_encoder(recipe, context.backbone, {})
+    encoder = TorchEncoder(recipe, context.backbone, {})
     sentences = [system.row.argument for system in systems]
     [guesses_of_all] = analyze_each("mask-tokens", [encoder], sentences)
     for guesses in guesses_of_all:

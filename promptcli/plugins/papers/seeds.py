@@ -189,7 +189,7 @@ def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = N
 
     Raises:
         NotFoundError: A model is missing.
-        UsageError: A model is not of a training, or runs of one group differ in more than their
+        UsageError: A model was not trained, or runs of one group differ in more than their
             seed.
 
     Example:
@@ -236,7 +236,7 @@ def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:
 
     Raises:
         NotFoundError: No model has that name.
-        UsageError: A model is not of a training, runs of a word differ in more than their seed,
+        UsageError: A model was not trained, runs of a word differ in more than their seed,
             one seed has two runs, or tasks of one name have other data.
     """
     groups = []
@@ -283,9 +283,7 @@ def _runs_of(card: Entry) -> list[tuple[str, SeedRun, Facts]]:
     """
     facts = card.provenance.get("trained")
     if facts is None:
-        raise UsageError(
-            f"model {card.name!r} is not of a training; name those of `promptcli train`"
-        )
+        raise UsageError(f"model {card.name!r} was not trained; name those of `promptcli train`")
     hashes = {}
     for task, score in zip(facts["tasks"], facts.get("untrained", []), strict=False):
         if "data_sha256" in score:  # data that are read here have one

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from promptcli.backbones import devices
-from promptcli.encoder.encoder import TorchEncoder, make_encoder, tuned_weights
+from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.errors import UsageError
 from promptcli.plugins.papers.contexts import EXAMPLES, MeasurementContext
 from promptcli.plugins.papers.published import Facts, PublishedRow, short_name
@@ -176,7 +176,7 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
             tuned = tuned_weights(tensors)
             if tuned:
                 copy.tune(tuned)
-            return make_encoder(recipe, copy, tensors)
+            return TorchEncoder(recipe, copy, tensors)
         with context.cache.unfinished(identity) as folder:
             encoder, trained = train_encoder(
                 method, settings, examples, development, copy, folder, dtype=precision
@@ -292,7 +292,7 @@ def _encoding_with(recipe_of: Callable[[str], Recipe]) -> SystemFactory:
 
 def system_of(recipe: Recipe, row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return the system of a recipe that needs neither training nor fitting."""
-    encoder = make_encoder(_on_backbone(recipe, context), context.backbone, {})
+    encoder = TorchEncoder(_on_backbone(recipe, context), context.backbone, {})
     identity = identity_of(encoder.recipe, context)
     return MeasuredSystem(row, identity, encoder.recipe, lambda: encoder)
 
@@ -322,7 +322,8 @@ def _ranked_head(row: PublishedRow, context: MeasurementContext) -> MeasuredSyst
         ranked = ranked_heads(context)
         if int(rank) > len(ranked):
             raise UsageError(
-                f"{context.backbone_name!r} has {len(ranked)} heads, this row is the {rank}. best"
+                f"{context.backbone_name!r} has {len(ranked)} heads, and this row needs the head of"
+                f" rank {rank}"
             )
         head = ranked[int(rank) - 1]["head"]
     return system_of(Recipe(pooling=f"first-last/ditto:{head}"), row, context)
@@ -346,7 +347,7 @@ def ranked_heads(context: MeasurementContext) -> list[Facts]:
     cached = context.cache.get(key)
     if cached is None:
         search = search_heads(
-            make_encoder(Recipe(backbone=backbone.name), backbone, {}),
+            TorchEncoder(Recipe(backbone=backbone.name), backbone, {}),
             task,
             context.sentences,
             states=["first-last"],

@@ -62,7 +62,7 @@ class Connections(ServerState):
             self._warned = True
             notes.warn(
                 f"{why}; those that have waited longest for a request are closed, without further"
-                " lines; raise the most connections, or the limit of descriptors (`ulimit -n`)"
+                " lines; allow more connections, or more descriptors (`ulimit -n`)"
             )
 
     async def tidy(self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
 from promptcli.plugins.analyze import maps, sentence_map
 from promptcli.plugins.analyze.maps import MOST_CLASSES, groups_of
@@ -195,7 +195,7 @@ def test_a_page_shows_sentences_and_needs_no_network(analyze, tmp_path):
 
 def test_two_models_are_two_panels(tiny_backbone, table, tmp_path):
     encoders = [
-        make_encoder(pc.Recipe(backbone="tiny", pooling=pooling), tiny_backbone("bert"), {})
+        TorchEncoder(pc.Recipe(backbone="tiny", pooling=pooling), tiny_backbone("bert"), {})
         for pooling in ("last/avg", "last/cls")
     ]
     found = pc.analyze("map", encoders, str(table), color="topic", method="pca")
@@ -207,7 +207,7 @@ def test_two_models_are_two_panels(tiny_backbone, table, tmp_path):
 
 
 def test_values_may_be_given_in_python(tiny_backbone):
-    encoder = make_encoder(pc.Recipe(backbone="tiny"), tiny_backbone("bert"), {})
+    encoder = TorchEncoder(pc.Recipe(backbone="tiny"), tiny_backbone("bert"), {})
     sentences = ["One.", "Two words.", " ", "Three small words."]
     found = pc.analyze("map", encoder, sentences, color=[1, None, 2, 3], method="pca")
     assert found.values == ["1", "", "3"] and found.sentences == sentences[:2] + sentences[3:]

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("mcp", reason="agents need mcp: pip install '.[mcp]'")
 from mcp import Client, StdioServerParameters
 
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.plugins.serve import serving
 from promptcli.plugins.serve.agents import make_server
 from promptcli.recipe import Recipe
@@ -28,7 +28,7 @@ from tests.tiny import SENTENCES
 @pytest.fixture(scope="module")
 def encoder(tiny_backbone):
     backbone = tiny_backbone("bert")
-    return make_encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
+    return TorchEncoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ pytest.importorskip(
 )
 import uvicorn
 
-from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.plugins.serve import connections as serving
 from promptcli.plugins.serve.app import make_app
 from promptcli.plugins.serve.connections import Connection, Connections, make_server
@@ -31,7 +31,7 @@ GET = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 @pytest.fixture(scope="module")
 def encoder(tiny_backbone):
     backbone = tiny_backbone("bert")
-    return make_encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
+    return TorchEncoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
 
 
 class Clock:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
 from starlette.testclient import TestClient
 
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import LONGEST_MESSAGE
 from promptcli.plugins.serve.app import make_app
 from promptcli.plugins.serve.service import Service
@@ -47,7 +47,7 @@ LARGE = {
 @pytest.fixture(scope="module")
 def client(tiny_backbone):
     backbone = tiny_backbone("bert")
-    encoder = make_encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
+    encoder = TorchEncoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
     index = SentenceIndex.build(SENTENCES, encoder)
     with TestClient(
         make_app(Service({"tiny": encoder}, {"some": index})), base_url="http://127.0.0.1"

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("uvicorn", reason="serve needs uvicorn: pip install '.[serve]'")
 import uvicorn
 
-from promptcli.encoder.encoder import make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.plugins.serve.app import make_app
 from promptcli.plugins.serve.service import Service
 from promptcli.recipe import Recipe
@@ -32,7 +32,7 @@ def address(tiny_backbone, tmp_path_factory):
     rows = "text,topic,year\nA cat sleeps.,animals,2021\nRain falls.,weather,\n"
     (folder / "notes.csv").write_text(rows)
     backbone = tiny_backbone("bert")
-    encoder = make_encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
+    encoder = TorchEncoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
     SentenceIndex.build(folder / "notes.csv", encoder, output=folder / "notes")
     service = Service({"tiny": encoder}, {"notes": SentenceIndex.open(folder / "notes", encoder)})
     server = uvicorn.Server(uvicorn.Config(make_app(service), port=0, log_level="error"))

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
 
-from promptcli.encoder.encoder import TorchEncoder, make_encoder
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import PromptcliError
 from promptcli.models import loading
 from promptcli.plugins.serve import service as serving
@@ -43,7 +43,7 @@ HALVES = {"first": SENTENCES[:6], "second": SENTENCES[6:]}
 @pytest.fixture(scope="module")
 def encoder(tiny_backbone):
     backbone = tiny_backbone("bert")
-    return make_encoder(
+    return TorchEncoder(
         Recipe(backbone=backbone.name, pooling="first-last/ditto:1-2"), backbone, {}
     )
 
@@ -51,7 +51,7 @@ def encoder(tiny_backbone):
 @pytest.fixture(scope="module")
 def other(tiny_backbone):
     backbone = tiny_backbone("bert")
-    return make_encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
+    return TorchEncoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_dimensions_are_the_first_columns_of_vectors_that_are_whitened_or_traine
         for wrong in (0, white.width + 1):
             refused = error(client.post("/v1/embeddings", json={**body, "dimensions": wrong}), 400)
             assert refused["param"] == "dimensions"
-    nested = make_encoder(encoder.recipe.replace(dims=(8, 4)), encoder.backbone, encoder.tensors())
+    nested = TorchEncoder(encoder.recipe.replace(dims=(8, 4)), encoder.backbone, encoder.tensors())
     with opened(Service({"nested": nested})) as client:
         body = {"model": "nested", "input": SENTENCES}
         assert (
