@@ -79,7 +79,7 @@ def test_several_runs_are_requeued_as_one(line, run, monkeypatch, registry):
 
 def test_a_model_that_was_not_trained_is_not_taken_for_a_finished_run(line, run):
     pc.load("last-avg", device="cpu").register("mine")
-    refused(run(*line, "-q"), 2, "not of a training")
+    refused(run(*line, "-q"), 2, "was not trained")
 
 
 def test_a_name_alone_begins_nothing(run):
