@@ -54,7 +54,7 @@ class _Form(NamedTuple):
 
 
 _WHOLE = "[0-9]{1,18}"
-_COUNT = "[1-9][0-9]{0,17}"
+COUNT = "[1-9][0-9]{0,17}"  #: a whole number above 0
 _DECIMAL = rf"{_WHOLE}(?:\.{_WHOLE})?"
 _PAIR = f"{_WHOLE}-{_WHOLE}"
 _NO_SETTINGS = "(?!(?:[0-9]+-[0-9]+)?[;:])"  #: in front of a template
@@ -112,11 +112,11 @@ def _parse(forms: Mapping[str, _Form], text: str, name: str, argument: str | Non
     for key in reversed(values):
         if values[key] is not None:
             first, last = (start + place for place in match.span(key))
-            text = f"{text[:first]}{_written(values[key])}{text[last:]}"
+            text = f"{text[:first]}{_text_of(values[key])}{text[last:]}"
     return Spec(text, name, None if argument is None else text[start:], values)
 
 
-def _written(value: Any) -> str:
+def _text_of(value: Any) -> str:
     if isinstance(value, float):
         return decimal_text(value)
     if isinstance(value, tuple) and not isinstance(value, Pair):
@@ -144,7 +144,7 @@ _PROMPTS = {
     "soft-template-lookup": _Form(_TEMPLATE, "soft-template-lookup:TEMPLATE"),
     # layers START <= l < EXIT, from 0; blocks of so many tokens, or sentences
     "token-prepending": _Form(
-        rf"(?:(?=[0-9;])(?P<layers>{_PAIR})?(?:;(?P<blocks>sentences|{_COUNT}))?:)?"
+        rf"(?:(?=[0-9;])(?P<layers>{_PAIR})?(?:;(?P<blocks>sentences|{COUNT}))?:)?"
         rf"{_NO_SETTINGS}(?P<text>.*)",
         "token-prepending:TEMPLATE, or START-EXIT and perhaps ;sentences or ;TOKENS in front of the"
         " template, e.g. token-prepending:1-7;sentences:[X]",
@@ -200,7 +200,7 @@ _STATES = {
     "values": _Form(f"(?P<layers>{_PAIR})?", "values, or values:A-B for layers"),
 }
 _WEIGHTS = {
-    "mask": _Form(f"(?P<slot>{_COUNT})?", "mask, or mask:K for the K-th mask, from 1"),
+    "mask": _Form(f"(?P<slot>{COUNT})?", "mask, or mask:K for the K-th mask, from 1"),
     "ditto": _Form(f"(?P<head>{_PAIR})?", "ditto:LAYER-HEAD, both numbers from 1"),
     "slot-attention": _Form(
         f"(?P<head>{_PAIR})?(?:;(?P<alpha>{_DECIMAL}))?",
@@ -300,7 +300,7 @@ def parse_weights(text: str) -> Spec:
 # -- transforms
 
 _TRANSFORMS = {
-    name: _Form(f"(?P<count>{_COUNT})?", f"a whole number, e.g. {name}:200")
+    name: _Form(f"(?P<count>{COUNT})?", f"a whole number, e.g. {name}:200")
     for name in ("topk-tokens", "all-but-the-top", "truncate")
 }
 _TRANSFORMS |= {
@@ -312,7 +312,7 @@ _TRANSFORMS |= {
 }
 _TRANSFORMS |= {
     "whitening": _Form(
-        rf"(?:(?P<columns>all|{_COUNT})"
+        rf"(?:(?P<columns>all|{COUNT})"
         r"(?::(?P<exponent>[01]|[01]\.0{1,18}|0?\.[0-9]{1,18}))?)?",
         "a whole number, e.g. whitening:200, and perhaps an exponent from 0 to 1,"
         " whitening:all:0.25",

@@ -76,7 +76,8 @@ class Recorded:
     def reads_scores(self, layer: int) -> bool:
         """Return whether anything of a layer's attention matrix is wanted."""
         needs = self.needs
-        return layer in needs.diagonals | needs.matrices | {of for of, _ in needs.rows}
+        of_rows = any(of == layer for of, _ in needs.rows)
+        return of_rows or layer in needs.diagonals or layer in needs.matrices
 
 
 class AttentionHook:

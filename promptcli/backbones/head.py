@@ -18,6 +18,7 @@ from promptcli.backbones.checking import (
     transformers,
 )
 from promptcli.backbones.families import FAMILIES, GELU
+from promptcli.backbones.kernels import cap_scores
 from promptcli.errors import UsageError
 
 _DECODER = "lm_head.weight"  # of every causal family
@@ -45,10 +46,8 @@ class MLMHead(nn.Module):
 
     def to_logits(self, hidden: Tensor) -> Tensor:
         """Return decoder(T(h)) with its bias, (n, v) float32."""
-        logits: Tensor = self.decoder(hidden.to(self._dtype)).float()
-        if self._softcap is not None:
-            logits = self._softcap * torch.tanh(logits / self._softcap)
-        return logits
+        logits = self.decoder(hidden.to(self._dtype)).float()
+        return cap_scores(logits, self._softcap)
 
     @property
     def rows(self) -> Tensor:

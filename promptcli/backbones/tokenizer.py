@@ -157,8 +157,7 @@ class PieceTokenizer:
         self.splits_punctuation = "BertPreTokenizer" in json.dumps(definition.get("pre_tokenizer"))
         #: a word between spaces has the same ids everywhere
         self.splits_at_blanks = splits_at_blanks(definition)
-        # their first characters
-        self._added = {token["content"][:1] for token in definition["added_tokens"]}
+        self._added = {token["content"] for token in definition["added_tokens"]}
         #: those that are found anywhere in a text and take nothing that follows, longest first
         typed = [
             token["content"]

@@ -74,10 +74,6 @@ class Program(Commands):
         return super().get_command(ctx, cmd_name)
 
 
-#: Options that a message of the library names to say what helps.
-_FLAG = re.compile(r"(?<!-)\b(force|resume)\b(?!-)")
-
-
 class Command(TyperCommand):
     """A command, ``module:function``, that is imported when it is used.
 
@@ -129,7 +125,6 @@ class Command(TyperCommand):
                 return super().invoke(ctx)
             except PromptcliError as error:
                 error.parameter = self._typed_name(error.parameter)
-                error.args = (_FLAG.sub(r"--\1", str(error.args[0])), *error.args[1:])
                 raise
 
     def _typed_name(self, parameter: str) -> str:

@@ -224,9 +224,13 @@ def _sentence_text(value: Any) -> str:
     return value
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether a sentence is null or NaN, which is blank, like an empty cell of a CSV."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def _text_or_blank(value: Any) -> str:
-    """Return a sentence; a missing one, null or NaN, is blank, like an empty cell of a CSV."""
-    return "" if value is None or value != value else _sentence_text(value)
+    return "" if is_missing(value) else _sentence_text(value)
 
 
 def _optional_text(value: Any) -> str:
@@ -237,8 +241,8 @@ def _optional_text(value: Any) -> str:
 
 def label_text(value: Any) -> str:
     """Return a label or a score as text."""
-    is_number = type(value) in (int, float) and math.isfinite(value)
-    if not is_number and not isinstance(value, str):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not isinstance(value, str) and not (is_number and math.isfinite(value)):
         raise ValueError(f"is {_shown(value)}; a label or a score is text or a number")
     return _sentence_text(str(value))
 

@@ -231,11 +231,11 @@ def _rows_of_table(
             others = cells.columns(table, names, _blocks(table.rows(places)))
     bad.forget()  # they are counted when they are read
     batches = _batches(table, name, columns, others, cells, start, bad)
-    types = {_renamed(column.name, columns): column.kind for column in others}
+    types = {renamed(column.name, columns): column.kind for column in others}
     return Rows(name, columns, batches, text.sha256, total, types)
 
 
-def _renamed(column: str, columns: Columns) -> str:
+def renamed(column: str, columns: Columns) -> str:
     """Return the name of another column in a batch: one of a role is taken."""
     return f"{column}.1" if column in (*columns, ID) else column
 
@@ -281,7 +281,7 @@ def _batches(
         for place, reason in wrong.items():
             bad.add(name, table.kind, numbers[place], reason)
         for column in others:
-            arrays[_renamed(column.name, columns)] = column.array(next(held))
+            arrays[renamed(column.name, columns)] = column.array(next(held))
         batch = _batch_of(arrays)
         if wrong:
             batch = batch.filter(pa.array([place not in wrong for place in range(len(batch))]))
@@ -365,6 +365,7 @@ def windows(batches: Iterable[RecordBatch], rows: int, most_bytes: int) -> Itera
     import pyarrow as pa
 
     pieces = list[RecordBatch]()
+    count = size = 0
 
     def window() -> RecordBatch:
         joined = pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
@@ -373,11 +374,14 @@ def windows(batches: Iterable[RecordBatch], rows: int, most_bytes: int) -> Itera
 
     for batch in batches:
         while len(batch):
-            pieces.append(batch.slice(0, rows - sum(map(len, pieces))))
-            batch = batch.slice(len(pieces[-1]))
-            size = sum(piece.nbytes for piece in pieces)
-            if sum(map(len, pieces)) == rows or size >= most_bytes:
+            piece = batch.slice(0, rows - count)
+            batch = batch.slice(len(piece))
+            pieces.append(piece)
+            count += len(piece)
+            size += piece.nbytes
+            if count == rows or size >= most_bytes:
                 yield window()
+                count = size = 0
     if pieces:
         yield window()
 

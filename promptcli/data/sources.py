@@ -33,7 +33,7 @@ from promptcli.data.layouts import (
     TRIPLETS,
     layout_of_width,
 )
-from promptcli.data.rows import open_rows
+from promptcli.data.rows import open_rows, renamed
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import DEMO_TASK, TASKS, TaskName
 from promptcli.data.tasks import (
@@ -322,18 +322,20 @@ def sentences_with_column(
     fields = ColumnChoice(text=text_field, id=NONE, cells=True)
     sentences, cells = list[str](), list[str]()
     with open_rows(path, fields) as rows:
-        # a batch has the sentences under `text`, so that a column of that name has another there
-        taken = (f"{TEXT}.1", f"{ID}.1")
-        names = {name[:-2] if name in taken else name: name for name in rows.types}
-        if column not in names:
+        held = renamed(column, rows.columns)
+        if held not in rows.types:
+            names = []
+            for name in rows.types:
+                own = name.removesuffix(".1")
+                names.append(own if renamed(own, rows.columns) == name else name)
             raise UsageError(
                 f"{path} has no column {column!r} beside its sentences; it has"
-                f" {', '.join(names) or 'none'}{did_you_mean(column, list(names))}",
+                f" {', '.join(names) or 'none'}{did_you_mean(column, names)}",
                 parameter="color",
             )
         for batch in rows:
             sentences += batch.column(TEXT).to_pylist()
-            for cell in batch.column(names[column]).to_pylist():
+            for cell in batch.column(held).to_pylist():
                 cells.append("" if cell is None else cell_text(cell))
     return sentences, cells
 

@@ -453,7 +453,12 @@ class ParquetTable(Table):
             kind = field.type
             if pa.types.is_dictionary(kind):
                 kind = kind.value_type
-            if str(kind).count("<") > _DEEPEST:
+            kinds = [kind]
+            for _ in range(_DEEPEST):
+                kinds = [
+                    kind.field(place).type for kind in kinds for place in range(kind.num_fields)
+                ]
+            if kinds:
                 problem = f"is nested deeper than {_DEEPEST} levels"
                 raise UsageError(f"{name}: column {field.name!r} {problem}")
             if kind.num_fields:

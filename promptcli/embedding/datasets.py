@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
 
+from promptcli.data.cells import is_missing
 from promptcli.data.given import check_texts
 from promptcli.data.rows import windows
 from promptcli.embedding.parts import wanted_device, with_absolute_backbone
@@ -64,7 +65,7 @@ class OpenColumn:
 
     def encode(self, sentences: Sequence[Any]) -> np.ndarray:
         """Return the vectors (n, d) of sentences; a missing one is blank, as in a file."""
-        texts = ["" if value is None or value != value else value for value in sentences]
+        texts = ["" if is_missing(value) else value for value in sentences]
         return self.encoder.encode(check_texts(texts))
 
     def add_to_table(self, table: Any) -> Any:

@@ -321,15 +321,20 @@ class _Reader:
 
     def _unwrap(self, section: _Section) -> str:
         """Return lines as one text of the same length in which a wrapped paragraph is one line."""
-        joined = list[str]()
-        for place, (line, following) in enumerate(pairwise((*section.lines, ""))):
+        lines, ends = list(section.lines), list[str]()
+        for place, (line, following) in enumerate(pairwise(lines)):
             code = place in section.verbatim or place + 1 in section.verbatim
-            joined.append(line)
-            end = " " if not code and self._goes_on(line, following) else "\n"
-            broken = not self._markdown and _BROKEN.search(f"{line}\n{following}")
-            joined.append("\0" if broken else end)
-        # the rest of a broken word comes to its beginning; space stands for the hyphen
-        return re.sub(r"-\0(\S+)", r"\1  ", "".join(joined[:-1]))
+            if not self._markdown and line.endswith("-") and _BROKEN.search(f"{line}\n{following}"):
+                ends.append("")
+            else:
+                ends.append(" " if not code and self._goes_on(line, following) else "\n")
+        for place in reversed(range(len(ends))):
+            if not ends[place]:
+                # the rest of a broken word comes to its beginning; space stands for hyphen and end
+                rest = lines[place + 1].split(maxsplit=1)[0]
+                lines[place] = f"{lines[place][:-1]}{rest}  "
+                lines[place + 1] = lines[place + 1][len(rest) :]
+        return "".join(map("".join, zip(lines, [*ends, ""], strict=True)))
 
     def _goes_on(self, line: str, following: str) -> bool:
         """Return whether two lines are of one paragraph."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError, WrongKindError
-from promptcli.grammar import Pair, Spec
+from promptcli.grammar import COUNT, Pair, Spec
 from promptcli.named_templates import SLOT
 
 
@@ -59,7 +59,7 @@ class BuildContext:
         """Return the argument of the transform ``name`` as a whole number above 0."""
         if self.argument is None:
             return default
-        if not re.fullmatch("[1-9][0-9]{0,17}", self.argument):
+        if not re.fullmatch(COUNT, self.argument):
             raise UsageError(f"{str(self.spec)!r} is not allowed; give a whole number: {name}:200")
         return int(self.argument)
 

@@ -17,6 +17,7 @@ from promptcli.data.tasks import (
     DevelopmentTask,
     OtherTask,
     OwnTask,
+    Pairs,
     RetrievalTask,
     STSTask,
 )
@@ -203,8 +204,11 @@ def value_on(encoder: TorchEncoder, task: DevelopmentTask) -> float:
     """Return the figure that a checkpoint is chosen by: Spearman x 100, or nDCG@10 x 100."""
     if isinstance(task, STSTask):  # without the rest of its score
         rows = row_of_sentences([task])
-        cosines = _cosines(encoder.encode(list(rows)), task, rows)
-        return 100 * statistics.spearman(cosines, task.pairs().gold)
+        pairs = task.pairs()
+        first, second = _sides(rows, pairs)
+        vectors = encoder.encode(list(rows))
+        cosines = statistics.cosine(vectors[first], vectors[second])
+        return 100 * statistics.spearman(cosines, pairs.gold)
     [score] = score_vectors(embed_tasks([encoder], [task], advance=lambda done: None), [task])
     value: float = score.value
     return value
@@ -215,20 +219,21 @@ def _rows_in(rows: RowOfSentence, sentences: Sequence[str]) -> NDArray[np.int64]
     return np.fromiter((rows[sentence] for sentence in sentences), np.int64, len(sentences))
 
 
-def _cosines(vectors: NDArray[Any], task: STSTask, rows: RowOfSentence) -> NDArray[np.float64]:
-    """Return the cosine of each pair of a task, (n,)."""
-    pairs = task.pairs()
-    return statistics.cosine(
-        vectors[_rows_in(rows, pairs.first)], vectors[_rows_in(rows, pairs.second)]
-    )
+def _sides(rows: RowOfSentence, pairs: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows of the first and of the second sentence of each pair, (n,) both."""
+    return _rows_in(rows, pairs.first), _rows_in(rows, pairs.second)
 
 
 def _correlate(
     embedded: Sequence[TaskVectors], task: STSTask, rows: RowOfSentence
 ) -> Sequence[SpearmanScore]:
+    pairs = task.pairs()
+    first, second = _sides(rows, pairs)
     with stage(f"score {task.label}", None):
-        cosines = np.stack([_cosines(each.vectors, task, rows) for each in embedded])
-        intervals = statistics.bootstrap_intervals(cosines, task.pairs().gold)
+        cosines = np.stack(
+            [statistics.cosine(each.vectors[first], each.vectors[second]) for each in embedded]
+        )
+        intervals = statistics.bootstrap_intervals(cosines, pairs.gold)
     distinct = _rows_in(rows, distinct_sentences([task]))
     scores = []
     for each, row, interval in zip(embedded, cosines, intervals, strict=True):

@@ -6,7 +6,6 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoded import Progress, no_progress
 from promptcli.encoder.sentence_encoder import Encoder
@@ -44,8 +43,6 @@ def similarity(
         >>> pc.similarity(["A dog runs."], ["A puppy is running.", "Prices fell."]).shape
         (1, 2)
     """
-    check_texts(first)
-    check_texts(second)
     encoder = open_encoder(or_search_model(model))
     return encoder.similarity(first, second)
 

@@ -456,7 +456,7 @@ def _plain(folder: _Folder, config: Config) -> Entry:
     """Read a table of model2vec, the authors' own checkpoints, recognised by tensors and names, and
     plain language models.
     """
-    if _is_model2vec(folder):
+    if config.get("model_type") == "model2vec":
         return _table(folder, [])
     family = _check_family(folder, config)
     weights = "model.safetensors"

@@ -1,4 +1,4 @@
-"""Import a model of others into the registry: recognised by ``reading``, stored with its
+"""Import a model of others into the registry: recognised by ``foreign_formats``, stored with its
 backbone.
 """
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from promptcli.backbones.adapter_files import base_of
+from promptcli.backbones.adapter_files import ADAPTER_CONFIG, base_of
 from promptcli.backbones.checking import check_links, opening
 from promptcli.backbones.convert import convert_apart
 from promptcli.backbones.locating import FOLDER_FILES, locate, weight_files
@@ -117,7 +117,7 @@ def _copy(backbone: str, source: str, path: Path, read: Path, target: Path) -> P
     on_hub = folder == path and not Path(source).is_dir()
     if on_hub or not is_below(folder, read):
         return None
-    if not (folder / "adapter_config.json").is_file():
+    if not (folder / ADAPTER_CONFIG).is_file():
         weight_files(f"model {source!r}", folder)
     copy_backbone(source, folder, target)
     base = base_of(f"model {source!r}", folder)

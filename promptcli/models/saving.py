@@ -9,9 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from promptcli.backbones.adapter_files import ADAPTER_CONFIG
 from promptcli.backbones.backbone_files import is_tokenizer_file, save_weights
 from promptcli.backbones.checking import check_links
-from promptcli.backbones.locating import weights_digest
+from promptcli.backbones.locating import own_tokenizer, weights_digest
 from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import OWN_TOKENIZER
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
@@ -37,7 +38,7 @@ from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
 
 #: the files of a backbone besides weights and tokenizer
-_CONFIGS = ("config.json", "adapter_config.json")
+_CONFIGS = ("config.json", ADAPTER_CONFIG)
 
 
 def save(encoder: Encoder, folder: str | Path, *, force: bool = False) -> None:
@@ -137,14 +138,9 @@ def copy_backbone(name: str, source: Path, target: Path, *, weights: bool = True
     """Copy only the tokenizer of a backbone's folder, and with ``weights`` its configuration and
     weights.
     """
-    if name.startswith("glove:"):
+    if words_only(name):
         raise UsageError("word vectors are a file: share it, and use it with the model static-avg")
-    tokenizer = source / OWN_TOKENIZER
-    files = [
-        path
-        for path in (tokenizer if tokenizer.is_dir() else source).iterdir()
-        if is_tokenizer_file(path)
-    ]
+    files = list(filter(is_tokenizer_file, own_tokenizer(source).iterdir()))
     if weights:
         stored = [
             path

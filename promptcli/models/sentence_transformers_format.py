@@ -1,7 +1,6 @@
-"""An encoder in the form of other programs."""
+"""An encoder as modules of sentence-transformers, as a table, and as a ``tokenizer.json``."""
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,7 +79,7 @@ def changes_ends(recipe: Recipe) -> bool:
 
 def with_template(
     encoder: TorchEncoder,
-    definition: Mapping[str, Any] | None = None,
+    definition: dict[str, Any] | None = None,
     *,
     left: Sequence[int] | None = None,
     right: Sequence[int] | None = None,
@@ -88,13 +87,13 @@ def with_template(
 ) -> dict[str, Any]:
     """Return a ``tokenizer.json`` that puts the template around a sentence.
 
-    ``definition`` replaces the backbone's own.
+    ``definition`` replaces the backbone's own; it is changed in place.
 
     A post-processor sets the ids ``left`` and ``right`` (default: the template's) around the
     sentence's, so that truncation cuts the sentence only. The normalizer adds the period and the
     characters that touch [X], and ``AROUND`` in front of every text, as often as ``marks`` says.
     """
-    changed = copy.deepcopy(dict(definition or tokenizer_definition(encoder.backbone)))
+    changed = definition or tokenizer_definition(encoder.backbone)
     template = encoder.template
     if template.has_blocks or template.copies > 1:
         raise InexactError(

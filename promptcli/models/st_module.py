@@ -24,7 +24,7 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
 
     @property
     def max_seq_length(self) -> int:
-        """The longest input in tokens, the template's left out."""
+        """The longest input in tokens, those of the template included."""
         return self.encoder.max_length
 
     @max_seq_length.setter

@@ -1,6 +1,5 @@
 """Search without an index that is kept: of texts, files and folders."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, counted
 from promptcli.models.loading import with_language
 from promptcli.notes import note
-from promptcli.retrieval.files import Reading, read_file
+from promptcli.retrieval.files import LINES, Reading, read_file
 from promptcli.retrieval.found_files import find_files, list_of_names
 from promptcli.retrieval.ranking import Hit, Way
 from promptcli.retrieval.sentence_index import SentenceIndex
@@ -21,8 +20,6 @@ from promptcli.retrieval.store import NewRows, creating
 
 if TYPE_CHECKING:
     from promptcli.models.loading import Model
-
-_PLACE = re.compile(r":(\d+)(?:-(\d+))?(?:#\d+)*$")  # the lines of a row at the end of its id
 
 
 @dataclass(frozen=True)
@@ -144,7 +141,7 @@ def _texts(file: str, reading: Reading, skip_bad: bool) -> list[str]:
 
 def _line(hit: Hit, names: Sequence[str], texts: Sequence[str], context: int) -> Line:
     """Return a hit as a passage of its file, whose columns and texts are given."""
-    place = _PLACE.search(str(hit.id))
+    place = LINES.search(str(hit.id))
     assert place is not None
     line = int(place[1])
     end_line = int(place[2] or line)

@@ -6,6 +6,7 @@ This is the only module of the package that opens files of sentences or of vecto
 
 import contextlib
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from promptcli.encoder.sentence_encoder import Encoder
 
 #: Our own columns; the front matter of a file does not change them.
+#: The lines of a row at the end of its id, and its part.
+LINES = re.compile(r":(\d+)(?:-(\d+))?(?:#\d+)*$")
 _PLACE = {"file": "text", "line": "number", "end_line": "number", "heading": "text"}
 _BATCH = 4096  # passages in a block
 

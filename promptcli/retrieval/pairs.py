@@ -458,9 +458,11 @@ def _leaks(
         else:
             encoder = documents()
             texts = [other.texts[row] for row in rest]
-            units = unit_rows(encoder.encode(texts))
-            if source.units is None:
-                source.units = unit_rows(encoder.encode(list(source.texts)))
+            new = source.texts if source.units is None else []
+            with stage("embed", len(texts) + len(new)) as advance:
+                units = unit_rows(encoder.encode(texts, progress=advance))
+                if source.units is None:
+                    source.units = unit_rows(encoder.encode(list(new), progress=advance))
         threshold = _add_near(leaks, source, other, rest, units, threshold)
     found = [leaks[row] for row in sorted(leaks)]
     return Leaks(found, len(other.ids), len(source.ids), threshold)

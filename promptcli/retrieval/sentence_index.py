@@ -123,8 +123,8 @@ class SentenceIndex:
 
         Args:
             sentences: A list of texts; a file of sentences or of vectors; a stream.
-            model: An encoder, or what ``load`` takes; None: the model that suits the texts, or the
-                one that made the vectors.
+            model: An encoder, or what ``load`` takes; None: ``mini-multi``, or the one that made
+                the vectors.
             ids: n, one for each text of a list; None: their numbers from 0.
             output: Folder of the index; None: it is kept in memory.
             columns: Further columns of a list, n values each: a dictionary, or a DataFrame.
@@ -388,10 +388,17 @@ class SentenceIndex:
         """
         if allow_duplicates is None:
             allow_duplicates = is_list(sentences)
+
+        def checked(new: Iterable[NewRows]) -> Iterator[NewRows]:
+            for rows in new:
+                if replace and rows.are_numbered:
+                    raise UsageError("the rows have no ids to replace by", parameter="id_field")
+                yield rows
+
         if are_vectors(sentences):
             found, manifest, _ = open_vectors(Path(str(sentences)))
             self.check_made_by(Path(str(sentences)), manifest)
-            blocks = [(each, len(each)) for each in found]
+            blocks = [(each, len(each)) for each in checked(found)]
         else:
             with self._open_like(
                 sentences,
@@ -403,7 +410,7 @@ class SentenceIndex:
                 skip_bad=skip_bad,
                 report=True,
             ) as (documents, new, split):
-                blocks = list(self.encode(documents, new, split))
+                blocks = list(self.encode(documents, checked(new), split))
         fingerprint = self.origin.fingerprint
         replaced: set[str] = set()
         with self.store.changing():
@@ -412,8 +419,6 @@ class SentenceIndex:
             first = numbered = self.store.settings["numbered"]
             last = self.store.one("SELECT max(key) FROM rows")
             for rows, count in blocks:
-                if replace and rows.are_numbered:
-                    raise UsageError("the rows have no ids to replace by", parameter="id_field")
                 replaced |= self._append(rows, first, replace=replace)
                 numbered = max(numbered + count, 1 + highest_number(rows.ids))
             if not allow_duplicates:

@@ -13,7 +13,6 @@ import numpy as np
 
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError
-from promptcli.models.language import main_language
 from promptcli.notes import note
 from promptcli.retrieval.bm25 import Bm25, WordCounts
 from promptcli.retrieval.derived import VECTORS, WORDS
@@ -174,7 +173,7 @@ class Snapshot:
         last = 0 if file is None else _last(file.keys)
         newer = self._store.sql.execute(query, (last,)).fetchall()
         texts = [text for _, text in newer]
-        language = main_language(texts) if file is None else file.about["language"]
+        language = "" if file is None else file.about["language"]
         counts = WordCounts.of_texts([([key for key, _ in newer], texts)], language)
         if file is None:
             return Bm25([counts], self._store.texts)

@@ -285,13 +285,14 @@ class Store:
 
     def columns(self, keys: Sequence[int] | Keys) -> list[dict[str, Any]]:
         """Return the columns of rows, without empty ones."""
-        names = "".join(f", {quoted(name)}" for name in self.types)
+        types = self.types
+        names = "".join(f", {quoted(name)}" for name in types)
         rows = []
         for _, *values in self._of_keys(f"SELECT _key{names} FROM columns", keys, "_key"):
             rows.append(
                 {
                     name: bool(value) if kind == "truth" else value
-                    for (name, kind), value in zip(self.types.items(), values, strict=True)
+                    for (name, kind), value in zip(types.items(), values, strict=True)
                     if value is not None
                 }
             )

@@ -5,7 +5,6 @@ are removed.
 import contextlib
 import itertools
 import os
-import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted
 from promptcli.models import loading
 from promptcli.notes import note
 from promptcli.recipe import is_named
-from promptcli.retrieval.files import Reading, read_file
+from promptcli.retrieval.files import LINES, Reading, read_file
 from promptcli.retrieval.found_files import FoundFiles, LeftOut, find_files, list_of_names
 from promptcli.retrieval.sentence_index import SentenceIndex, file_hash, split_rows
 from promptcli.retrieval.store import DATABASE, NewRows, creating, row_name
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
 
-_PLACE = re.compile(r":\d+(-\d+)?(#\d+)?$")  # the end of an id: the lines of the file before it
 #: A file that changed less than this long ago may change again without another time.
 _SETTLED_NS = 2_000_000_000
 
@@ -340,8 +338,8 @@ class _Sync:
 
         A text that is replaced by another of its file does not go.
         """
-        gone = Counter(_PLACE.sub("", name) for name, _ in self._left.values())
-        come = Counter(_PLACE.sub("", name) for name, _ in self.result.added)
+        gone = Counter(LINES.sub("", name) for name, _ in self._left.values())
+        come = Counter(LINES.sub("", name) for name, _ in self.result.added)
         going = gone - come
         rows = len(self.index)
         if 2 * going.total() > rows and not self._read_all:

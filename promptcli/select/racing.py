@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import qmc
 
 from promptcli.evaluation import statistics
 from promptcli.notes import stage
@@ -79,6 +78,8 @@ def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
     size = len(gold)
     by_gold = np.lexsort((generator.random(size), gold))
     count = 2 ** max(1, math.ceil(math.log2(size)))
+    from scipy.stats import qmc  # slow to import, and not every search races
+
     sequence = qmc.Halton(1, scramble=False).random(count)[:, 0]  # of base 2: van der Corput's
     shifted = (sequence + generator.random()) % 1.0
     points = np.floor(shifted * size).astype(np.intp)

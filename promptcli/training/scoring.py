@@ -8,7 +8,7 @@ from promptcli.backbones.published_backbones import published_name
 from promptcli.data.tasks import AnyTask, DevelopmentTask
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.evaluation.candidates import is_for_transfer
-from promptcli.evaluation.evaluator import embed_tasks, score_vectors, value_on
+from promptcli.evaluation.evaluator import score_encoders, value_on
 from promptcli.evaluation.scores import Label, Score
 from promptcli.models.entries import Entry
 from promptcli.models.loading import DEFAULT_MODEL, open_model, open_registry
@@ -34,7 +34,7 @@ def score_tasks(
         reader = encoder
         if other is not None and is_for_transfer(task):
             reader = TorchEncoder(other, encoder.backbone, encoder.tensors())
-        scores += score_vectors(embed_tasks([reader], [task], [label]), [task])
+        scores += score_encoders([reader], [task], [label])
     return scores
 
 

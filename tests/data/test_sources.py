@@ -5,6 +5,7 @@ pass.
 import json
 import os
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from promptcli.data.sources import (
     examples_of,
     fitting_sentences,
     read_examples,
+    sentences_with_column,
     training_examples,
 )
 from promptcli.errors import NoColumnError, NotFoundError, UsageError
@@ -320,6 +322,16 @@ def test_scores_as_people_write_them(name, text, scores, tmp_path):
     path = write(tmp_path, name, text)
     assert development_task(path).pairs().gold.tolist() == scores
     assert list(map(float, training_examples(path, layouts=[GRADED_PAIRS]).columns[2])) == scores
+
+
+def test_scores_of_numpy_are_numbers():
+    rows = [("a", "b", np.float64(3.5)), ("c", "d", np.float64(1.0))]
+    assert examples_of(rows, (GRADED_PAIRS,)).columns[2] == ["3.5", "1.0"]
+
+
+def test_a_column_is_found_under_a_name_as_renamed_ones_have(tmp_path):
+    path = write(tmp_path, "a.csv", "text,id.1\nOne cat.,red\nTwo dogs.,blue\n")
+    assert sentences_with_column(str(path), "id.1")[1] == ["red", "blue"]
 
 
 def test_scores_with_a_decimal_comma_are_said(tmp_path):

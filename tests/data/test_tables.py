@@ -107,6 +107,13 @@ def test_parquet_declares_its_types(tmp_path):
     assert list(row.values())[1:] == [1, "2024-01-01", "2024-01-01 10:00:00", True, "[1]"]
 
 
+def test_a_wide_column_is_not_a_deep_one(tmp_path):
+    wide = {f"f{number}": [number] for number in range(150)}
+    pq.write_table(pa.table({"text": ["a"], "wide": [wide]}), tmp_path / "a.parquet")
+    types, [row] = table(tmp_path / "a.parquet")
+    assert types["wide"] == "text" and row["text"] == "a"
+
+
 @pytest.mark.parametrize(
     ("text", "csv", "said"),
     [

@@ -87,6 +87,9 @@ def test_words_that_are_broken_at_the_ends_of_lines_are_whole(encoder):
     words = "The lamps of pre- and post-war times need information, longlasting oil. May."
     assert found.body.split() == words.split()
     assert "infor-" in read(text, "a.md", encoder)[0].body
+    [found] = read("The inter-\nna-\ntional law.\nIt holds.\n", "a.txt", encoder)
+    assert found.body.split() == "The international law. It holds.".split()
+    assert "\0" not in found.body
 
 
 def test_passages_fit_a_small_window_with_their_heading(encoder):

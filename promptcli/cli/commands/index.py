@@ -152,7 +152,7 @@ def add(
 
     Row numbers as ids go on from its last row.
     """
-    index = _opened(folder, model)
+    index = _open(folder, model)
     replaced = index.add(
         stream_or_name(file),
         replace=replace,
@@ -189,14 +189,14 @@ def delete(
             wanted += [line.strip() for line in block if line.strip()]
     if not wanted:
         raise UsageError("no ids are given; give some, or a file of them")
-    index = _opened(folder)
+    index = _open(folder)
     console.note(f"{counted(index.delete(wanted), 'row')} deleted")
     _show_unless_quiet(folder, index, as_json=json)
 
 
 def compact(folder: Folder, lexical: Lexical = None, json: Json = False) -> None:
     """Free the space of deleted rows, and make the files for fast search again."""
-    index = _opened(folder)
+    index = _open(folder)
     index.compact(lexical=lexical)
     _show_unless_quiet(folder, index, as_json=json)
 
@@ -213,14 +213,14 @@ def migrate(
     The old vectors answer until the new ones are whole. If it is interrupted, the same command goes
     on from there.
     """
-    index = _opened(folder)
+    index = _open(folder)
     index.migrate(chosen_model(model))
     _show_unless_quiet(folder, index, as_json=json)
 
 
 def info(folder: Folder, json: Json = False) -> None:
     """Print what an index holds."""
-    index = _opened(folder)
+    index = _open(folder)
     _show(folder, index, as_json=json)
     missing = index.info().missing_model
     if missing is not None:
@@ -347,7 +347,7 @@ def search(
     from promptcli.retrieval.files import queries_of
 
     printer = HitPrinter(format, show, json=json)
-    index = _opened(folder, model)
+    index = _open(folder, model)
     printer.check_columns(list(index.info().columns))
     if sync:
         from promptcli.retrieval.sync import MostRowsError
@@ -441,7 +441,7 @@ def dups(
     numbers or names differ, may be near.
     """
     printer = HitPrinter(format, show, json=json)
-    index = _opened(folder, model)
+    index = _open(folder, model)
     printer.check_columns(list(index.info().columns))
     if against is not None:
         from promptcli.cli.leak_lists import show_leaks
@@ -513,7 +513,7 @@ def _with_heading(hit: "Hit") -> str:
     return text.replace("\n", ": ", 1) if is_passage else text
 
 
-def _opened(folder: str, model: str | None = None) -> "SentenceIndex":
+def _open(folder: str, model: str | None = None) -> "SentenceIndex":
     from promptcli.retrieval.sentence_index import SentenceIndex
 
     return SentenceIndex.open(folder, chosen_model(model))

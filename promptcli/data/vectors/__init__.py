@@ -236,13 +236,13 @@ def output_of(
         return None
     column = "" if text_field is None else f".{_OF_NO_NAME.sub('_', text_field)}"
     target = output or Path(f"{file}{column}.npy")
-    if id_field is not None and VECTOR_FORMATS[kind_of(target)].columns is None:
+    written = VECTOR_FORMATS[kind_of(target)]
+    if id_field is not None and written.columns is None:
         with_ids = [kind for kind, form in VECTOR_FORMATS.items() if form.columns is not None]
         raise UsageError(
             f"{target.name} does not store ids; give an output of: {', '.join(with_ids)}",
             parameter="id_field",
         )
-    kind_of(target)
     if target.is_file() and file.exists() and target.samefile(file):
         raise UsageError(f"{target} is the input itself; give another output")
     return target

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from promptcli import notes
@@ -22,13 +21,12 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.encoder import batching
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
+from promptcli.evaluation.statistics import Doubles
 from promptcli.notes import note
 from promptcli.plugins.analyze import pictures
 from promptcli.plugins.analyze.plots import colour_bar, draw_token_map
 from promptcli.recipe import Recipe
 from promptcli.select import tfidf_correlation
-
-Doubles = NDArray[np.float64]
 
 
 def plain_encoder(backbone: Backbone) -> TorchEncoder:

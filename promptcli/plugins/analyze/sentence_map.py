@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from promptcli import errors, notes
 from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.errors import UsageError
+from promptcli.evaluation.statistics import Doubles
 
-Doubles = NDArray[np.float64]
 #: Most sentences whose trustworthiness is measured: it takes all distances among them.
 _MOST_TRUSTED = 2000
 #: Neighbours that count for it.

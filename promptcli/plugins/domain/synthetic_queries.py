@@ -291,7 +291,10 @@ def _by_beginnings(rows: Sequence[_Passage]) -> Iterator[_PossibleQuery]:
     counts = Counter(_key(text) for text, kind in first if kind == FIRST_SENTENCE)
     shared = {key for key, count in counts.items() if count > 1}
     skipped = [text if _key(text) in shared else "" for text, _ in first]
-    queries = [_beginning(_after(text, row.body)) for text, row in zip(skipped, rows, strict=True)]
+    queries = list(first)
+    for number, text in enumerate(skipped):
+        if text:
+            queries[number] = _beginning(_after(text, rows[number].body))
     used = Counter(_key(text) for text, _ in queries)
     for number, (text, kind) in enumerate(queries):
         if text and used[_key(text)] == 1 and _key(text) not in shared:

@@ -108,7 +108,7 @@ def reproduce(
         runs = (42,) if seeds == 1 else range(seeds)
     contexts = {}
     with senteval.tasks_from(data_dir):
-        for _, name in wanted:
+        for name in dict.fromkeys(name for _, name in wanted):
             contexts[name] = MeasurementContext(
                 name,
                 partial(open_backbone, dataclasses.replace(choice, model=name)),

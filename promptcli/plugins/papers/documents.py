@@ -261,21 +261,22 @@ def _measure(
     data = data_of(name, context)
     assert measure.run is not None
     keys = {system: {"measure": name, **system.identity, "data": data.facts} for system in systems}
+    hashes = {system: hash_of(key) for system, key in keys.items()}
     known: dict[str, Cells] = {}
     unknown: dict[str, MeasuredSystem] = {}
     for system, key in keys.items():
         cached = context.cache.get(key) if measure.cached else None
         if cached is None:
-            unknown.setdefault(hash_of(key), system)
+            unknown.setdefault(hashes[system], system)
         else:
-            known[hash_of(key)] = cached
+            known[hashes[system]] = cached
     for members in grouped_by_input(unknown.values()):
         for system, cells in zip(members, measure.run(members, data, context), strict=True):
             kept = {column: value for column, value in cells.items() if column in measure.columns}
-            known[hash_of(keys[system])] = kept
+            known[hashes[system]] = kept
             if measure.cached:
                 context.cache.put(keys[system], kept)
-    return {system: known[hash_of(key)] for system, key in keys.items()}
+    return {system: known[key] for system, key in hashes.items()}
 
 
 def _row(

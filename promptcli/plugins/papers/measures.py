@@ -442,9 +442,9 @@ MEASURES: dict[str, Measure] = {
     "list": Measure({"list": ColumnFormat("list", None, is_score=False)}),
 }
 
-#: ColumnFormat -> the name of its measure.
+#: Column -> the name of its measure.
 MEASURE_OF = {column: name for name, each in MEASURES.items() for column in each.columns}
-#: ColumnFormat -> its format.
+#: Column -> its format.
 COLUMNS = {name: column for each in MEASURES.values() for name, column in each.columns.items()}
 
 

@@ -24,9 +24,9 @@ from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.models.registry import Registry
 from promptcli.notes import note
+from promptcli.plugins.papers.published import Facts
 from promptcli.settings import typed_settings
 
-Facts = dict[str, Any]  #: of a run's record
 PAIRED = "paired t"
 WELCH = "Welch"
 #: Points within which scores have no spread: a t test divides by it.

@@ -5,7 +5,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -356,7 +356,10 @@ def ranked_heads(context: MeasurementContext) -> list[Facts]:
         heads = []
         for row in search.ranked:
             head = Recipe(pooling=row.choice).parts.pooling.head
-            heads.append({"head": str(head), "tfidf": row.to_dict().get("tfidf")})
+            tfidf = None
+            if row.tfidf is not None:
+                tfidf = {name: round(value, 4) for name, value in asdict(row.tfidf).items()}
+            heads.append({"head": str(head), "tfidf": tfidf})
         cached = {"heads": heads}
         context.cache.put(key, cached)
     return list(cached["heads"])

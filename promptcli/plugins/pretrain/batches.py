@@ -135,7 +135,7 @@ def mask(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     """Return a step's inputs: a share of the real tokens is predicted, at least one."""
     special = corpus.special
     ids, real = inputs([corpus.tokens[start:end] for start, end in step.spans.tolist()], special)
-    words = np.flatnonzero(np.isin(ids.ravel(), special.ordinary(plan.vocab_size)))
+    words = np.flatnonzero(special.are_ordinary(plan.vocab_size)[ids.ravel()])
     if not len(words):  # a line of unknown characters only
         words = np.flatnonzero(real.ravel())
     places, gold = hide(ids, words, step, plan, special)

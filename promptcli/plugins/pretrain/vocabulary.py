@@ -32,10 +32,15 @@ class SpecialIds:
     others: tuple[int, ...] = ()
 
     @functools.cache  # noqa: B019 - one of each run
+    def are_ordinary(self, size: int) -> np.ndarray:
+        """Return whether each token is not special, (size,)."""
+        special = {self.pad, self.unk, self.start, self.end, self.mask, *self.others}
+        return np.array([number not in special for number in range(size)])
+
+    @functools.cache  # noqa: B019 - one of each run
     def ordinary(self, size: int) -> np.ndarray:
         """Return the ids below ``size`` of all tokens that are not special, ascending."""
-        special = {self.pad, self.unk, self.start, self.end, self.mask, *self.others}
-        return np.array([number for number in range(size) if number not in special])
+        return np.flatnonzero(self.are_ordinary(size))
 
 
 #: Of the vocabularies that are made here.

@@ -138,13 +138,13 @@ def _width(encoder: Encoder, dimensions: int | None) -> int:
 
     Fewer than all only if they are ordered, or the model was trained for it.
     """
+    if dimensions is None:
+        return encoder.width
     widths: Sequence[int] = [*encoder.recipe.dims, encoder.width]
     allowed = ", ".join(map(str, widths))
     if encoder.ordered:
         widths = range(1, encoder.width + 1)
         allowed = f"1 to {encoder.width}"
-    if dimensions is None:
-        return encoder.width
     if dimensions not in widths:
         raise RequestError(
             400,
@@ -291,6 +291,12 @@ async def metrics(service: Service, request: Request) -> Response:
 
 async def page(service: Service, request: Request) -> Response:
     """Answer ``GET /``."""
+    text, policy = _page_and_policy()
+    return Response(text, headers={"Content-Security-Policy": policy}, media_type="text/html")
+
+
+@functools.cache
+def _page_and_policy() -> tuple[str, str]:
     text = PAGE.read_text(encoding="utf-8")
     # its own style and script alone, known by their hashes
     sources = []
@@ -298,8 +304,7 @@ async def page(service: Service, request: Request) -> Response:
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         sources.append(f"{tag}-src 'sha256-{digest}'")
     rest = "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
-    policy = "; ".join([_POLICY, *sources, rest])
-    return Response(text, headers={"Content-Security-Policy": policy}, media_type="text/html")
+    return text, "; ".join([_POLICY, *sources, rest])
 
 
 ROUTES: dict[tuple[str, str], Handler] = {

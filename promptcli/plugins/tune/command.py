@@ -1,7 +1,6 @@
 """``promptcli tune``: a training with several settings or seeds, and the table of all."""
 
 import contextlib
-import itertools
 import statistics
 import sys
 from collections.abc import Sequence
@@ -179,9 +178,12 @@ def summary(tuned: Tuned) -> list[dict[str, Any]]:
     """Return mean, standard deviation (n - 1), min and max of each combination over its seeds, by
     task.
     """
+    combinations: dict[str, list[Trial]] = {}
+    for trial in tuned.trials:
+        combinations.setdefault(repr(_without_seed(trial)), []).append(trial)
     rows = []
-    # the trials of a combination follow each other
-    for changes, trials in itertools.groupby(tuned.trials, _without_seed):
+    for trials in combinations.values():
+        changes = _without_seed(trials[0])
         values: dict[str, list[float]] = {}
         for trial in trials:
             for score in trial.record.get("scores", ()):

@@ -11,6 +11,7 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.plugins.tune.command import summary
+from promptcli.plugins.tune.trials import Trial, Tuned
 from promptcli.recipe import RECIPES
 from promptcli.training import run as running
 from promptcli.training.trained import Trained
@@ -69,6 +70,18 @@ def test_every_combination_is_trained_and_the_best_kept(trainings, registry):
     values = [trial.value for trial in found.trials[2:]]
     assert of_best["std"] == pytest.approx(statistics.stdev(values), abs=0.01)
     assert of_best["mean"] == pytest.approx(statistics.fmean(values), abs=0.01)
+
+
+def test_the_seeds_of_a_combination_are_one_row_wherever_the_seed_stands():
+    trials = []
+    for seed in (1, 2):
+        for temperature in (0.05, 0.1):
+            changes = {"seed": seed, "temperature": temperature}
+            record = {"scores": [{"task": "dev", "trained": 100 * temperature + seed}]}
+            trials.append(Trial(changes, "finished", [], record))
+    rows = summary(Tuned(None, trials, 0, drawn=False))
+    assert [row["changes"] for row in rows] == [{"temperature": 0.05}, {"temperature": 0.1}]
+    assert [(row["seeds"], row["mean"]) for row in rows] == [(2, 6.5), (2, 11.5)]
 
 
 def test_the_best_of_the_drawn_becomes_the_model(trainings, registry):
