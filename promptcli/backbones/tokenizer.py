@@ -233,7 +233,10 @@ class PieceTokenizer:
             return self._whole(words).packed()
         groups = [words[start : start + 32] for start in range(0, len(words), 32)]
         whole = self._whole([f" {mark} ".join([*group, ""]) for group in groups])
-        return TokenRows.ended_by(self.id(mark), whole.ids).packed()
+        packed = TokenRows.ended_by(self.id(mark), whole.ids).packed()
+        if len(packed) != len(words):  # a word holds the mark as another character, such as ｜
+            return self._whole(words).packed()
+        return packed
 
     def unknown_letters(self, texts: Sequence[str]) -> tuple[int, int]:
         """Return how many letters of the texts the vocabulary does not know, and how many there

@@ -5,7 +5,7 @@ the long way.
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from promptcli.backbones import tokenizer as tokenizer_module
@@ -29,26 +29,30 @@ ODD = [
 ]
 TEXT = st.text(
     alphabet=st.one_of(
-        st.characters(codec="utf-8"), st.sampled_from("abthe ^|.,'[MASK]#-σΣé猫。\t\u0301")
+        st.characters(codec="utf-8"), st.sampled_from("abthe ^|＾｜.,'[MASK]#-σΣé猫。\t\u0301")
     )
 )
 
 
 @pytest.fixture(scope="module")
 def tokens_of(tiny_backbone):
-    """The tiny vocabulary has no mark to join words by, the shipped one has ``^``."""
+    """The tiny vocabulary has no mark to join words by, the shipped ones have; that of mini-multi
+    reads full-width characters as ASCII.
+    """
     mini = load_backbone("mini-bert").tokenizer
-    return {"tiny": tiny_backbone("bert").tokenizer, "mini-bert": mini}
+    multi = load_backbone("mini-multi").tokenizer
+    return {"tiny": tiny_backbone("bert").tokenizer, "mini-bert": mini, "mini-multi": multi}
 
 
-@pytest.mark.parametrize("name", ["tiny", "mini-bert"])
+@pytest.mark.parametrize("name", ["tiny", "mini-bert", "mini-multi"])
 @settings(max_examples=200, deadline=None)
 @given(pieces=st.lists(TEXT, max_size=4))
+@example(pieces=["a ｜ b", "c", "＾"])
 def test_the_ids_of_words_are_those_of_the_text(name, pieces, tokens_of):
     tokens = tokens_of[name]
     marks = [mark for mark in tokenizer_module._MARKS if tokens.knows(mark)]
-    assert marks[:1] == (["^"] if name == "mini-bert" else [])
-    assert tokens.splits_at_blanks and tokens.encode_rows(pieces) == tokens._whole(pieces)
+    assert "".join(marks[:1]) == {"tiny": "", "mini-bert": "^", "mini-multi": "|"}[name]
+    assert tokens.splits_at_blanks and tokens._by_words(pieces) == tokens._whole(pieces)
 
 
 @pytest.mark.parametrize("name", ["tiny", "mini-bert"])
