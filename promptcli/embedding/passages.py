@@ -8,14 +8,14 @@ that its vector is about one thing.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, islice, pairwise
+from itertools import chain, dropwhile, groupby, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from semantic_text_splitter import TextSplitter
 
 from promptcli.data.file_arguments import MARKDOWN, PROSE, extension_of
-from promptcli.embedding.markdown import Heading, outline, read_front_matter
+from promptcli.embedding.markdown import Heading, TextLine, outline, read_front_matter
 from promptcli.embedding.splitting import Splitter
 
 if TYPE_CHECKING:
@@ -128,9 +128,11 @@ def passages_of(
         name: See ``has_passages``.
         encoder: The one that will encode them.
     """
-    markdown = extension_of(name)[0] in MARKDOWN
+    extension, ending = extension_of(name)
+    markdown = extension in MARKDOWN
     wrapped = markdown or look_wrapped(_without_end(head))
-    return _Reader(encoder, markdown=markdown, wrapped=wrapped).passages(lines)
+    title = Path(name).name[: -len(extension + ending)]
+    return _Reader(encoder, title, markdown=markdown, wrapped=wrapped).passages(lines)
 
 
 def _without_end(head: Sequence[str]) -> Sequence[str]:
@@ -215,7 +217,8 @@ class _Outline:
 class _Reader:
     """Reads the passages of a text."""
 
-    def __init__(self, encoder: "Encoder", *, markdown: bool, wrapped: bool) -> None:
+    def __init__(self, encoder: "Encoder", title: str, *, markdown: bool, wrapped: bool) -> None:
+        self._title = title  # of Markdown without a title
         self._markdown = markdown
         self._wrapped = wrapped
         # its Markdown splitter takes code in a sentence for a better place to split than the end of
@@ -271,15 +274,22 @@ class _Reader:
     def _markdown_sections(self, lines: Iterable[str]) -> Iterator[_Section]:
         """Yield the lines between the headings of Markdown.
 
-        The title of front matter is the heading of all.
+        The heading of all is the title of front matter, or the name of a file that begins without
+        a heading of the first level, with the aliases of front matter.
         """
         outlined = _Outline()
         front, rest = read_front_matter(lines)
-        begin, title = 0, ""
+        begin, title, title_line = 0, "", 0
         if front is not None:
             begin, title, self._fields = front.lines, front.title, front.fields
-            yield from outlined.open(Heading(front.title_line, begin, 0, title))
-        for element in outline(islice(rest, begin, None), begin + 1):
+            title_line = front.title_line
+        elements = dropwhile(_is_blank, outline(islice(rest, begin, None), begin + 1))
+        first = list(islice(elements, 1))
+        if not title and not any(isinstance(each, Heading) and each.level == 1 for each in first):
+            title, title_line = self._title, 0
+        names = filter(None, (title, dict(self._fields).get("aliases")))
+        yield from outlined.open(Heading(title_line, begin, 0, ", ".join(names)))
+        for element in chain(first, elements):
             if not isinstance(element, Heading):
                 yield from outlined.add(element.number, element.text, verbatim=element.verbatim)
             elif element.level == 1 and element.title == title:  # once more
@@ -343,6 +353,10 @@ class _Reader:
         hard = line.endswith(("  ", "\\")) and self._markdown
         code = line.startswith(_INDENTED) and following.startswith(_INDENTED)
         return not (hard or code or line.startswith("|") or _OWN_LINE.match(following))
+
+
+def _is_blank(element: Heading | TextLine) -> bool:
+    return isinstance(element, TextLine) and not element.text.strip()
 
 
 def _end_of_block(text: str, start: int) -> int:

@@ -105,7 +105,8 @@ FRONT = {
 @pytest.mark.parametrize("kind", FRONT)
 def test_front_matter_is_no_passage(kind, encoder):
     front, title, lines = FRONT[kind]
-    assert read(f"{front}\nThe pump.", encoder) == [(lines + 2, title, "The pump.")]
+    found = [(lines + 2, title or "a", "The pump.")]
+    assert read(f"{front}\nThe pump.", encoder) == found
     path = f"{title} > Pump" if title else "Pump"
     assert read(f"{front}# Pump\n\nIt runs.", encoder) == [(lines + 3, path, "It runs.")]
 
@@ -117,6 +118,20 @@ def test_the_title_of_a_file_is_its_heading_once(encoder):
     assert read(front, encoder) == [(2, "", "Water")]
     assert read(f"{front}\n# Water\n", encoder) == [(5, "", "Water")]
     assert read("---\ntags: [a]\n---\n", encoder) == []
+
+
+def test_the_name_of_a_file_heads_a_text_without_a_title(encoder):
+    lines = ["", "Milk.", "", "## Fruits", "", "Pears."]
+    named = [each.heading for each in passages_of(lines, lines, "my/To buy 1.5.MD.gz", encoder)]
+    assert named == ["To buy 1.5", "To buy 1.5 > Fruits"]
+    assert read("\n# Shop\n\nMilk.", encoder) == [(4, "Shop", "Milk.")]
+    assert read("", encoder) == []
+
+
+def test_aliases_are_words_of_the_title(encoder):
+    front = "---\naliases: [EAfE, 'Some words']\n---\n"
+    assert read(f"{front}Milk.", encoder) == [(4, "a, EAfE, Some words", "Milk.")]
+    assert read(f"{front}# Shop\n\nMilk.", encoder) == [(6, "EAfE, Some words > Shop", "Milk.")]
 
 
 @pytest.mark.parametrize(
