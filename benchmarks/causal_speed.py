@@ -65,7 +65,7 @@ def main():
     assert isinstance(encoder, TorchEncoder)
     stored = encoder.backbone.dtype if options.backend == "torch" else torch.bfloat16
     peer = Peer(options.model, stored, options.batch)
-    rows = encoder.inputs(lines).rows
+    rows = encoder.inputs(lines).ids
     texts = peer.tokenizer.batch_decode(rows)
     assert [peer.tokenizer(text)["input_ids"] for text in texts[:50]] == rows[:50]
     work = {"transformers": lambda: peer.encode(texts), "promptcli": lambda: encoder.encode(lines)}

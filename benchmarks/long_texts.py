@@ -77,7 +77,7 @@ def encoder_of(name: str, folder: str, batch: int):
         recipe = pc.RECIPES["last-avg"].replace(backbone=folder, max_length=8192)
         encoder = pc.load(recipe, device="cpu", dtype="float32")
         assert isinstance(encoder, TorchEncoder)
-        return encoder.encode, lambda texts: [len(row) for row in encoder.inputs(texts).rows]
+        return encoder.encode, lambda texts: [len(row) for row in encoder.inputs(texts).ids]
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 

@@ -64,7 +64,7 @@ def main():
         make(Path(folder), lines[:20000], options.layers)
         encoder = build_encoder(RECIPES[options.recipe].replace(backbone=folder), dtype="float32")
         sentences = lines[: options.sentences]
-        lengths = [len(row) for row in encoder.inputs(sentences).rows]
+        lengths = [len(row) for row in encoder.inputs(sentences).ids]
         shared = Backbone.shared_tokens
         ways = {"computed once": shared, "computed each time": lambda *_: None}
         encoder.encode(sentences[:8])

@@ -35,7 +35,7 @@ def peer_of(encoder):
         if ids == [token]
     ]
     table = np.zeros((len(pieces), encoder.width), np.float32)
-    rows = encoder.backbone.token_rows[kept].detach()
+    rows = encoder.backbone.word_embeddings[kept].detach()
     for _, step in encoder.stages:
         rows = step(rows)
     table[kept] = rows.numpy()

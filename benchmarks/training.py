@@ -61,7 +61,7 @@ def ours(
     view = learner.template_encoders[0]
 
     def tokens(lines: list[str]) -> int:
-        pieces = learner.backbone.tokenizer.encode_rows(lines)
+        pieces = learner.backbone.tokenizer.encode_ragged(lines)
         return 2 * int(view.template.splice(pieces, view.max_length).rows.lengths.sum())
 
     return (

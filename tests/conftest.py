@@ -228,7 +228,7 @@ def publish(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
     from promptcli.storage.files import sha256
 
     def known(name: str, backbone: Any) -> None:
-        family, rows = backbone.provenance.family, len(backbone.token_rows)
+        family, rows = backbone.provenance.family, len(backbone.word_embeddings)
         shape = Shape(family, backbone.width, backbone.n_layers, vocabulary=rows)
         digest = None
         if not backbone.words_only:

@@ -22,7 +22,7 @@ def random_numbers(recipe, backbone):
     started, width = initial_tensors(recipe.parts.prompt, backbone, generator), backbone.width
     numbers = {name: own + 0.3 * normal(*own.shape) for name, own in started.items()}
     if recipe.pooling.endswith("/tfidf"):
-        numbers[IDF] = normal(len(backbone.token_rows)).abs()
+        numbers[IDF] = normal(len(backbone.word_embeddings)).abs()
     for transform in recipe.parts.transforms:
         name, argument = transform.name, transform.argument
         if name == "whitening":

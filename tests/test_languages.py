@@ -95,7 +95,7 @@ def test_the_ids_are_those_of_the_filled_template(template, multilingual):
         expected = ids_of_the_filled(
             template, with_period(sentence) if period else sentence, tokenizer
         )
-        row = encoder.inputs([sentence]).rows[0]
+        row = encoder.inputs([sentence]).ids[0]
         assert row == expected, (sentence, tokenizer.convert_ids_to_tokens(row))
         if "[MASK]" in template:
             assert encoder.template.mask_slots(len(row)) == [
@@ -117,7 +117,7 @@ def test_any_sentence_in_any_template(template, sentence, multilingual):
         Recipe(prompt=template, pooling="last/mask", period=False), backbone=backbone
     )
     if sentence.strip():
-        assert encoder.inputs([sentence]).rows[0] == ids_of_the_filled(
+        assert encoder.inputs([sentence]).ids[0] == ids_of_the_filled(
             template, sentence.strip(), tokenizer
         )
 

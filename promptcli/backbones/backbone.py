@@ -110,11 +110,11 @@ class Backbone:
 
     @property
     def device(self) -> torch.device:
-        return self.token_rows.device
+        return self.word_embeddings.device
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.token_rows.dtype
+        return self.word_embeddings.dtype
 
     @property
     def reentrant(self) -> bool:
@@ -122,7 +122,7 @@ class Backbone:
         return self._ours and self.device.type == "cpu"
 
     @property
-    def token_rows(self) -> Tensor:
+    def word_embeddings(self) -> Tensor:
         """The word-embedding matrix, (v, d) (d may be smaller than the width: ALBERT, small
         ELECTRA).
         """
@@ -202,7 +202,7 @@ class Backbone:
         if needs.static:
             static = self.embeddings(batch).float()
         if needs.decoder:
-            decoder = self.head.rows[batch.ids].float()
+            decoder = self.head.output_embeddings[batch.ids].float()
         attention = needs.diagonals | needs.matrices | needs.attended | needs.values
         attention |= {layer for layer, _ in needs.rows}
         if not needs.layers and not attention:
@@ -312,7 +312,7 @@ class Backbone:
 
     def embeddings(self, batch: Batch) -> Tensor:
         """Return the word embeddings (n, t, e), learned vectors in the places of their words."""
-        rows = self.token_rows[batch.ids]
+        rows = self.word_embeddings[batch.ids]
         if batch.soft is None:
             return rows
         lines = torch.arange(batch.ids.size(0), device=batch.ids.device).unsqueeze(1)
@@ -415,7 +415,7 @@ class Backbone:
         """The pre-trained head: the masked-LM one, or a causal model's."""
         if self.causal:
             head = load_causal_head(
-                self.folder, self.name, self.model.config, self.token_rows, self.tensor_names
+                self.folder, self.name, self.model.config, self.word_embeddings, self.tensor_names
             )
         else:
             head = load_head(self.folder, self.name, self.provenance.family, self.tensor_names)

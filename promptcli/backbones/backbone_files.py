@@ -52,7 +52,9 @@ def save_weights(
         name: tensor.detach().float().cpu().contiguous()
         for name, tensor in model.state_dict().items()
     }
-    name = next(name for name, tensor in model.named_parameters() if tensor is backbone.token_rows)
+    name = next(
+        name for name, tensor in model.named_parameters() if tensor is backbone.word_embeddings
+    )
     if rows:
         table = tensors[name]
         longer = table.new_zeros(max(len(table), max(rows) + 1), table.size(1))

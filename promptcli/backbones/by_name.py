@@ -81,7 +81,7 @@ class WordVectors(Backbone):
         self.max_tokens = table.max_tokens
 
     @property
-    def token_rows(self) -> Tensor:
+    def word_embeddings(self) -> Tensor:
         """The vectors, (v + 1, d); the row of a sentence without any word is zero."""
         return self._rows
 

@@ -50,7 +50,7 @@ class MLMHead(nn.Module):
         return cap_scores(logits, self._softcap)
 
     @property
-    def rows(self) -> Tensor:
+    def output_embeddings(self) -> Tensor:
         """The decoder's matrix, (v, d): one output embedding a token."""
         return self.decoder.get_parameter("weight")
 
@@ -108,12 +108,12 @@ def _missing_head_error(name: str, head: str) -> UsageError:
 
 
 def load_causal_head(
-    folder: Path, name: str, config: Any, token_rows: Tensor, tensor_names: frozenset[str]
+    folder: Path, name: str, config: Any, word_embeddings: Tensor, tensor_names: frozenset[str]
 ) -> MLMHead:
-    """Return the head of a causal model: its one matrix, or ``token_rows`` (v, d) if it is tied to
-    them.
+    """Return the head of a causal model: its one matrix, or ``word_embeddings`` (v, d) if it is
+    tied to them.
     """
-    rows = token_rows
+    rows = word_embeddings
     if _DECODER in tensor_names:
         for path in sorted(folder.glob("*.safetensors")):
             with safe_open(path, framework="pt") as file:

@@ -137,7 +137,7 @@ class MaskedLM(ContinuedMaskedLM):
             del self.parameters["cls.predictions.bias"]  # the untied decoder has its own bias
 
     @property
-    def token_rows(self) -> nn.Parameter:
+    def word_embeddings(self) -> nn.Parameter:
         """The word embeddings, (v, d)."""
         rows: nn.Parameter = self._stored.get_input_embeddings().weight
         return rows
@@ -151,7 +151,7 @@ class MaskedLM(ContinuedMaskedLM):
     def start_from(self, vectors: Tensor) -> None:
         """Set the word embeddings, and untied output embeddings too, to (v, d) vectors."""
         with torch.no_grad():
-            for rows in (self.token_rows, self._decoder.weight):
+            for rows in (self.word_embeddings, self._decoder.weight):
                 rows.copy_(vectors)
 
     def _logits(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor) -> Tensor:

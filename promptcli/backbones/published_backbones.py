@@ -46,7 +46,7 @@ class PublishedBackbone:
 
     def fits(self, backbone: "Backbone") -> bool:
         """Return whether a backbone has this shape and vocabulary."""
-        family, rows = backbone.provenance.family, len(backbone.token_rows)
+        family, rows = backbone.provenance.family, len(backbone.word_embeddings)
         read = backbone.tokenizer.encode(list(self.ids))
         known = [[number] for number in self.ids.values()]
         return self._is_of(family, backbone.n_layers, backbone.width, rows) and read == known

@@ -23,7 +23,7 @@ from tokenizers import Tokenizer
 from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
-from promptcli.backbones.token_rows import TokenRows, pack
+from promptcli.backbones.ragged_ids import RaggedIds, pack
 from promptcli.backbones.tokenizer_files import SETTINGS, json_or_none
 from promptcli.errors import PromptcliError, UsageError, one_line
 
@@ -177,13 +177,13 @@ class PieceTokenizer:
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
         """Return the ids of every piece of text, without special tokens, in bulk."""
-        return list(self.encode_rows(pieces))
+        return list(self.encode_ragged(pieces))
 
-    def encode_rows(self, pieces: Sequence[str]) -> TokenRows:
+    def encode_ragged(self, pieces: Sequence[str]) -> RaggedIds:
         """Return ``encode`` in one array."""
         read = self._by_words if self.splits_at_blanks else self._whole
         slices = [list(pieces[start : start + _SLICE]) for start in range(0, len(pieces), _SLICE)]
-        return TokenRows.joined(list(map(read, slices)))
+        return RaggedIds.joined(list(map(read, slices)))
 
     def begins_with_added(self, text: str) -> bool:
         """Return whether a text begins with an added token, before which the tokenizer puts no
@@ -191,7 +191,7 @@ class PieceTokenizer:
         """
         return self._added_token.match(text) is not None
 
-    def _whole(self, pieces: list[str]) -> TokenRows:
+    def _whole(self, pieces: list[str]) -> RaggedIds:
         if self.segment_blank:
             pieces = [self._blank_after_added.sub(r"\g<0> ", piece) for piece in pieces]
         try:
@@ -199,9 +199,9 @@ class PieceTokenizer:
                 encodings = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
         except TypeError:  # how the library refuses half of a surrogate pair
             raise UsageError("a text is not text: not all of it is UTF-8") from None
-        return TokenRows.of(encoding.ids for encoding in encodings)
+        return RaggedIds.of(encoding.ids for encoding in encodings)
 
-    def _by_words(self, pieces: list[str]) -> TokenRows:
+    def _by_words(self, pieces: list[str]) -> RaggedIds:
         """Tokenise each word once: text repeats its words, and looking one up is many times
         faster.
 
@@ -221,7 +221,7 @@ class PieceTokenizer:
         known[_END] = pack([_OF_END])
         self._held += sum(map(len, new))
         ids = np.frombuffer(b"".join(map(known.__getitem__, words)), np.intc)
-        return TokenRows.ended_by(_OF_END, ids)
+        return RaggedIds.ended_by(_OF_END, ids)
 
     def _ids_of_words(self, words: list[str]) -> list[bytes]:
         """Return the ids of each word, many in one text with a mark between them: a text costs more
@@ -233,7 +233,7 @@ class PieceTokenizer:
             return self._whole(words).packed()
         groups = [words[start : start + 32] for start in range(0, len(words), 32)]
         whole = self._whole([f" {mark} ".join([*group, ""]) for group in groups])
-        packed = TokenRows.ended_by(self.id(mark), whole.ids).packed()
+        packed = RaggedIds.ended_by(self.id(mark), whole.ids).packed()
         if len(packed) != len(words):  # a word holds the mark as another character, such as ｜
             return self._whole(words).packed()
         return packed

@@ -35,7 +35,7 @@ from promptcli.backbones.locating import (
 )
 from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import TABLE, Provenance
-from promptcli.backbones.token_rows import TokenRows
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import (
     PieceTokenizer,
     read_wordpiece,
@@ -66,13 +66,13 @@ class WordTokenizer(PieceTokenizer):
         self.sha256 = hashlib.sha256(b"lower-cased, split at blanks").hexdigest()
         self._row_of = row_of
 
-    def encode_rows(self, pieces: Sequence[str]) -> TokenRows:
+    def encode_ragged(self, pieces: Sequence[str]) -> RaggedIds:
         """Return the ids of every sentence's known words; ``[0]`` if a sentence has none."""
         rows = []
         for piece in pieces:
             known = [self._row_of[word] for word in piece.lower().split() if word in self._row_of]
             rows.append(known or [_NOTHING])
-        return TokenRows.of(rows)
+        return RaggedIds.of(rows)
 
     def pieces_per_word(self, texts: Sequence[str]) -> float:
         """Return 1: a table of words has no pieces of them."""
@@ -119,12 +119,12 @@ class TableTokenizer(WordTokenizer):
         self._words: dict[str, bytes] = {}
         self._held = 0
 
-    def encode_rows(self, pieces: Sequence[str]) -> TokenRows:
+    def encode_ragged(self, pieces: Sequence[str]) -> RaggedIds:
         """Return the ids of every sentence's tokens without those that have no row in the table."""
         cut = [piece[: self._characters] for piece in pieces]
-        return PieceTokenizer.encode_rows(self, cut).filled(self.pad)
+        return PieceTokenizer.encode_ragged(self, cut).filled(self.pad)
 
-    def _whole(self, pieces: list[str]) -> TokenRows:
+    def _whole(self, pieces: list[str]) -> RaggedIds:
         rows = super()._whole(pieces)
         return rows if self.unk is None else rows.without(self.unk)
 

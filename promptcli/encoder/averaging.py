@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from promptcli.backbones.token_rows import TokenRows
+from promptcli.backbones.ragged_ids import RaggedIds
 
 #: Bags that are added up together: their sums stay in a core's own cache.
 _TOGETHER = 256
 
 
 def average_rows(
-    bags: TokenRows, table: Callable[[np.ndarray], np.ndarray], size: int
+    bags: RaggedIds, table: Callable[[np.ndarray], np.ndarray], size: int
 ) -> np.ndarray:
     """Return the mean of a table's rows in each of n bags of ids, (n, d) float32.
 

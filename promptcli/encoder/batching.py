@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import Batch
-from promptcli.backbones.token_rows import TokenRows
 from promptcli.errors import OutOfMemoryError, is_out_of_memory
 from promptcli.notes import note
 
@@ -215,7 +215,7 @@ def make_batch(
 
     ``mask_slots``: the positions (n, k) of the templates' masks.
     """
-    rows = TokenRows.of(rows)
+    rows = RaggedIds.of(rows)
     longest = min(padded_length(int(rows.lengths.max())), limit)
     ids = rows.padded(longest, pad)
     arrays = [ids, rows.lengths]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.backbones.token_rows import TokenRows
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.template import END_MARKS, Inputs, Template
 
@@ -58,7 +58,7 @@ class BlockTemplate(Template):
     def inputs(
         self,
         texts: Sequence[str],
-        tokenize: Callable[[Sequence[str]], TokenRows],
+        tokenize: Callable[[Sequence[str]], RaggedIds],
         max_length: int,
     ) -> Inputs:
         self.check_room(max_length)
@@ -75,7 +75,7 @@ class BlockTemplate(Template):
             kept, is_cut = self._cut([block for block in blocks if block], max_length)
             rows.append(self._with_placeholders(kept) or [self._tokenizer.pad])
             truncated.append(is_cut)
-        return Inputs(TokenRows.of(rows), np.array(truncated))
+        return Inputs(RaggedIds.of(rows), np.array(truncated))
 
     def most_tokens(self, size: int) -> int:
         return self.length + 3 * size  # a block has a token or more, and two placeholders

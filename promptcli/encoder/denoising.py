@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import Batch
-from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.batching import make_batch, to_device
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
@@ -24,7 +24,7 @@ def padded_bias_batch(template: Template, lengths: Sequence[int], backbone: Back
     k (CoT-BERT).
     """
     pad = backbone.tokenizer.pad
-    rows = TokenRows.of([*template.left, *[pad] * length, *template.right] for length in lengths)
+    rows = RaggedIds.of([*template.left, *[pad] * length, *template.right] for length in lengths)
     slots = template.slots_of(rows.lengths)
     return make_batch(rows, slots, pad, backbone.device, backbone.max_tokens)
 

@@ -21,8 +21,8 @@ from promptcli.backbones.devices import TF32, choose_device, weights_dtype
 from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import TABLE
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
-from promptcli.backbones.token_rows import TokenRows
 from promptcli.data.given import check_texts
 from promptcli.encoder.averaging import average_rows
 from promptcli.encoder.batching import (
@@ -200,7 +200,7 @@ class TorchEncoder(Encoder):
 
         ``shared``: the tokens that begin every row, if they are computed already.
         """
-        rows = TokenRows.of(rows)
+        rows = RaggedIds.of(rows)
         slots = self.template.slots_of(rows.lengths)
         pad = self.backbone.tokenizer.pad
         batch = make_batch(rows, slots, pad, self.backbone.device, self.max_length)
@@ -307,9 +307,9 @@ class TorchEncoder(Encoder):
         averages = self.pooling.weights.averaged is not None
         if averages and not self.prompt.tensors() and not self.template.has_blocks:
             if self.pooling.needs == Needs(static=True):
-                return self.backbone.token_rows
+                return self.backbone.word_embeddings
             if self.pooling.needs == Needs(decoder=True):
-                return self.backbone.head.rows
+                return self.backbone.head.output_embeddings
         return None
 
     # -- what every encoder has
@@ -550,7 +550,7 @@ class _Pass:
 
         ``progress`` takes the number of inputs newly begun.
         """
-        rows = inputs.rows
+        rows = inputs.ids
         averages = {}
         fetch_deep: Fetch[TorchEncoder] = dict  # nothing
         with torch.inference_mode():
@@ -570,7 +570,7 @@ class _Pass:
 
         return fetch
 
-    def _in_batches(self, rows: TokenRows, progress: Progress) -> Fetch[TorchEncoder]:
+    def _in_batches(self, rows: RaggedIds, progress: Progress) -> Fetch[TorchEncoder]:
         """Begin to compute the vectors (n, d): sort the rows by length, encode them in batches, and
         put the vectors in the rows' order.
         """
@@ -598,10 +598,10 @@ class _Pass:
             return STREAMS, STREAM_TOKENS
         if backbone.causal and backbone.device.type == "cpu":  # the threads share the batch
             return 1, min(TOKEN_BUDGET, STREAM_TOKENS * torch.get_num_threads())
-        return 1, token_budget(backbone.device, backbone.token_rows.size(1))
+        return 1, token_budget(backbone.device, backbone.word_embeddings.size(1))
 
     def _compute(
-        self, rows: TokenRows, shared: SharedTokens | None, numbers: np.ndarray
+        self, rows: RaggedIds, shared: SharedTokens | None, numbers: np.ndarray
     ) -> Fetch[TorchEncoder]:
         """Begin to compute the vectors of the rows of these numbers."""
         first = self._first
@@ -614,7 +614,7 @@ class _Pass:
         return begin_fetch(dict(zip(self._deep, results, strict=True)))
 
 
-def _averages(encoder: TorchEncoder, rows: TokenRows, table: Tensor) -> np.ndarray:
+def _averages(encoder: TorchEncoder, rows: RaggedIds, table: Tensor) -> np.ndarray:
     """Return the vectors (n, d) float32 of an encoder that averages rows of a table, without
     batches or padding.
     """

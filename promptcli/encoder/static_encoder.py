@@ -196,18 +196,18 @@ class StaticEncoder(Encoder):
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
         """Return the inputs of n sentences."""
-        ids = self.pieces.encode_rows(self.prepare(sentences))
+        ids = self.pieces.encode_ragged(self.prepare(sentences))
         return self.template.splice(ids, self.max_length)
 
     def _encode(self, inputs: Inputs, progress: Progress) -> Encoded:
-        vectors = average_rows(inputs.rows, self._rows, len(self._table.rows))
+        vectors = average_rows(inputs.ids, self._rows, len(self._table.rows))
         for transform in self.recipe.parts.transforms:
             if transform.name == "truncate":
                 vectors = vectors[:, : transform["count"]]
             else:
                 vectors = unit(vectors)
         progress(len(vectors))
-        return Encoded(vectors, inputs.truncated, inputs.rows.lengths)
+        return Encoded(vectors, inputs.truncated, inputs.ids.lengths)
 
     def _rows(self, numbers: np.ndarray) -> np.ndarray:
         """Return the rows of some ids, float32."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from promptcli.backbones.token_rows import TokenRows
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError, WrongKindError, look_up
 from promptcli.recipe import MASK, SLOT
@@ -21,7 +21,7 @@ from promptcli.recipe import MASK, SLOT
 class Inputs:
     """Spliced sentences."""
 
-    rows: TokenRows  #: n rows of token ids, specials included
+    ids: RaggedIds  #: token ids of n inputs, specials included
     truncated: np.ndarray  #: (n,) bool: the sentence lost tokens
 
 
@@ -220,7 +220,7 @@ class Template:
     def inputs(
         self,
         texts: Sequence[str],
-        tokenize: Callable[[Sequence[str]], TokenRows],
+        tokenize: Callable[[Sequence[str]], RaggedIds],
         max_length: int,
     ) -> Inputs:
         """Return the model inputs of n prepared sentences.
@@ -229,7 +229,7 @@ class Template:
         """
         return self.splice(tokenize(texts), max_length)
 
-    def splice(self, pieces: TokenRows, max_length: int) -> Inputs:
+    def splice(self, pieces: RaggedIds, max_length: int) -> Inputs:
         """Put the template's ids around each piece's ids.
 
         Cut the sentence, never the template.
@@ -243,10 +243,10 @@ class Template:
         # of padding
         rows = pieces
         if self.copies > 1:
-            rows = TokenRows.side_by_side([pieces.between([], self.between), pieces])
+            rows = RaggedIds.side_by_side([pieces.between([], self.between), pieces])
         return Inputs(rows.between(self.prefix, self.suffix).filled(self._tokenizer.pad), cut)
 
-    def _shortened(self, pieces: TokenRows, cut: np.ndarray, room: int) -> TokenRows:
+    def _shortened(self, pieces: RaggedIds, cut: np.ndarray, room: int) -> RaggedIds:
         """Return the pieces with those that are ``cut`` as long as there is room.
 
         What touches the sentence stays: the ids before [X] if it loses its first tokens, else those
@@ -256,10 +256,10 @@ class Template:
         if self._tokenizer.cuts_left:
             touching = self._before_ids
         kept = np.where(cut, room - len(touching), pieces.lengths)
-        of_template = TokenRows.repeated(touching, cut.astype(np.int64))
+        of_template = RaggedIds.repeated(touching, cut.astype(np.int64))
         if self._tokenizer.cuts_left:
-            return TokenRows.side_by_side([of_template, pieces.last(kept)])
-        return TokenRows.side_by_side([pieces.first(kept), of_template])
+            return RaggedIds.side_by_side([of_template, pieces.last(kept)])
+        return RaggedIds.side_by_side([pieces.first(kept), of_template])
 
     def _side(
         self, text: str, *, starts_input: bool = False, keep_blank: bool = False

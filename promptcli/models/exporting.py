@@ -152,7 +152,7 @@ def _known_probes(encoder: TorchEncoder) -> list[str]:
         return probes
     template = encoder.template
     around = [*template.prefix, *template.suffix].count(unknown)  # they are in the marks' row
-    rows = encoder.inputs(probes).rows
+    rows = encoder.inputs(probes).ids
     return [text for text, row in zip(probes, rows, strict=True) if [*row].count(unknown) == around]
 
 

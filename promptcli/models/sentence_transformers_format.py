@@ -329,7 +329,11 @@ def static_table(encoder: TorchEncoder, program: str, *, same_length: bool = Fal
         raise InexactError("learned prompts and denoising are not rows of words")
     backbone = encoder.backbone
     template = encoder.template
-    rows = backbone.token_rows if encoder.pooling.needs.static else backbone.head.rows
+    rows = (
+        backbone.word_embeddings
+        if encoder.pooling.needs.static
+        else backbone.head.output_embeddings
+    )
     rows = rows.detach().float().cpu()
     matrix = torch.eye(rows.size(1))
     bias = torch.zeros(rows.size(1))
@@ -398,7 +402,7 @@ def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...],
     modules = [*pooling, *layers_of(encoder)]
     definition, rows = _template_tokens(encoder, read=weights == "mask")
     if weights == "mask":
-        vocabulary = [""] * max(len(backbone.token_rows), max(rows) + 1)
+        vocabulary = [""] * max(len(backbone.word_embeddings), max(rows) + 1)
         vocabulary[max(rows)] = _READ
         config = {"vocab": vocabulary, "word_weights": {_READ: 1.0}, "unknown_word_weight": 0.0}
         modules.insert(len(pooling) - 1, Module("WordWeights", config))
@@ -474,7 +478,7 @@ def _template_tokens(
     names = [f"[promptcli-{number}]" for number in range(len(places))]
     if read:
         places.append(template.masks[(encoder.pooling.needs.slot or 1) - 1])
-        vectors.append(backbone.token_rows[backbone.tokenizer.mask].detach())
+        vectors.append(backbone.word_embeddings[backbone.tokenizer.mask].detach())
         names.append(_READ)
     definition = tokenizer_definition(backbone)
     ids = add_tokens(definition, names) if names else []
@@ -493,7 +497,7 @@ def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...], 
     inner = slice(len(encoder.template.prefix), -len(encoder.template.suffix) or None)
     same = [
         len(ids) == len(ours) and ids[inner] == ours[inner]
-        for ids, ours in zip(theirs, inputs.rows, strict=True)
+        for ids, ours in zip(theirs, inputs.ids, strict=True)
     ]
     if not all(equal or cut for equal, cut in zip(same[:-1], inputs.truncated, strict=False)):
         raise InexactError("transformers' tokenizer of this family does not give the encoder's ids")

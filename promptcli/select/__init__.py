@@ -298,8 +298,8 @@ def check_template(
         raise UsageError("is empty; give one", parameter="sentence")
     template = texts.Template(filled, tokens)
     sentences = template.prepare([sentence], True)
-    inputs = template.splice(tokens.encode_rows(sentences), limit)
-    ids = inputs.rows[0]
+    inputs = template.splice(tokens.encode_ragged(sentences), limit)
+    ids = inputs.ids[0]
     slots = template.mask_slots(len(ids))
     parts = ["template"] * len(ids)
     for inside in template.pieces(len(ids)):

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling import build_states, read_states
@@ -41,7 +41,7 @@ class HeadCosines:
     #: (s, L*h, n) cosines, for s kinds of states; heads layer after layer
     heads: NDArray[np.float64]
     plain: NDArray[np.float64]  #: (s, n) cosines of the plain averages of the same states
-    rows: TokenRows  #: token ids of every distinct sentence, specials included
+    rows: RaggedIds  #: token ids of every distinct sentence, specials included
     #: per row (t, L*h), the heads' attention to its tokens: diagonals, or the slot's rows
     attention: list[NDArray[np.float32]]
 
@@ -109,7 +109,7 @@ def head_cosines(
     sentences = list(dict.fromkeys([*first, *second]))
     row_of = {sentence: row for row, sentence in enumerate(sentences)}
     pairs = np.array([[row_of[sentence] for sentence in side] for side in (first, second)])
-    rows = encoder.inputs(sentences).rows
+    rows = encoder.inputs(sentences).ids
     heads = backbone.n_layers * backbone.n_heads
     cosines = np.zeros((len(tried), heads + 1, len(first)))
     attention = [np.empty((0, heads), np.float32)] * len(rows)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import promptcli
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.token_rows import TokenRows
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.encoder.template import Inputs
@@ -158,7 +158,7 @@ class TemplateScorer:
         }
         return spearman_score(self.task, cosines, (low / 100, high / 100), names)
 
-    def ids(self, pieces: Sequence[str], encoder: TorchEncoder) -> TokenRows:
+    def ids(self, pieces: Sequence[str], encoder: TorchEncoder) -> RaggedIds:
         """Return the token ids of sentence pieces; each distinct one is tokenised once."""
         # such a tokenizer ignores spaces, so both forms share an entry
         if self.backbone.tokenizer.splits_punctuation:
@@ -166,7 +166,7 @@ class TemplateScorer:
         missing = [piece for piece in dict.fromkeys(pieces) if piece not in self._pieces]
         ids = encoder.pooling.weights.token_ids(missing, self.backbone)
         self._pieces.update(zip(missing, ids, strict=True))
-        return TokenRows.of([self._pieces[piece] for piece in pieces])
+        return RaggedIds.of([self._pieces[piece] for piece in pieces])
 
 
 class _SharedTokens(TorchEncoder):
@@ -179,5 +179,5 @@ class _SharedTokens(TorchEncoder):
     def inputs(self, sentences: Sequence[str]) -> Inputs:
         pieces = self.prepare(sentences)
         inputs: Inputs = self.template.splice(self._scorer.ids(pieces, self), self.max_length)
-        self._scorer.tokens += int(inputs.rows.lengths.sum())
+        self._scorer.tokens += int(inputs.ids.lengths.sum())
         return inputs

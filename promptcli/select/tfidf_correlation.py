@@ -54,6 +54,6 @@ def corpus_idf(encoder: TorchEncoder, corpus: Sequence[str]) -> NDArray[np.float
             "has no sentence to count idf on; give a file, or demo", parameter="corpus"
         )
     idf: NDArray[np.float32] = fit_idf(
-        encoder.inputs(texts).rows, len(encoder.backbone.token_rows)
+        encoder.inputs(texts).ids, len(encoder.backbone.word_embeddings)
     ).numpy()
     return idf

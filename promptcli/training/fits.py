@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.token_rows import TokenRows
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoded import Progress, no_progress
@@ -219,19 +219,21 @@ def _of_vectors(fit_tensors: Callable[[np.ndarray], dict[str, Tensor]]) -> Fit:
     )
 
 
-def _of_tokens(fit_tensors: Callable[[TokenRows, Backbone], dict[str, Tensor]]) -> Fit:
+def _of_tokens(fit_tensors: Callable[[RaggedIds, Backbone], dict[str, Tensor]]) -> Fit:
     def fit(
         encoder: TorchEncoder, sentences: Sequence[str], progress: Progress
     ) -> dict[str, Tensor]:
         progress(len(sentences))
-        return fit_tensors(encoder.inputs(sentences).rows, encoder.backbone)
+        return fit_tensors(encoder.inputs(sentences).ids, encoder.backbone)
 
     return fit
 
 
 #: Fits by weights as a recipe writes them, and by transform.
 FITS: dict[str, Fit] = {
-    "tfidf": _of_tokens(lambda rows, backbone: {TENSOR: fit_idf(rows, len(backbone.token_rows))}),
+    "tfidf": _of_tokens(
+        lambda rows, backbone: {TENSOR: fit_idf(rows, len(backbone.word_embeddings))}
+    ),
     "tfidf:word": _of_tokens(fit_word_idf),
     "whitening": _of_vectors(fit_whitening),
     "all-but-the-top": _of_vectors(fit_all_but_the_top),

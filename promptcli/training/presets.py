@@ -131,7 +131,7 @@ def shape_on(backbone: Backbone) -> Shape:
         backbone.width,
         backbone.n_layers,
         backbone.n_heads,
-        len(backbone.token_rows),
+        len(backbone.word_embeddings),
     )
 
 

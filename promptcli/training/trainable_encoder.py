@@ -16,8 +16,8 @@ from torch.utils.checkpoint import checkpoint
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.head import MLMHead
 from promptcli.backbones.lora import add_lora
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.backbones.token_rows import TokenRows
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.batching import make_batch, to_device
 from promptcli.encoder.context import BuildContext
@@ -56,7 +56,7 @@ class TokenizedSide:
     """The spliced rows of a side's texts, by its template."""
 
     encoder: TorchEncoder
-    rows: TokenRows
+    rows: RaggedIds
 
     @property
     def lengths(self) -> list[int]:
@@ -182,7 +182,7 @@ class TrainableEncoder(nn.Module):
             encoder = self.template_encoders[number]
             keys.append((id(encoder), id(texts)))
             if keys[-1] not in tokenized:
-                tokenized[keys[-1]] = TokenizedSide(encoder, encoder.inputs(texts).rows)
+                tokenized[keys[-1]] = TokenizedSide(encoder, encoder.inputs(texts).ids)
         return [tokenized[key] for key in keys]
 
     def cut_texts(self, sides: Sequence[Side]) -> int:
@@ -210,7 +210,7 @@ class TrainableEncoder(nn.Module):
         embeddings. ``read`` returns something else than h of each pass, of one shape in all of them
         but for the first dimension.
         """
-        rows = TokenRows.joined([side.rows for side in sides])
+        rows = RaggedIds.joined([side.rows for side in sides])
         slots = _mask_slots(sides)
         tokenizer = self.backbone.tokenizer
         device = self.backbone.device
@@ -264,7 +264,7 @@ class TrainableEncoder(nn.Module):
         backbone = self.backbone
         head = self.mlm_head
         assert head is not None
-        ids, selected = mask_tokens(batch, backbone.tokenizer, len(backbone.token_rows))
+        ids, selected = mask_tokens(batch, backbone.tokenizer, len(backbone.word_embeddings))
         places = np.flatnonzero(selected)
         masked = replace(batch, ids=to_device(ids.numpy(), backbone.device), rows=ids.numpy())
         last = backbone.n_layers

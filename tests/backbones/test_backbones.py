@@ -118,7 +118,7 @@ def test_families_without_the_hook_keep_the_rest(family, tiny_backbone):
 def test_spliced_ids_equal_the_filled_string(family, text, tiny_backbone, plain_backbone):
     reference = plain_backbone(family)
     encoder = build_encoder(Recipe(prompt=text, period=False), backbone=tiny_backbone(family))
-    rows = encoder.inputs(SENTENCES).rows
+    rows = encoder.inputs(SENTENCES).ids
     for sentence, row in zip(SENTENCES, rows, strict=True):
         assert row == reference.ids(text, sentence)
         if "[MASK]" in text:
@@ -152,7 +152,7 @@ def test_any_white_space_in_a_template_is_tokenised_as_in_the_filled_string(
         Template(f"{before}[X]{after}", tokens),
         data.draw(st.sampled_from(SENTENCES)),
     )
-    row = template.splice(tokens.encode_rows(template.prepare([sentence], False)), 10_000).rows[0]
+    row = template.splice(tokens.encode_ragged(template.prepare([sentence], False)), 10_000).rows[0]
     filled = f"{before}{sentence}{after}".rstrip()
     assert row == [
         *tokens.start,
@@ -165,7 +165,7 @@ def test_any_white_space_in_a_template_is_tokenised_as_in_the_filled_string(
 def test_a_typed_mask_token_does_not_move_the_slot(family, tiny_backbone):
     encoder = build_encoder(MASKED, backbone=tiny_backbone(family))
     tokens = encoder.backbone.tokenizer
-    row = encoder.inputs([f"he said {tokens.mask_text} loudly"]).rows[0]
+    row = encoder.inputs([f"he said {tokens.mask_text} loudly"]).ids[0]
     places = [place for place, token in enumerate(row) if token == tokens.mask]
     assert len(places) == 2 and encoder.template.mask_slots(len(row))[0] == places[1]
 
@@ -186,10 +186,10 @@ def test_sentence_is_cut_and_never_the_template(family, tiny_backbone):
     encoded = encoder.encode_report(["I", long, long + " and more"])
     assert encoded.truncated.tolist() == [False, True, True]
     assert np.array_equal(encoded.vectors[1], encoded.vectors[2])
-    (row,), suffix = encoder.inputs([long]).rows, encoder.template.suffix
+    (row,), suffix = encoder.inputs([long]).ids, encoder.template.suffix
     assert len(row) <= 14 and row[-len(suffix) :] == suffix
     longest = build_encoder(Recipe(pooling="last/avg"), backbone=tiny_backbone(family))
-    assert len(longest.inputs([long * 3]).rows[0]) == longest.backbone.max_tokens
+    assert len(longest.inputs([long * 3]).ids[0]) == longest.backbone.max_tokens
     assert np.isfinite(longest.encode([long * 3, "I"])).all()
     full = MASKED.replace(max_length=encoder.template.length)
     with pytest.raises(UsageError, match="no room"):
@@ -274,7 +274,7 @@ def test_shipped_mini_loads_and_predicts():
     """
     backbone = load_backbone("mini-bert")
     encoder = build_encoder(Recipe(prompt="[X]"), backbone=backbone)
-    ids = encoder.inputs(["paris is the capital of [MASK] ."]).rows[0]
+    ids = encoder.inputs(["paris is the capital of [MASK] ."]).ids[0]
     slot = ids.index(backbone.tokenizer.mask)
     with torch.inference_mode():
         hidden = backbone.model(input_ids=torch.tensor([ids])).last_hidden_state[0, slot : slot + 1]

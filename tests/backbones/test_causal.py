@@ -40,7 +40,7 @@ TEXTS = [*SENTENCES, 'Is it "so"?', "What?", ""]
 def test_prompteol_equals_the_eager_path_at_the_last_token(family, tiny_backbone, plain_backbone):
     reference = plain_backbone(family)
     encoder = build_encoder(PROMPTEOL, backbone=tiny_backbone(family))
-    rows = encoder.inputs(TEXTS).rows
+    rows = encoder.inputs(TEXTS).ids
     vectors = encoder.encode(TEXTS)
     for text, row, vector in zip(TEXTS, rows, vectors, strict=True):
         ids = reference.ids(PROMPTEOL.prompt, text_rule(text))
@@ -122,7 +122,9 @@ def test_what_does_not_fit_a_kind_of_model_names_what_does(tiny_backbone):
 def test_token_prepending_equals_the_plain_loop(family, tiny_backbone, plain_backbone):
     reference = plain_backbone(family)
     backbone = tiny_backbone(family)
-    embedding = torch.randn(backbone.token_rows.size(1), generator=torch.Generator().manual_seed(0))
+    embedding = torch.randn(
+        backbone.word_embeddings.size(1), generator=torch.Generator().manual_seed(0)
+    )
     for start, exit_ in ((0, 2), (1, 3)):
         prompt = f"token-prepending:{start}-{exit_}:{RECIPES['pretended-cot'].prompt}"
         recipe = RECIPES["pretended-cot"].replace(prompt=prompt)
@@ -130,12 +132,14 @@ def test_token_prepending_equals_the_plain_loop(family, tiny_backbone, plain_bac
                     for states in ("last", "layer--2")]  # fmt: skip
         place = encoders[0].template.placeholder
         for row, last, before in zip(
-            encoders[0].inputs(TEXTS).rows,
+            encoders[0].inputs(TEXTS).ids,
             *(encoder.encode(TEXTS) for encoder in encoders),
             strict=True,
         ):
             # a token that is nowhere else in the input lends its row to the placeholder
-            spare = next(token for token in range(len(backbone.token_rows)) if token not in row)
+            spare = next(
+                token for token in range(len(backbone.word_embeddings)) if token not in row
+            )
             ids = [*row[:place], spare, *row[place + 1 :]]
             states = token_prepending(reference, ids, place, start, exit_, embedding)
             assert np.abs(last - states[-1][-1].numpy()).max() < 1e-5
@@ -163,9 +167,7 @@ def test_the_attention_blocks_output_equals_the_plain_loop(family, tiny_backbone
     for (pool, (begin, end)), joint in zip(pools.items(), together, strict=False):
         vectors = encoders[pool].encode(TEXTS)
         assert np.abs(vectors - joint.vectors).max() < 1e-5
-        for text, row, vector in zip(
-            TEXTS, encoders[pool].inputs(TEXTS).rows, vectors, strict=True
-        ):
+        for text, row, vector in zip(TEXTS, encoders[pool].inputs(TEXTS).ids, vectors, strict=True):
             assert row == reference.ids(recipe.prompt, text_rule(text))
             summed = attention_outputs(reference, row)[begin:end].sum(0)
             expected = summed.mean(0) if pool.endswith("avg") else summed[-1]
@@ -180,7 +182,9 @@ def test_contrastive_prompting_equals_the_plain_loop(family, tmp_path):
     wide = {} if family in ("gpt2", "opt", "llama", "qwen2") else {"sliding_window": 300}
     reference = plain.Plain(save_tiny_causal(family, tmp_path, **wide), causal=True)
     backbone = load_backbone(str(tmp_path), dtype=torch.float32)
-    embedding = torch.randn(backbone.token_rows.size(1), generator=torch.Generator().manual_seed(0))
+    embedding = torch.randn(
+        backbone.word_embeddings.size(1), generator=torch.Generator().manual_seed(0)
+    )
     other = named_templates()["irrelevant"].text
     for layer, factor, norm, inner in (
         (0, 0.5, False, "prompteol"),
@@ -190,13 +194,13 @@ def test_contrastive_prompting_equals_the_plain_loop(family, tmp_path):
         spec = f"contrastive:{layer}:{factor}{':norm' * norm}:{inner} || irrelevant"
         encoder = build_encoder(PROMPTEOL.replace(prompt=spec), backbone=backbone)
         vectors, place = encoder.encode(TEXTS), encoder.template.placeholder
-        for text, row, vector in zip(TEXTS, encoder.inputs(TEXTS).rows, vectors, strict=True):
+        for text, row, vector in zip(TEXTS, encoder.inputs(TEXTS).ids, vectors, strict=True):
             with contrasted(reference, reference.ids(other, text_rule(text)), layer, factor, norm):
                 if place is None:
                     states, _ = reference.compute(row)
                 else:
                     spare = next(
-                        token for token in range(len(backbone.token_rows)) if token not in row
+                        token for token in range(len(backbone.word_embeddings)) if token not in row
                     )
                     ids = [*row[:place], spare, *row[place + 1 :]]
                     states = token_prepending(reference, ids, place, 0, 2, embedding)
@@ -216,7 +220,7 @@ def test_the_placeholder_stands_where_an_added_token_would(family, tiny_backbone
     reference.tokenizer.add_tokens(["<PST>"])
     added = reference.tokenizer.convert_tokens_to_ids("<PST>")
     encoder = build_encoder(RECIPES["prompteol+tp"], backbone=tiny_backbone(family))
-    for text, row in zip(TEXTS, encoder.inputs(TEXTS).rows, strict=True):
+    for text, row in zip(TEXTS, encoder.inputs(TEXTS).ids, strict=True):
         ids = reference.ids('This sentence : <PST> "[X]" means in one word:"', text_rule(text))
         assert ids.index(added) == encoder.template.placeholder
         assert [
@@ -239,11 +243,11 @@ def test_what_begins_every_input_is_computed_once(family, tiny_backbone, monkeyp
     ]
     contrastive = PROMPTEOL.replace(prompt="contrastive:2:0.5:knowledge || irrelevant")
     auxiliary = (
-        build_encoder(PROMPTEOL.replace(prompt="irrelevant"), backbone=backbone).inputs(TEXTS).rows
+        build_encoder(PROMPTEOL.replace(prompt="irrelevant"), backbone=backbone).inputs(TEXTS).ids
     )
     for recipe, others in [*((recipe, []) for recipe in recipes), (contrastive, auxiliary)]:
         encoder = build_encoder(recipe, backbone=backbone)
-        rows, computed[:] = [*encoder.inputs(TEXTS).rows, *others], []
+        rows, computed[:] = [*encoder.inputs(TEXTS).ids, *others], []
         together = encoder.encode(TEXTS)
         whole, count = sum(map(len, rows)), len(encoder.prompt.shared)
         windowed = getattr(backbone.model.config, "sliding_window", None) is not None
@@ -358,7 +362,7 @@ def test_denoising_and_top_tokens_are_the_formulas(tiny_backbone, plain_backbone
         ).encode(TEXTS)
         template = plainly.template
         for text, row, own, mixture in zip(
-            TEXTS, plainly.inputs(TEXTS).rows, denoised, mixed, strict=True
+            TEXTS, plainly.inputs(TEXTS).ids, denoised, mixed, strict=True
         ):
             count = len(row) - template.length
             places = [
@@ -374,7 +378,7 @@ def test_denoising_and_top_tokens_are_the_formulas(tiny_backbone, plain_backbone
 
 def test_an_empty_sentence_without_any_special_token_is_one_of_padding(tiny_backbone):
     encoder = build_encoder(Recipe(pooling="last/last-token"), backbone=tiny_backbone("gpt2"))
-    assert encoder.inputs(["", "a"]).rows[0] == [encoder.backbone.tokenizer.pad]
+    assert encoder.inputs(["", "a"]).ids[0] == [encoder.backbone.tokenizer.pad]
     assert np.isfinite(encoder.encode(["", "a cat", "I"])).all()
 
 
@@ -444,7 +448,7 @@ def test_kv_embedding_equals_the_plain_loop(
     encoder = build_encoder(recipe, backbone=tiny_backbone(family))
     assert encoder.recipe.prompt == recipe.prompt
     vectors = encoder.encode(TEXTS)
-    for ids, vector in zip(encoder.inputs(TEXTS).rows, vectors, strict=True):
+    for ids, vector in zip(encoder.inputs(TEXTS).ids, vectors, strict=True):
         states = kv_embedding(reference, ids, start, exit_, bias)[-1]
         expected = (states[-1] + plain.average(states)) / 2
         assert np.abs(vector - expected.numpy()).max() < 1e-5

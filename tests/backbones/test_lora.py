@@ -50,7 +50,7 @@ def test_the_adapters_gradient_is_the_chain_rules(family, tiny_folder):
     backbone = load_backbone(str(tiny_folder(family)))
     backbone.tune({name.removeprefix("backbone."): one for name, one in learner.tensors().items()})
     backbone.model.requires_grad_(True)
-    rows = [learner.template_encoders[0].inputs(column).rows for column in TRIPLETS]
+    rows = [learner.template_encoders[0].inputs(column).ids for column in TRIPLETS]
     states = [
         backbone.model(input_ids=torch.tensor([row])).last_hidden_state[0, -1]
         for column in rows
@@ -142,7 +142,7 @@ def test_an_adapter_written_by_peft_is_a_backbone(family, adapter, tiny_folder):
     folder, model = adapter(family)
     backbone = load_backbone(str(folder))
     assert backbone.name == str(folder)
-    row = TorchEncoder(RECIPES["prompteol"], backbone, {}).inputs(SENTENCES[:1]).rows[0]
+    row = TorchEncoder(RECIPES["prompteol"], backbone, {}).inputs(SENTENCES[:1]).ids[0]
     batch = Batch(torch.tensor([row]), torch.tensor([len(row)]))
     with torch.no_grad():
         ours = backbone.run(batch, Needs(layers=frozenset({backbone.n_layers}))).layers[

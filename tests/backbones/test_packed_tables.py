@@ -85,7 +85,7 @@ def test_tokens_are_those_of_the_definition_though_words_are_read_once(tmp_path,
     rows = tokenizer.get_vocab_size()
     read = TableTokenizer(tmp_path / "tokenizer.json", rows, unknown=True, longest=None)
     for _ in range(2):  # the second time, all words are known
-        for text, ids in zip(MARKED, read.encode_rows(MARKED), strict=True):
+        for text, ids in zip(MARKED, read.encode_ragged(MARKED), strict=True):
             whole = tokenizer.encode(text, add_special_tokens=False).ids
             assert ids == (whole or [rows]), text
 
@@ -141,7 +141,9 @@ def test_torch_has_the_same_rows(tmp_path):
     rows = packed_folder(tmp_path)
     encoder = load(tmp_path)
     assert isinstance(encoder.on_torch(), TorchEncoder)
-    np.testing.assert_array_equal(encoder.on_torch().backbone.token_rows[: len(rows)].numpy(), rows)
+    np.testing.assert_array_equal(
+        encoder.on_torch().backbone.word_embeddings[: len(rows)].numpy(), rows
+    )
     np.testing.assert_allclose(encoder.on_torch().encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
 
 

@@ -34,13 +34,13 @@ def hierarchical(blocks, template="[X]", layers="1-3"):
 
 def embeddings(backbone):
     generator = torch.Generator().manual_seed(0)
-    width = backbone.token_rows.size(1)
+    width = backbone.word_embeddings.size(1)
     return [torch.randn(1, width, generator=generator)[0] for _ in range(2)]
 
 
 def with_spare_tokens(row, backbone):
     """The row with tokens that are nowhere else in it for the placeholders, and these."""
-    spare = [token for token in range(len(backbone.token_rows)) if token not in row][:2]
+    spare = [token for token in range(len(backbone.word_embeddings)) if token not in row][:2]
     marks = dict(zip((OF_BLOCK, OF_TEXT), spare, strict=True))
     return [marks.get(token, token) for token in row], spare
 
@@ -58,11 +58,11 @@ def test_it_equals_the_plain_loop(family, template, blocks, tiny_backbone, plain
     one = build_encoder(HTP.replace(prompt=f"token-prepending:{template}"), backbone=backbone)
     whole = encode_together([encoder], [""])[0]
     assert np.isfinite(whole.vectors).all()
-    of_one = one.batch(one.inputs(TEXTS).rows)
+    of_one = one.batch(one.inputs(TEXTS).ids)
     content = ContentTokens(one.template, backbone.tokenizer).mask(of_one)
-    for number, row in enumerate(encoder.inputs(TEXTS).rows):
+    for number, row in enumerate(encoder.inputs(TEXTS).ids):
         place = one.template.placeholder
-        kept = one.inputs(TEXTS).rows[number]
+        kept = one.inputs(TEXTS).ids[number]
         of_text = content[number, : len(kept)].tolist()
         del kept[place], of_text[place]
         assert [token for token in row if token >= 0] == kept
@@ -91,7 +91,7 @@ def test_the_placeholders_stand_where_added_tokens_would(family, tiny_backbone, 
     added = dict(zip(reference.tokenizer.convert_tokens_to_ids(["<P>", "<B>"]), (OF_BLOCK, OF_TEXT),
                      strict=True))  # fmt: skip
     encoder = build_encoder(hierarchical("sentences", QUOTED), backbone=tiny_backbone(family))
-    for blocks, row in zip(BLOCKS, encoder.inputs(TEXTS).rows, strict=True):
+    for blocks, row in zip(BLOCKS, encoder.inputs(TEXTS).ids, strict=True):
         first, *others = blocks
         marked = "<P>" + ' "' + first + "".join(f"<P>{block}" for block in others)
         text = f'This sentence : {"<B>" * len(blocks)}{marked}" means'
@@ -106,9 +106,9 @@ def test_a_text_of_one_block_is_token_prepending(tiny_backbone):
         plain_one = build_encoder(
             HTP.replace(prompt=f"token-prepending:1-3:{template}"), backbone=backbone
         )
-        row = one.inputs(["Rain falls."]).rows[0]
+        row = one.inputs(["Rain falls."]).ids[0]
         of_one = one.batch([[token for token in row if token != OF_TEXT]])
-        of_plain = plain_one.batch(plain_one.inputs(["Rain falls."]).rows)
+        of_plain = plain_one.batch(plain_one.inputs(["Rain falls."]).ids)
         needs = Needs(layers=frozenset(range(backbone.n_layers + 1)))
         both = one.run(of_one, needs).layers, plain_one.run(of_plain, needs).layers
         for layer in needs.layers:
@@ -119,7 +119,7 @@ def test_the_first_block_sees_the_last_one_by_the_placeholders_of_the_text(tiny_
     backbone = tiny_backbone("llama")
     encoder = build_encoder(hierarchical("sentences"), backbone=backbone)
     texts = ["The cat sleeps. It is old. Rain falls.", "The cat sleeps. It is old. He said no."]
-    rows = encoder.inputs(texts).rows
+    rows = encoder.inputs(texts).ids
     needs = Needs(layers=frozenset({backbone.n_layers}))
 
     def first_block(row):
@@ -144,14 +144,14 @@ def test_a_cut_text_leaves_no_placeholder_without_its_block(blocks, side, tiny_b
     tokenizer.cuts_left = side == "left"
     long = f"{TEXTS[0]} The rain falls"
     try:
-        full = whole.inputs([long]).rows[0]
+        full = whole.inputs([long]).ids[0]
         text = [token for token in full if token >= 0]
         with pytest.raises(UsageError, match="leaves no room"):
             build_encoder(whole.recipe.replace(max_length=whole.template.length), backbone=backbone)
         for length in range(whole.template.length + 1, len(full) + 2):
             encoder = build_encoder(whole.recipe.replace(max_length=length), backbone=backbone)
             inputs = encoder.inputs([long, ""])
-            row = inputs.rows[0]
+            row = inputs.ids[0]
             assert inputs.truncated.tolist() == [length < len(full), False]
             assert length - 2 <= len(row) <= length or row == full
             blocks_at = [place for place, token in enumerate(row) if token == OF_BLOCK]
@@ -176,10 +176,10 @@ def test_the_mean_leaves_out_placeholders_template_and_what_touches_the_text(tin
         alone = build_encoder(
             HTP.replace(prompt=QUOTED, pooling="last/content-avg"), backbone=backbone
         )
-        rows = encoder.inputs([*TEXTS, ""]).rows
+        rows = encoder.inputs([*TEXTS, ""]).ids
         batch = encoder.prompt.attach(encoder.batch(rows))
         read = encoder.pooling.weights.read(batch)
-        plain_rows = alone.inputs([*TEXTS, ""]).rows
+        plain_rows = alone.inputs([*TEXTS, ""]).ids
         plain_batch = alone.batch(plain_rows)
         plain_read = alone.pooling.weights.read(plain_batch)
         for number in range(len(TEXTS)):
@@ -193,11 +193,13 @@ def test_empty_texts_beside_others_are_read_without_placeholders(tiny_backbone):
     vectors = encoder.encode(["", TEXTS[0], "  "])
     assert np.isfinite(vectors).all()
     assert np.abs(encoder.encode([""])[0] - vectors[0]).max() < 1e-6
-    assert min(encoder.inputs([""]).rows[0]) >= 0
+    assert min(encoder.inputs([""]).ids[0]) >= 0
     averaged = build_encoder(encoder.recipe.replace(pooling="static/avg"), backbone=backbone)
-    row = averaged.inputs(TEXTS[:1]).rows[0]
+    row = averaged.inputs(TEXTS[:1]).ids[0]
     marks = dict(zip((OF_BLOCK, OF_TEXT), embeddings(backbone), strict=True))
-    rows = [marks[token] if token < 0 else backbone.token_rows[token].detach() for token in row]
+    rows = [
+        marks[token] if token < 0 else backbone.word_embeddings[token].detach() for token in row
+    ]
     wanted = torch.stack(rows).mean(0).numpy()
     assert np.abs(averaged.encode(TEXTS[:1])[0] - wanted).max() < 1e-5
 
@@ -254,7 +256,7 @@ def test_parts_of_a_long_text_fit_with_their_placeholders(tiny_backbone):
     parts = Splitter(encoder).parts(" ".join(TEXTS))
     inputs = encoder.inputs(parts)
     assert len(parts) > 1 and not any(inputs.truncated)
-    assert max(map(len, inputs.rows)) <= 40
+    assert max(map(len, inputs.ids)) <= 40
 
 
 @pytest.mark.parametrize(

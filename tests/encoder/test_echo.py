@@ -40,7 +40,7 @@ def test_the_mean_of_the_second_copy(template, family, tiny_backbone, plain_back
     recipe = ECHO.replace(prompt=template, period=False)
     encoder = build_encoder(recipe, backbone=tiny_backbone(family))
     vectors = encoder.encode(TEXTS)
-    for text, row, vector in zip(TEXTS, encoder.inputs(TEXTS).rows, vectors, strict=True):
+    for text, row, vector in zip(TEXTS, encoder.inputs(TEXTS).ids, vectors, strict=True):
         ids, places = last_copy(reference, template, text)
         if len(ids) > encoder.max_length:
             continue
@@ -55,7 +55,7 @@ def test_the_mean_of_the_second_copy(template, family, tiny_backbone, plain_back
 def test_the_first_copy_changes_the_vector_and_none_of_its_tokens_is_in_the_mean(tiny_backbone):
     backbone = tiny_backbone("llama")
     encoder = build_encoder(ECHO, backbone=backbone)
-    row = encoder.inputs(SENTENCES[:1]).rows[0]
+    row = encoder.inputs(SENTENCES[:1]).ids[0]
     first, second = encoder.template.pieces(len(row))
     assert row[first] == row[second] and first.stop <= second.start
     changed = [*row]
@@ -84,12 +84,12 @@ def test_both_copies_are_cut_alike(family, tiny_backbone):
     long = " ".join(SENTENCES)
     inputs = encoder.inputs([long, ""])
     assert inputs.truncated.tolist() == [True, False]
-    row = inputs.rows[0]
+    row = inputs.ids[0]
     assert 49 <= len(row) <= 50
     first, second = encoder.template.pieces(len(row))
     whole = encoder.pieces.encode(encoder.prepare([long]))[0]
     assert row[first] == row[second] == whole[: len(row[first])]
-    empty = inputs.rows[1]
+    empty = inputs.ids[1]
     first, second = encoder.template.pieces(len(empty))
     assert empty[first] == empty[second] and first.stop - first.start <= 1  # a blank
     assert np.isfinite(encoder.encode([long, ""])).all()
@@ -122,7 +122,7 @@ def test_a_masked_model_takes_it_with_a_note(tiny_backbone, caplog):
     )
     assert encoder.template.copies == 2
     assert "is for causal models" in caplog.text
-    row = encoder.inputs(["the cat"]).rows[0]
+    row = encoder.inputs(["the cat"]).ids[0]
     assert row[encoder.template.mask_slots(len(row))[0]] == encoder.pieces.mask
 
 
@@ -131,4 +131,4 @@ def test_parts_of_a_long_text_fit_both_copies(tiny_backbone):
     parts = Splitter(encoder).parts(" ".join(SENTENCES))
     inputs = encoder.inputs(parts)
     assert len(parts) > 3 and not any(inputs.truncated)
-    assert max(map(len, inputs.rows)) <= 60
+    assert max(map(len, inputs.ids)) <= 60

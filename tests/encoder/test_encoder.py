@@ -42,13 +42,13 @@ def bert(tiny_backbone):
 @pytest.fixture(scope="module")
 def tensors(bert):
     """Fitted numbers for every recipe that needs some."""
-    rows = build_encoder(Recipe(), backbone=bert).inputs(SENTENCES).rows
+    rows = build_encoder(Recipe(), backbone=bert).inputs(SENTENCES).ids
     torch.manual_seed(3)
     vectors = torch.randn(60, bert.width).numpy()
     return {
         **fit_all_but_the_top(vectors),
         **fit_spectral(vectors),
-        TENSOR: fit_idf(rows, len(bert.token_rows)),
+        TENSOR: fit_idf(rows, len(bert.word_embeddings)),
         "whitening.mean": torch.randn(bert.width),
         "whitening.matrix": torch.randn(bert.width, bert.width),
         **Glow(bert.width).named_tensors(),
@@ -69,7 +69,7 @@ def every_recipe(head="2-3", k=5):
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra", "modernbert", "mpnet"])
 def test_batch_order_and_padding_do_not_matter(name, family, tiny_backbone, monkeypatch, tensors):
     backbone = tiny_backbone(family)
-    tensors = {**tensors, TENSOR: torch.rand(len(backbone.token_rows))}
+    tensors = {**tensors, TENSOR: torch.rand(len(backbone.word_embeddings))}
     encoder = build_encoder(every_recipe()[name], backbone=backbone, tensors=tensors)
     sentences = [*SENTENCES, "", "the the the", " ".join(SENTENCES[:4])]
     together = encoder.encode(sentences)
@@ -151,9 +151,7 @@ def test_unbiased_keeps_what_the_switches_leave(bert):
     left = {}
     for switch in ("freq", "sub", "case", "pun"):
         encoder = build_encoder(Recipe(pooling=f"static/unbiased:{switch}"), backbone=bert)
-        left[switch] = [
-            bert.tokenizer.text(token) for token in encoder.inputs([text]).rows[0][1:-1]
-        ]
+        left[switch] = [bert.tokenizer.text(token) for token in encoder.inputs([text]).ids[0][1:-1]]
     assert (
         "the" not in left["freq"]
         and "," not in left["freq"]
@@ -163,7 +161,7 @@ def test_unbiased_keeps_what_the_switches_leave(bert):
     assert "!" not in left["pun"] and "sat" in left["pun"]
     encoder = build_encoder(Recipe(pooling="static/unbiased"), backbone=bert)
     # an emptied sentence is [PAD]
-    assert encoder.inputs(["the, the"]).rows[0][1:-1] == [bert.tokenizer.pad]
+    assert encoder.inputs(["the, the"]).ids[0][1:-1] == [bert.tokenizer.pad]
 
 
 def test_unbiased_on_byte_level_vocabularies_keeps_the_stray_blank(tiny_backbone):
@@ -171,7 +169,7 @@ def test_unbiased_on_byte_level_vocabularies_keeps_the_stray_blank(tiny_backbone
     rows = (
         build_encoder(Recipe(pooling="static/unbiased"), backbone=roberta)
         .inputs(["the dog, barks the"])
-        .rows
+        .ids
     )
     texts = [roberta.tokenizer.text(token) for token in rows[0][1:-1]]
     assert texts[-1] == "Ġ" and not {"Ġthe", "the", ",", "Ġdog"} & set(texts)
@@ -234,7 +232,7 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
         *[poolings[0], *poolings[2:]],
     ]
     together = [encoded.vectors for encoded in encode_together(encoders, SENTENCES)]
-    for row, ids in enumerate(first.inputs(SENTENCES).rows):
+    for row, ids in enumerate(first.inputs(SENTENCES).ids):
         batch = make_batch(
             [ids], first.template.slots_of(np.array([len(ids)])), 0, backbone.device, 66
         )
@@ -349,7 +347,7 @@ def test_a_fresh_encoder_has_computed_no_bias_yet(bert):
 def test_one_batch_goes_through_the_four_steps(bert):
     recipe = Recipe(prompt=_TEMPLATE, pooling="last/mask", denoise="hidden")
     encoder = TorchEncoder(recipe, bert, {}).one_prompt()
-    rows = encoder.inputs(SENTENCES).rows
+    rows = encoder.inputs(SENTENCES).ids
     with torch.inference_mode():
         (vectors,) = encoder.encode_batch(rows, [encoder], encoder.pooling.needs)
     assert np.allclose(vectors.numpy(), encoder.encode(SENTENCES), atol=1e-5)
@@ -415,7 +413,7 @@ def test_every_part_of_the_tables_is_walked(bert, tensors):
         ),
     }
     tensors |= initial_weights(parse_pooling("last/cnn"), bert, torch.Generator())
-    width = bert.token_rows.size(1)
+    width = bert.word_embeddings.size(1)
     tensors |= {"dense.0.weight": torch.randn(3, width), "dense.0.bias": torch.randn(3)}
     arguments = {"topk-tokens": "topk-tokens:5", "dense": "dense:0:tanh", "truncate": "truncate:3"}
     for recipe in specs:

@@ -101,7 +101,7 @@ def test_the_tokens_of_the_sentence_alone(template, weights, encoder, reference)
 def test_the_tokens_of_a_truncated_sentence_alone(weights, encoder, reference):
     template = 'the "[X]" of [MASK]'
     made = encoder(prompt=template, pooling=f"last/{weights}", max_length=14, period=False)
-    rows = made.inputs(SENTENCES).rows
+    rows = made.inputs(SENTENCES).ids
     before = len(reference.ids(template.partition("[X]")[0].strip(), "")) - 1
     after = len(reference.ids(template.partition("[X]")[2], "")) - 1
     expected = []

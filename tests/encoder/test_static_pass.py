@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from promptcli.backbones import tokenizer as tokenizer_module
 from promptcli.backbones.by_name import load_backbone
-from promptcli.backbones.token_rows import TokenRows
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.encoder.averaging import average_rows
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.recipe import Recipe
@@ -59,23 +59,25 @@ def test_the_ids_of_words_are_those_of_the_text(name, pieces, tokens_of):
 def test_pieces_that_are_not_split_keep_their_place_among_the_others(name, tokens_of):
     tokens = tokens_of[name]
     pieces = ["the cat", "a [MASK] dog", "", "the \0 dog", "the, cat!", "[SEP]", "\0"]
-    assert tokens.encode_rows(pieces) == [row for piece in pieces for row in tokens._whole([piece])]
+    assert tokens.encode_ragged(pieces) == [
+        row for piece in pieces for row in tokens._whole([piece])
+    ]
 
 
 def test_words_are_forgotten_before_they_fill_the_memory(tiny_backbone, monkeypatch):
     monkeypatch.setattr(tokenizer_module, "_KEPT_CHARACTERS", 20)
     tokens = tiny_backbone("bert").tokenizer
     for sentence in [*SENTENCES, *ODD, *SENTENCES]:
-        assert tokens.encode_rows([sentence]) == tokens._whole([sentence])
+        assert tokens.encode_ragged([sentence]) == tokens._whole([sentence])
         assert sum(map(len, tokens._words)) < 20 + 150
 
 
 @pytest.mark.parametrize("weights", ["unbiased:freq", "unbiased:sub", "unbiased:case", "unbiased"])
 def test_what_is_left_of_each_token_is_left_of_each_sentence(weights, tiny_backbone, monkeypatch):
     encoder = build_encoder(Recipe(pooling=f"static/{weights}"), backbone=tiny_backbone("bert"))
-    short = encoder.inputs([*SENTENCES, *ODD]).rows
+    short = encoder.inputs([*SENTENCES, *ODD]).ids
     monkeypatch.setattr(encoder.backbone.tokenizer, "splits_at_blanks", False)
-    assert encoder.inputs([*SENTENCES, *ODD]).rows == short
+    assert encoder.inputs([*SENTENCES, *ODD]).ids == short
 
 
 RECIPES = {
@@ -123,9 +125,9 @@ def test_the_mean_of_rows(dtype):
     expected = [
         sum((matrix[i].float() for i in bag), torch.zeros(3)) / max(len(bag), 1) for bag in bags
     ]
-    means = average_rows(TokenRows.of(bags), rows, len(matrix))
+    means = average_rows(RaggedIds.of(bags), rows, len(matrix))
     assert np.abs(means - torch.stack(expected).numpy()).max() < 1e-6
     assert means.dtype == np.float32 and asked == [list(range(50))]
-    assert np.array_equal(average_rows(TokenRows.of([[], []]), rows, 50), np.zeros((2, 3)))
-    average_rows(TokenRows.of([[4, 4, 9]]), rows, 50)
+    assert np.array_equal(average_rows(RaggedIds.of([[], []]), rows, 50), np.zeros((2, 3)))
+    average_rows(RaggedIds.of([[4, 4, 9]]), rows, 50)
     assert asked[-1] == [4, 9]  # no other row is read

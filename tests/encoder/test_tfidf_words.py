@@ -21,7 +21,7 @@ POOLING = "first-last/tfidf:word"
 def cut_text(backbone, sentence):
     """The words of a sentence as text, specials left out."""
     tokens = backbone.tokenizer
-    row = build_encoder(Recipe(), backbone=backbone).inputs([sentence]).rows[0]
+    row = build_encoder(Recipe(), backbone=backbone).inputs([sentence]).ids[0]
     words = Words(backbone).cut(row)
     assert [piece for word in words for piece in word] == row
     assert words[0] == (tokens.start[0],) and words[-1] == (tokens.end[0],)

@@ -87,7 +87,7 @@ def test_whitening_with_an_exponent(exponent, tiny_backbone):
 def test_embed_filter_takes_the_axes_of_the_output_embeddings(family, tiny_backbone):
     """Untied embeddings would differ from the input's: the rows are the head's."""
     backbone = tiny_backbone(family)
-    rows = backbone.head.rows.detach().double()
+    rows = backbone.head.output_embeddings.detach().double()
     vectors = torch.from_numpy(vectors_of()).double()
     zero = torch.zeros(D, dtype=torch.float64)
     expected = plain.kept_axes(

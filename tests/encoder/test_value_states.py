@@ -203,7 +203,7 @@ def test_values_of_a_template_are_computed_from_its_shared_start(tiny_backbone, 
     encoder = build_encoder(recipe, backbone=backbone)
     assert len(encoder.prompt.shared) > 5
     expected = [
-        value_states(reference, row)[0][:2, -1].sum(0) for row in encoder.inputs(SENTENCES).rows
+        value_states(reference, row)[0][:2, -1].sum(0) for row in encoder.inputs(SENTENCES).ids
     ]
     assert_near(encoder.encode(SENTENCES), expected)
 
@@ -222,7 +222,7 @@ def test_values_that_do_not_exist_are_refused(tiny_backbone):
 def test_gradients_through_values_are_those_of_the_plain_loop(family, backbone, reference):
     own = backbone.to(torch.device("cpu"))
     encoder = made(own, "values:1-2/avg")
-    ids = encoder.inputs(SENTENCES[:1]).rows[0]
+    ids = encoder.inputs(SENTENCES[:1]).ids[0]
     batch = encoder.batch([ids])
     direction = torch.randn(encoder.width, generator=torch.Generator().manual_seed(0))
     hidden = own.run(batch, encoder.pooling.needs)

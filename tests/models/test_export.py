@@ -328,7 +328,7 @@ def equal_to_peft(folder, encoder, body, position):
     """
     model = PeftModel.from_pretrained(body, folder).eval()
     for sentence in SENTENCES[:4]:
-        ids = torch.tensor(encoder.inputs([sentence]).rows)
+        ids = torch.tensor(encoder.inputs([sentence]).ids)
         with torch.inference_mode():
             state = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[
                 0, position

@@ -31,7 +31,7 @@ def known(encoder, texts):
     """The texts whose tokens are all in the vocabulary: model2vec leaves out the others."""
     unknown = encoder.backbone.tokenizer.unk
     template = [*encoder.template.prefix, *encoder.template.suffix].count(unknown)
-    rows = encoder.inputs(texts).rows
+    rows = encoder.inputs(texts).ids
     return [
         text for text, row in zip(texts, rows, strict=True) if [*row].count(unknown) == template
     ]

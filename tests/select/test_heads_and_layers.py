@@ -204,7 +204,7 @@ def test_tfidf_correlation_of_a_head_is_over_the_words_alone(tiny_backbone):
     head = search_heads(backbone, TASK, SENTENCES, states=["last"], top=1).best
     layer, number = (int(part) - 1 for part in head.choice.partition(":")[2].split("-"))
     encoder = build_encoder(Recipe(), backbone=backbone)
-    rows = encoder.inputs(SENTENCES).rows
+    rows = encoder.inputs(SENTENCES).ids
     documents = [set(row) for row in rows]
     diagonals = head_cosines(encoder, SENTENCES, SENTENCES, ["last"]).attention
     words, weights = [], []

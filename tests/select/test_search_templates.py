@@ -79,7 +79,7 @@ def test_a_template_has_the_figure_that_eval_prints(family, changes, tiny_backbo
     scorer = TemplateScorer(backbone, task, recipe=recipe)
     for text, item in zip(TEXTS, scorer.score(TEXTS), strict=True):
         encoder = build_encoder(recipe.replace(prompt=text), backbone=backbone)
-        assert scorer.encoder(text).inputs(SENTENCES).rows == encoder.inputs(SENTENCES).rows
+        assert scorer.encoder(text).inputs(SENTENCES).ids == encoder.inputs(SENTENCES).ids
         (expected,) = score_encoders([encoder], [task])
         assert (item.choice, item.value, item.ci95) == (text, expected.value, expected.ci95)
         full = scorer.full_score(item, expected.label.model)

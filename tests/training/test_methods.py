@@ -213,7 +213,7 @@ def test_isberts_features_are_convolutions_over_the_tokens(activation, tiny_fold
     local, lengths = learner([SENTENCES[:3]])
     numbers = {name.removeprefix("cnn."): one.detach() for name, one in learner.learned.items()}
     view, last = learner.template_encoders[0], learner.backbone.n_layers
-    for row, ids in enumerate(view.inputs(SENTENCES[:3]).rows):
+    for row, ids in enumerate(view.inputs(SENTENCES[:3]).ids):
         assert int(lengths[row]) == len(ids)
         batch = Batch(torch.tensor([ids]), torch.tensor([len(ids)]))
         states = learner.backbone.run(batch, Needs(layers=frozenset({last})))

@@ -54,7 +54,7 @@ def test_vectors_are_those_of_the_loop_over_embeddings(family, tiny_folder):
     torch.manual_seed(0)
     moved = {TENSOR: tensors[TENSOR] + torch.randn_like(tensors[TENSOR])}
     for each in (encoder, TorchEncoder(encoder.recipe, encoder.backbone, moved)):
-        rows = each.inputs(SENTENCES).rows
+        rows = each.inputs(SENTENCES).ids
         for row, vector in zip(rows, each.encode(SENTENCES), strict=True):
             expected = plain_vector(reference, each, row).numpy()
             assert np.abs(vector - expected).max() < 1e-5 * max(1, np.abs(expected).max())
@@ -98,9 +98,9 @@ def test_cut_text_keeps_the_tokens_and_those_behind_change_no_state_before_them(
     behind = sum(place < 0 for place in encoder.prompt.slots)
     short = TorchEncoder(encoder.recipe.replace(max_length=20), encoder.backbone, encoder.tensors())
     inputs = short.inputs([" ".join(SENTENCES)])
-    (row,) = inputs.rows
+    (row,) = inputs.ids
     assert inputs.truncated.tolist() == [True] and len(row) == 20
-    assert row[-behind:] == encoder.inputs(SENTENCES[:1]).rows[0][-behind:]
+    assert row[-behind:] == encoder.inputs(SENTENCES[:1]).ids[0][-behind:]
     needs = Needs(layers=frozenset({encoder.backbone.n_layers}))
     moved = encoder.tensors()[TENSOR].clone()
     moved[-behind:] += torch.linspace(-1, 1, moved.size(1))

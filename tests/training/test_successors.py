@@ -294,7 +294,7 @@ def test_sncse_ends_a_sentence_as_its_authors_do_in_training_and_at_test(
         plain = Recipe(prompt=view.recipe.prompt, period=False, pooling="last/mask")
         as_written = TorchEncoder(plain, learner.backbone, {})
         as_written.max_length = view.max_length
-        assert view.inputs([sentence]).rows == as_written.inputs([read]).rows
+        assert view.inputs([sentence]).ids == as_written.inputs([read]).ids
 
 
 def test_sncse_trains_and_shows_five_negated_sentences(tiny_folder):

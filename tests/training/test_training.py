@@ -64,7 +64,7 @@ def test_a_deep_prefix_equals_pefts_prefix_tuning(family, tiny_folder):
     numbers = torch.randn(shape, generator=torch.Generator().manual_seed(2))
     recipe = Recipe(str(folder), prompt="deep-prefix:4", pooling="last/avg")
     encoder = TorchEncoder(recipe, backbone, {deep_prefix.TENSOR: numbers})
-    rows = encoder.inputs(SENTENCES[:4]).rows
+    rows = encoder.inputs(SENTENCES[:4]).ids
     longest = max(map(len, rows))
     options = {} if backbone.causal else {"add_pooling_layer": False}
     plain = AutoModel.from_pretrained(folder, attn_implementation="eager", **options)

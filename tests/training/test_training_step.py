@@ -238,7 +238,7 @@ def batch_of(rows, backbone):
 
 def test_fifteen_percent_are_chosen_and_masked_as_in_bert(tiny_folder):
     backbone = load_backbone(str(tiny_folder("bert")))
-    tokens, vocabulary = backbone.tokenizer, len(backbone.token_rows)
+    tokens, vocabulary = backbone.tokenizer, len(backbone.word_embeddings)
     word = max(tokens.mask, tokens.end[0], tokens.start[0]) + 1
     rows = [[tokens.start[0], *[word] * 48, tokens.end[0]]] * 800 + [
         [tokens.start[0], word, tokens.end[0]]
@@ -267,13 +267,13 @@ def test_the_masked_lm_loss_is_the_pretrained_models(tiny_folder):
     rows = (
         TorchEncoder(Recipe(backbone.name, pooling="last/cls"), backbone, {})
         .inputs(SENTENCES[:6])
-        .rows
+        .ids
     )
     batch = batch_of(rows, backbone)
     torch.manual_seed(5)
     total, count = learner.mlm_losses(batch).tolist()
     torch.manual_seed(5)
-    ids, chosen = mask_tokens(batch, backbone.tokenizer, len(backbone.token_rows))
+    ids, chosen = mask_tokens(batch, backbone.tokenizer, len(backbone.word_embeddings))
     model = AutoModelForMaskedLM.from_pretrained(
         tiny_folder("bert"), attn_implementation="eager"
     ).eval()
@@ -390,8 +390,8 @@ def test_looked_up_slots_are_those_of_the_published_code(tiny_folder):
     )
     soft = TorchEncoder(recipe, backbone, {soft_template.TENSOR: numbers})
     sentences = [*SENTENCES[:3], "this sentence means this"]
-    for row in hard.inputs(sentences).rows:
-        vectors = backbone.token_rows[torch.tensor(row)].clone()
+    for row in hard.inputs(sentences).ids:
+        vectors = backbone.word_embeddings[torch.tensor(row)].clone()
         for number, word in enumerate(words):
             vectors[max(place for place, token in enumerate(row) if token == word)] = numbers[
                 number
@@ -458,7 +458,7 @@ def test_word_embeddings_learn_from_the_words_of_each_pass(tiny_folder):
     """As with a gradient of the whole vocabulary for each pass; what leaves the step is dense."""
     learner = learner_of("promptbert", tiny_folder("bert"), chunk_tokens=64)
     found = gradients(learner)
-    words = learner.backbone.token_rows
+    words = learner.backbone.word_embeddings
     assert words.grad.layout == torch.strided
     assert 0 < int(words.grad.any(dim=1).sum()) < len(words)
     dense = learner_of("promptbert", tiny_folder("bert"), chunk_tokens=64)

@@ -51,7 +51,7 @@ class TfIdf(Weights):
     def __init__(self, context: BuildContext) -> None:
         super().__init__(context)
         needed = "weights 'tfidf' are fitted on a corpus", "model first-last-tfidf"
-        idf = context.fitted_tensor(TENSOR, *needed, len(context.backbone.token_rows))
+        idf = context.fitted_tensor(TENSOR, *needed, len(context.backbone.word_embeddings))
         self._idf = idf.to(context.backbone.device)
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
@@ -144,7 +144,7 @@ class Words:
 
     def __init__(self, backbone: Backbone) -> None:
         tokens = backbone.tokenizer
-        pieces = list(map(tokens.text, range(len(backbone.token_rows))))
+        pieces = list(map(tokens.text, range(len(backbone.word_embeddings))))
         self._alone = np.fromiter(map(_is_punctuation, pieces), bool, len(pieces))
         specials = [*tokens.start, *tokens.end]
         if tokens.mask is not None:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.backbones.token_rows import TokenRows
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Mean
@@ -88,29 +88,29 @@ class Unbiased(Mean):
         self._drops = [drops[switch] for switch in active if switch in drops]
         self._specials = len(tokens.start), len(tokens.end)
         self.spec = self.rewriting = f"unbiased:{last}"
-        self._rewritten: TokenRows | None = None
+        self._rewritten: RaggedIds | None = None
 
     def weigh(self, batch: Batch, hidden: HiddenStates) -> Tensor:
         places = torch.arange(batch.ids.size(1), device=batch.ids.device)
         before, after = self._specials
         return (places >= before) & (places < (batch.lengths - after).unsqueeze(1))
 
-    def token_ids(self, texts: Sequence[str], backbone: Backbone) -> TokenRows:
+    def token_ids(self, texts: Sequence[str], backbone: Backbone) -> RaggedIds:
         """Return the ids that remain of each sentence; never empty."""
         tokens = backbone.tokenizer
         if tokens.splits_at_blanks:
-            rows = tokens.encode_rows(texts).replaced(self._rewritten_tokens(tokens))
+            rows = tokens.encode_ragged(texts).replaced(self._rewritten_tokens(tokens))
         else:
             led = [self._convention.lead + text.lstrip() for text in texts]
             filtered = [self._filter(ids, tokens) for ids in tokens.encode(led)]
             if self._lowers:
                 kept = [[tokens.text(token) for token in ids] for ids in filtered]
-                rows = tokens.encode_rows([self._convention.join(words) for words in kept])
+                rows = tokens.encode_ragged([self._convention.join(words) for words in kept])
             else:
-                rows = TokenRows.of(filtered)
+                rows = RaggedIds.of(filtered)
         return rows.filled(tokens.pad)
 
-    def _rewritten_tokens(self, tokens: PieceTokenizer) -> TokenRows:
+    def _rewritten_tokens(self, tokens: PieceTokenizer) -> RaggedIds:
         """Return the rewriting of each token of the vocabulary, by id: tokens joined by spaces are
         independent.
         """
@@ -122,7 +122,7 @@ class Unbiased(Mean):
             by_id: list[list[int]] = [[] for _ in range(tokens.highest + 1)]
             for token, ids in zip(remaining, rewritten, strict=True):
                 by_id[token] = ids
-            self._rewritten = TokenRows.of(by_id)
+            self._rewritten = RaggedIds.of(by_id)
         return self._rewritten
 
     def _filter(self, ids: list[int], tokens: PieceTokenizer) -> list[int]:

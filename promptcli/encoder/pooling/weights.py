@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, slot_positions
-from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.context import BuildContext
 from promptcli.errors import UsageError, WrongKindError
 
@@ -52,9 +52,9 @@ class Weights(ABC):
         """Return what to tell the user of the sentences since the last call; mostly nothing."""
         return []
 
-    def token_ids(self, texts: Sequence[str], backbone: Backbone) -> TokenRows:
+    def token_ids(self, texts: Sequence[str], backbone: Backbone) -> RaggedIds:
         """Return each text's token ids, without specials."""
-        return backbone.tokenizer.encode_rows(texts)
+        return backbone.tokenizer.encode_ragged(texts)
 
 
 def weighted_sum(weights: Tensor, states: Tensor) -> Tensor:

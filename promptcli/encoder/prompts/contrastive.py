@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from promptcli.backbones.published_backbones import published_name
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import LAST, Batch, Contrast, Needs, SharedTokens
-from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
@@ -101,7 +101,7 @@ class Contrastive(Prompt):
         other = self._auxiliary.template
         limit = backbone.max_tokens - other.input_length(0)
         ids, lengths = batch.host_ids(), batch.host_lengths()
-        inputs = TokenRows(ids[np.arange(ids.shape[1]) < lengths[:, None]], lengths)
+        inputs = RaggedIds(ids[np.arange(ids.shape[1]) < lengths[:, None]], lengths)
         sentences = inputs.within(slice(len(own.prefix), -len(own.suffix)))
         rows = sentences.first(sentences.lengths.clip(max=limit)).between(
             other.prefix, other.suffix

@@ -36,7 +36,7 @@ class SoftTemplate(Prompt):
         #: Positions of the vectors in an input: from its start, after the sentence from its end (-1
         #: the last).
         self.slots = list(words)
-        wanted = torch.empty(len(words), context.backbone.token_rows.size(1), device="meta")
+        wanted = torch.empty(len(words), context.backbone.word_embeddings.size(1), device="meta")
         owner = f"prompt 'soft-template:{self.template.text}' (`train optiprompt`)"
         learned = context.learned_tensors("soft-template.", owner, {"vectors": wanted})
         self.vectors = learned["vectors"].to(device)
@@ -48,7 +48,7 @@ class SoftTemplate(Prompt):
         """Return the word embeddings of the template's own words, (m, d)."""
         backbone = context.backbone
         ids = list(word_ids(cls.read_template(context), backbone).values())
-        return {TENSOR: backbone.token_rows.detach()[ids].float().clone()}
+        return {TENSOR: backbone.word_embeddings.detach()[ids].float().clone()}
 
     def attach(self, batch: Batch) -> Batch:
         from_the_end = batch.lengths.unsqueeze(1) + self._places
@@ -59,7 +59,7 @@ class SoftTemplate(Prompt):
         return {TENSOR: self.vectors.detach()}
 
     def nearest_words(self, count: int) -> list[tuple[str, list[str]]]:
-        rows = functional.normalize(self._backbone.token_rows.detach().float(), dim=1)
+        rows = functional.normalize(self._backbone.word_embeddings.detach().float(), dim=1)
         vectors = functional.normalize(self.vectors.detach().float(), dim=1)
         nearest = (vectors @ rows.T).topk(count).indices.tolist()
         text = self._backbone.tokenizer.text

@@ -87,7 +87,7 @@ class TokenPrepending(Prompt):
         ids = batch.ids.masked_fill(batch.ids < 0, pad)
         slots = to_device(places.slots, device)
         kinds = to_device(places.kinds, device).unsqueeze(2)
-        own = self._backbone.token_rows[ids.gather(1, slots)].float()
+        own = self._backbone.word_embeddings[ids.gather(1, slots)].float()
         vectors = torch.where(kinds < 0, own, self._embeddings[kinds.squeeze(2).clamp(min=0)])
         return replace(
             batch,
@@ -103,6 +103,6 @@ class TokenPrepending(Prompt):
         of the text.
         """
         generator = torch.Generator().manual_seed(0)
-        width = self._backbone.token_rows.size(1)
+        width = self._backbone.word_embeddings.size(1)
         drawn = [torch.randn(1, width, generator=generator) for _ in range(2)]
         return torch.cat(drawn).to(self._backbone.device)

@@ -151,7 +151,7 @@ class TopKTokens(Transform):
 
     def __init__(self, context: BuildContext) -> None:
         k = context.spec["count"] or _PUBLISHED_K
-        rows = context.backbone.token_rows
+        rows = context.backbone.word_embeddings
         if k > len(rows):
             raise UsageError(
                 f"transform 'topk-tokens:{k}' is not allowed; the vocabulary has {len(rows)} tokens"

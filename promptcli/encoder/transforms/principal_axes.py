@@ -193,7 +193,7 @@ class EmbedFilter(Transform):
     def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
         if backbone not in _OUTPUT_AXES:
-            rows = backbone.head.rows.detach().cpu().double()
+            rows = backbone.head.output_embeddings.detach().cpu().double()
             # ascending; V of the SVD at a fraction of its cost
             _, basis = torch.linalg.eigh(rows.T @ rows)
             _OUTPUT_AXES[backbone] = one_sign(basis.flip(1).numpy())

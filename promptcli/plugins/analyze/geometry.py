@@ -97,7 +97,7 @@ def token_anisotropy(backbone: Backbone) -> Anisotropy:
     Whether the paper counts special and unused rows is unknown; here all rows count.
     """
     mean = MeanCosine()
-    rows = backbone.token_rows
+    rows = backbone.word_embeddings
     for start in range(0, len(rows), _WINDOW):
         mean.add(rows[start : start + _WINDOW].detach().float().cpu().numpy())
     return Anisotropy(mean.value(), mean.count)

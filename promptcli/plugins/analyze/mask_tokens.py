@@ -66,10 +66,9 @@ def predict_mask_tokens(
     place = recipe.parts.denoise.name
     if place not in PLACES:
         raise errors.unknown("denoise", recipe.denoise, PLACES)
-    if not 1 <= count <= len(backbone.token_rows):
-        raise UsageError(
-            f"{count} tokens are not allowed; the vocabulary gives 1 to {len(backbone.token_rows)}"
-        )
+    most = len(backbone.word_embeddings)
+    if not 1 <= count <= most:
+        raise UsageError(f"{count} tokens are not allowed; the vocabulary gives 1 to {most}")
     head = backbone.head
     plain = TorchEncoder(
         recipe.replace(pooling="last/mask", transforms=(), denoise="none"), backbone, {}

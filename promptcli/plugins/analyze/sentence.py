@@ -38,7 +38,7 @@ def tokenize(encoder: TorchEncoder, sentence: str) -> list[int]:
     """Return the t token ids of a sentence, the special token at either end included."""
     inputs = encoder.inputs([sentence])
     backbone = encoder.backbone
-    ids = inputs.rows[0]
+    ids = inputs.ids[0]
     if inputs.truncated[0]:
         count = len(backbone.tokenizer.encode(encoder.prepare([sentence]))[0])
         raise UsageError(

@@ -121,7 +121,7 @@ def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "stat
     """
     if states not in STATES:
         raise errors.unknown("states", states, STATES)
-    rows = backbone.token_rows if states == "static" else backbone.head.rows
+    rows = backbone.word_embeddings if states == "static" else backbone.head.output_embeddings
     specials = set(backbone.tokenizer.specials)
     texts = {}
     for token, text in backbone.tokenizer.items().items():
@@ -193,10 +193,10 @@ def _count(backbone: Backbone, corpus: Sequence[str]) -> NDArray[np.int64]:
             "the file has no sentence to count tokens in; give one sentence a line, or demo"
         )
     encoder = plain_encoder(backbone)
-    counts = np.zeros(len(backbone.token_rows), np.int64)
+    counts = np.zeros(len(backbone.word_embeddings), np.int64)
     with notes.stage("token-bias", len(sentences)) as advance:
         for start in range(0, len(sentences), _WINDOW):
-            window = encoder.inputs(sentences[start : start + _WINDOW]).rows
+            window = encoder.inputs(sentences[start : start + _WINDOW]).ids
             counts += np.bincount(np.concatenate(window), minlength=len(counts))
             advance(len(window))
     return counts

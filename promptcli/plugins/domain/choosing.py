@@ -219,7 +219,7 @@ def megabytes_of(encoder: Encoder) -> float:
     """Return the size of a model's weights in memory: of a static one, of its table of words."""
     on_torch = loading.open_model(encoder)
     if on_torch.recipe.pooling.startswith("static/avg"):
-        weights = [on_torch.backbone.token_rows]
+        weights = [on_torch.backbone.word_embeddings]
     else:
         weights = list(on_torch.backbone.model.parameters())
     return sum(each.numel() * each.element_size() for each in weights) / 1e6

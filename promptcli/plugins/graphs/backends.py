@@ -129,7 +129,7 @@ def _graph_of(
         with write_folder(graph) as temporary, checking.opening(f"the graph for {backend.name}"):
             backend.write(encoder, temporary, calibration)
     wanted = encoder.encode(parity.PROBES)
-    batch = batch_of(encoder.inputs(parity.PROBES).rows, encoder)
+    batch = batch_of(encoder.inputs(parity.PROBES).ids, encoder)
     for dtype in dtypes:
         with checking.opening(f"{graph}, a graph that may be deleted,"):
             run = backend.load(graph, dtype)

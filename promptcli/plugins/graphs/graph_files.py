@@ -196,7 +196,7 @@ def _leave_out_nan_checks(model: Any) -> None:
 
 
 def _quantise_statically(model: Any, encoder: TorchEncoder, calibration: Sequence[str]) -> Any:
-    rows = sorted(encoder.inputs(calibration).rows, key=len)
+    rows = sorted(encoder.inputs(calibration).ids, key=len)
     batches = [
         _inputs(batch_of(rows[start : start + 8], encoder)) for start in range(0, len(rows), 8)
     ]

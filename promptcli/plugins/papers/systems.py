@@ -371,7 +371,7 @@ def _tied(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     Such a backbone is the user's own pre-training.
     """
     backbone = context.backbone
-    is_tied = torch.equal(backbone.head.rows.cpu(), backbone.token_rows.cpu())
+    is_tied = torch.equal(backbone.head.output_embeddings.cpu(), backbone.word_embeddings.cpu())
     if is_tied != (row.kind == "tied"):
         raise UsageError(
             f"needs a backbone with {row.kind} output embeddings: that of `promptcli pretrain` with"

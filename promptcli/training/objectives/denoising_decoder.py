@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import Batch, HiddenStates, slot_positions
-from promptcli.backbones.token_rows import TokenRows
 from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.training.methods.denosent import DenoSentSettings
@@ -34,7 +34,7 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
         settings = self.settings
         backbone = encoder.backbone
         width = backbone.width
-        if width % settings.decoder_heads or backbone.token_rows.size(1) != width:
+        if width % settings.decoder_heads or backbone.word_embeddings.size(1) != width:
             raise UsageError(
                 f"denosent needs word embeddings {width} wide, which this divides",
                 parameter="decoder_heads",
@@ -48,7 +48,7 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
                 parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * _SPREAD)
             elif name.endswith("bias"):
                 parameter.data.zero_()
-        self.bias = nn.Parameter(torch.zeros(len(backbone.token_rows)))
+        self.bias = nn.Parameter(torch.zeros(len(backbone.word_embeddings)))
         self.transform: nn.Module = nn.Identity()
         with contextlib.suppress(UsageError):  # a checkpoint without the masked-LM head
             head = backbone.new_head()
@@ -83,7 +83,7 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
         losses, counts = self.restore(views[0], embedded_positives, sides[1].rows)
         return *views, losses, counts
 
-    def restore(self, vectors: Tensor, embedded: Tensor, rows: TokenRows) -> tuple[Tensor, Tensor]:
+    def restore(self, vectors: Tensor, embedded: Tensor, rows: RaggedIds) -> tuple[Tensor, Tensor]:
         """Return the cross-entropy of each row's tokens, summed (n,), and their numbers (n,).
 
         ``embedded`` (n, t, d) is the embedding layer's output of the ``rows``, ``vectors`` (n, d)
@@ -95,7 +95,7 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
         noisy = functional.dropout(embedded, self.settings.decoder_noise, self.training)
         states = self.decoder(noisy, vectors.unsqueeze(1), tgt_key_padding_mask=is_padding)
         states = self.transform(states)
-        logits = functional.linear(states, self._backbone.token_rows, self.bias).float()
+        logits = functional.linear(states, self._backbone.word_embeddings, self.bias).float()
         losses = functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
         losses = losses.masked_fill(is_padding, 0.0)
         return losses.sum(1), to_device(rows.lengths, vectors.device)

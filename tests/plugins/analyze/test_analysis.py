@@ -93,7 +93,7 @@ def test_anisotropy_of_sentences_is_streamed(tiny_backbone, monkeypatch):
 def test_anisotropy_of_tokens_is_of_all_rows(tiny_backbone, monkeypatch):
     monkeypatch.setattr(geometry, "_WINDOW", 30)
     backbone = tiny_backbone("bert")
-    rows = backbone.token_rows.detach().numpy()
+    rows = backbone.word_embeddings.detach().numpy()
     found = token_anisotropy(backbone)
     assert found.vectors == len(rows) and found.value == pytest.approx(mean_cosine(rows), abs=1e-9)
 
@@ -182,10 +182,10 @@ def test_groups_equal_the_loops(family, tiny_backbone):
     special = {tokens.start[0], tokens.end[0], tokens.pad, tokens.unk, tokens.mask}
     texts = {
         token: tokens.text(token)
-        for token in range(len(backbone.token_rows))
+        for token in range(len(backbone.word_embeddings))
         if token not in special
     }
-    counts = Counter(itertools.chain.from_iterable(encoder.inputs(SENTENCES).rows))
+    counts = Counter(itertools.chain.from_iterable(encoder.inputs(SENTENCES).ids))
     assert found.counts.tolist() == [counts[token] for token in texts]
     marks = {"bert": "##", "albert": "##", "roberta": "Ġ", "camembert": "▁"}
     inside = np.array(
@@ -193,7 +193,7 @@ def test_groups_equal_the_loops(family, tiny_backbone):
     )
     assert found.subword.tolist() == inside.tolist() and 0 < inside.sum() < len(inside)
     assert found.capital.tolist() == [bool(re.search("[A-Z]", text)) for text in texts.values()]
-    points, _ = token_bias.project(backbone.token_rows.detach().numpy()[list(texts)])
+    points, _ = token_bias.project(backbone.word_embeddings.detach().numpy()[list(texts)])
     cased = ["case"] if any(found.capital) else []
     assert found.between.keys() == {"subword", "frequency", *cased}
     for bias in found.between:
@@ -219,7 +219,7 @@ def test_output_embeddings_are_the_head_s(tiny_folder):
     backbone = load_backbone(str(tiny_folder("bert")))
     tied = token_bias.token_bias(backbone, SENTENCES, states="mlm-head")
     assert np.allclose(tied.points, token_bias.token_bias(backbone, SENTENCES).points)
-    backbone.head.decoder = other = torch.nn.Linear(16, len(backbone.token_rows))
+    backbone.head.decoder = other = torch.nn.Linear(16, len(backbone.word_embeddings))
     untied = token_bias.token_bias(backbone, SENTENCES, states="mlm-head")
     tokens = backbone.tokenizer
     special = sorted({tokens.start[0], tokens.end[0], tokens.pad, tokens.unk, tokens.mask})
@@ -267,7 +267,7 @@ def test_impact_against_tfidf_equals_the_loops(tiny_backbone):
     sentences, corpus = ["the dog barks", "", "I", "a man said no.", "the cat " * 80], SENTENCES
     found = compare_with_tfidf(backbone, sentences, corpus)
     assert (found.sentences, found.left_out) == (3, 2)
-    documents = [set(row) for row in plain_encoder(backbone).inputs(corpus).rows]
+    documents = [set(row) for row in plain_encoder(backbone).inputs(corpus).ids]
     means, weights = [], []
     for sentence in (sentences[0], sentences[2], sentences[3]):
         row = tokenize(plain_encoder(backbone), sentence)
@@ -315,7 +315,7 @@ def test_attention_equals_the_eager_path(family, tiny_backbone, plain_backbone):
 
 def test_matrices_of_a_padded_batch_ignore_the_padding(tiny_backbone):
     backbone = tiny_backbone("bert")
-    rows = plain_encoder(backbone).inputs([SENTENCES[0], "I"]).rows
+    rows = plain_encoder(backbone).inputs([SENTENCES[0], "I"]).ids
     batch = make_batch(rows, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens)
     with torch.inference_mode():
         found = backbone.run(batch, Needs(matrices=frozenset({1}))).matrices[1]

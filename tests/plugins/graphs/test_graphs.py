@@ -62,7 +62,7 @@ CASES = [(family, recipe) for family, recipes in RECIPE.items() for recipe in re
 
 
 def padded(encoder, texts):
-    rows = encoder.inputs(texts).rows
+    rows = encoder.inputs(texts).ids
     width = min(max(map(len, rows)) + 2, encoder.max_length)
     ids = torch.tensor(
         [row + [encoder.backbone.tokenizer.pad] * (width - len(row)) for row in rows]

@@ -102,9 +102,9 @@ def test_what_is_saved_is_a_backbone_with_its_own_trained_head(
     assert after.provenance.family == before.provenance.family
     assert after.tokenizer.sha256 == before.tokenizer.sha256
     for one, other in (
-        (before.token_rows, after.token_rows),
+        (before.word_embeddings, after.word_embeddings),
         (next(before.head.transform.parameters()), next(after.head.transform.parameters())),
-        (before.head.rows, after.head.rows),
+        (before.head.output_embeddings, after.head.output_embeddings),
     ):
         assert one.shape == other.shape and not torch.equal(one, other)
         assert (one - other).abs().max() < 0.01, "it goes on from the weights"

@@ -83,7 +83,7 @@ def test_our_own_bert_computes_on_the_tensors_that_are_stored(tmp_path, monkeypa
 
 def test_untied_embeddings_start_as_equals_and_part_in_training():
     model = tiny_model(tied=False)
-    rows, decoder = model.token_rows, model._stored.cls.predictions.decoder.weight
+    rows, decoder = model.word_embeddings, model._stored.cls.predictions.decoder.weight
     assert torch.equal(rows, decoder)
     assert rows is not decoder
     model.start_from(torch.randn(700, 32))

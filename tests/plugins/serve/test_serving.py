@@ -122,7 +122,7 @@ def test_embeddings_are_those_of_encode(client, encoder, given, encoding_format)
     texts = [given] if isinstance(given, str) else given
     assert np.abs(np.array(vectors) - encoder.encode(texts, normalize_embeddings=True)).max() < 1e-6
     assert [row["index"] for row in found["data"]] == list(range(len(texts)))
-    tokens = sum(map(len, encoder.inputs(texts).rows))
+    tokens = sum(map(len, encoder.inputs(texts).ids))
     assert found["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
     assert (found["object"], found["model"]) == ("list", "tiny")
     assert response.headers["x-encoder-fingerprint"] == encoder.fingerprint

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.backbones.token_rows import TokenRows
+from promptcli.backbones.ragged_ids import RaggedIds
 
 ROWS = st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=8)
 COUNTS = st.lists(st.integers(0, 6), min_size=8, max_size=8)
@@ -13,7 +13,7 @@ COUNTS = st.lists(st.integers(0, 6), min_size=8, max_size=8)
 @settings(max_examples=200, deadline=None)
 @given(rows=ROWS, counts=COUNTS)
 def test_what_is_taken_from_rows_is_what_is_taken_from_lists(rows, counts):
-    held = TokenRows.of(rows)
+    held = RaggedIds.of(rows)
     counts = [min(count, len(row)) for row, count in zip(rows, counts, strict=False)]
     numbers = np.array(counts, np.int64)
     assert list(held) == rows and [held[place] for place in range(len(held))] == rows
@@ -25,7 +25,7 @@ def test_what_is_taken_from_rows_is_what_is_taken_from_lists(rows, counts):
     assert held.last(numbers) == [row[len(row) - k :] for row, k in zip(rows, counts, strict=True)]
     assert held.without(3) == [[token for token in row if token != 3] for row in rows]
     assert held.filled(7) == [row or [7] for row in rows]
-    assert TokenRows.unpacked(held.packed()) == rows
+    assert RaggedIds.unpacked(held.packed()) == rows
 
 
 @settings(max_examples=200, deadline=None)
@@ -33,23 +33,23 @@ def test_what_is_taken_from_rows_is_what_is_taken_from_lists(rows, counts):
     rows=ROWS, table=st.lists(st.lists(st.integers(0, 99), max_size=3), min_size=10, max_size=10)
 )
 def test_rows_are_put_together_as_lists_are(rows, table):
-    held = TokenRows.of(rows)
-    assert TokenRows.joined([held, held]) == rows + rows
-    assert TokenRows.joined([]) == []
-    assert TokenRows.side_by_side([held, held]) == [row + row for row in rows]
+    held = RaggedIds.of(rows)
+    assert RaggedIds.joined([held, held]) == rows + rows
+    assert RaggedIds.joined([]) == []
+    assert RaggedIds.side_by_side([held, held]) == [row + row for row in rows]
     assert held.between([8], [7, 7]) == [[8, *row, 7, 7] for row in rows]
     assert held.between([], []) == rows and held.between([8], []) == [[8, *row] for row in rows]
-    assert TokenRows.repeated([1, 2], held.lengths) == [[1, 2] * len(row) for row in rows]
+    assert RaggedIds.repeated([1, 2], held.lengths) == [[1, 2] * len(row) for row in rows]
     replaced = [[new for token in row for new in table[token]] for row in rows]
-    assert held.replaced(TokenRows.of(table)) == replaced
+    assert held.replaced(RaggedIds.of(table)) == replaced
     ended = [token for row in rows for token in (*row, -1)]
-    assert TokenRows.ended_by(-1, np.array(ended, np.intc)) == rows
+    assert RaggedIds.ended_by(-1, np.array(ended, np.intc)) == rows
 
 
 @settings(max_examples=100, deadline=None)
 @given(rows=ROWS.filter(len))
 def test_a_matrix_has_each_row_and_padding_after_it(rows):
     width = max(map(len, rows))
-    matrix = TokenRows.of(rows).padded(width, 99)
+    matrix = RaggedIds.of(rows).padded(width, 99)
     assert matrix.dtype == np.int64
     assert matrix.tolist() == [row + [99] * (width - len(row)) for row in rows]

@@ -19,7 +19,7 @@ def pack(ids: Sequence[int]) -> bytes:
     return array(_INTEGER, ids).tobytes()
 
 
-class TokenRows(Sequence[list[int]]):
+class RaggedIds(Sequence[list[int]]):
     """n rows of token ids, one after the other; a row taken out of them is a list."""
 
     def __init__(self, ids: np.ndarray, lengths: np.ndarray) -> None:
@@ -27,27 +27,27 @@ class TokenRows(Sequence[list[int]]):
         self.lengths = lengths  #: (n,) int64
 
     @classmethod
-    def of(cls, rows: "Iterable[Sequence[int]]") -> "TokenRows":
-        """Return lists of ids as rows; ``TokenRows`` are returned unchanged."""
-        if isinstance(rows, TokenRows):
+    def of(cls, rows: "Iterable[Sequence[int]]") -> "RaggedIds":
+        """Return lists of ids as rows; ``RaggedIds`` are returned unchanged."""
+        if isinstance(rows, RaggedIds):
             return rows
         return cls.unpacked(list(map(pack, rows)))
 
     @classmethod
-    def unpacked(cls, packed: Sequence[bytes]) -> "TokenRows":
+    def unpacked(cls, packed: Sequence[bytes]) -> "RaggedIds":
         """Return packed ids as rows."""
         lengths = np.fromiter(map(len, packed), np.int64, len(packed)) // ID_BYTES
         return cls(np.frombuffer(b"".join(packed), np.intc), lengths)
 
     @classmethod
-    def repeated(cls, ids: Sequence[int], counts: np.ndarray) -> "TokenRows":
+    def repeated(cls, ids: Sequence[int], counts: np.ndarray) -> "RaggedIds":
         """Return a row for each of n ``counts``: the ids, repeated that many times."""
         whole = np.empty((int(counts.sum()), len(ids)), np.intc)
         whole[:] = ids
         return cls(whole.ravel(), counts * len(ids))
 
     @classmethod
-    def ended_by(cls, end: int | None, ids: np.ndarray) -> "TokenRows":
+    def ended_by(cls, end: int | None, ids: np.ndarray) -> "RaggedIds":
         """Return the rows that an id ends in an array, without it."""
         stays = ids != end
         lengths = np.flatnonzero(~stays)
@@ -55,7 +55,7 @@ class TokenRows(Sequence[list[int]]):
         return cls(ids[stays], lengths)
 
     @classmethod
-    def joined(cls, parts: "Sequence[TokenRows]") -> "TokenRows":
+    def joined(cls, parts: "Sequence[RaggedIds]") -> "RaggedIds":
         """Return the rows of all parts, one part after the other."""
         if len(parts) == 1:
             return parts[0]
@@ -64,19 +64,19 @@ class TokenRows(Sequence[list[int]]):
         return cls(np.concatenate(ids), np.concatenate(lengths))
 
     @classmethod
-    def side_by_side(cls, parts: "Sequence[TokenRows]") -> "TokenRows":
+    def side_by_side(cls, parts: "Sequence[RaggedIds]") -> "RaggedIds":
         """Return row i of every part as one row, for each i."""
         in_order = np.arange(len(parts) * len(parts[0])).reshape(len(parts), -1).T
         rows = cls.joined(parts).take(in_order.ravel())
         return cls(rows.ids, rows.lengths.reshape(-1, len(parts)).sum(1))
 
-    def between(self, before: Sequence[int], after: Sequence[int]) -> "TokenRows":
+    def between(self, before: Sequence[int], after: Sequence[int]) -> "RaggedIds":
         """Return the rows with the same ids before and after each."""
         if not before and not after:
             return self
         once = np.ones(len(self), np.int64)
-        parts = [TokenRows.repeated(before, once), self, TokenRows.repeated(after, once)]
-        return TokenRows.side_by_side(parts)
+        parts = [RaggedIds.repeated(before, once), self, RaggedIds.repeated(after, once)]
+        return RaggedIds.side_by_side(parts)
 
     @functools.cached_property
     def starts(self) -> np.ndarray:
@@ -84,11 +84,11 @@ class TokenRows(Sequence[list[int]]):
         starts: np.ndarray = self.lengths.cumsum() - self.lengths
         return starts
 
-    def take(self, numbers: np.ndarray) -> "TokenRows":
+    def take(self, numbers: np.ndarray) -> "RaggedIds":
         """Return the rows of these numbers."""
         return self._ranges(self.starts[numbers], self.lengths[numbers])
 
-    def within(self, part: slice) -> "TokenRows":
+    def within(self, part: slice) -> "RaggedIds":
         """Return that part of each row: some ids fewer at its start, and at its end.
 
         ``part`` is as ``slice(1, -1)``; a bound is None, or counted from its own side.
@@ -96,30 +96,30 @@ class TokenRows(Sequence[list[int]]):
         start, stop = part.start or 0, part.stop or 0
         return self._ranges(self.starts + start, (self.lengths - start + stop).clip(min=0))
 
-    def first(self, counts: np.ndarray) -> "TokenRows":
+    def first(self, counts: np.ndarray) -> "RaggedIds":
         """Return the first ids of each of n rows, up to its count."""
         return self._ranges(self.starts, counts)
 
-    def last(self, counts: np.ndarray) -> "TokenRows":
+    def last(self, counts: np.ndarray) -> "RaggedIds":
         """Return the last ids of each of n rows, up to its count."""
         return self._ranges(self.starts + self.lengths - counts, counts)
 
-    def _ranges(self, starts: np.ndarray, lengths: np.ndarray) -> "TokenRows":
+    def _ranges(self, starts: np.ndarray, lengths: np.ndarray) -> "RaggedIds":
         """Return the ids from each start on, up to its count."""
         ends = lengths.cumsum()
         places = np.repeat(starts - ends + lengths, lengths)
         places += np.arange(len(places))
-        return TokenRows(self.ids[places], lengths)
+        return RaggedIds(self.ids[places], lengths)
 
-    def without(self, token: int) -> "TokenRows":
+    def without(self, token: int) -> "RaggedIds":
         """Return the rows without an id."""
         stays = self.ids != token
-        return TokenRows(self.ids[stays], self._sums(stays))
+        return RaggedIds(self.ids[stays], self._sums(stays))
 
-    def replaced(self, table: "TokenRows") -> "TokenRows":
+    def replaced(self, table: "RaggedIds") -> "RaggedIds":
         """Return the rows with each id replaced by that row of a table."""
         of_ids = table.take(self.ids)
-        return TokenRows(of_ids.ids, self._sums(of_ids.lengths))
+        return RaggedIds(of_ids.ids, self._sums(of_ids.lengths))
 
     def _sums(self, numbers: np.ndarray) -> np.ndarray:
         """Return the sums (n,) of numbers of the ids, row by row."""
@@ -127,12 +127,12 @@ class TokenRows(Sequence[list[int]]):
         sums: np.ndarray = until[self.starts + self.lengths] - until[self.starts]
         return sums
 
-    def filled(self, token: int) -> "TokenRows":
+    def filled(self, token: int) -> "RaggedIds":
         """Return the rows with an id in those that are empty."""
         if self.lengths.all():
             return self
-        fillings = TokenRows.repeated([token], (self.lengths == 0).astype(np.int64))
-        return TokenRows.side_by_side([self, fillings])
+        fillings = RaggedIds.repeated([token], (self.lengths == 0).astype(np.int64))
+        return RaggedIds.side_by_side([self, fillings])
 
     def padded(self, width: int, pad: int) -> np.ndarray:
         """Return the rows as a matrix (n, ``width``) int64, filled up with an id at their ends."""
@@ -154,8 +154,8 @@ class TokenRows(Sequence[list[int]]):
     @overload
     def __getitem__(self, number: int) -> list[int]: ...
     @overload
-    def __getitem__(self, number: slice) -> "TokenRows": ...
-    def __getitem__(self, number: int | slice) -> "list[int] | TokenRows":
+    def __getitem__(self, number: slice) -> "RaggedIds": ...
+    def __getitem__(self, number: int | slice) -> "list[int] | RaggedIds":
         """Return one row as a list of ids, or a slice of the rows."""
         if isinstance(number, slice):
             return self.take(np.arange(len(self))[number])
