@@ -64,7 +64,9 @@ class TemplateScorer:
         self._first = np.array([row_of[sentence] for sentence in pairs.first])
         self._second = np.array([row_of[sentence] for sentence in pairs.second])
         self._pieces: dict[str, list[int]] = {}
-        context: dict[str, Any] = {  # everything except template and pair that a cosine depends on
+        self._cache = cache
+        # everything except template and pair that a cosine depends on
+        self._context: dict[str, Any] = {
             "promptcli": promptcli.__version__,
             "weights": backbone.provenance.weights_sha256,
             "tokenizer": backbone.provenance.tokenizer_sha256,
@@ -73,8 +75,7 @@ class TemplateScorer:
             "protocol": {**recipe.to_dict(), "backbone": None, "prompt": None},
         }
         if backbone.extension is not None:
-            context["extension"] = vars(backbone.extension)
-        self._cached = cache.table(context) if cache is not None else None
+            self._context["extension"] = vars(backbone.extension)
 
     def encoder(self, template: str) -> TorchEncoder:
         """Return the encoder of a template, sharing the sentences' tokens with every other one of
@@ -95,10 +96,10 @@ class TemplateScorer:
     def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """Return the cosines (p,) of a template on the pairs with these numbers (p,), or on all."""
         wanted = np.arange(self.size) if pairs is None else pairs
-        if self._cached is not None:
-            cached = self._cached.get(template, wanted)
-            if cached is not None:
-                return cached
+        key = {**self._context, "template": template, "pairs": wanted.tolist()}
+        cached = self._cache.get(key) if self._cache is not None else None
+        if cached is not None:
+            return np.array(cached)
         first = self._first[wanted]
         second = self._second[wanted]
         rows = np.unique(np.concatenate([first, second]))
@@ -106,8 +107,8 @@ class TemplateScorer:
         cosines = statistics.cosine(
             vectors[np.searchsorted(rows, first)], vectors[np.searchsorted(rows, second)]
         )
-        if self._cached is not None:
-            self._cached.put(template, wanted, cosines)
+        if self._cache is not None:
+            self._cache.put(key, cosines.tolist())
         return cosines
 
     def _encode(

@@ -1,4 +1,4 @@
-"""Results cached on disk by everything that determines them; a damaged file counts as absent."""
+"""Results kept on disk by everything that determines them; a damaged file counts as absent."""
 
 import contextlib
 import functools
@@ -6,12 +6,11 @@ import hashlib
 import importlib.metadata
 import json
 import platform
-from collections.abc import Callable, Iterator, Mapping
+import sqlite3
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -21,19 +20,19 @@ from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.storage.files import (
     atomic_path,
+    delete,
     is_writable,
     remove_folder,
     temporary_folder,
-    write_text,
 )
 from promptcli.storage.locks import claim
 from promptcli.storage.tensors import save_tensors
 
-Value = TypeVar("Value")
+_BUSY = 60.0  # seconds to wait for another process
 
 
 class Cache:
-    """A folder of JSON values, tensors and tables of cosines, one file per key.
+    """A folder of JSON values, which are rows of one SQLite file, and of tensors, a file each.
 
     A key is JSON-ready and names everything that determines the result; the versions of this
     package and of the libraries are added. A ``fresh`` cache returns only what was put into it.
@@ -41,19 +40,39 @@ class Cache:
 
     def __init__(self, folder: Path, *, fresh: bool = False) -> None:
         self._folder = folder
+        self._values = folder / "values.sqlite"
         self._fresh = fresh
         self._written: set[Path] = set()
 
-    def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        return self._read(key, ".json", lambda path: json.loads(path.read_bytes())["kept"])
+    def get(self, key: Mapping[str, Any]) -> Any:
+        """Return the value of a key, or None."""
+        path = self._path(key, ".json")
+        if self._values.exists() and not self._is_hidden(path):
+            with contextlib.suppress(sqlite3.Error, ValueError):
+                for (value,) in self._execute("SELECT value FROM kept WHERE key = ?", path.stem):
+                    return json.loads(value)
+        return None
 
-    def put(self, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        if self._is_kept:
-            document = json.dumps({"key": key, "kept": values}, ensure_ascii=False)
-            write_text(self._new(key, ".json"), f"{document}\n")
+    def put(self, key: Mapping[str, Any], value: Any) -> None:
+        """Keep a JSON-ready value."""
+        if not self._is_kept:
+            return
+        insert = "INSERT OR REPLACE INTO kept VALUES (?, ?)"
+        row = (self._new(key, ".json").stem, json.dumps(value, ensure_ascii=False))
+        try:
+            self._execute(insert, *row)
+        except sqlite3.OperationalError as error:  # a full disk
+            self._is_kept = self._note_not_kept(f"cannot be written ({error})")
+        except sqlite3.DatabaseError:  # it is damaged
+            delete(self._values)
+            self._execute(insert, *row)
 
     def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
-        return self._read(key, ".safetensors", load_file)
+        path = self._path(key, ".safetensors")
+        if not self._is_hidden(path):
+            with contextlib.suppress(OSError, SafetensorError):
+                return load_file(path)
+        return None
 
     def put_tensors(self, key: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         if self._is_kept:
@@ -72,10 +91,9 @@ class Cache:
             if not (self._is_kept and self._is_claimed(folder, ended)):
                 yield ended.enter_context(temporary_folder())
                 return
-            if self._fresh and folder.exists() and folder not in self._written:
+            if folder.exists() and self._is_hidden(folder):
                 remove_folder(folder)
-            folder.mkdir(parents=True, exist_ok=True)
-            self._written.add(folder)
+            self._new(key, ".run").mkdir(exist_ok=True)
             yield folder
             remove_folder(folder)
 
@@ -88,33 +106,23 @@ class Cache:
             return False
         return True
 
-    def table(self, key: Mapping[str, Any]) -> "CosineTable":
-        """Return the table of cosines of a key: everything that determines a cosine but the
-        template and the pair.
-        """
-        return CosineTable(
-            self._path(key, ".jsonl"), json.dumps(key, sort_keys=True), kept=self._is_kept
-        )
-
     @functools.cached_property
     def _is_kept(self) -> bool:
-        writable = is_writable(self._folder)
-        if not writable:
-            note(
-                f"{self._folder} may not be written: what is computed is not kept for the next time"
-            )
-        return writable
+        return is_writable(self._folder) or self._note_not_kept("may not be written")
 
-    def _read(
-        self, key: Mapping[str, Any], suffix: str, read: Callable[[Path], Value]
-    ) -> Value | None:
-        path = self._path(key, suffix)
-        if self._fresh and path not in self._written:
-            return None
-        try:
-            return read(path)
-        except (OSError, ValueError, SafetensorError):
-            return None
+    def _note_not_kept(self, why: str) -> bool:
+        note(f"{self._folder} {why}: what is computed is not kept for the next time")
+        return False
+
+    def _execute(self, statement: str, *values: str) -> list[Any]:
+        with contextlib.closing(sqlite3.connect(self._values, _BUSY)) as database, database:
+            database.execute("PRAGMA synchronous = OFF")  # what a power cut damages is made again
+            database.execute("CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value TEXT)")
+            return database.execute(statement, values).fetchall()
+
+    def _is_hidden(self, path: Path) -> bool:
+        """Return whether what is at a path is of an earlier time, which a fresh cache hides."""
+        return self._fresh and path not in self._written
 
     def _new(self, key: Mapping[str, Any], suffix: str) -> Path:
         path = self._path(key, suffix)
@@ -135,48 +143,3 @@ def library_versions() -> dict[str, str]:
     for library in ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy"):
         versions[library] = importlib.metadata.version(library)
     return versions
-
-
-class CosineTable:
-    """Cosines by template and subset of the pairs, a line each.
-
-    A line that a kill cut short is skipped.
-    """
-
-    def __init__(self, path: Path, heading: str, *, kept: bool = True) -> None:
-        self._path = path
-        self._heading = heading
-        self._kept = kept
-        self._rows: dict[tuple[str, str], list[float]] = {}
-        lines = path.read_bytes().split(b"\n") if path.exists() else []
-        for line in lines:
-            with contextlib.suppress(ValueError, KeyError):  # also the heading, empty lines
-                row = json.loads(line)
-                self._rows[row["template"], row["pairs"]] = row["cosines"]
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def get(self, template: str, pairs: NDArray[np.intp]) -> NDArray[np.float64] | None:
-        """Return the cosines (p,) of a template on the pairs with these numbers (p,), or None."""
-        cosines = self._rows.get((template, _subset(pairs)), [])
-        if len(cosines) == len(pairs):
-            return np.array(cosines)
-        return None
-
-    def put(self, template: str, pairs: NDArray[np.intp], cosines: NDArray[np.float64]) -> None:
-        """Append the cosines of a template on these pairs."""
-        row = {"template": template, "pairs": _subset(pairs), "cosines": cosines.tolist()}
-        self._rows[template, row["pairs"]] = row["cosines"]
-        if not self._kept:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        # the line feed first ends a line that a kill cut short; one write, so that processes do not
-        # mix their lines
-        start = "" if self._path.exists() else self._heading
-        with self._path.open("ab", buffering=0) as file:
-            file.write(f"{start}\n{json.dumps(row)}\n".encode())
-
-
-def _subset(pairs: NDArray[np.intp]) -> str:
-    return f"{len(pairs)}-{hashlib.sha256(pairs.astype('<i8').tobytes()).hexdigest()[:16]}"

@@ -453,7 +453,7 @@ def test_a_damaged_score_is_measured_again(score, fake, home):
     words = ("-m", "cls", "--task", "STS12")
     first = score(*words)
     [file] = (home / "cache" / "scores").iterdir()
-    file.write_text(file.read_text()[:40])
+    file.write_bytes(file.read_bytes()[:40])
     again = score(*words)
     assert again.out == first.out and len(fake["encoded"]) == 2
 

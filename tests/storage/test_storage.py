@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -411,11 +412,40 @@ def test_a_cache_that_may_not_be_written_keeps_nothing_and_says_so_once(
     cache = Cache(tmp_path / "cache")
     cache.put({"a": 1}, {"value": 2})
     cache.put_tensors({"a": 1}, {})
-    table = cache.table({"a": 1})
-    table.put("[X]", np.arange(2), np.ones(2))
-    assert cache.get({"a": 1}) is None and len(table) == 1 and not os.listdir(tmp_path)
+    assert cache.get({"a": 1}) is None and not os.listdir(tmp_path)
     [said] = caplog.messages
     assert said.startswith(f"{tmp_path / 'cache'} may not be written: what is computed is not kept")
+
+
+def test_a_cache_is_shared_by_processes_and_made_again_if_it_is_damaged(tmp_path, caplog):
+    caplog.set_level("INFO", "promptcli")
+    cache, other = Cache(tmp_path), Cache(tmp_path, fresh=True)
+    cache.put({"a": 1}, [0.1, 1e-17])
+    assert cache.get({"a": 1}) == [0.1, 1e-17] and cache.get({"a": 2}) is None
+    assert other.get({"a": 1}) is None  # it is of an earlier time
+    other.put({"a": 1}, {"b": None})
+    assert cache.get({"a": 1}) == other.get({"a": 1}) == {"b": None}
+    file = tmp_path / "values.sqlite"
+    whole = file.read_bytes()
+    for damaged in (b"", b"no database", whole[:5000], whole[:4096] + bytes(len(whole) - 4096)):
+        file.write_bytes(damaged)
+        assert cache.get({"a": 1}) is None
+        cache.put({"a": 1}, 3)
+        assert cache.get({"a": 1}) == 3
+    assert not caplog.messages
+
+
+def test_a_cache_on_a_full_disk_keeps_nothing_and_says_so_once(tmp_path, monkeypatch, caplog):
+    def full(statement, *values):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    caplog.set_level("INFO", "promptcli")
+    cache = Cache(tmp_path)
+    monkeypatch.setattr(cache, "_execute", full)
+    for value in (1, 2):
+        cache.put({"a": 1}, value)
+    [said] = caplog.messages
+    assert "database or disk is full" in said and "is not kept" in said
 
 
 def test_a_sealed_file_that_has_changed_is_refused(tmp_path):
