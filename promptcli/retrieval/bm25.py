@@ -6,7 +6,7 @@ Scores are those of all rows together, as if they had been counted at once.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
@@ -32,6 +32,8 @@ WRITTEN = 0.1
 #: How soon a repeated word stops counting more, and how much long texts count less.
 K1, B = 1.5, 0.75
 
+#: Sums of numbers with 24 bits differ by less, whatever their order.
+_ROUNDING = 1e-4
 _SIGNS = re.compile(r"\w[^\w\s]+\w|[^\w\s]\w|\w[#+*]")
 
 #: Returns the texts of rows.
@@ -147,9 +149,9 @@ class Bm25:
         self.stem = stemmer_of(parts[0].about["language"])
         self.keys = np.concatenate([part.keys for part in parts])
         lengths = np.concatenate([part.lengths for part in parts])
-        self._is_live = ~np.isin(self.keys, gone)
-        self.count = int(self._is_live.sum())
-        mean = lengths.sum(where=self._is_live) / max(self.count, 1)
+        self.is_live = ~np.isin(self.keys, gone)
+        self.count = int(self.is_live.sum())
+        mean = lengths.sum(where=self.is_live) / max(self.count, 1)
         self.norm = (K1 * (1 - B + B * lengths / max(mean, 1))).astype(np.float32)
 
     @classmethod
@@ -159,22 +161,54 @@ class Bm25:
         return cls([counts], lambda keys: [texts[key] for key in keys.tolist()])
 
     def ask(self, query: str) -> "WordScores":
-        """Return the scores of all rows for a query."""
+        """Return the scores of rows for a query."""
         return WordScores(self, query)
 
-    def rows_with(self, stem: str) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the places of the live rows with a stem, ascending, and how often each has it."""
+    def postings(self, stem: str) -> Iterator[tuple[int, NDArray[np.int32], Floats]]:
+        """Yield the rows with a stem, part by part: the place of the part's first row, the places
+        inside the part, ascending, and how often each row has the stem.
+        """
         start = 0
-        found = []
         for part in self._parts:
             places, counts = part.rows_with(stem)
-            found.append((places + start, counts))
+            if len(places):
+                yield start, places, counts
             start += len(part.keys)
-        places, counts = map(np.concatenate, zip(*found, strict=True))
+
+    def count_live(self, start: int, places: NDArray[np.int32]) -> int:
+        """Return how many of these rows are not gone."""
         if self.count == len(self.keys):
-            return places, counts
-        live = self._is_live[places]
-        return places[live], counts[live]
+            return len(places)
+        return int(np.count_nonzero(self.is_live[start:][places]))
+
+
+class _Stem:
+    """A stem of a query, and what it adds to the scores of rows: at most ``weight``."""
+
+    def __init__(self, bm25: Bm25, name: str, times: int) -> None:
+        self._norm = bm25.norm
+        self._postings = list(bm25.postings(name))
+        #: how many rows have it
+        self.count = sum(bm25.count_live(start, places) for start, places, _ in self._postings)
+        self.rarity = idf(self.count, bm25.count)
+        self.weight = np.float32(times * self.rarity)
+
+    def add(self, scores: Floats) -> None:
+        """Add to the scores (n,) of all rows."""
+        for start, places, counts in self._postings:
+            gains = self.weight * counts / (counts + self._norm[start:].take(places))
+            np.add.at(scores[start:], places, gains)  # twice as fast as += by index
+
+    def gains(self, places: NDArray[np.int32]) -> Floats:
+        """Return what is added to the scores of the rows at these places."""
+        gains = np.zeros(len(places), np.float32)
+        for start, with_stem, counts in self._postings:
+            inside = places - np.int32(start)
+            at = np.minimum(np.searchsorted(with_stem, inside), len(with_stem) - 1)
+            has = with_stem[at] == inside
+            times = counts[at[has]]
+            gains[has] = self.weight * times / (times + self._norm[places[has]])
+        return gains
 
 
 class WordScores:
@@ -183,16 +217,10 @@ class WordScores:
     def __init__(self, bm25: Bm25, query: str) -> None:
         self._bm25 = bm25
         written = words(query, query=True)
-        self._scores = np.zeros(len(bm25.keys), np.float32)
-        self._places: dict[str, NDArray[Any]] = {}
-        self._rarity: dict[str, float] = {}
-        for stem, times in Counter(map(bm25.stem, written)).items():
-            places, counts = bm25.rows_with(stem)
-            self._places[stem], self._rarity[stem] = places, idf(len(places), bm25.count)
-            weight = np.float32(times * self._rarity[stem])
-            gains = weight * counts / (counts + bm25.norm.take(places))
-            np.add.at(self._scores, places, gains)  # twice as fast as += by index
-        self._gains = {word: WRITTEN * self._rarity[bm25.stem(word)] for word in written}
+        times = Counter(map(bm25.stem, written))
+        stems = {stem: _Stem(bm25, stem, count) for stem, count in times.items()}
+        self._stems = sorted(stems.values(), key=lambda stem: stem.count)  # the rarest first
+        self._gains = {word: WRITTEN * stems[bm25.stem(word)].rarity for word in written}
         self._literal = query.strip().casefold() if _SIGNS.search(query) else None
 
     def rank(self, k: int, allowed: Keys | None = None) -> Ranking:
@@ -200,24 +228,48 @@ class WordScores:
 
         As they are written, words are looked for in the best ``DEPTH`` rows by stems.
         """
-        scores = self._scores
-        if allowed is not None:
-            scores = np.where(np.isin(self._bm25.keys, allowed), scores, 0)
-        places = np.flatnonzero(scores > 0)
         most = max(k, DEPTH)
-        found = scores[places]
-        if len(places) > most:
-            enough = found >= np.partition(found, -most)[-most]
-            places, found = places[enough], found[enough]
-        keys, _ = best(self._bm25.keys[places], found, most)
+        places, scores = self._highest(most, allowed)
+        keys, _ = best(self._bm25.keys[places], scores, most)
         return best(keys, self.scores_of(keys), k)
+
+    def _highest(self, k: int, allowed: Keys | None) -> tuple[NDArray[np.int32], Floats]:
+        """Return the places and scores by stems of the k best rows, and of few others.
+
+        Rare words decide which rows they may be, and common ones are looked up in these alone
+        (MaxScore: Turtle and Flood, 1995, "Query Evaluation: Strategies and Optimizations").
+        """
+        counts = self._bm25.is_live
+        if allowed is not None:
+            counts = counts & np.isin(self._bm25.keys, allowed)
+        scores = np.zeros(len(counts), np.float32)
+        added = 0
+        left = list(self._stems)
+        places = np.empty(0, np.int32)
+        while left:
+            if k <= added < left[0].count:
+                places = _positive(scores, counts)
+                if _kth_highest(scores[places], k) > _most_gained(left):
+                    break  # a row with none of the words so far cannot be among the best
+            added += left[0].count
+            left.pop(0).add(scores)
+        else:
+            places = _positive(scores, counts)
+        found = scores[places]
+        while True:
+            may_be_best = found >= _kth_highest(found, k) - _most_gained(left)
+            places, found = places[may_be_best], found[may_be_best]
+            if not left:
+                return places, found
+            found += left.pop(0).gains(places)
 
     def scores_of(self, keys: Keys) -> Floats:
         """Return the scores of rows."""
-        scores: Floats = self._scores[np.searchsorted(self._bm25.keys, keys)]
-        return scores + np.array(
-            [self._gain(text) for text in self._bm25.texts_of(keys)], np.float32
-        )
+        places = np.searchsorted(self._bm25.keys, keys).astype(np.int32)
+        scores = np.array([self._gain(text) for text in self._bm25.texts_of(keys)], np.float32)
+        for stem in self._stems:
+            scores += stem.gains(places)
+        return scores
 
     def _gain(self, text: str) -> float:
         gain: float = sum(self._gains[word] for word in self._gains.keys() & words(text))
@@ -230,10 +282,25 @@ class WordScores:
         keys, scores = ranking
         if not len(keys):
             return Match(0.0, 0.0)
-        place = np.searchsorted(self._bm25.keys, keys[0])
-        has = [self._rarity[stem] for stem, places in self._places.items() if place in places]
-        covered = sum(has) / sum(self._rarity.values()) if has else 0.0
+        place = np.searchsorted(self._bm25.keys, keys[:1]).astype(np.int32)
+        has = [stem.rarity for stem in self._stems if stem.gains(place)[0]]
+        covered = sum(has) / sum(stem.rarity for stem in self._stems) if has else 0.0
         return Match(covered, min(1.0, float(scores[0]) / idf(0, self._bm25.count)))
+
+
+def _positive(scores: Floats, counts: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Return the places of the scores above 0 that count."""
+    return np.flatnonzero((scores > 0) & counts).astype(np.int32)
+
+
+def _kth_highest(scores: Floats, k: int) -> float:
+    """Return the k-th highest score, and a little less for rounding; 0 of fewer scores."""
+    return float(np.partition(scores, -k)[-k]) * (1 - _ROUNDING) if len(scores) > k else 0.0
+
+
+def _most_gained(stems: Sequence[_Stem]) -> float:
+    """Return what stems can add to the score of a row, at most."""
+    return float(sum(stem.weight for stem in stems))
 
 
 def idf(texts_with: int, texts: int) -> float:

@@ -16,7 +16,7 @@ WORD = st.sampled_from("cat cats Dog dogs RAIN raining C++ C# C kx-4831 cafÃ© çŒ
 TEXTS = st.lists(st.lists(WORD, min_size=1, max_size=8).map(" ".join), min_size=1, max_size=12)
 
 
-def plain_bm25(texts, query, language):
+def plain_bm25(texts, query, language, *, written=True):
     """Lucene's BM25 by its formula, and the gain of words as they are written."""
     stem = stemmer_of(language)
     rows = [[stem(word) for word in words(text)] for text in texts]
@@ -33,10 +33,10 @@ def plain_bm25(texts, query, language):
             times = row.count(stem(word))
             norm = K1 * (1 - B + B * max(len(row), 1) / mean)
             score += idf(stem(word)) * times / (times + norm)
-        if score > 0:
-            written = set(words(query, query=True)) & set(words(text))
+        if score > 0 and written:
+            same = set(words(query, query=True)) & set(words(text))
             gains = {word: WRITTEN * idf(stem(word)) for word in words(query, query=True)}
-            score += sum(gains[word] for word in written)
+            score += sum(gains[word] for word in same)
             if (
                 "+" in query or "#" in query or "-" in query
             ) and query.casefold() in text.casefold():
@@ -66,6 +66,37 @@ def test_scores_are_those_of_the_formula_however_many_rows_are_new(texts, query,
     assert len(keys) == sum(score > 0 for score in wanted)
     assert scores == pytest.approx([wanted[row] for row in order][: len(keys)], rel=1e-5)
     assert bm25.ask(query).scores_of(np.arange(len(texts)))[keys] == pytest.approx(scores)
+
+
+COMMON = st.sampled_from("tree cat the the the of of and and rain".split())
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    texts=st.lists(st.lists(COMMON, min_size=1, max_size=9).map(" ".join), min_size=4, max_size=40),
+    query=st.lists(COMMON, min_size=2, max_size=6).map(" ".join),
+    k=st.integers(1, 4),
+    share=st.floats(0, 1),
+    data=st.data(),
+)
+def test_the_best_rows_are_those_of_all_rows_though_common_words_are_looked_up_in_few(
+    texts, query, k, share, data
+):
+    bm25 = bm25_of(texts, round(share * len(texts)))
+    allowed = data.draw(st.none() | st.sets(st.integers(0, len(texts) - 1), min_size=1))
+    wanted = plain_bm25(
+        texts, query, main_language(texts[: round(share * len(texts))]), written=False
+    )
+    order = sorted(
+        (row for row in allowed or range(len(texts)) if wanted[row] > 0),
+        key=lambda row: (-round(wanted[row], 5), row),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("promptcli.retrieval.bm25.DEPTH", k)
+        patch.setattr("promptcli.retrieval.bm25.WRITTEN", 0.0)
+        keys, scores = bm25.ask(query).rank(k, None if allowed is None else np.array([*allowed]))
+    assert keys.tolist() == order[:k]
+    assert scores == pytest.approx([wanted[row] for row in order[:k]], rel=1e-5)
 
 
 @settings(max_examples=50, deadline=None)
