@@ -35,7 +35,7 @@ class BadRows:
         if self.count and not self._quiet:
             rows = counted(self.count, "row")
             more = "; ..." if self.count > 3 else ""
-            note(f"{name}: {rows} cannot be read and are {done}: {'; '.join(self._reasons)}{more}")
+            note(f"{name}: {done} {rows} that cannot be read: {'; '.join(self._reasons)}{more}")
 
 
 REFUSED = BadRows()

@@ -199,7 +199,7 @@ def _rows_of_text(
         lines = itertools.islice(text.lines(options.encoding, bad), start, None)
         for _, block in _blocks((number, [without_end(line)]) for number, line in enumerate(lines)):
             yield _batch_of({TEXT: [line for (line,) in block]})
-        bad.tell(text.name, "blank")
+        bad.tell(text.name, "made blank")
 
     total = functools.partial(_count, text.path)
     return Rows(str(text.path), {TEXT: ""}, batches(), text.sha256, total, is_text=True)

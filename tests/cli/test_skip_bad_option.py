@@ -18,7 +18,7 @@ def place(tmp_path, monkeypatch):
 def test_embed_leaves_out_rows_that_cannot_be_read(run):
     refused(run("embed", "a.jsonl", "-q"), 2, "a.jsonl: line 4", "skip-bad")
     ran = run("embed", "a.jsonl", "--skip-bad", "-m", "mini-static")
-    assert ran.code == 0 and "2 rows cannot be read and are left out: line 4" in ran.err
+    assert ran.code == 0 and "left out 2 rows that cannot be read: line 4" in ran.err
     assert run("embed", "good.txt", "-m", "mini-static").code == 0
     assert np.array_equal(np.load("a.jsonl.npy"), np.load("good.txt.npy"))
     parts = ("embed", "a.jsonl", "--shards", "2", "-o", "out", "-m", "mini-static")

@@ -160,12 +160,12 @@ def test_bad_rows_are_left_out_counted_and_told(tmp_path, caplog):
     with pytest.raises(UsageError, match=r"line 3: 1 column.*skip-bad"):
         table(path, skip_bad=False)
     assert [row["text"] for row in table(path, skip_bad=True)[1]] == ["a", "b"]
-    assert "5 rows cannot be read and are left out: line 3: 1 column" in caplog.text
+    assert "left out 5 rows that cannot be read: line 3: 1 column" in caplog.text
     assert caplog.text.count("line ") == 3 and caplog.text.rstrip().endswith("...")
     lines = '{"text": "a"}\n{broken\n{"text": "\\ud83d"}\n{"text": 3}\n[1]\n{"text": "b"}\n'
     path = write(tmp_path, "a.jsonl", lines)
     assert [row["text"] for row in table(path, skip_bad=True)[1]] == ["a", "b"]
-    assert "4 rows cannot be read" in caplog.text
+    assert "4 rows that cannot be read" in caplog.text
     path = write(tmp_path, "a.txt", b"one\n\xff\nthree\n")
     with open_rows(path, skip_bad=True) as rows:
         assert list(rows.texts()) == ["one", "", "three"]  # row i is line i
