@@ -41,10 +41,11 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prefetching import prefetch
 from promptcli.recipe import Recipe
 from promptcli.select import search_heads
-from promptcli.training.learner import Learner
 from promptcli.training.methods import find_method
+from promptcli.training.objectives import find_objective
 from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.processes import Processes
+from promptcli.training.trainable_encoder import TrainableEncoder
 from promptcli.training.trainer import Trainer
 
 _WARM = 3
@@ -133,10 +134,11 @@ def training(
     ``train`` does.
     """
     method = find_method(name, supervised=False)
-    learner = Learner(
+    learner = TrainableEncoder(
         method,
         method.small.replace(batch_size=batch, max_length=32, compile=compiled),
         load_backbone(folder, device=device),
+        find_objective(method),
     )
     mixed = choose_dtype("auto", device) == torch.bfloat16
     trainer = Trainer(

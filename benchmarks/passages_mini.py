@@ -53,7 +53,7 @@ from promptcli.training.objectives.distillation import (
     similarity_distance,
     vector_distance,
 )
-from promptcli.training.objectives.similarity import Similarity
+from promptcli.training.similarity import Similarity
 
 Vectors = NDArray[np.float32]
 Ids = list[list[int]]

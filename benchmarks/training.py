@@ -45,9 +45,10 @@ def ours(
     from accelerate import Accelerator
 
     from promptcli.backbones.by_name import load_backbone
-    from promptcli.training.learner import Learner
     from promptcli.training.methods import find_method
+    from promptcli.training.objectives import find_objective
     from promptcli.training.processes import Processes
+    from promptcli.training.trainable_encoder import TrainableEncoder
     from promptcli.training.trainer import Trainer
 
     method = find_method(name.removeprefix(_COMPILED), supervised=False)
@@ -56,7 +57,8 @@ def ours(
     settings = method.small.replace(
         batch_size=batch, max_length=_LENGTH, compile=compiled, **prefix
     )
-    learner = Learner(method, settings, load_backbone(folder))
+    objective = find_objective(method)
+    learner = TrainableEncoder(method, settings, load_backbone(folder), objective)
     step = Trainer(learner, Processes(Accelerator(cpu=True), mixed=mixed))
     view = learner.template_encoders[0]
 

@@ -9,9 +9,10 @@ import torch
 from accelerate import Accelerator
 
 from promptcli.backbones.by_name import load_backbone
-from promptcli.training.learner import Learner
 from promptcli.training.methods import METHODS, find_method
+from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes
+from promptcli.training.trainable_encoder import TrainableEncoder
 from promptcli.training.trainer import Trainer
 from tests.tiny import SENTENCES
 
@@ -48,7 +49,8 @@ def learner_of(method, folder, supervised=False, *, device="cpu", models=None, *
     """Return a learner of a method, given itself or by its name."""
     method = find_method(method, supervised=supervised) if isinstance(method, str) else method
     backbone = load_backbone(str(folder), device=device, dtype=torch.float32)
-    return Learner(method, small(method, **changes), backbone, models or {})
+    settings = small(method, **changes)
+    return TrainableEncoder(method, settings, backbone, find_objective(method), models or {})
 
 
 def trainer_of(learner, *, mixed=False):

@@ -33,7 +33,7 @@ from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import Template
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import ContrastiveSettings
+from promptcli.training.methods.method import ContrastiveSettings
 from promptcli.training.objectives.contrastive import InfoNCE
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from promptcli.errors import UsageError, counted
-from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.methods.method import TrainingSettings
 
 _SORTED = 32  # batches within which rows are sorted by length
 # seed an epoch's order, and the order of a source

@@ -17,8 +17,7 @@ from promptcli.notes import typed_command
 from promptcli.recipe import Recipe
 from promptcli.settings import BARE, PAPER
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.methods.method import Method
-from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.methods.method import Method, TrainingSettings
 from promptcli.training.presets import SettingsInForce, in_force, preset_for
 
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting

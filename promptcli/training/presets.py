@@ -14,8 +14,7 @@ from promptcli.backbones.by_name import shape_of
 from promptcli.backbones.published_backbones import PUBLISHED, Shape
 from promptcli.named_templates import last_part
 from promptcli.settings import BARE, typed_setting, typed_value
-from promptcli.training.methods.method import Method
-from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.methods.method import Method, TrainingSettings
 
 #: Where a setting comes from.
 PAPER = "paper"

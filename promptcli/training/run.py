@@ -51,10 +51,8 @@ from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training.batches import source_shares, steps_of
 from promptcli.training.config import TrainConfig
-from promptcli.training.learner import Learner
 from promptcli.training.methods import METHODS, find_method, forms
-from promptcli.training.methods.method import Method
-from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.methods.method import Method, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
 from promptcli.training.scoring import (
@@ -69,6 +67,7 @@ from promptcli.training.teacher import (
     mine_negatives,
     named_vectors,
 )
+from promptcli.training.trainable_encoder import TrainableEncoder
 from promptcli.training.trained import Trained
 from promptcli.training.trainer import TrainedWeights, Trainer
 from promptcli.training.watching import DevScore, WatchedRun, Watcher, make_trackers
@@ -337,10 +336,10 @@ class Run:
         untrained = score_tasks(plain, tasks, Label(name, "untrained"))
         default = score_default_model(plain, self.development, self.start)
         self._make_models(folder)
-        learner = Learner(method, settings, backbone, self.models)
+        learner = TrainableEncoder(method, settings, backbone, self.objective, self.models)
         if self.start is not None:
             learner.load(self.start.tensors)
-        first = learner.encoder()
+        first = learner.as_encoder()
         begun = []
         drawn = first.tensors().keys() - before.keys()
         if drawn or first.recipe.replace(dims=()) != plain.recipe:
@@ -611,9 +610,10 @@ def train_encoder(
     Returns:
         The encoder of the best checkpoint, and its tensors with how the training went.
     """
-    chosen = find_objective(method).choose(examples, settings, backbone)
+    objective = find_objective(method)
+    chosen = objective.choose(examples, settings, backbone)
     processes = start_processes(str(backbone.device), dtype)
-    learner = Learner(method, settings, backbone)
+    learner = TrainableEncoder(method, settings, backbone, objective)
     weights = Trainer(learner, processes).fit(chosen, development, folder)
     return learner.trained(weights.tensors), weights
 

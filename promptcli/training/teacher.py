@@ -24,7 +24,7 @@ from promptcli.errors import UsageError
 from promptcli.models.loading import open_model
 from promptcli.notes import note, stage
 from promptcli.storage.files import atomic_path, sha256
-from promptcli.training.methods.training_settings import TeacherSettings, TrainingSettings
+from promptcli.training.methods.method import TeacherSettings, TrainingSettings
 
 PART = 32_768  # sentences of a part
 _PAIRED = f"pairs, columns {', '.join(PAIRS)}"

@@ -1,11 +1,12 @@
-"""An encoder in training: sentences in, hidden vectors of a method's views out, with gradient and
-within memory.
+"""An encoder in training, and the base of objectives, which say what it is trained for.
+
+Sentences in, hidden vectors of a method's views out, with gradient and within memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -15,27 +16,29 @@ from torch.utils.checkpoint import checkpoint
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.head import MLMHead
-from promptcli.backbones.lora import add_lora
+from promptcli.backbones.lora import ALPHA, add_lora
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.batching import make_batch, to_device
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling import initial_weights
 from promptcli.encoder.prompts import initial_tensors
 from promptcli.encoder.template import Template
+from promptcli.encoder.tensor_names import TUNED
 from promptcli.encoder.transforms.heads import PROJECTIONS, start_projection
 from promptcli.errors import UsageError
 from promptcli.grammar import parse_pooling, parse_prompt, parse_transform
 from promptcli.notes import note
 from promptcli.recipe import Recipe
-from promptcli.training.methods.method import Method
-from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.methods.method import Method, TrainingSettings
+from promptcli.training.similarity import LearnableScalar
 from promptcli.training.teacher import SentenceVectors
 
 Columns = Sequence[Sequence[str]]  #: texts by column, n in each; a label or a word is text, too
-Views = tuple[Tensor, ...]  #: what a loss is computed of
+Views = Sequence[Tensor]  #: what a loss is computed of
 Side = tuple[int, Sequence[str]]  #: the number of a template, from 0, and its texts
 Reader = Callable[[Batch, HiddenStates], Tensor]  #: reads a pass; row i is of input i
 Augment = Callable[[Batch], Batch]  #: changes the batch of a pass
@@ -49,6 +52,7 @@ _TOKENS_ELSEWHERE = 32768
 _CHOSEN = 0.15
 _MASKED = 0.8
 _RANDOM = 0.1
+_DECAY_STEPS = 100  # steps after which the weight of the masked-LM loss has decayed by its factor
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,13 @@ class TokenizedSide:
         return lengths
 
 
+Sides = Sequence[TokenizedSide]
+Settings = TypeVar("Settings", bound=TrainingSettings)  #: the settings that an objective reads
+
+
 class TrainableEncoder(nn.Module):
-    """The learned parts of prompt and pooling, the head, and the backbone if the method tunes it.
+    """A method at work on a backbone: the learned parts of prompt and pooling, the head, the
+    objective, and the backbone if the method tunes it.
 
     Frozen or not, the backbone, in float32, is in train mode while learning: dropout makes the
     second view. ``models`` are the vectors of models that settings name, e.g. a teacher, by
@@ -78,10 +87,11 @@ class TrainableEncoder(nn.Module):
         method: Method,
         settings: TrainingSettings,
         backbone: Backbone,
-        generator: torch.Generator,
+        objective: "type[Objective[Any]]",
         models: Mapping[str, SentenceVectors] = MappingProxyType({}),
     ) -> None:
         super().__init__()
+        generator = torch.Generator().manual_seed(settings.seed)
         self.method = method
         self.settings = settings
         self.backbone = backbone
@@ -110,6 +120,7 @@ class TrainableEncoder(nn.Module):
             if backbone.device.type == "cpu":
                 note("the first steps compile the backbone, for minutes: slower on a processor")
         self.eval()
+        self.objective = objective(settings, self, generator)
 
     def _make_parts(self, generator: torch.Generator) -> None:
         """Make what learns beside the backbone, and the encoders of the templates that share it."""
@@ -174,11 +185,11 @@ class TrainableEncoder(nn.Module):
             encoder.prompt.set_dropout(self.settings.dropout if mode else 0.0)
         return self
 
-    def tokenize_sides(self, sides: Sequence[Side]) -> list[TokenizedSide]:
-        """Return the rows of each side."""
+    def tokenize(self, columns: Columns) -> list[TokenizedSide]:
+        """Return the rows of each side of n examples, given as texts by column."""
         tokenized: dict[tuple[int, int], TokenizedSide] = {}  # two equal sides once
         keys = []
-        for number, texts in sides:
+        for number, texts in self.objective.sides(columns):
             encoder = self.template_encoders[number]
             keys.append((id(encoder), id(texts)))
             if keys[-1] not in tokenized:
@@ -199,7 +210,7 @@ class TrainableEncoder(nn.Module):
 
     def hidden(
         self,
-        sides: Sequence[TokenizedSide],
+        sides: Sides,
         augment: Augment | None = None,
         read: Reader | None = None,
     ) -> Tensor:
@@ -279,7 +290,7 @@ class TrainableEncoder(nn.Module):
         projected: Tensor = self.head(vectors)
         return projected.float()
 
-    def bias(self, sides: Sequence[TokenizedSide], bias_inputs: BiasInputs) -> Tensor:
+    def bias(self, sides: Sides, bias_inputs: BiasInputs) -> Tensor:
         """Return h_hat for all rows, side after side, (sum n, d), with dropout and gradient.
 
         One pass per template over its empty inputs: sentences of one length share their bias
@@ -297,6 +308,186 @@ class TrainableEncoder(nn.Module):
             passes.append(self._pass(encoder, inputs))
         rows = [row_of[side.encoder, length] for side in sides for length in side.lengths]
         return torch.cat(passes)[to_device(np.array(rows), self.backbone.device)]
+
+    def forward(self, columns: Columns, sides: Sides | None = None) -> Views:
+        """Return the objective's views of n examples, given as texts by column.
+
+        ``sides``: already tokenised.
+        """
+        # summed loss and number of predictions; every pass adds to them
+        self.mlm_sums = torch.zeros(2, device=self.backbone.device)
+        if sides is None:
+            sides = self.tokenize(columns)
+        return self.objective.views(self, sides, columns)
+
+    def masked_lm_loss(self, step: int, predictions: Tensor) -> Tensor:
+        """Return the weighted masked-LM loss of the last batch (DCPCSE 3.3).
+
+        It is the sum over this process's passes, divided by the ``predictions`` of all processes.
+        """
+        weight = self.settings.mlm_weight * self.method.mlm_decay ** (step / _DECAY_STEPS)
+        total, _ = self.mlm_sums
+        loss: Tensor = weight * total / predictions.clamp(min=1)
+        return loss
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """Return the tensors that learn, by their names in the state of a run."""
+        trainable = dict(self.learned)
+        modules: dict[str, nn.Module | None] = {
+            "projection": self.head,
+            "objective": self.objective,
+            "mlm": self.mlm_head,
+        }
+        if {"backbone", "adapter"}.intersection(self.method.learns):
+            modules[TUNED.rstrip(".")] = self.model
+        for prefix, module in modules.items():
+            for name, parameter in module.named_parameters() if module is not None else ():
+                if parameter.requires_grad:
+                    trainable[f"{prefix}.{name}"] = parameter
+        return trainable
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return copies of a saved model's tensors: prompt, kept head, and what was tuned of the
+        backbone, or added to it.
+        """
+        tensors = self._outside_the_backbone()
+        for name, tensor in self._weights_of_the_backbone().items():
+            tensors[f"{TUNED}{name}"] = tensor
+        return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+    def _outside_the_backbone(self) -> dict[str, Tensor]:
+        """Return the learned tensors of prompt and pooling, and of the head if it is kept."""
+        tensors = dict(self.learned)
+        if self.settings.keep_head:
+            for name, parameter in self.head.named_parameters():
+                tensors[f"projection.{name}"] = parameter
+        return {name: tensor.detach() for name, tensor in tensors.items()}
+
+    def _weights_of_the_backbone(self) -> dict[str, Tensor]:
+        """Return the weights of a tuned backbone that are not fixed, or those of an adapter."""
+        parameters = dict(self.model.named_parameters())
+        fixed = {name for name, tensor in parameters.items() if not tensor.requires_grad}
+        if self.settings.lora_rank:
+            adapter = {name: one for name, one in parameters.items() if name not in fixed}
+            return {**adapter, ALPHA: torch.tensor(float(self.settings.lora_alpha))}
+        if "backbone" not in self.method.learns:
+            return {}
+        weights = self.model.state_dict()
+        return {name: tensor for name, tensor in weights.items() if name not in fixed}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy a model's or a checkpoint's tensors into those that learn, where name and shape
+        agree.
+        """
+        with torch.no_grad():
+            for name, parameter in self.trainable().items():
+                if name in tensors and tensors[name].shape == parameter.shape:
+                    parameter.copy_(tensors[name])
+
+    def trained(self, tensors: Mapping[str, Tensor]) -> TorchEncoder:
+        """Return the encoder of a checkpoint's tensors, which are copied."""
+        self.load(tensors)
+        self.eval()
+        return self.as_encoder()
+
+    def as_encoder(self, *, selecting: bool = False) -> TorchEncoder:
+        """Return the encoder of the present weights, which it shares.
+
+        ``selecting``: the encoder that is scored on the development set. With the setting
+        ``selection`` "code" it is read as the published program reads it, see
+        ``Method.selecting``, else as at test.
+        """
+        family = self.backbone.provenance.family
+        recipe = self.method.recipe(self.backbone.name, family, self.settings)
+        if selecting:
+            recipe = self.method.selecting(recipe, self.settings, family)
+        return TorchEncoder(recipe, self.backbone, self._outside_the_backbone())
+
+
+class Objective(nn.Module, Generic[Settings]):
+    """One objective. Parameters that it registers learn with the rest and are left out of the
+    trained encoder.
+
+    If several processes train together, ``views`` sees each process's own examples and carries the
+    gradient, and ``loss`` sees the rows of all. Parameters that ``loss`` reads are those of
+    ``loss_parameters``. ``generator`` draws what parameters start from.
+    """
+
+    layouts: ClassVar[tuple[tuple[str, ...], ...]]  #: layouts of examples that it reads, best first
+
+    def __init__(
+        self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        full = encoder.backbone.last_width
+        widths = settings.widths
+        if max(widths, default=0) > full:
+            raise UsageError(
+                f"{widths[0]} is too large: {encoder.backbone.name!r} has {full} dimensions",
+                parameter="dims",
+            )
+        self._widths = [width for width in widths if width < full]
+        self.prepare(encoder, generator)
+
+    def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+        """Make what views and loss need beside the encoder: mostly nothing."""
+
+    @classmethod
+    def choose(
+        cls, examples: TrainingExamples, settings: Settings, backbone: Backbone
+    ) -> TrainingExamples:
+        """Return the examples that can be learned from on that backbone; all of them, mostly."""
+        return examples
+
+    @classmethod
+    def columns_of_models(cls, settings: Settings) -> slice:
+        """Return the columns that the models of the settings, e.g. a teacher, encode: mostly all of
+        them.
+        """
+        return slice(None)
+
+    @classmethod
+    def samples(cls, read: Callable[[], TrainingExamples]) -> dict[str, list[str]]:
+        """Return what the plan of a run shows of its examples, which are read for it: mostly
+        nothing.
+        """
+        return {}
+
+    def sides(self, columns: Columns) -> list[Side]:
+        """Return each side: the number of its template, from 0, and its texts.
+
+        They are tokenised a step ahead.
+        """
+        return [(0, columns[0])]
+
+    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
+        """Return what the loss is computed of, row i of each tensor from example i alone: by
+        default h, (n, d).
+        """
+        return (encoder.hidden(sides),)
+
+    def at_widths(self, views: Views) -> Iterator[Sequence[Tensor]]:
+        """Yield the views (n, d), then their first k dimensions for each k of ``dims`` below d."""
+        yield views
+        for width in self._widths:
+            yield [view[:, :width] for view in views]
+
+    def learned_scalars(self) -> list[LearnableScalar]:
+        """Return the numbers of the loss that learn, each at its own rate."""
+        scalars = [module for module in self.modules() if isinstance(module, LearnableScalar)]
+        return [scalar for scalar in scalars if scalar.logarithm is not None]
+
+    def loss_parameters(self) -> dict[nn.Parameter, float]:
+        """Return the parameters that ``loss`` reads, with the peak of their learning rate: by
+        default the scalars that learn.
+        """
+        scalars = self.learned_scalars()
+        return {one: scalar.rate for scalar in scalars for one in scalar.parameters()}
+
+    def loss(self, views: Views, columns: Columns) -> Tensor:
+        """Return the mean loss over the examples, a scalar."""
+        raise NotImplementedError
 
 
 def _room(encoder: TorchEncoder) -> int:
@@ -320,7 +511,7 @@ def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> n
     return head.to(backbone.device).requires_grad_(True)
 
 
-def _mask_slots(sides: Sequence[TokenizedSide]) -> np.ndarray:
+def _mask_slots(sides: Sides) -> np.ndarray:
     """Return the positions (sum n, k) of the masks in all rows, side after side.
 
     A template with fewer masks than another repeats its last one; one without a mask has 0, which

@@ -39,11 +39,10 @@ from promptcli.storage.interrupts import delay_interrupts
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
 from promptcli.storage.tensors import check_seal, load_tensors, save_tensors
 from promptcli.training.batches import batch_lengths, batches, steps_of
-from promptcli.training.learner import Learner
-from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.methods.method import TrainingSettings
 from promptcli.training.optimizers import CLIP, OPTIMIZERS
 from promptcli.training.processes import Processes
-from promptcli.training.trainable_encoder import Columns, TokenizedSide
+from promptcli.training.trainable_encoder import Columns, Sides, TokenizedSide, TrainableEncoder
 from promptcli.training.watching import DevScore, Watcher
 
 _PRIME = 1_000_003  # spreads seeds, so that runs of other seeds do not share a step's dropout
@@ -69,7 +68,7 @@ class TrainedWeights:
 
 
 class Trainer:
-    """Trains a learner, alone or as one of several processes.
+    """Trains an encoder, alone or as one of several processes.
 
     What a step reads and draws follows from the data, the settings, its number and the number of
     processes, so a resumed run ends with the same weights, bit by bit, on the same machine, unless
@@ -77,14 +76,14 @@ class Trainer:
     """
 
     def __init__(
-        self, learner: Learner, processes: Processes, watchers: Sequence[Watcher] = ()
+        self, encoder: TrainableEncoder, processes: Processes, watchers: Sequence[Watcher] = ()
     ) -> None:
-        self.learner = learner
+        self.encoder = encoder
         self.processes = processes
         self.watchers = watchers
-        self.settings: TrainingSettings = learner.settings
-        self.parameters = learner.trainable()
-        self.of_loss = learner.objective.loss_parameters()
+        self.settings: TrainingSettings = encoder.settings
+        self.parameters = encoder.trainable()
+        self.of_loss = encoder.objective.loss_parameters()
         self.of_views = {
             name: one for name, one in self.parameters.items() if one not in self.of_loss
         }
@@ -129,7 +128,7 @@ class Trainer:
         # a GPU's figures are read a step late, so that it is not waited for
         figures = LateFigures(self._record_step)
         with (
-            stage(f"train {self.learner.method.name}", self.steps) as self._advance,
+            stage(f"train {self.encoder.method.name}", self.steps) as self._advance,
             self._kept_if_interrupted(figures),
         ):
             self._advance(self._position.step)
@@ -170,9 +169,9 @@ class Trainer:
         texts = cut = 0
         for start in range(0, len(self.examples), _COUNTED):
             rows = [column[start : start + _COUNTED] for column in self.examples.columns]
-            sides = self.learner.objective.sides(rows)
+            sides = self.encoder.objective.sides(rows)
             texts += sum({id(of_side): len(of_side) for _, of_side in sides}.values())
-            cut += self.learner.cut_texts(sides)
+            cut += self.encoder.cut_texts(sides)
         limit = f"{self.settings.max_length} tokens (max-length)"
         note_counts(texts, blank=0, truncated=cut, limit=limit)
 
@@ -235,7 +234,7 @@ class Trainer:
         """Return the texts of a step by column, and the sides of this process's share of them."""
         rows = batch[1].tolist()
         columns = [[column[row] for row in rows] for column in self.examples.columns]
-        return columns, self.learner.tokenize(self.processes.share(columns))
+        return columns, self.encoder.tokenize(self.processes.share(columns))
 
     def _record_step(self, figures: np.ndarray, step: int) -> None:
         """Record the loss of a step and the norm of its gradients; an infinite loss, or one that is
@@ -261,7 +260,7 @@ class Trainer:
         self,
         step: int,
         columns: Columns,
-        sides: Sequence[TokenizedSide] | None = None,
+        sides: Sides | None = None,
     ) -> Tensor:
         """Put the gradients of a step (from 0) in place and return the loss, still on the device.
 
@@ -269,7 +268,7 @@ class Trainer:
         half as large, and keeps to both; several processes end. ``columns``: the texts of the
         complete batch of all processes; ``sides``: those of this process, if tokenised already.
         """
-        learner = self.learner
+        encoder = self.encoder
         processes = self.processes
         problem = f"out of memory at step {step + 1}"
         while True:
@@ -282,11 +281,11 @@ class Trainer:
                         raise
                     first, *_ = str(error).splitlines() or [type(error).__name__]
                     raise UsageError(
-                        f"torch cannot compile {learner.backbone.name!r} here"
+                        f"torch cannot compile {encoder.backbone.name!r} here"
                         f" ({one_line(first, _SHOWN)}); leave it out",
                         parameter="compile",
                     ) from None
-            tokens = learner.chunk_tokens // 2
+            tokens = encoder.chunk_tokens // 2
             if processes.number > 1:  # no retry alone: the others are waiting for its vectors
                 raise OutOfMemoryError(
                     f"{problem} in process {processes.index}; give all gradient-caching,"
@@ -294,34 +293,32 @@ class Trainer:
                 )
             if tokens < _LEAST_TOKENS:
                 raise OutOfMemoryError(
-                    f"{problem} even with {learner.chunk_tokens} tokens a pass; take a smaller"
+                    f"{problem} even with {encoder.chunk_tokens} tokens a pass; take a smaller"
                     " batch size"
                 )
-            learner.caching = True
-            learner.backbone.compile(on=False)  # caching repeats a pass, with the same dropout
-            learner.chunk_tokens = tokens
+            encoder.caching = True
+            encoder.backbone.compile(on=False)  # caching repeats a pass, with the same dropout
+            encoder.chunk_tokens = tokens
             note(f"{problem}: gradient caching from now on, {tokens} tokens a pass")
 
-    def _gradients_once(
-        self, step: int, columns: Columns, sides: Sequence[TokenizedSide] | None
-    ) -> Tensor:
-        learner = self.learner
+    def _gradients_once(self, step: int, columns: Columns, sides: Sides | None) -> Tensor:
+        encoder = self.encoder
         processes = self.processes
         seed = (self.settings.seed * _PRIME + step + _STRIDE * processes.index) % 2**32
         _seed_generators(seed, torch.device(processes.device))
-        if not learner.training:
-            learner.train()
+        if not encoder.training:
+            encoder.train()
         for parameter in self.parameters.values():
             parameter.grad = None
         with processes.autocast():
-            views = learner(processes.share(columns), sides)
+            views = encoder(processes.share(columns), sides)
         # every process has the loss of the complete batch, with gradient through its own vectors
         joined = [processes.join(view, len(columns[0])) for view in views]
-        loss = learner.objective.loss(joined, columns)
+        loss = encoder.objective.loss(joined, columns)
         shown = loss.detach()
-        if learner.mlm_head is not None:
-            _, predictions = learner.mlm_sums
-            masked_lm = learner.masked_lm_loss(step, processes.total(predictions))
+        if encoder.mlm_head is not None:
+            _, predictions = encoder.mlm_sums
+            masked_lm = encoder.masked_lm_loss(step, processes.total(predictions))
             # the loss gets this process's share: gradients are added up
             loss = loss + masked_lm
             shown = shown + processes.total(masked_lm)
@@ -353,24 +350,24 @@ class Trainer:
         return norm
 
     def _is_scored(self, done: int) -> bool:
-        """Return whether the learner is scored, and its state kept, after ``done`` steps."""
+        """Return whether the encoder is scored, and its state kept, after ``done`` steps."""
         if done == self.steps and (self.settings.scored == "also-ends" or not self.dev_scores):
             return True
         return done % self.settings.eval_steps == 0
 
     def _score(self) -> None:
-        """Score the learner on the development set, and log it; keep its weights if they are the
+        """Score the encoder on the development set, and log it; keep its weights if they are the
         best so far (ties keep the earlier).
         """
-        learner = self.learner
+        encoder = self.encoder
         position = self._position
-        learner.eval()
-        value = value_on(learner.encoder(selecting=True), self.development)
+        encoder.eval()
+        value = value_on(encoder.as_encoder(selecting=True), self.development)
         if not math.isfinite(value):
             value = 0.0  # equal vectors for all sentences rank nothing
         seconds = position.seconds - (self.dev_scores[-1].seconds if self.dev_scores else 0.0)
         with torch.no_grad():
-            scalars = learner.objective.learned_scalars()
+            scalars = encoder.objective.learned_scalars()
             learned = {scalar.name: float(scalar.value) for scalar in scalars}
         score = DevScore(
             step=position.step,
@@ -388,7 +385,7 @@ class Trainer:
             return
         if score.best:
             with atomic_path(self.best) as temporary:
-                save_tensors(learner.tensors(), temporary, sealed=True)
+                save_tensors(encoder.tensors(), temporary, sealed=True)
         with self.log.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(dataclasses.asdict(score)) + "\n")
         note(self._score_line(score))

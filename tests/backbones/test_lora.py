@@ -19,7 +19,7 @@ from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.recipe import RECIPES
 from promptcli.training.objectives.contrastive import contrastive_loss
-from promptcli.training.objectives.similarity import Similarity
+from promptcli.training.similarity import Similarity
 from tests import learning
 from tests.tiny import SENTENCES
 
@@ -84,7 +84,7 @@ def test_only_the_adapter_is_learned_and_it_starts_as_nothing(tiny_folder):
     assert set(learner.tensors()) == {*learner.trainable(), f"backbone.{ALPHA}"}
     learner.eval()
     plain = build_encoder(RECIPES["prompteol"], backbone=load_backbone(str(tiny_folder("qwen2"))))
-    assert np.array_equal(learner.encoder().encode(SENTENCES), plain.encode(SENTENCES))
+    assert np.array_equal(learner.as_encoder().encode(SENTENCES), plain.encode(SENTENCES))
     twice = [learner_of(tiny_folder("qwen2")).tensors() for _ in range(2)]
     assert all(torch.equal(one, twice[1][name]) for name, one in twice[0].items())
 
@@ -94,7 +94,7 @@ def test_what_was_trained_is_what_is_stored(family, tiny_folder):
     learner = learner_of(tiny_folder(family))
     randomise(learner)
     learner.eval()
-    encoder = learner.encoder()
+    encoder = learner.as_encoder()
     stored = build_encoder(encoder.recipe, tensors=learner.tensors(), device="cpu", dtype="float32")
     got, wanted = stored.encode(SENTENCES), encoder.encode(SENTENCES)
     assert np.abs(got - wanted).max() < 1e-5 * np.abs(wanted).max()

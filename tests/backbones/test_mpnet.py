@@ -184,7 +184,7 @@ def test_the_fused_kernel_takes_a_bias_of_each_head(monkeypatch):
 def test_methods_train_it(method, folder):
     learner = learner_of(method, folder, batch_size=8, learning_rate=1e-3)
     learner.eval()
-    before = learner.encoder().encode(SENTENCES)
+    before = learner.as_encoder().encode(SENTENCES)
     loss, found = gradients(learner)
     assert math.isfinite(loss)
     whole = "backbone.encoder.relative_attention_bias.weight"
@@ -193,10 +193,10 @@ def test_methods_train_it(method, folder):
         if name in found:
             parameter.data -= 0.1 * found[name]
     stored = build_encoder(
-        learner.encoder().recipe, tensors=learner.tensors(), device="cpu", dtype="float32"
+        learner.as_encoder().recipe, tensors=learner.tensors(), device="cpu", dtype="float32"
     )
     learner.eval()
-    expected = learner.encoder().encode(SENTENCES)
+    expected = learner.as_encoder().encode(SENTENCES)
     assert np.abs(expected - before).max() > 1e-3
     assert np.abs(stored.encode(SENTENCES) - expected).max() < 1e-5 * np.abs(expected).max()
 

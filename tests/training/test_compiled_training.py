@@ -124,7 +124,7 @@ def test_passes_of_training_are_compiled_and_scores_are_not(name, tiny_folder, c
     passes = counted.passes
     assert passes > 0 and counted.options == {"dynamic": True}
     learner.eval()
-    learner.encoder(selecting=True).encode(SENTENCES)
+    learner.as_encoder(selecting=True).encode(SENTENCES)
     assert counted.passes == passes
     plain = learner_of(name, tiny_folder("bert"), dropout=0.0)
     assert_equal(compiled, gradients(plain))
@@ -152,7 +152,7 @@ def test_gradient_caching_ends_it(tiny_folder, counted, monkeypatch):
     whole = trainer_module.Trainer._gradients_once
 
     def full(trainer, *given):
-        if not trainer.learner.caching:
+        if not trainer.encoder.caching:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return whole(trainer, *given)
 

@@ -20,7 +20,7 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
 from promptcli.training.objectives.contrastive import contrastive_loss, list_mle, list_net
 from promptcli.training.objectives.pairs import angle_similarity
-from promptcli.training.objectives.similarity import Similarity
+from promptcli.training.similarity import Similarity
 from promptcli.training.teacher import SentenceVectors, mine_negatives
 from tests import learning
 from tests.reference import losses
@@ -119,7 +119,7 @@ def test_a_batch_of_one_sentence_ranks_nothing(loss):
 @pytest.mark.parametrize("family", ["llama", "opt", "mistral"])
 def test_cse_sfp_reads_both_ends_of_one_pass(family, tiny_folder):
     learner = learner_of("cse-sfp", tiny_folder(family), lora_dropout=0.0)
-    backbone, text = learner.backbone, learner.encoder().recipe.prompt
+    backbone, text = learner.backbone, learner.as_encoder().recipe.prompt
     passes, run = [], backbone.run
     backbone.run = lambda batch, needs: passes.append(len(batch.ids)) or run(batch, needs)
     second, first = learner([SENTENCES[:4]])
@@ -132,7 +132,7 @@ def test_cse_sfp_reads_both_ends_of_one_pass(family, tiny_folder):
         )
         plain = TorchEncoder(recipe, backbone, {}).encode(SENTENCES[:4])
         assert np.abs(got.detach().numpy() - plain).max() < 1e-4
-    assert learner.encoder().recipe.pooling == "last/last-token"
+    assert learner.as_encoder().recipe.pooling == "last/last-token"
     loss, grads = learning.gradients(learner, columns=[SENTENCES[:4]])
     assert loss == pytest.approx(
         float(contrastive_loss(second, first, Similarity(0.05)).detach()), rel=1e-4
@@ -206,7 +206,7 @@ def test_first_numbers_have_the_loss_too(name, tiny_folder):
     assert float(learner.objective.loss(views, columns)) == pytest.approx(sum(expected), rel=1e-5)
     # a head that is dropped would have an order of its own
     assert not list(learner.head.parameters())
-    encoder = learner.encoder()
+    encoder = learner.as_encoder()
     assert encoder.recipe.dims == (16, 8, 4)
     shorter = TorchEncoder(encoder.recipe.truncate(8), encoder.backbone, encoder.tensors())
     np.testing.assert_array_equal(shorter.encode(SENTENCES), encoder.encode(SENTENCES)[:, :8])
@@ -221,9 +221,9 @@ def test_first_numbers_have_the_loss_too(name, tiny_folder):
 def test_a_head_that_is_kept_has_the_first_numbers(tiny_folder):
     learner = learner_of("simcse", tiny_folder("bert"), True, dims="8", keep_head=True)
     assert list(learner.head.parameters())
-    recipe = learner.encoder().recipe.truncate(8)
+    recipe = learner.as_encoder().recipe.truncate(8)
     assert recipe.transforms == ("projection:tanh", "truncate:8")
-    assert pc.Recipe.from_text(learner.encoder().recipe.to_json()) == learner.encoder().recipe
+    assert pc.Recipe.from_text(learner.as_encoder().recipe.to_json()) == learner.as_encoder().recipe
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.3])

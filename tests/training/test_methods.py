@@ -24,7 +24,7 @@ from promptcli.training.objectives.consert import AUGMENTATIONS, nt_xent
 from promptcli.training.objectives.contrastive import negative_view_loss
 from promptcli.training.objectives.mutual_information import jensen_shannon
 from promptcli.training.objectives.pairs import CLASSES, PairCosine
-from promptcli.training.objectives.similarity import Similarity
+from promptcli.training.similarity import Similarity
 from tests import learning
 from tests.learning import gradients
 from tests.reference import losses
@@ -140,8 +140,8 @@ def test_augmentations_reach_every_familys_embedding_layer(family, tiny_folder):
         "consert", tiny_folder(family), augment_second="token-cutoff", cutoff_rate=0.0
     ).eval()
     assert np.abs(zero([SENTENCES[:4]])[1].detach().numpy() - first.detach().numpy()).max() < 1e-5
-    assert zero.encoder().recipe.pooling == "last-two/avg"
-    states = zero.encoder().encode(SENTENCES[:4])
+    assert zero.as_encoder().recipe.pooling == "last-two/avg"
+    states = zero.as_encoder().encode(SENTENCES[:4])
     last = zero.backbone.n_layers
     layers = [
         plain_vectors(zero, SENTENCES[:4], f"layer-{layer}/avg") for layer in (last - 1, last)
@@ -223,7 +223,7 @@ def test_isberts_features_are_convolutions_over_the_tokens(activation, tiny_fold
         got = local[row, : len(ids)].view(len(ids), 3, -1)[:, :, :2].flatten(1)
         assert np.abs(got.detach().numpy() - np.array(expected)).max() < 1e-4
         assert local[row, len(ids) :].abs().max() == 0
-    encoder = learner.encoder()
+    encoder = learner.as_encoder()
     vectors = encoder.encode(SENTENCES)
     assert vectors.shape == (len(SENTENCES), 768)
     assert np.abs(vectors[:3] - (local.sum(1) / lengths.unsqueeze(1)).detach().numpy()).max() < 1e-4
@@ -256,7 +256,7 @@ def test_defsents_loss_is_the_papers_and_head_and_embeddings_stay(tiny_folder):
     ]
     assert any(name.startswith("backbone.encoder") for name in grads)
     assert (
-        learner_of("defsent", tiny_folder("bert"), pool="max").encoder().recipe.pooling
+        learner_of("defsent", tiny_folder("bert"), pool="max").as_encoder().recipe.pooling
         == "last/max"
     )
 
@@ -371,7 +371,7 @@ def test_a_template_that_is_given_wins_over_the_starts():
 def test_sberts_loss_is_the_papers(family, tiny_folder):
     learner = learner_of("sbert", tiny_folder(family), True)
     vectors, classifier = (
-        [learner.encoder().encode(texts) for texts in PAIRS[:2]],
+        [learner.as_encoder().encode(texts) for texts in PAIRS[:2]],
         learner.objective.classifier,
     )
     rows = [[*first, *second, *abs(first - second)] for first, second in zip(*vectors, strict=True)]
@@ -381,7 +381,7 @@ def test_sberts_loss_is_the_papers(family, tiny_folder):
     )
     loss, grads = gradients(learner, columns=PAIRS)
     assert loss == pytest.approx(expected, rel=1e-4)
-    assert learner.encoder().recipe.pooling == "last/avg"
+    assert learner.as_encoder().recipe.pooling == "last/avg"
     assert grads["objective.classifier.weight"].abs().max() > 0
     assert any(name.startswith("backbone.") for name in grads)
     # the classifier is discarded

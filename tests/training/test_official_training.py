@@ -12,8 +12,9 @@ import torch
 from promptcli.backbones.by_name import load_backbone
 from promptcli.training import trainable_encoder
 from promptcli.training.methods import find_method
+from promptcli.training.objectives import find_objective
 from promptcli.training.optimizers import OPTIMIZERS
-from promptcli.training.trainer import Learner
+from promptcli.training.trainable_encoder import TrainableEncoder
 from tests.learning import trainer_of
 
 OFFICIAL = Path(__file__).parents[1] / "reference" / "official"
@@ -50,7 +51,7 @@ def make_learner(file, case, method, columns, changes):
     settings = published.replace(
         batch_size=8, max_length=32, dropout=0.0, temperature=0.05, **changes
     )
-    learner = Learner(form, settings, backbone)
+    learner = TrainableEncoder(form, settings, backbone, find_objective(form))
     tensors = learner.trainable()
     with torch.no_grad():
         if "projection.0.weight" in tensors:
@@ -142,7 +143,7 @@ def test_loss_gradients_and_selection_vectors(official_masks, file, case, method
     )
     assert off < 2e-5 * norm
     learner.eval()
-    vectors = learner.encoder(selecting=True).encode(SENTENCES)
+    vectors = learner.as_encoder(selecting=True).encode(SENTENCES)
     expected = values[f"{case}/selection_vectors"]
     assert np.abs(vectors - expected).max() < 1e-5 * np.abs(expected).max()
 
@@ -153,15 +154,15 @@ def test_loss_gradients_and_selection_vectors(official_masks, file, case, method
 def test_the_ids_of_a_batch(file, case, method, columns, changes):
     values = golden(file)
     learner = make_learner(file, case, method, columns, changes)
-    views = learner.objective.sides(texts(columns))
-    rows = [row for side in learner.tokenize_sides(views) for row in side.rows]
+    sides = learner.tokenize(texts(columns))
+    rows = [row for side in sides for row in side.rows]
     ids, real = (
         values[f"{case}/batch/input_ids"],
         values[f"{case}/batch/attention_mask"].astype(bool),
     )
     count = ids.shape[1]
     if file == "dcpcse" or file == "simcse":
-        assert count == len(views)
+        assert count == len(sides)
     for index, row in enumerate(rows):
         view, example = divmod(index, 8)
         assert row == ids[example, view][real[example, view]].tolist()

@@ -17,10 +17,10 @@ from promptcli.storage.runs import Position, load_state, save_state
 from promptcli.training import trainable_encoder, training_settings
 from promptcli.training.batches import batches, steps_of
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.methods.method import TrainingSettings
 from promptcli.training.objectives.contrastive import negative_view_loss
-from promptcli.training.objectives.similarity import Similarity
 from promptcli.training.optimizers import OPTIMIZERS
+from promptcli.training.similarity import Similarity
 from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import DevScore, learning_rate, stalled
 from tests.learning import gradients, learner_of

@@ -7,10 +7,10 @@ import promptcli as pc
 from promptcli.errors import UsageError
 from promptcli.storage.runs import Position, load_state, save_state
 from promptcli.training.methods import METHODS
-from promptcli.training.methods.training_settings import ContrastiveSettings
+from promptcli.training.methods.method import ContrastiveSettings
 from promptcli.training.objectives import OBJECTIVES
 from promptcli.training.objectives.contrastive import InfoNCE
-from promptcli.training.objectives.similarity import LEAST, LearnableScalar, Similarity
+from promptcli.training.similarity import LEAST, LearnableScalar, Similarity
 from tests.learning import (
     COLUMNS,
     READ,
@@ -88,10 +88,10 @@ def test_it_learns_at_a_rate_of_its_own_without_decay(tiny_folder):
     trainer = trainer_of(learner_of("simcse", tiny_folder("bert"), **options))
     peaks = {group["peak"]: group["weight_decay"] for group in trainer.optimizer.param_groups}
     assert peaks == {1e-6: 0.5, 0.02: 0.0}
-    before = float(trainer.learner.objective.similarity.log_temperature.detach())
+    before = float(trainer.encoder.objective.similarity.log_temperature.detach())
     trainer.gradients(0, COLUMNS)
     trainer.apply_gradients()
-    after = float(trainer.learner.objective.similarity.log_temperature.detach())
+    after = float(trainer.encoder.objective.similarity.log_temperature.detach())
     assert abs(after - before) == pytest.approx(0.02, rel=1e-3)  # a step of Adam
 
 

@@ -45,7 +45,7 @@ def plain_vector(reference, encoder, row):
 
 def test_vectors_are_those_of_the_loop_over_embeddings(family, tiny_folder):
     reference = plain.Plain(tiny_folder(family), causal=True)
-    encoder = made(family, tiny_folder).encoder()
+    encoder = made(family, tiny_folder).as_encoder()
     assert encoder.recipe.prompt == f"soft-template:{TEMPLATE}"
     assert encoder.recipe.pooling == "last/last-token"
     places = encoder.prompt.slots
@@ -68,7 +68,7 @@ def test_the_loss_is_simcses_and_only_the_rows_learn(kind, tiny_folder):
     columns = COLUMNS[kind]
     before = {name: tensor.clone() for name, tensor in learner.backbone.model.state_dict().items()}
     loss, gradients = learning.gradients(learner, columns=columns)
-    encoder = learner.encoder()
+    encoder = learner.as_encoder()
     plain_text = encoder.recipe.replace(period=False)
     reader = TorchEncoder(plain_text, learner.backbone, encoder.tensors())
     sides = columns if len(columns) > 1 else [*columns, *columns]
@@ -94,7 +94,7 @@ def test_the_loss_is_simcses_and_only_the_rows_learn(kind, tiny_folder):
 def test_cut_text_keeps_the_tokens_and_those_behind_change_no_state_before_them(
     family, tiny_folder
 ):
-    encoder = made(family, tiny_folder).encoder()
+    encoder = made(family, tiny_folder).as_encoder()
     behind = sum(place < 0 for place in encoder.prompt.slots)
     short = TorchEncoder(encoder.recipe.replace(max_length=20), encoder.backbone, encoder.tensors())
     inputs = short.inputs([" ".join(SENTENCES)])
@@ -114,7 +114,7 @@ def test_cut_text_keeps_the_tokens_and_those_behind_change_no_state_before_them(
 
 
 def test_a_masked_model_is_read_at_its_mask_as_before(tiny_folder):
-    recipe = learner_of("optiprompt", tiny_folder("bert")).encoder().recipe
+    recipe = learner_of("optiprompt", tiny_folder("bert")).as_encoder().recipe
     assert recipe.replace(backbone="x") == Recipe(
         "x",
         prompt='soft-template:This sentence : "[X]" means [MASK] .',

@@ -17,8 +17,12 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.training.methods import find_method
-from promptcli.training.objectives.contrastive import hinge_loss, nearer_than_positive
-from promptcli.training.objectives.soft_negative import SoftNegative, soft_negative_loss
+from promptcli.training.objectives.contrastive import (
+    SoftNegative,
+    hinge_loss,
+    nearer_than_positive,
+    soft_negative_loss,
+)
 from promptcli.training.teacher import SentenceVectors, check_negatives
 from tests import learning
 from tests.learning import assert_equal, gradients
@@ -288,7 +292,7 @@ def test_sncse_ends_a_sentence_as_its_authors_do_in_training_and_at_test(
     sentence, read, tiny_folder
 ):
     learner = learner_of("sncse", tiny_folder("bert"))
-    at_test = learner.encoder()
+    at_test = learner.as_encoder()
     assert (at_test.recipe.period, at_test.recipe.prompt) == (False, SNCSE_VIEW)
     for view in [at_test, *learner.template_encoders]:
         plain = Recipe(prompt=view.recipe.prompt, period=False, pooling="last/mask")

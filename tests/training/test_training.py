@@ -21,7 +21,7 @@ from promptcli.recipe import Recipe
 from promptcli.training.batches import batch_lengths, batches, source_shares, steps_of
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives.contrastive import contrastive_loss
-from promptcli.training.objectives.similarity import Similarity
+from promptcli.training.similarity import Similarity
 from tests.learning import family_for, learner_of
 from tests.reference.losses import cosine
 from tests.tiny import SENTENCES
@@ -210,7 +210,7 @@ def test_supervised_promptbert_subtracts_behind_the_head(tiny_folder):
     learner = learner_of("promptbert", tiny_folder("bert"), True, dropout=0.0).eval()
     views = learner([SENTENCES[:4], SENTENCES[1:5], SENTENCES[2:6]])
     assert learner.method.recipe("x", "bert", learner.settings).denoise == "head"
-    encoder = learner.encoder()
+    encoder = learner.as_encoder()
     expected = TorchEncoder(
         encoder.recipe.replace(period=False), learner.backbone, encoder.tensors()
     ).encode(SENTENCES[:4])
@@ -223,12 +223,12 @@ def test_a_head_that_is_not_kept_learns_and_is_no_part_of_the_encoder(name, tiny
         learner_of(name, tiny_folder("bert"), True, keep_head=keep) for keep in (True, False)
     )
     assert dropped.trainable().keys() == kept.trainable().keys()
-    (head,) = kept.encoder().recipe.transforms
+    (head,) = kept.as_encoder().recipe.transforms
     assert head.startswith("projection:") and any(
         key.startswith("projection.") for key in kept.tensors()
     )
-    encoder = dropped.encoder()
-    assert encoder.recipe == kept.encoder().recipe.replace(transforms=(), denoise="none")
+    encoder = dropped.as_encoder()
+    assert encoder.recipe == kept.as_encoder().recipe.replace(transforms=(), denoise="none")
     assert not [key for key in dropped.tensors() if key.startswith("projection.")]
 
 

@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from promptcli.settings import setting
-from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import ContrastiveSettings
+from promptcli.training.methods.method import ContrastiveSettings, Method, Variant
 from promptcli.training.objectives.contrastive import InfoNCE
 
 

@@ -16,7 +16,7 @@ from promptcli.plugins.papers.seeds import (
     compare_over_seeds,
 )
 from promptcli.settings import typed_settings
-from promptcli.training.methods.training_settings import ContrastiveSettings
+from promptcli.training.methods.method import ContrastiveSettings
 
 _VERSIONS = ("promptcli", "torch", "transformers")  #: those that a table names
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(ContrastiveSettings)}

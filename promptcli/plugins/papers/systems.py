@@ -21,8 +21,7 @@ from promptcli.training import presets
 from promptcli.training.batches import steps_of
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import find_method
-from promptcli.training.methods.method import Method
-from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.methods.method import Method, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.run import train_encoder
 

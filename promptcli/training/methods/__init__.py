@@ -27,8 +27,7 @@ from promptcli.training.methods import (
     simcse,
     sncse,
 )
-from promptcli.training.methods.method import Method
-from promptcli.training.methods.training_settings import ContrastiveSettings
+from promptcli.training.methods.method import ContrastiveSettings, Method
 
 #: Name -> unsupervised, supervised; None if the paper has no such form.
 METHODS: Table[tuple[Method | None, Method | None]] = Table(

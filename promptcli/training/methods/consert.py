@@ -5,8 +5,7 @@ Alone, or with NLI's classes.
 
 from dataclasses import dataclass, replace
 
-from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import ContrastiveSettings, setting
+from promptcli.training.methods.method import ContrastiveSettings, Method, Variant, setting
 
 #: Augmentations of the embedding layer (``training.objectives.consert``), and the one that needs
 #: labels.

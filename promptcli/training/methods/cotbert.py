@@ -5,14 +5,15 @@ negates it.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import (
+from promptcli.training.methods.method import (
     ContrastiveSettings,
     DenoisingSettings,
+    Method,
     QuoteSettings,
     SelectionSettings,
     Templates,
     TemplateSettings,
+    Variant,
     setting,
 )
 

@@ -5,11 +5,12 @@ one pass.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import (
+from promptcli.training.methods.method import (
     ContrastiveSettings,
     LoRASettings,
+    Method,
     TemplateSettings,
+    Variant,
 )
 
 

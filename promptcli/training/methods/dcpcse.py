@@ -4,10 +4,11 @@ settings).
 
 from dataclasses import dataclass, replace
 
-from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import (
+from promptcli.training.methods.method import (
     ContrastiveSettings,
     MaskedLMSettings,
+    Method,
+    Variant,
     setting,
 )
 

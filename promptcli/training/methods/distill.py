@@ -7,13 +7,14 @@ from typing import ClassVar
 
 from promptcli.grammar import has_mask
 from promptcli.recipe import SLOT, pooling_for
-from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import (
+from promptcli.training.methods.method import (
+    Method,
     MiningSettings,
     TeacherSettings,
     TemperatureSettings,
     Templates,
     TemplateSettings,
+    Variant,
     setting,
 )
 

@@ -4,8 +4,7 @@ information.
 
 from dataclasses import dataclass
 
-from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import TrainingSettings, setting
+from promptcli.training.methods.method import Method, TrainingSettings, Variant, setting
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,386 @@
-"""A training method as plain data: settings, prompts of the views, what learns, head, objective."""
+"""A training method as plain data: its settings, the prompts of its views, what learns, head and
+objective.
 
+Settings come first: those that every method has, and groups of those that some methods share. A
+field's metadata is that of ``settings.setting``, and ``published``: the value behind the printed
+figures, if it differs from that of the papers' text, of their code, or of our choice.
+"""
+
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from promptcli.backbones.families import FAMILIES
 from promptcli.errors import UsageError, did_you_mean
 from promptcli.recipe import SLOT, Recipe
-from promptcli.training.methods.training_settings import Templates, TrainingSettings
+from promptcli.settings import check_bounds
+from promptcli.settings import setting as setting  # for the methods
 
 _BASE = "bert-base-uncased"
+Templates = tuple[str, ...]  #: templates or prompts, one for each view
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """What every method has; a method's own settings are fields of its subclass."""
+
+    batch_size: int = setting(64, "Examples per step.", min=2)
+    learning_rate: float = setting(
+        3e-5, "Peak learning rate; see also `schedule`.", min=0, max=1_000_000
+    )
+    epochs: float = setting(1.0, "Passes over the data; see also `steps`.", above=0, max=1_000_000)
+    steps: int = setting(0, "Steps of the run; 0: by `epochs`.", min=0)
+    eval_steps: int = setting(125, "Steps between two development scores.", min=1)
+    max_length: int = setting(32, "Maximum tokens of a sentence; longer ones are cut.", min=3)
+    dropout: float = setting(
+        0.1, "Backbone dropout; it makes the two views differ.", min=0, max=0.9
+    )
+    weight_decay: float = setting(0.0, "Weight decay of AdamW.", min=0)
+    warmup: float = setting(
+        0.0, "Share of the steps in which the learning rate rises from 0.", min=0, max=1
+    )
+    warmup_steps: int = setting(0, "Warm-up in steps; 0: by `warmup`.", min=0)
+    schedule: str = setting(
+        "linear",
+        "Learning rate after the warm-up: linear (down to 0) or constant.",
+        choices=("linear", "constant"),
+    )
+    optimizer: str = setting(
+        "adamw",
+        "adamw (torch), adamw-4.2.1 (transformers 4.2.1: epsilon before the bias correction), or"
+        " adamw-uncorrected (epsilon 1e-6, no bias correction, no decay of biases and norms).",
+        choices=("adamw", "adamw-4.2.1", "adamw-uncorrected"),
+        published="adamw-4.2.1",
+    )
+    scored: str = setting(
+        "also-ends",
+        "Steps with a development score: multiples of `eval_steps`, also the first and the last, or"
+        " those alone, as in the published programs.",
+        choices=("also-ends", "multiples"),
+        published="multiples",
+    )
+    patience: int = setting(
+        0, "Stop after N development scores in a row without improvement; 0: never.", min=0
+    )
+    drop_last: bool = setting(False, "Leave out the last batch of an epoch if it is short.")
+    data_temperature: float = setting(
+        1.0,
+        "Weight of each `data` by n^(1/T), n its rows; 1: by size, 2: by square root.",
+        min=1,
+        max=1_000_000,
+    )
+    batches: str = setting(
+        "mixed",
+        "mixed, one-source (of several `data`: negatives come from one file), or similar-lengths"
+        " (sorted within 32 batches, which saves padding).",
+        choices=("mixed", "one-source", "similar-lengths"),
+    )
+    seed: int = setting(42, "Random seed.", min=0)
+    chunk_tokens: int = setting(0, "Padded tokens per forward pass; 0: by device.", min=0)
+    gradient_caching: bool = setting(
+        False, "Keep one forward pass's activations at a time, for batches beyond memory."
+    )
+    compile: bool = setting(
+        False, "Compile the backbone by torch.compile, for long runs on a GPU; slower on a CPU."
+    )
+
+    # a setting that a method has not, at the value that leaves it out
+    bias_positions = "paper"
+    denoising = False
+    dims = ""
+    hinge_weight = 0.0
+    keep_head = False
+    lora_rank = 0
+    lora_alpha = 0
+    lora_dropout = 0.0
+    mask_false = "none"
+    mask_guide = ""
+    mine = ""
+    mine_margin = 0.0
+    mlm_head = "trained"
+    mlm_weight = 0.0
+    selection = "test"
+    template = Templates()
+    moved_bias = False  #: whether denoising moves positions as PromptBERT does
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        if self.compile and self.gradient_caching:
+            raise UsageError("excludes gradient_caching; give one of them", parameter="compile")
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The widths of ``dims``, largest first."""
+        return tuple(sorted({int(width) for width in self.dims.split(",") if width}, reverse=True))
+
+    def named_models(self) -> dict[str, str]:
+        """Return the models that settings name, e.g. a teacher, by setting.
+
+        "" if one is needed and not named.
+        """
+        models = {}
+        for item in dataclasses.fields(self):
+            model = getattr(self, item.name)
+            if "model" in item.metadata and (model or "optional" not in item.metadata):
+                models[item.name] = model
+        return models
+
+    def denoise(self, place: str) -> str:
+        """Return how a recipe says that h - h_hat is taken there."""
+        return f"{place}:code" if place != "none" and self.bias_positions == "code" else place
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with ``changes``; a value that is not allowed is a UsageError."""
+        return dataclasses.replace(self, **changes)
+
+    @classmethod
+    def own(cls) -> tuple[str, ...]:
+        common = {item.name for item in dataclasses.fields(TrainingSettings)}
+        return tuple(item.name for item in dataclasses.fields(cls) if item.name not in common)
+
+    def as_published(self) -> Self:
+        """Return the settings with the choices that made the printed figures."""
+        published = {}
+        for item in dataclasses.fields(self):
+            if "published" in item.metadata:
+                published[item.name] = item.metadata["published"]
+        return self.replace(**published)
+
+    def templates(self, own: Templates) -> Templates:
+        """Return the templates of the views; ``own`` are the method's.
+
+        The first is also the test's.
+        """
+        return own
+
+    def prompt(self, template: str) -> str:
+        """Return the prompt of a template, as a recipe writes it."""
+        return template
+
+    def in_training(self, template: str) -> str:
+        """Return a template in training, and for the development score of the published code."""
+        return template
+
+    def pooling(self, own: str) -> str:
+        """Return the pooling, the method's own being ``own``."""
+        return own
+
+
+@dataclass(frozen=True)
+class TemperatureSettings(TrainingSettings):
+    """Settings of a loss of cosines over a temperature."""
+
+    temperature: float = setting(0.05, "Temperature of the contrastive loss.", min=1e-4)
+    temperature_rate: float = setting(
+        0.0,
+        "Peak learning rate of the temperature, which starts at `temperature`, e.g. 1e-3; 0: it"
+        " stays.",
+        min=0,
+        max=1,
+    )
+
+
+@dataclass(frozen=True)
+class MiningSettings(TrainingSettings):
+    """Settings of losses with hard negatives, which a model may choose."""
+
+    mine: str = setting(
+        "",
+        "Model that chooses a hard negative for each pair that has none.",
+        model=True,
+        optional=True,
+    )
+    mine_guide: str = setting(
+        "",
+        "Model that decides what is too near to be one. Default: `mine`.",
+        model=True,
+        optional=True,
+    )
+    mine_margin: float = setting(
+        0.05,
+        "Cosine by which a hard negative is farther from its sentence than the positive.",
+        min=0,
+        max=2,
+    )
+
+
+@dataclass(frozen=True)
+class ContrastiveSettings(TemperatureSettings, MiningSettings):
+    """What the ``contrastive`` objective reads."""
+
+    mask_duplicates: bool = setting(
+        True, "Equal sentences of a batch are not negatives.", published=False
+    )
+    mask_false: str = setting(
+        "none",
+        "Sentences nearer to a sentence than its own positive are not negatives, by the cosines of"
+        " the model itself (self), or of `mask-guide` (guide); none: all are.",
+        choices=("none", "self", "guide"),
+    )
+    mask_guide: str = setting(
+        "", "Model that decides for mask-false=guide.", model=True, optional=True
+    )
+    mask_margin: float = setting(
+        0.1, "Cosine by which they are nearer, for mask-false; GISTEmbed has 0.", min=0, max=2
+    )
+    hinge_weight: float = setting(
+        0.0,
+        "Weight of the hinge between the positive and the nearest negative, for data with hard"
+        " negatives (PromCSE: 10).",
+        min=0,
+    )
+    hinge_margin: float = setting(0.2, "Cosine that the hinge asks for.", min=0, max=2)
+    keep_head: bool = setting(
+        False,
+        "The head stays at test time, as in the papers' supervised runs; else it is used while"
+        " training only.",
+    )
+    dims: str = setting(
+        "",
+        "Also the loss of the first dimensions of the vectors, e.g. 256,128,64, which `dim` may cut"
+        " them to (Matryoshka).",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not all(width.isdecimal() and int(width) for width in self.dims.split(",") if self.dims):
+            raise UsageError(
+                f"{self.dims!r} is not allowed; give widths, e.g. 256,128,64", parameter="dims"
+            )
+
+
+@dataclass(frozen=True)
+class TemplateSettings(TrainingSettings):
+    """Settings of methods with a template of words."""
+
+    most_templates: ClassVar[int] = 2  #: that may be given
+
+    template: tuple[str, ...] = setting(
+        (), "template with [X] and [MASK], or the name of one; a second one is the other view's."
+    )
+
+    def replace(self, **changes: Any) -> Self:
+        count = len(changes.get("template", ()))
+        if count > self.most_templates:
+            raise UsageError(
+                f"given {count} times; there are {self.most_templates} views", parameter="template"
+            )
+        return super().replace(**changes)
+
+    def templates(self, own: Templates) -> Templates:
+        """Return the given templates, else the method's own.
+
+        One alone is both views of a pair of positives.
+        """
+        templates = self.template or own
+        return templates[0], templates[min(1, len(templates) - 1)], *(templates[2:] or own[2:])
+
+
+@dataclass(frozen=True)
+class QuoteSettings(TrainingSettings):
+    """Settings of methods whose published code drops RoBERTa's space before the sentence in
+    training.
+    """
+
+    sentence_blank: str = setting(
+        "kept",
+        "RoBERTa's space between quote and sentence in training: kept, or left out as in the code.",
+        choices=("kept", "code"),
+        published="code",
+    )
+
+    def in_training(self, template: str) -> str:
+        if self.sentence_blank == "code":
+            return template.replace("' [X]", "'[X]")
+        return template
+
+
+@dataclass(frozen=True)
+class SelectionSettings(TrainingSettings):
+    """Settings of methods whose published code does not select by the test's score."""
+
+    selection: str = setting(
+        "test",
+        "development score as at test, or as in the code.",
+        choices=("test", "code"),
+        published="code",
+    )
+
+
+@dataclass(frozen=True)
+class DenoisingSettings(TrainingSettings):
+    """Settings of methods with template denoising, h - h_hat (PromptBERT)."""
+
+    denoising: bool = setting(True, "template denoising while training.")
+
+
+@dataclass(frozen=True)
+class MovedBiasSettings(DenoisingSettings):
+    """Settings of PromptBERT's denoising, whose bias input is the template with shifted
+    positions.
+    """
+
+    bias_positions: str = setting(
+        "paper",
+        "paper, or code (off by 2 for RoBERTa).",
+        choices=("paper", "code"),
+        published="code",
+    )
+    moved_bias = True
+
+
+_EQUAL = 0.5  # weight of both teachers
+
+
+@dataclass(frozen=True)
+class TeacherSettings(TrainingSettings):
+    """Settings of methods that learn from another encoder."""
+
+    teacher: str = setting(
+        "",
+        "model that is learned from: a name, a folder, a hub id, or the .npy file that `embed`"
+        " wrote of the data.",
+        model=True,
+    )
+    second_teacher: str = setting(
+        "",
+        "Another model that is learned from, in the same forms: the cosine of two sentences is then"
+        " the weighted mean of both teachers'.",
+        model=True,
+        optional=True,
+    )
+    second_weight: float = setting(
+        _EQUAL, "Weight of `second-teacher`; that of `teacher` is 1 less this.", min=0, max=1
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.second_weight != _EQUAL and not self.second_teacher:
+            raise UsageError(
+                "needs second_teacher, another model; give both", parameter="second_weight"
+            )
+
+
+@dataclass(frozen=True)
+class LoRASettings(TrainingSettings):
+    """Settings of methods that learn a low-rank adapter of a frozen backbone."""
+
+    lora_rank: int = setting(64, "rank r of the adapter.", min=1)
+    lora_alpha: int = setting(16, "weight alpha / r of the adapter.", min=1)
+    lora_dropout: float = setting(0.05, "of the adapter's input.", min=0, max=0.9)
+
+
+@dataclass(frozen=True)
+class MaskedLMSettings(TrainingSettings):
+    """Settings of methods with an optional masked-LM loss (DCPCSE 3.3; SimCSE)."""
+
+    mlm_weight: float = setting(
+        0.0, "weight of a masked-LM loss, at the start; 0 for none.", min=0, max=1
+    )
+    mlm_head: str = setting(
+        "trained", "trained (the code) or frozen (the paper).", choices=("trained", "frozen")
+    )
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,14 @@ correlation.
 
 from dataclasses import dataclass
 
-from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.method import (
+    LoRASettings,
+    Method,
+    TemplateSettings,
+    Variant,
+    setting,
+)
 from promptcli.training.methods.sbert import GradedSettings
-from promptcli.training.methods.training_settings import LoRASettings, TemplateSettings, setting
 
 _TEMPLATE = 'This sentence : "[X]" can be summarized as'
 

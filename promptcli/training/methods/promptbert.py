@@ -4,14 +4,15 @@ appendix B).
 
 from dataclasses import dataclass, replace
 
-from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import (
+from promptcli.training.methods.method import (
     ContrastiveSettings,
+    Method,
     MovedBiasSettings,
     QuoteSettings,
     SelectionSettings,
     Templates,
     TemplateSettings,
+    Variant,
     setting,
 )
 

@@ -5,11 +5,12 @@ by LoRA.
 from dataclasses import dataclass, replace
 
 from promptcli.recipe import RECIPES
-from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import (
+from promptcli.training.methods.method import (
     ContrastiveSettings,
     LoRASettings,
+    Method,
     TemplateSettings,
+    Variant,
 )
 
 _RECIPE = RECIPES["prompteol"]

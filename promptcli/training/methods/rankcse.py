@@ -4,10 +4,11 @@ a teacher's.
 
 from dataclasses import dataclass
 
-from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import (
+from promptcli.training.methods.method import (
     ContrastiveSettings,
+    Method,
     TeacherSettings,
+    Variant,
     setting,
 )
 

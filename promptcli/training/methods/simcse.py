@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import ContrastiveSettings, MaskedLMSettings
+from promptcli.training.methods.method import ContrastiveSettings, MaskedLMSettings, Method, Variant
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ near, but not as near as the positive.
 from dataclasses import dataclass
 
 from promptcli.errors import UsageError
-from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import (
+from promptcli.training.methods.method import (
     ContrastiveSettings,
+    Method,
     TemplateSettings,
+    Variant,
     setting,
 )
 

@@ -9,14 +9,19 @@ from promptcli.errors import look_up
 from promptcli.extensions import Table
 from promptcli.training.methods.method import Method
 from promptcli.training.objectives.consert import JointNTXent, NTXent
-from promptcli.training.objectives.contrastive import InfoNCE, NegativeView, Ranking, SinglePass
+from promptcli.training.objectives.contrastive import (
+    InfoNCE,
+    NegativeView,
+    Ranking,
+    SinglePass,
+    SoftNegative,
+)
 from promptcli.training.objectives.denoising_decoder import DenoisingDecoder
 from promptcli.training.objectives.distillation import Distillation
 from promptcli.training.objectives.mutual_information import MutualInformation
-from promptcli.training.objectives.objective import Objective
 from promptcli.training.objectives.pairs import PairClassifier, PairCosine
-from promptcli.training.objectives.soft_negative import SoftNegative
 from promptcli.training.objectives.word_prediction import WordPrediction
+from promptcli.training.trainable_encoder import Objective
 
 OBJECTIVES: Table[type[Objective[Any]]] = Table(
     "objectives",

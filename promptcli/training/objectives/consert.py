@@ -13,13 +13,13 @@ from promptcli.backbones.states import Batch
 from promptcli.data.layouts import SENTENCES
 from promptcli.training.methods.consert import ADVERSARIAL, AugmentationSettings, JointSettings
 from promptcli.training.objectives.contrastive import excluded_negatives
-from promptcli.training.objectives.objective import Objective
 from promptcli.training.objectives.pairs import PairClassifier
-from promptcli.training.objectives.similarity import Similarity
+from promptcli.training.similarity import Similarity
 from promptcli.training.trainable_encoder import (
     Columns,
+    Objective,
     Side,
-    TokenizedSide,
+    Sides,
     TrainableEncoder,
     Views,
 )
@@ -130,14 +130,12 @@ class NTXent(Objective[AugmentationSettings]):
     def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         self.similarity: Similarity = Similarity.of(self.settings, encoder.backbone.device)
 
-    def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
         return tuple(
             augmented(encoder, sides, name, self.settings) for name in self.settings.augmentations
         )
 
-    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+    def loss(self, views: Views, columns: Columns) -> Tensor:
         settings = self.settings
         parts = self.at_widths(views)
         losses = [_contrast(part, columns[0], settings, self.similarity) for part in parts]
@@ -161,9 +159,7 @@ class JointNTXent(PairClassifier[JointSettings]):
     def features(self, first: Tensor, second: Tensor) -> list[Tensor]:
         return [*super().features(first, second), torch.maximum(first, second).square()]
 
-    def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
         """Return the logits (n, 3) of the plain vectors, and both views of premises and of
         hypotheses, (n, d) each.
         """
@@ -185,7 +181,7 @@ class JointNTXent(PairClassifier[JointSettings]):
             views += view.chunk(2)  # of premises and of hypotheses
         return tuple(views)
 
-    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+    def loss(self, views: Views, columns: Columns) -> Tensor:
         logits, *vectors = views
         loss = super().loss([logits], columns)
         settings = self.settings
@@ -198,7 +194,7 @@ class JointNTXent(PairClassifier[JointSettings]):
 
 def augmented(
     encoder: TrainableEncoder,
-    sides: Sequence[TokenizedSide],
+    sides: Sides,
     name: str,
     settings: AugmentationSettings,
 ) -> Tensor:
@@ -207,7 +203,7 @@ def augmented(
 
 
 def _contrast(
-    views: Sequence[Tensor],
+    views: Views,
     sentences: Sequence[str],
     settings: AugmentationSettings,
     similarity: Similarity,

@@ -1,13 +1,14 @@
-"""InfoNCE, PromCSE's hinge, and the objectives of CoT-BERT, RankCSE and CSE-SFP.
+"""InfoNCE, PromCSE's hinge, and the objectives of CoT-BERT, RankCSE, CSE-SFP and SNCSE.
 
 The base class and the formulas that several objectives use come first, then each paper's objective
 with its own.
 """
 
+import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -15,8 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.data.layouts import PAIRS, SENTENCES, TRIPLETS
+from promptcli.data.negation import negate
+from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.denoising import bias_batch, padded_bias_batch
 from promptcli.encoder.template import Template
@@ -24,20 +28,22 @@ from promptcli.errors import UsageError
 from promptcli.recipe import SLOT
 from promptcli.training.methods.cotbert import CoTBERTSettings
 from promptcli.training.methods.csesfp import CSESFPSettings
+from promptcli.training.methods.method import ContrastiveSettings
 from promptcli.training.methods.rankcse import RankCSESettings
-from promptcli.training.methods.training_settings import ContrastiveSettings
-from promptcli.training.objectives.objective import Objective
-from promptcli.training.objectives.similarity import Similarity, cosines
+from promptcli.training.methods.sncse import SNCSESettings
+from promptcli.training.similarity import Similarity, cosines
 from promptcli.training.teacher import SentenceVectors, teacher_of
 from promptcli.training.trainable_encoder import (
     BiasInputs,
     Columns,
+    Objective,
     Side,
-    TokenizedSide,
+    Sides,
     TrainableEncoder,
     Views,
 )
 
+_SHOWN = 5  #: sentences in the plan of a run
 #: the settings that a contrastive objective reads
 Settings = TypeVar("Settings", bound=ContrastiveSettings)
 
@@ -66,9 +72,7 @@ class InfoNCE(Objective[Settings]):
             bias_batch, raw_positions=self.settings.bias_positions == "code"
         )
 
-    def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
         """Return z1, z2 and, with hard negatives or a third view, z3, ..., each (n, d) float32.
 
         h_hat is subtracted if the method denoises, before the head or after it.
@@ -81,9 +85,7 @@ class InfoNCE(Objective[Settings]):
             vectors = vectors - encoder.project(encoder.bias(sides, self.bias_inputs))
         return self.split_by_side(vectors, sides, columns)
 
-    def split_by_side(
-        self, vectors: Tensor, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> Views:
+    def split_by_side(self, vectors: Tensor, sides: Sides, columns: Columns) -> Views:
         """Return the vectors of all sides, (sum n, d), as z1, z2, z3, ..., each (n, d).
 
         Side i encodes column i where the data have one, from the third on without its empty cells,
@@ -109,11 +111,11 @@ class InfoNCE(Objective[Settings]):
         negatives = [(1, list(filter(None, hard))) for hard in columns[2:]]
         return [(0, first), (1, second), *negatives]
 
-    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+    def loss(self, views: Views, columns: Columns) -> Tensor:
         """Return the contrastive loss of the complete batch, summed over the widths."""
         return torch.stack([self.contrast(part, columns) for part in self.at_widths(views)]).sum()
 
-    def contrast(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+    def contrast(self, views: Views, columns: Columns) -> Tensor:
         """Return the contrastive loss at one width.
 
         Every hard negative is a candidate for every sentence. An empty cell has none; its sentence
@@ -268,7 +270,7 @@ class NegativeView(InfoNCE[CoTBERTSettings]):
     def sides(self, columns: Columns) -> list[Side]:
         return [(view, columns[0]) for view in range(3)]
 
-    def contrast(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+    def contrast(self, views: Views, columns: Columns) -> Tensor:
         """Return the extended InfoNCE of the batch.
 
         With ``negatives_within`` N, groups of N examples are contrasted each on its own, and
@@ -333,15 +335,13 @@ class Ranking(InfoNCE[RankCSESettings]):
         super().prepare(encoder, generator)
         self.teacher = teacher_of(encoder.models, self.settings)
 
-    def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
         """Return z1 and z2, (n, d) float32, and the teacher's vectors (n, e)."""
         views = super().views(encoder, sides, columns)
         teacher = self.teacher.encode(columns[0])
         return *views, to_device(teacher, views[0].device)
 
-    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+    def loss(self, views: Views, columns: Columns) -> Tensor:
         """Return InfoNCE, consistency of the two views (eq. 6) and ranking, summed over widths."""
         settings = self.settings
         first, second, teacher_vectors = views
@@ -436,9 +436,7 @@ class SinglePass(InfoNCE[CSESFPSettings]):
     def sides(self, columns: Columns) -> list[Side]:
         return [(0, columns[0])]
 
-    def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
         """Return z1 and z2, (n, d): the states at the ends of the second and the first clause."""
         pooling = encoder.template_encoders[0].pooling
 
@@ -450,3 +448,70 @@ class SinglePass(InfoNCE[CSESFPSettings]):
             return torch.stack([tokens[rows, end] for end in ends], dim=1)
 
         return encoder.hidden(sides, read=read).unbind(1)
+
+
+class SoftNegative(InfoNCE[SNCSESettings]):
+    """z3 is the negated sentence: the third column, or made from the sentence by a rule.
+
+    The rule is ``data.negation.negated``. z3 is not among the negatives of InfoNCE.
+    """
+
+    layouts = (TRIPLETS, PAIRS, SENTENCES)
+
+    @classmethod
+    def choose(
+        cls, examples: TrainingExamples, settings: SNCSESettings, backbone: Backbone
+    ) -> TrainingExamples:
+        """Return the examples with a negated sentence each; a given one is kept."""
+        sentences = examples.columns[0]
+        positives = examples.columns[min(1, len(examples.columns) - 1)]
+        soft = list(_soft_negatives(examples))
+        return dataclasses.replace(examples, columns=(sentences, positives, soft), layout=TRIPLETS)
+
+    @classmethod
+    def samples(cls, read: Callable[[], TrainingExamples]) -> dict[str, list[str]]:
+        """Return the first sentences with their negated ones."""
+        examples = read()
+        pairs = zip(examples.columns[0][:_SHOWN], _soft_negatives(examples), strict=False)
+        return {"soft_negatives": [f"{sentence} -> {negated}" for sentence, negated in pairs]}
+
+    def contrast(self, views: Views, columns: Columns) -> Tensor:
+        """Return InfoNCE of z1 and z2, and the bounds on z3, at one width."""
+        settings = self.settings
+        first, second, soft = views
+        excluded = excluded_negatives(settings, first, second, columns[:2], self.guide)
+        loss = contrastive_loss(first, second, self.similarity, excluded=excluded)
+        bounds = soft_negative_loss(
+            first, second, soft, alpha=settings.soft_alpha, beta=settings.soft_beta
+        )
+        return loss + settings.soft_weight * bounds
+
+
+def _soft_negatives(examples: TrainingExamples) -> Iterator[str]:
+    """Yield the negated sentence of each example: a given one, else by rule."""
+    sentences = examples.columns[0]
+    given = examples.columns[2] if examples.layout == TRIPLETS else [""] * len(sentences)
+    for text, sentence in zip(given, sentences, strict=True):
+        yield text or negate(sentence)
+
+
+def soft_negative_loss(
+    first: Tensor, second: Tensor, soft: Tensor, *, alpha: float, beta: float
+) -> Tensor:
+    """Return the bidirectional margin loss (SNCSE, eq. 6 and 7).
+
+    With D_i = cos(z1_i, z3_i) - cos(z1_i, z2_i), which it keeps between -beta and -alpha, it is the
+    mean over i of
+
+        max(0, D_i + alpha) + max(0, -D_i - beta)
+
+    Args:
+        first: (n, d), z1.
+        second: (n, d), z2, of the positives.
+        soft: (n, d), z3, of the negated sentences.
+        alpha: How much farther than the positive they are, at least.
+        beta: And at most.
+    """
+    cosine = functional.cosine_similarity
+    distance = cosine(first.float(), soft.float()) - cosine(first.float(), second.float())
+    return (functional.relu(distance + alpha) + functional.relu(-distance - beta)).mean()

@@ -3,7 +3,6 @@
 """
 
 import contextlib
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.training.methods.denosent import DenoSentSettings
 from promptcli.training.objectives.contrastive import InfoNCE
-from promptcli.training.trainable_encoder import Columns, TokenizedSide, TrainableEncoder, Views
+from promptcli.training.trainable_encoder import Columns, Sides, TrainableEncoder, Views
 
 _SPREAD = 0.02  # standard deviation of new weights
 _WIDE = 2048  # inner width of a decoder's layer
@@ -57,9 +56,7 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
         self._backbone = backbone
         self.to(backbone.device)
 
-    def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
         """Return z1, z2 (and z3), (n, d), then the loss of each row's tokens (n,) and their numbers
         (n,).
         """
@@ -100,7 +97,7 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
         losses = losses.masked_fill(is_padding, 0.0)
         return losses.sum(1), to_device(rows.lengths, vectors.device)
 
-    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+    def loss(self, views: Views, columns: Columns) -> Tensor:
         *vectors, losses, counts = views
         contrastive = super().loss(vectors, columns)
         restoring = losses.sum() / counts.sum()

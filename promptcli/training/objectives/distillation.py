@@ -3,7 +3,6 @@ against its.
 """
 
 import itertools
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -24,13 +23,13 @@ from promptcli.training.objectives.contrastive import (
     false_negative_mask,
     nearer_than_positive,
 )
-from promptcli.training.objectives.objective import Objective
-from promptcli.training.objectives.similarity import Similarity
+from promptcli.training.similarity import Similarity
 from promptcli.training.teacher import SentenceVectors, teacher_of
 from promptcli.training.trainable_encoder import (
     Columns,
+    Objective,
     Side,
-    TokenizedSide,
+    Sides,
     TrainableEncoder,
     Views,
 )
@@ -99,9 +98,7 @@ class Distillation(Objective[DistillSettings]):
     def _of_student(self, columns: Columns) -> Columns:
         return columns if self.settings.target_column == 1 else columns[:1]
 
-    def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
         """Return the student's vectors (n, d) of each column, then the teacher's (n, e), or
         projected (n, d).
         """
@@ -118,7 +115,7 @@ class Distillation(Objective[DistillSettings]):
                 teacher = teacher @ self.map
         return *student, *torch.split(teacher, [len(column) for column in taught])
 
-    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+    def loss(self, views: Views, columns: Columns) -> Tensor:
         settings = self.settings
         columns = self._of_student(columns)
         students = []

@@ -3,7 +3,6 @@ Jensen-Shannon (IS-BERT).
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,9 +13,8 @@ from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.data.layouts import SENTENCES
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.pooling.convolution import Convolution
-from promptcli.training.methods.training_settings import TrainingSettings
-from promptcli.training.objectives.objective import Objective
-from promptcli.training.trainable_encoder import Columns, TokenizedSide, TrainableEncoder, Views
+from promptcli.training.methods.method import TrainingSettings
+from promptcli.training.trainable_encoder import Columns, Objective, Sides, TrainableEncoder, Views
 
 
 class MutualInformation(Objective[TrainingSettings]):
@@ -24,9 +22,7 @@ class MutualInformation(Objective[TrainingSettings]):
 
     layouts = (SENTENCES,)
 
-    def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
         """Return the local features (n, t, c), 0 after each input, t the longest there may be, and
         the lengths (n,).
         """
@@ -42,7 +38,7 @@ class MutualInformation(Objective[TrainingSettings]):
 
         return encoder.hidden(sides, read=read), torch.from_numpy(sides[0].rows.lengths)
 
-    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+    def loss(self, views: Views, columns: Columns) -> Tensor:
         return jensen_shannon(*views)
 
 

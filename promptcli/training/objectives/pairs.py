@@ -2,7 +2,7 @@
 or angles.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -18,11 +18,12 @@ from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.training.methods.sbert import GradedSettings
-from promptcli.training.objectives.objective import Objective, Settings
 from promptcli.training.trainable_encoder import (
     Columns,
+    Objective,
+    Settings,
     Side,
-    TokenizedSide,
+    Sides,
     TrainableEncoder,
     Views,
 )
@@ -55,9 +56,7 @@ class PairClassifier(Objective[Settings]):
     def sides(self, columns: Columns) -> list[Side]:
         return [(0, columns[0]), (1, columns[1])]
 
-    def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
         hidden = encoder.project(encoder.hidden(sides))
         return (self.classify(hidden),)
 
@@ -71,7 +70,7 @@ class PairClassifier(Objective[Settings]):
         """Return the vectors that the classifier reads, each (n, d)."""
         return [first, second, (first - second).abs()]
 
-    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+    def loss(self, views: Views, columns: Columns) -> Tensor:
         classes = np.array([CLASSES[label] for label in columns[2]])
         return functional.cross_entropy(views[0], to_device(classes, views[0].device))
 
@@ -106,12 +105,10 @@ class PairCosine(Objective[GradedSettings]):
     def sides(self, columns: Columns) -> list[Side]:
         return [(0, columns[0]), (0, columns[1])]
 
-    def views(
-        self, encoder: TrainableEncoder, sides: Sequence[TokenizedSide], columns: Columns
-    ) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
         return encoder.hidden(sides).float().chunk(2)
 
-    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+    def loss(self, views: Views, columns: Columns) -> Tensor:
         first, second = views
         scores = to_device(
             np.array([float(score) for score in columns[2]], dtype=np.float32), first.device

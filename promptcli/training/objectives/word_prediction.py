@@ -15,9 +15,8 @@ from promptcli.data.layouts import DEFINITIONS
 from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
-from promptcli.training.methods.training_settings import TrainingSettings
-from promptcli.training.objectives.objective import Objective
-from promptcli.training.trainable_encoder import Columns, TrainableEncoder
+from promptcli.training.methods.method import TrainingSettings
+from promptcli.training.trainable_encoder import Columns, Objective, TrainableEncoder, Views
 
 
 class WordPrediction(Objective[TrainingSettings]):
@@ -47,7 +46,7 @@ class WordPrediction(Objective[TrainingSettings]):
         others = dict.fromkeys(word for word, one in zip(words, known, strict=True) if not one)
         return dataclasses.replace(examples.only(known), untokenised=tuple(others))
 
-    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+    def loss(self, views: Views, columns: Columns) -> Tensor:
         """Return the mean cross-entropy of decoder(T(h)) against the words' ids."""
         head = self._backbone.head
         ids = to_device(np.array(_tokens(columns[1], self._backbone)), views[0].device)

@@ -273,7 +273,7 @@ def dies_in_the_second_run():
     plain = Trainer.gradients
 
     def dying(trainer, step, *given):
-        if trainer.learner.method.name == "simcse" and step == 2 and trainer.steps > 2:
+        if trainer.encoder.method.name == "simcse" and step == 2 and trainer.steps > 2:
             os.kill(os.getpid(), signal.SIGKILL)
         return plain(trainer, step, *given)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from promptcli.training.methods.training_settings import TemperatureSettings
+from promptcli.training.methods.method import TemperatureSettings
 
 #: A learned temperature does not fall below this, as CLIP's (Radford et al. 2021, 2.5), unless it
 #: starts there.
