@@ -21,6 +21,7 @@ from promptcli.data.layouts import (
     GRADED_PAIRS,
     ID,
     LABELLED_PAIRS,
+    NONE,
     PAIRS,
     SENTENCES,
     TEXT,
@@ -241,9 +242,14 @@ def write_without_duplicates(
         if keep not in ("first", "last"):
             kept = max(group, key=rank_of)
         dropped.update(str(hit.id) for hit in group if hit is not kept)
+    id_field, text_field = index.reading.id_field, index.reading.text_field
+    if id_field in (None, NONE):
+        id_field = ID
+    if text_field is None or "," in text_field:  # columns that were joined are among the others
+        text_field = TEXT
     with atomic_path(target) as path, path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["id", index.reading.text_field or "text", *names])
+        writer.writerow([id_field, text_field, *names])
         for block in store.blocks("SELECT key, id, part, text FROM rows"):
             cells = store.columns([key for key, *_ in block])
             for (_, name, part, text), row in zip(block, cells, strict=True):

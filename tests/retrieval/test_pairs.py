@@ -101,6 +101,19 @@ def test_one_of_each_is_kept(tmp_path, encoder, keep, kept):
     )
 
 
+@pytest.mark.parametrize(
+    ("column", "header"), [("Subject", "No,Subject,Body"), ("Subject,Body", "No,text,Subject,Body")]
+)
+def test_what_is_kept_has_the_columns_of_the_file(tmp_path, encoder, column, header):
+    (tmp_path / "mails.csv").write_text("No,Subject,Body\na1,Rain,It pours.\na2,Rain,It pours.\n")
+    index = pc.SentenceIndex.build(
+        tmp_path / "mails.csv", encoder, text_field=column, id_field="No"
+    )
+    write_without_duplicates(index, index.dups(1), "first", tmp_path / "clean.csv")
+    lines = (tmp_path / "clean.csv").read_text().splitlines()
+    assert lines[0] == header and len(lines) == 2 and lines[1].startswith("a1,Rain")
+
+
 def test_leaks_by_text_and_by_cosine(tmp_path, encoder):
     (tmp_path / "train.txt").write_text("A cat sleeps.\nDogs run.\n\nCafé closed\nA cat sleeps.\n")
     (tmp_path / "test.tsv").write_text(
