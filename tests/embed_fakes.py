@@ -33,9 +33,7 @@ class FakeEncoder:
         self.width = width
         self.fingerprint = "f" * 64
         self.name = "fake"
-        self.pieces = SimpleNamespace(
-            unknown_letters=lambda texts: (0, 0), pieces_per_word=lambda texts: 1.0
-        )
+        self.pieces = SimpleNamespace(pieces_per_word=lambda texts: 1.0)
         self.provenance = {"backbone": "fake", "dtype": "float32"}
         self.pause = pause
         self.most = most

@@ -10,8 +10,6 @@ import hashlib
 import json
 import re
 import string
-import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,11 +72,9 @@ _KEPT_CHARACTERS = 1 << 20  #: characters of the words whose ids are kept; then 
 _END = "\n"  # ends a piece where several are one text
 _OF_END = -1  # its code among ids
 _MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
-_A_WORD = re.compile(r"[^\W\d_]+")  #: for counts of pieces
+#: For counts of pieces. The scripts from Devanagari to Burmese have vowels that are no letters.
+_A_WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0900-\u109f])*")
 _OF_UNKNOWN = 3  #: pieces that represent an unknown token
-#: Scripts (the first word of a letter's Unicode name) whose signs are words or syllables, often
-#: tokens by themselves.
-_SYLLABIC = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO")
 
 
 @contextlib.contextmanager
@@ -238,27 +234,6 @@ class PieceTokenizer:
             return self._whole(words).packed()
         return packed
 
-    def unknown_letters(self, texts: Sequence[str]) -> tuple[int, int]:
-        """Return how many letters of the texts the vocabulary does not know, and how many there
-        are.
-
-        A letter is unknown if it is in the unknown token, or if it is in a word and yet a token by
-        itself (or several, of its bytes): of its language, the vocabulary has the alphabet only.
-        """
-        unknown = 0
-        for text, encoding in zip(texts, self._tokenizer.encode_batch(list(texts)), strict=True):
-            tokens_at = Counter[int]()  # tokens that are one character, by its place
-            for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
-                if token == self.unk:
-                    unknown += _letters(text[start:end])
-                    continue
-                while start < end and text[start].isspace():
-                    start += 1
-                if len(text[start:end].strip()) == 1:
-                    tokens_at[start] += 1
-            unknown += sum(_is_split(text, place, count) for place, count in tokens_at.items())
-        return unknown, sum(map(_letters, texts))
-
     def pieces_per_word(self, texts: Sequence[str]) -> float:
         """Return how many tokens a word has on average; an unknown token counts as three."""
         words = 0
@@ -296,23 +271,6 @@ class PieceTokenizer:
     def id(self, token: str) -> int | None:
         number: int | None = self._tokenizer.token_to_id(token)
         return number
-
-
-def _letters(text: str) -> int:
-    return sum(map(str.isalpha, text))
-
-
-def _is_split(text: str, place: int, tokens: int) -> bool:
-    """Return whether a letter of a word is a token by itself, or several, for want of longer ones
-    in the vocabulary.
-    """
-    if not text[place].isalpha():
-        return False
-    if unicodedata.name(text[place], "").partition(" ")[0] in _SYLLABIC:
-        return tokens > 1
-    neighbours = text[max(0, place - 1) : place] + text[place + 1 : place + 2]
-    # M: vowel signs
-    return any(sign.isalpha() or unicodedata.category(sign).startswith("M") for sign in neighbours)
 
 
 def _make_tokenizer(definition: dict[str, Any], model: Any) -> Tokenizer:

@@ -78,12 +78,6 @@ class WordTokenizer(PieceTokenizer):
         """Return 1: a table of words has no pieces of them."""
         return 1.0
 
-    def unknown_letters(self, texts: Sequence[str]) -> tuple[int, int]:
-        """Return no letters: a sentence without a known word has a vector of zeros, which is
-        reported.
-        """
-        return 0, 0
-
 
 class TableTokenizer(WordTokenizer):
     """The tokens of a ``tokenizer.json``, none added at the ends.

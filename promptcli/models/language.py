@@ -52,12 +52,9 @@ _SURE = 0.3
 _SHARE = 3  # py3langid is asked if a third of the texts, or more, seem to be of another language
 #: Tokens of a word for one in the English vocabulary: a model that has learned a language has fewer
 _UNLEARNED = 0.9
-#: Share of unknown letters above which a note is due. English sentences have 0.02 with the
-#: vocabularies of ``mini`` and all-MiniLM-L6-v2, others in Latin letters 0.05 to 0.25, those in
-#: other scripts 0.7 and more.
-_UNKNOWN = 0.5
-_REMEDY = "give the model mini-multi, or another one that has"
-_FEW = 40  # letters; shorter texts of the Latin alphabet may be abbreviations
+#: What texts are in whose script several languages have, or none that is told here.
+_OF_SCRIPT = "the language of these texts"
+_UNTOLD = ""  #: what texts in Latin letters are in that may be names, or too short
 _LATIN = re.compile("[A-Za-zÀ-ÖØ-öø-ɏ]")
 _CYRILLIC = re.compile("[Ѐ-ӿ]")
 _NOT_RUSSIAN = re.compile("[іїєґўјљњћџђѓќѕҐ-ӿ]", re.IGNORECASE)
@@ -67,32 +64,24 @@ _HAN = re.compile("[㐀-鿿]")
 
 def main_language(texts: Iterable[str]) -> str:
     """Return the language of most texts, as far as they show it; else English."""
-    counts = _languages(texts)
-    return max(counts, key=counts.__getitem__, default=ENGLISH) or ENGLISH
+    language = _language_of_most(texts)
+    return language if language in _NAMES.values() else ENGLISH
 
 
 def note_unread(encoder: Encoder, texts: Sequence[str]) -> None:
-    """Tell the user if the encoder's vocabulary knows few letters, or words, of the texts."""
+    """Tell the user if the encoder's vocabulary has words of the texts in small pieces only."""
     looked_at = sample(texts)
-    unknown, letters = encoder.pieces.unknown_letters(looked_at)
-    is_short = letters < _FEW and all(text.isascii() for text in looked_at)
-    name = encoder.name or encoder.origin.backbone
-    if unknown > _UNKNOWN * letters and not is_short:
-        note(
-            f"{name!r} has not learned the language of these texts, so their vectors mean little:"
-            f" {unknown / letters:.0%} of the letters are unknown to its vocabulary, or known only"
-            f" as single letters; {_REMEDY}"
-        )
-        return
     pieces = encoder.pieces.pieces_per_word(looked_at)
     if pieces <= _PIECES or pieces < _UNLEARNED * _english().pieces_per_word(looked_at):
         return
-    language = main_language(looked_at)
-    if language != ENGLISH:
-        note(
-            f"{name!r} has not learned {language}, in which these texts seem to be: it knows words"
-            f" in pieces only, and finds little by meaning; {_REMEDY}"
-        )
+    language = _language_of_most(looked_at)
+    if language in (ENGLISH, _UNTOLD):
+        return
+    note(
+        f"{encoder.name or encoder.origin.backbone!r} has not learned {language}: it knows the"
+        " words of these texts in pieces only, and finds little by meaning; give the model"
+        " mini-multi, or another one that has"
+    )
 
 
 def sample(texts: Iterable[str]) -> list[str]:
@@ -102,8 +91,8 @@ def sample(texts: Iterable[str]) -> list[str]:
     return [text[:_CHARACTERS] for text, _ in zip(texts, range(_TEXTS), strict=False)]
 
 
-def _languages(texts: Iterable[str]) -> Counter[str]:
-    """Return the number of texts in each language; the name is empty where it is not known."""
+def _language_of_most(texts: Iterable[str]) -> str:
+    """Return the language of most texts, or ``_OF_SCRIPT``, or ``_UNTOLD``."""
     counts = Counter[str]()
     latin = list[str]()
     for text in sample(texts):
@@ -114,19 +103,19 @@ def _languages(texts: Iterable[str]) -> Counter[str]:
         if 2 * (kana + han) > letters:
             counts["Japanese" if kana else "Chinese"] += 1
         elif 2 * len(_CYRILLIC.findall(text)) > letters:
-            counts["" if _NOT_RUSSIAN.search(text) else "Russian"] += 1
+            counts[_OF_SCRIPT if _NOT_RUSSIAN.search(text) else "Russian"] += 1
         elif 2 * len(_LATIN.findall(text)) > letters:
             latin.append(text)
         else:
-            counts[""] += 1
+            counts[_OF_SCRIPT] += 1
     odd = [text for text in latin if _english().pieces_per_word([text]) > _PIECES]
     counts[ENGLISH] += len(latin) - len(odd)
     if _SHARE * len(odd) < len(latin):
-        counts[""] += len(odd)
-        return counts
+        counts[_UNTOLD] += len(odd)
+        odd = []
     for text in odd:
-        counts[_NAMES.get(_identifier().classify(text)[0], "")] += 1
-    return counts
+        counts[_NAMES.get(_identifier().classify(text)[0], _UNTOLD)] += 1
+    return max(counts, key=counts.__getitem__)
 
 
 @functools.cache
