@@ -1,16 +1,19 @@
-"""How long a stranger's tokenizer makes a text, judged by its definition before it reads any.
+"""How long a stranger's tokenizer makes a text, tried step by step before it reads any.
 
 Its library ends the process when memory does, and a replacement may make megabytes of a letter. So
-the steps are tried here with the texts that they look for, and with letters that grow.
+each step is tried alone, on letters, on the texts that the steps name, and on what the steps before
+it made of them.
 """
 
 import base64
 import functools
 import itertools
-import re
+import json
 import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from tokenizers import Tokenizer
 
 from promptcli.errors import UsageError
 
@@ -35,17 +38,14 @@ _PUT_IN = (
     "continuing_subword_prefix",
     "end_of_word_suffix",
 )
-_CJK = re.compile("([\u4e00-\u9fff])")
-#: Patterns that match no empty place: letters and classes of them, perhaps repeated.
-_ATOM = r"(?:\\[sSdDwW]|\\[pP]\{\w+\}|\\[^\w]|\[[^\]\[]+\]|[^\\\[\](){}.*+?|^$])"
-_NOT_EMPTY = re.compile(rf"(?:{_ATOM}(?:\+|\{{[1-9]\d*(?:,\d*)?\}})?)+")
-_NFKD = functools.partial(unicodedata.normalize, "NFKD")
-#: Type of a step -> the longest that it makes of a text. Bytes become letters of up to two bytes.
-_CHANGES: dict[Any, Callable[[str], str]] = {
-    **dict.fromkeys(("NFC", "NFD", "NFKC", "NFKD", "Precompiled"), _NFKD),
-    "Lowercase": str.lower,
-    "BertNormalizer": lambda text: _CJK.sub(r" \1 ", _NFKD(text.lower())),
-    "ByteLevel": lambda text: text.encode("utf-8", "replace").decode("latin-1"),
+#: A ``tokenizer.json`` that does nothing.
+_EMPTY: dict[str, Any] = {
+    "added_tokens": [],
+    "normalizer": None,
+    "pre_tokenizer": None,
+    "post_processor": None,
+    "decoder": None,
+    "model": {"type": "WordLevel", "vocab": {}, "unk_token": ""},
 }
 
 
@@ -57,17 +57,14 @@ def check_growth(what: str, definition: dict[str, Any]) -> None:
         definition: Content of a ``tokenizer.json``, with or without its vocabulary.
     """
     names = ("normalizer", "pre_tokenizer", "decoder", "post_processor", "model")
-    before, splitting, writing, templates, model = (
-        [*_steps(definition.get(name))] for name in names
-    )
-    reading = before + splitting
+    parts = {name: [*_steps(definition.get(name))] for name in names}
     fault = (
-        _fault_of_sizes([*reading, *writing, *templates, *model])
-        or _fault_of_steps(reading)
-        or _fault_of_steps(writing)
+        _fault_of_sizes([*itertools.chain(*parts.values())])
+        or _fault_of_steps(parts, "normalizer", "pre_tokenizer")
+        or _fault_of_steps(parts, "decoder")
     )
     copies = 1
-    for step in templates:
+    for step in parts["post_processor"]:
         copies *= max(1, str(step.get("single")).count("'Sequence'"))
     if fault or copies > _MOST_COPIES:
         raise UsageError(
@@ -122,45 +119,43 @@ def _length(name: str, text: Any) -> int:
     return max(map(len, content[begin:].split(b"\0")))
 
 
-def _fault_of_steps(steps: list[dict[str, Any]]) -> str:
-    """Return what is wrong with the length to which steps, one after the other, bring a text."""
-    named = itertools.chain.from_iterable((*_pattern(step), step.get("content")) for step in steps)
+def _fault_of_steps(parts: dict[str, list[dict[str, Any]]], *names: str) -> str:
+    """Return what is wrong with the length to which the steps of some parts, one after the other,
+    bring a text.
+    """
+    steps = [(name, step) for name in names for step in parts[name]]
     texts = {*_LETTERS}
-    for text in named:
-        if isinstance(text, str):
-            texts |= {text, *text[:_MOST]}
+    for _, step in steps:
+        pattern = step.get("pattern")
+        named = pattern.values() if isinstance(pattern, dict) else ()
+        for text in (*named, step.get("content")):
+            if isinstance(text, str):
+                texts |= {text, *text[:_MOST]}
     if len(steps) > _MOST_PARTS or len(texts) > _MOST_TEXTS:
         return f"it has {len(steps):,} steps that name {len(texts):,} texts"
+    tried = [(step.get("type"), _function(part, step)) for part, step in steps]
     for text in texts - {""}:
         grown = text * _TIMES
-        for step in steps:
-            grown = _apply(step, grown)
+        for kind, function in tried:
+            grown = function(grown)
             if len(grown) > _MOST * _TIMES * len(text):
-                return f"a step {step.get('type')} makes more than {_MOST} of one"
+                return f"a step {kind} makes more than {_MOST} of one"
     return ""
 
 
-def _pattern(step: dict[str, Any]) -> tuple[str, str]:
-    """Return what a step replaces as a text and as a regular expression; empty if not so given."""
-    pattern = step.get("pattern")
-    if step.get("type") != "Replace" or not isinstance(pattern, dict):
-        return "", ""
-    return str(pattern.get("String", "")), str(pattern.get("Regex", ""))
+def _function(part: str, step: dict[str, Any]) -> Callable[[str], str]:
+    """Return what the library makes of a text by one step alone; nothing if it refuses the step.
 
-
-def _apply(step: dict[str, Any], text: str) -> str:
-    """Return a text after a step, or one of the greatest length that it may have."""
-    kind = step.get("type")
-    if kind == "Prepend":
-        return str(step.get("prepend", "")) + text
-    if kind != "Replace":
-        return _CHANGES.get(str(kind), str)(text)
-    wanted, expression = _pattern(step)
-    made = step.get("content")
-    if not isinstance(made, str) or not made:
-        return text
-    if wanted:
-        return text.replace(wanted, made)
-    if not _NOT_EMPTY.fullmatch(expression):  # a place before each letter
-        return "".join(letter + made for letter in text)
-    return text if len(made) == 1 else made * len(text)
+    A map of SentencePiece's, whose texts are short, is taken for the usual one.
+    """
+    if step.get("type") == "Precompiled":
+        return functools.partial(unicodedata.normalize, "NFKD")
+    try:
+        alone = Tokenizer.from_str(json.dumps({**_EMPTY, part: step}))
+    except Exception:  # the library's only class; it is said when the whole is opened
+        return str
+    if part == "normalizer":
+        return alone.normalizer.normalize_str  # type: ignore[no-any-return]
+    if part == "decoder":
+        return lambda text: str(alone.decoder.decode([text]))
+    return lambda text: "".join(piece for piece, _ in alone.pre_tokenizer.pre_tokenize_str(text))

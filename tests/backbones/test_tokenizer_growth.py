@@ -58,7 +58,7 @@ BOMBS = {
     "doubled": {"normalizer": chain(*[text("a", "aa")] * 30)},
     "in turn": {"normalizer": chain(*[text("a", "bb"), text("b", "aa")] * 15)},
     "of neighbours": {"normalizer": chain(*[text("a", "bc"), text("cb", "aaaa" * 4)] * 15)},
-    "at empty places": {"normalizer": chain(*[regex("x*", "x")] * 30)},
+    "at empty places": {"normalizer": chain(*[regex("y*", "x")] * 30)},
     "looked at": {"normalizer": chain(*[regex("(?=q)", "q")] * 30)},
     "letters of bytes": {"normalizer": chain(*[BYTES] * 30)},
     "words of bytes": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [BYTES] * 30}},
@@ -99,6 +99,7 @@ USUAL = {
         )
     },
     "classes": {"normalizer": chain(*(regex(f"[{letter}]+", " ") for letter in "abcdefghijklmno"))},
+    "runs": {"normalizer": chain(*[regex("x*", "x")] * 30)},
     "removed": {"normalizer": chain(*(regex(f"{letter}*", "") for letter in "abcdefghijklmno"))},
     "unicode": {"normalizer": chain({"type": "NFKD"}, {"type": "Lowercase"}, {"type": "NFC"})},
     "map": {"normalizer": chain(charsmap("ﷺ".encode()), regex(" {2,}", " "))},
