@@ -78,17 +78,21 @@ _NEAREST = 5  # tokens named for each word of a soft template
 
 @keep_random_states()
 def train(
-    config: TrainConfig, processes: Processes | None = None, watchers: Sequence[Watcher] = ()
+    config: TrainConfig,
+    processes: Processes | None = None,
+    watchers: Sequence[Watcher] = (),
+    folder: Path | None = None,
 ) -> Trained:
     """Train in these processes, or in those of this launch; save the model if it has a name.
 
-    With ``resume`` an unfinished run goes on, and the result of one that has ended is returned.
+    With ``resume`` an unfinished run goes on, and the result of one that has ended is returned. A
+    run that is given its ``folder`` is one of several: it stays there, and no model is saved.
     """
     registry = open_registry()
     finished = None
     if config.resume:
-        config, finished = _begun_before(config)
-    name = config.name
+        config, finished = _begun_before(config, folder)
+    name = config.name if folder is None else None
     if finished is not None and not config.method:
         return _done(finished, config.settings)
     if not config.method:
@@ -107,13 +111,13 @@ def train(
         torch.set_num_threads(config.threads or threads)
         # before the backbone: each process may have its own device
         processes = processes or start_processes(config.device, config.dtype)
-        if name is None:
-            folder = stack.enter_context(temporary_folder()) / config.method
-        else:
+        if name is not None:
             folder = registry.run_folder(name)
             if processes.is_main:
                 claimed = RunFolder(folder).claim(f"the training of {name!r}", "give another name")
                 stack.enter_context(claimed)
+        elif folder is None:
+            folder = stack.enter_context(temporary_folder()) / config.method
         stack.enter_context(silent(not processes.is_main))
         run.open(processes)
         if processes.is_main:
@@ -134,11 +138,11 @@ def train(
     return trained
 
 
-def _begun_before(config: TrainConfig) -> tuple[TrainConfig, Entry | None]:
+def _begun_before(config: TrainConfig, folder: Path | None) -> tuple[TrainConfig, Entry | None]:
     """Return the config of the unfinished run of that name, or the model that a run has become."""
     if config.name is None:
         raise UsageError("which run should be resumed? give it", parameter="name")
-    stored = RunFolder(open_registry().run_folder(config.name)).settings
+    stored = RunFolder(folder or open_registry().run_folder(config.name)).settings
     if stored:
         return config.resumed(stored), None
     finished = find_finished(config.name)

@@ -1,17 +1,24 @@
-"""Trainings that change settings of one config, each a trial of Optuna under the name NAME.run-N.
+"""Trainings that change settings of one config, each a trial of Optuna.
 
-The trials are in ``trials.sqlite`` in the folder of the runs until all have ended.
+Until all have ended, one folder has the trials, in ``trials.sqlite``, and the runs that may still
+be needed, in ``run-N``.
 """
 
 import contextlib
 import dataclasses
 import itertools
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.distributions import (
+    FloatDistribution,
+    distribution_to_json,
+    json_to_distribution,
+)
 from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.pool import NullPool
@@ -19,16 +26,19 @@ from sqlalchemy.pool import NullPool
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, if_stopped
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
+from promptcli.models.registry import Registry
 from promptcli.notes import note
-from promptcli.plugins.tune.trials import FAILED, FINISHED, PRUNED, Range, Space, Trial, Tuned
+from promptcli.plugins.tune.trials import FAILED, FINISHED, PRUNED, Trial, Tuned
 from promptcli.settings import typed_settings
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training import run
 from promptcli.training.config import Setting, TrainConfig
-from promptcli.training.processes import start_processes
+from promptcli.training.processes import Processes, start_processes
 from promptcli.training.trained import Trained
 from promptcli.training.watching import DevScore, Watcher
 
+#: Setting -> what is tried, a distribution of Optuna's: values, or a range that trials draw from.
+Space = dict[str, Any]
 _STATES = {
     TrialState.COMPLETE: FINISHED,
     TrialState.PRUNED: PRUNED,
@@ -48,7 +58,7 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
         stored = folder.settings
         config = config.resumed(stored)
         for setting, written in stored["space"].items():
-            space.setdefault(setting, Range.of(written) if isinstance(written, str) else written)
+            space.setdefault(setting, json_to_distribution(written))
         count = count or stored["count"]
         keep_runs = keep_runs or stored["keep_runs"]
     elif config.resume:
@@ -82,49 +92,42 @@ def _ended(entry: Entry, config: TrainConfig, wanted: list[dict[str, Setting]]) 
 
 
 def _combinations(space: Space) -> list[dict[str, Setting]]:
-    values: Any = space.values()
+    values = [getattr(each, "choices", ()) for each in space.values()]
     return [dict(zip(space, each, strict=True)) for each in itertools.product(*values) if each]
 
 
+@dataclass(frozen=True)
 class Runs:
     """All trainings of one space of settings."""
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        space: Space,
-        count: int | None,
-        keep_runs: bool,
-        folder: RunFolder,
-    ) -> None:
-        self.config = config
-        self.space = space
-        self.count = count
-        self.keep_runs = keep_runs
-        self.folder = folder
-        self.name = str(config.name)
-        self.registry = open_registry()
+    config: TrainConfig
+    space: Space
+    count: int | None  #: of the trials that are drawn; None: every combination is trained
+    keep_runs: bool
+    folder: RunFolder
+
+    @property
+    def name(self) -> str:
+        return str(self.config.name)
 
     def train(self) -> Tuned:
         """Train all that have not ended before, and save the best."""
         config = self.config
+        registry = open_registry()
         for setting, values in self.space.items():
-            for value in [values.low, values.high] if isinstance(values, Range) else values:
+            for value in getattr(values, "choices", None) or (values.low, values.high):
                 self._with({setting: value}).check_settings()
-        self.registry.check_free(self.name, force=config.force or config.resume)
-        self.processes = start_processes(config.device, config.dtype)
-        if self.processes.number > 1:
+        registry.check_free(self.name, force=config.force or config.resume)
+        processes = start_processes(config.device, config.dtype)
+        if processes.number > 1:
             raise UsageError("several settings are trained in one process; leave out the launcher")
-        written = {
-            setting: str(values) if isinstance(values, Range) else values
-            for setting, values in self.space.items()
-        }
+        written = {name: distribution_to_json(values) for name, values in self.space.items()}
         kept = {"space": written, "count": self.count, "keep_runs": self.keep_runs}
         facts = run.Run(config).facts
-        single = self._folder_of(self.name)  # which is kept out, too
+        single = RunFolder(registry.run_folder(self.name))  # which is kept out, too
         with single.claim(f"the training of {self.name!r}", "give another name"):
             if config.force or not self.folder.has_begun:
-                self._make_room()
+                self._make_room(registry)
             self.folder.open(
                 {**facts, "space": written},
                 resume=config.resume and self.folder.has_begun,
@@ -133,38 +136,65 @@ class Runs:
                 force=config.force,
                 settings={**config.document(), **kept},
             )
-            with _study(self.folder.folder / "trials.sqlite") as self.study:
-                return self._train_all()
+            with _study(self.folder.folder / "trials.sqlite") as study:
+                return self._train_all(study, processes)
 
-    def _train_all(self) -> Tuned:
+    def _make_room(self, registry: Registry) -> None:
+        """Remove the models of earlier runs that are begun again; refuse a user's own model that
+        has the name of one to be kept.
+        """
+        for name in registry.names():
+            if not name.startswith(f"{self.name}.run-"):
+                continue
+            of_runs = registry.card(name).provenance.get("trained", {}).get("group") == self.name
+            if self.config.force and of_runs:
+                registry.remove(name)
+            elif self.keep_runs:
+                raise UsageError(
+                    f"model {name!r} has the name of a run of {self.name!r}; give another, or"
+                    " remove the model",
+                    parameter="name",
+                )
+
+    def _train_all(self, study: optuna.Study, processes: Processes) -> Tuned:
         count = self.count
         if count is None:
-            self.study.pruner = optuna.pruners.NopPruner()
             combinations = _combinations(self.space)
             for changes in combinations:
-                self.study.enqueue_trial(changes, skip_if_exists=True)
+                study.enqueue_trial(changes, skip_if_exists=True)
             count = len(combinations)
+        best: Trained | None = None
         try:
-            while len(self._ended_trials()) < count:
-                self._run_next(count)
-                if not self.keep_runs:
-                    self._forget_all_but(self._best())
+            while len(_ended_trials(study)) < count:
+                number, trained = self._run_next(study, count, processes)
+                chosen = _best(study)
+                if number == chosen:
+                    best = trained
+                for folder in self.folder.folder.glob("run-*"):
+                    if chosen is None or folder != self._run_folder(chosen).folder:
+                        RunFolder(folder).discard()
         except UsageError:  # none can begin: the name is free for the next try
-            if not self._ended_trials():
+            if not _ended_trials(study):
                 self.folder.discard()
             raise
         trials = []
-        for ended in self._ended_trials():
+        for ended in _ended_trials(study):
             kept = ended.user_attrs
             trials.append(Trial(state=_STATES[ended.state], **{"curve": [], "record": {}, **kept}))
-        best = self._best()
-        if best is None:
+        chosen = _best(study)
+        if chosen is None:
             raise PromptcliError(f"no trial of {self.name!r} finished: {trials[-1].reason}")
-        return self._save(trials, best)
+        # one that ended before the others were resumed is only scored again
+        best = best or self._run(chosen, trials[chosen].changes, processes)
+        return self._save(trials, chosen, best)
 
-    def _run_next(self, count: int) -> None:
-        """Run the trial that was interrupted, or a new one, to its end."""
-        study = self.study
+    def _run_next(
+        self, study: optuna.Study, count: int, processes: Processes
+    ) -> tuple[int, Trained | None]:
+        """Run the trial that was interrupted, or a new one, to its end.
+
+        Return its number, and what it has trained if it finished.
+        """
         interrupted = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
         if interrupted:
             trial = optuna.Trial(study, interrupted[0]._trial_id)
@@ -174,52 +204,59 @@ class Runs:
             number = len(study.get_trials(deepcopy=False))
             seed = self.config.in_force(self.config.form).settings.seed
             study.sampler = TPESampler(seed=seed + number)
-            trial = study.ask()
+            trial = study.ask(self.space)
             reported = {}
-        changes = {setting: _draw(trial, setting, each) for setting, each in self.space.items()}
+        changes = {
+            name: _rounded(trial.params[name], values) for name, values in self.space.items()
+        }
         trial.set_user_attr("changes", changes)
         number = trial.number
-        name = self._run_name(number)
         note(f"run {number + 1} of {count}: {', '.join(typed_settings(changes))}")
+        watchers = [] if self.count is None else [_Pruning(trial, reported)]
         try:
-            trained = self._run(number, changes, _Pruning(trial, reported))
+            trained = self._run(number, changes, processes, watchers)
         except optuna.TrialPruned:
-            log = self.registry.run_folder(name) / "log.jsonl"
+            log = self._run_folder(number).folder / "log.jsonl"
             trial.set_user_attr("curve", list(map(dataclasses.asdict, read_log(log, DevScore))))
             study.tell(trial, state=TrialState.PRUNED)
-            self._forget(name)
             note(f"run {number + 1} is below the median of the earlier ones: pruned")
+            return number, None
         except (UsageError, NotFoundError):
             raise
         except PromptcliError as error:  # its loss is not a number, or memory does not hold it
             trial.set_user_attr("reason", str(error))
             study.tell(trial, state=TrialState.FAIL)
-            self._forget(name)
             note(f"run {number + 1} failed: {error}")
-        else:
-            trial.set_user_attr("curve", trained.facts["curve"])
-            trial.set_user_attr("record", trained.to_dict())
-            study.tell(trial, trained.chosen_by)
+            return number, None
+        if self.keep_runs:
+            open_registry().save(trained.entry, force=True)
+        trial.set_user_attr("curve", trained.facts["curve"])
+        trial.set_user_attr("record", trained.to_dict())
+        study.tell(trial, trained.chosen_by)
+        return number, trained
 
-    def _run(self, number: int, changes: Mapping[str, Setting], *watchers: Watcher) -> Trained:
-        """Return a run, trained now unless it had ended before; one that was stopped goes on."""
-        name = self._run_name(number)
-        if name in self.registry.names():
-            return Trained(self.registry.load(name))
+    def _run(
+        self,
+        number: int,
+        changes: Mapping[str, Setting],
+        processes: Processes,
+        watchers: Sequence[Watcher] = (),
+    ) -> Trained:
+        """Return a run; one that was stopped, or has ended, goes on from its folder."""
+        folder = self._run_folder(number)
         config = dataclasses.replace(
             self._with(changes),
-            name=name,
+            name=f"{self.name}.run-{number + 1}",
             group=self.name,
-            resume=self._folder_of(name).has_begun,
+            resume=folder.has_begun,
             force=False,
         )
         left = f"`promptcli tune --resume {self.name}` continues, force starts again"
         with if_stopped(left, instead=True):
-            return run.train(config, self.processes, watchers)
+            return run.train(config, processes, watchers, folder.folder)
 
-    def _save(self, trials: list[Trial], chosen: int) -> Tuned:
+    def _save(self, trials: list[Trial], chosen: int, best: Trained) -> Tuned:
         """Save the best run as the model, with all of them in its record, and forget the runs."""
-        best = self._run(chosen, trials[chosen].changes)
         runs = []
         for number, trial in enumerate(trials):
             if trial.state == FINISHED:
@@ -233,66 +270,35 @@ class Runs:
             note(f"{len(trials)} trials: {', '.join(told)}")
         provenance = {**best.entry.provenance, "trained": facts}
         entry = dataclasses.replace(best.entry, name=self.name, provenance=provenance)
-        if not (self.config.force or self.config.resume) and self.name in self.registry.names():
+        registry = open_registry()
+        if not (self.config.force or self.config.resume) and self.name in registry.names():
             raise UsageError(
                 f"model {self.name!r} appeared meanwhile; nothing is lost: resume replaces it"
             )
-        self.registry.save(entry, force=True)
-        if not self.keep_runs:
-            self._forget_all_but(None)
+        registry.save(entry, force=True)
         self.folder.discard()
         trained = dataclasses.replace(best, entry=entry)
         return Tuned(trained, trials, chosen, self.count is not None)
 
-    def _ended_trials(self) -> list[FrozenTrial]:
-        return [trial for trial in self.study.get_trials() if trial.state.is_finished()]
-
-    def _best(self) -> int | None:
-        """Return the number of the best finished trial, the earlier of equal ones."""
-        values = {
-            trial.number: trial.value or 0.0
-            for trial in self._ended_trials()
-            if trial.state == TrialState.COMPLETE
-        }
-        return max(values, key=values.__getitem__, default=None)
-
     def _with(self, changes: Mapping[str, Setting]) -> TrainConfig:
         return dataclasses.replace(self.config, settings={**self.config.settings, **changes})
 
-    def _run_name(self, number: int) -> str:
-        return f"{self.name}.run-{number + 1}"
+    def _run_folder(self, number: int) -> RunFolder:
+        return RunFolder(self.folder.folder / f"run-{number + 1}")
 
-    def _folder_of(self, name: str) -> RunFolder:
-        return RunFolder(self.registry.run_folder(name))
 
-    def _make_room(self) -> None:
-        """Forget earlier runs that are begun again; refuse a user's own model with such a name."""
-        for name in self._names_of_runs():
-            if name in self.registry.names():
-                facts = self.registry.card(name).provenance.get("trained", {})
-                if not self.config.force or facts.get("group") != self.name:
-                    raise UsageError(
-                        f"model {name!r} has the name of a run of {self.name!r}; give another, or"
-                        " remove the model",
-                        parameter="name",
-                    )
-            if self.config.force:
-                self._forget(name)
+def _ended_trials(study: optuna.Study) -> list[FrozenTrial]:
+    return [trial for trial in study.get_trials() if trial.state.is_finished()]
 
-    def _names_of_runs(self) -> list[str]:
-        begun = self.registry.run_folder(self.name).parent.glob("*")
-        names = {*self.registry.names(), *(path.name for path in begun)}
-        return sorted(name for name in names if name.startswith(f"{self.name}.run-"))
 
-    def _forget_all_but(self, number: int | None) -> None:
-        for name in self._names_of_runs():
-            if number is None or name != self._run_name(number):
-                self._forget(name)
-
-    def _forget(self, name: str) -> None:
-        self._folder_of(name).discard()
-        if name in self.registry.names():
-            self.registry.remove(name)
+def _best(study: optuna.Study) -> int | None:
+    """Return the number of the best finished trial, the earlier of equal ones."""
+    values = {
+        trial.number: trial.value or 0.0
+        for trial in _ended_trials(study)
+        if trial.state == TrialState.COMPLETE
+    }
+    return max(values, key=values.__getitem__, default=None)
 
 
 class _Pruning(Watcher):
@@ -328,12 +334,8 @@ def _study(file: Path) -> Iterator[optuna.Study]:
         storage.engine.dispose()
 
 
-def _draw(trial: optuna.Trial, setting: str, values: Range | list[Any]) -> Any:
-    """Return the value of a setting in a trial."""
-    if not isinstance(values, Range):
-        return trial.suggest_categorical(setting, values)
-    if isinstance(values.low, int) and isinstance(values.high, int):
-        return trial.suggest_int(setting, values.low, values.high, log=values.log)
-    number = trial.suggest_float(setting, values.low, values.high, log=values.log)
-    # four digits are as good as seventeen, and can be read and typed
-    return min(max(float(f"{number:.4g}"), values.low), values.high)
+def _rounded(drawn: Any, values: Any) -> Any:
+    """Return a drawn number in four digits, which are as good as seventeen, and can be typed."""
+    if isinstance(values, FloatDistribution):
+        return min(max(float(f"{drawn:.4g}"), values.low), values.high)
+    return drawn

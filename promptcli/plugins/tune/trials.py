@@ -1,9 +1,7 @@
-"""What several trainings are made of and end as: the space of settings, the trials, the best."""
+"""What several trainings end as: the trials, and the best."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
     from promptcli.training.config import Setting
@@ -12,51 +10,6 @@ if TYPE_CHECKING:
 FINISHED = "finished"
 PRUNED = "pruned"
 FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class Range:
-    """The numbers from ``low`` to ``high``; with ``log`` every order of magnitude is as likely.
-
-    Example:
-        >>> Range.of("1e-5..1e-4:log")
-        Range(low=1e-05, high=0.0001, log=True)
-    """
-
-    low: float
-    high: float
-    log: bool = False
-
-    @classmethod
-    def of(cls, written: str) -> "Range":
-        """Return the range that is written as ``LOW..HIGH`` or ``LOW..HIGH:log``."""
-        ends, _, scale = written.partition(":")
-        low, _, high = ends.partition("..")
-        try:
-            drawn = cls(_number(low), _number(high), {"": False, "log": True}[scale])
-        except (ValueError, KeyError):
-            drawn = cls(0, 0)
-        if drawn.low >= drawn.high or (drawn.log and drawn.low <= 0):
-            raise UsageError(
-                f"range {written!r} is not allowed; give LOW..HIGH or LOW..HIGH:log with LOW below"
-                " HIGH, and above 0 for a logarithm, e.g. 1e-5..1e-4:log",
-                parameter="sweep",
-            )
-        return drawn
-
-    def __str__(self) -> str:
-        return f"{self.low:g}..{self.high:g}" + (":log" if self.log else "")
-
-
-def _number(text: str) -> float:
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
-
-
-#: Setting -> what is tried: a list of values, or a range that trials draw from.
-Space = dict[str, Range | list[Any]]
 
 
 @dataclass(frozen=True)

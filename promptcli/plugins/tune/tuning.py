@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from promptcli.errors import UsageError, require
 from promptcli.notes import without_network
-from promptcli.plugins.tune.trials import Range, Space, Tuned
+from promptcli.plugins.tune.trials import Tuned
 
 if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
     from promptcli.data.sources import TrainingData
+    from promptcli.plugins.tune.runs import Space
     from promptcli.training.config import Setting
 
 
@@ -79,21 +82,44 @@ def tune(
         return train_all(config, _space(sweep or {}, seeds, trials), trials, keep_runs)
 
 
-def _space(
-    sweep: "Mapping[str, str | Sequence[Setting]]", seeds: int | None, trials: int | None
-) -> Space:
+def _space(sweep: Mapping[str, Any], seeds: int | None, trials: int | None) -> "Space":
+    from optuna.distributions import CategoricalDistribution
+
     space: Space = {}
     for setting, values in sweep.items():
-        if isinstance(values, str):
-            if trials is None:
-                raise UsageError(
-                    f"{setting} is a range; trials says how many are drawn", parameter="sweep"
-                )
-            space[setting] = Range.of(values)
+        if not isinstance(values, str):
+            space[setting] = CategoricalDistribution(list(dict.fromkeys(values)))
+        elif trials is not None:
+            space[setting] = _range(values)
         else:
-            space[setting] = list(dict.fromkeys(values))
+            raise UsageError(
+                f"{setting} is a range; trials says how many are drawn", parameter="sweep"
+            )
     if trials is not None and (seeds or not space):
         raise UsageError("draws from what is swept, without seeds", parameter="trials")
     if seeds:
-        space["seed"] = list(range(seeds))
+        space["seed"] = CategoricalDistribution(range(seeds))
     return space
+
+
+def _range(written: str) -> "BaseDistribution":
+    """Return the numbers from ``LOW..HIGH``, or with ``LOW..HIGH:log`` those of which every order
+    of magnitude is as likely; whole ones between whole ones.
+    """
+    from optuna.distributions import FloatDistribution, IntDistribution
+
+    ends, _, scale = written.partition(":")
+    low, _, high = ends.partition("..")
+    try:
+        is_log = {"": False, "log": True}[scale]
+        if float(low) >= float(high):
+            raise ValueError
+        if low.isdecimal() and high.isdecimal():
+            return IntDistribution(int(low), int(high), log=is_log)
+        return FloatDistribution(float(low), float(high), log=is_log)
+    except (ValueError, KeyError):
+        raise UsageError(
+            f"range {written!r} is not allowed; give LOW..HIGH or LOW..HIGH:log with LOW below"
+            " HIGH, and above 0 for a logarithm, e.g. 1e-5..1e-4:log",
+            parameter="sweep",
+        ) from None

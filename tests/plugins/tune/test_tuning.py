@@ -4,12 +4,12 @@ import dataclasses
 import json
 import statistics
 
+import numpy as np
 import pytest
 
 import promptcli as pc
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.models.entries import Entry
-from promptcli.models.loading import open_registry
 from promptcli.plugins.tune.command import summary
 from promptcli.plugins.tune.trials import Trial, Tuned
 from promptcli.recipe import RECIPES
@@ -17,6 +17,7 @@ from promptcli.training import run as running
 from promptcli.training.trained import Trained
 from promptcli.training.watching import DevScore
 from tests.embed_running import refused
+from tests.learning import stopped_at
 
 SPACE = {"temperature": "0.01..0.2", "batch_size": [32, 64], "steps": "10..40"}
 CHEAP = {"method": "simcse", "name": "mine", "on": "demo:dev"}
@@ -27,10 +28,8 @@ def trainings(monkeypatch):
     """Stand in for trainings: the nearer the temperature is to 0.05, the better; told in order."""
     told = []
 
-    def train(config, processes, watchers):
-        registry = open_registry()
-        folder = registry.run_folder(config.name)
-        folder.mkdir(parents=True, exist_ok=True)
+    def train(config, processes, watchers, folder):
+        folder.mkdir(exist_ok=True)
         told.append(dict(config.settings))
         seed = config.settings.get("seed", 42)
         curve = []
@@ -47,7 +46,6 @@ def trainings(monkeypatch):
         facts = {**shown, "untrained": [{"value": 50.0}], "curve": curve, "group": config.group}
         entry = Entry(config.name, RECIPES["cls"], provenance={"trained": facts})
         entry = dataclasses.replace(entry, scores=[{"value": curve[-1]["value"]}])
-        registry.save(entry)
         return Trained(entry)
 
     monkeypatch.setattr(running, "train", train)
@@ -134,12 +132,15 @@ def test_what_is_resumed_ends_as_what_was_not_stopped(asked, trainings, monkeypa
     monkeypatch.setattr(running, "train", real)
     trainings.clear()
     resumed = pc.tune(name="other", resume=True).trials
-    assert len(trainings) == 2  # the one that was interrupted, and the rest
+    new = [trial.changes for trial in resumed[3:]]
+    again = [] if trainings[2:] == [] else [max(resumed, key=lambda trial: trial.value).changes]
+    assert trainings == new + again  # that which was interrupted, the rest, and the best's weights
     assert [(trial.changes, trial.value) for trial in resumed] == [
         (trial.changes, trial.value) for trial in whole
     ]
+    trainings.clear()
     again = pc.tune(name="other", resume=True)
-    assert len(trainings) == 2
+    assert not trainings
     assert [trial.changes for trial in again.trials] == [trial.changes for trial in whole]
 
 
@@ -163,8 +164,16 @@ def test_a_trial_that_fails_does_not_end_the_others(trainings, monkeypatch):
 def test_a_users_own_model_is_not_taken_for_a_run(more, trainings, registry):
     own = registry.save(dataclasses.replace(registry.load("mini-static"), name="mine.run-2"))
     with pytest.raises(UsageError, match=r"name: model 'mine\.run-2' has the name of a run"):
-        pc.tune(seeds=2, **CHEAP, **more)
-    assert registry.load("mine.run-2").created == own.created and not trainings
+        pc.tune(seeds=2, keep_runs=True, **CHEAP, **more)
+    assert not trainings
+    assert len(pc.tune(seeds=2, **CHEAP, **more).trials) == 2
+    assert registry.load("mine.run-2").created == own.created
+
+
+def test_what_tries_every_combination_ends_none_of_them(trainings):
+    sweep = {"temperature": [0.05, 0.05001, 0.05002, 0.05003, 0.05004, 0.5]}
+    found = pc.tune(sweep=sweep, seeds=2, **CHEAP)
+    assert {trial.state for trial in found.trials} == {"finished"}
 
 
 @pytest.mark.parametrize(
@@ -214,10 +223,18 @@ def test_the_command_prints_mean_and_spread_over_seeds(run, trainings):
         refused(run("tune", "simcse", *wrong), 2, "--s")
 
 
-def test_real_runs(tiny_folder, registry):
+def test_real_runs(tiny_folder, registry, monkeypatch):
     text = [f"a dog runs {number}" for number in range(16)]
     given = {"data": text, "backbone": str(tiny_folder("bert")), "batch_size": 4, "steps": 2}
     found = pc.tune("simcse", seeds=2, name="mine", on="demo:dev", keep_runs=True, **given)
     assert [trial.state for trial in found.trials] == ["finished", "finished"]
     assert {"mine.run-1", "mine.run-2"} < set(registry.names())
-    assert pc.load("mine").encode(["a dog"]).shape[0] == 1
+    runs = [pc.load(f"mine.run-{number}").encode(text) for number in (1, 2)]
+    assert np.array_equal(pc.load("mine").encode(text), runs[found.chosen])
+    # of a search that is resumed the best may have ended before
+    last = 1 - found.chosen
+    with stopped_at(monkeypatch, 1, seed=last), pytest.raises(KeyboardInterrupt):
+        pc.tune("simcse", sweep={"seed": [1 - last, last]}, name="other", on="demo:dev", **given)
+    pc.tune(name="other", resume=True, data=text)
+    assert np.array_equal(pc.load("other").encode(text), runs[found.chosen])
+    assert not [name for name in registry.names() if name.startswith("other.")]
