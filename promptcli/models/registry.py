@@ -14,9 +14,13 @@ from promptcli.models import entries
 from promptcli.models.entries import BACKBONE, MODEL_MANIFEST, TENSORS, Entry
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.settings import ANOTHER_HOME, BARE
-from promptcli.storage.files import is_writable, remove_folder, temporary_folder
+from promptcli.storage.files import (
+    is_writable,
+    remove_folder,
+    remove_leftovers,
+    temporary_folder,
+)
 from promptcli.storage.folders import (
-    clean_up,
     folders_with,
     link_file,
     list_files,
@@ -135,7 +139,7 @@ class Registry:
         """Hold the lock; first the leftovers of killed processes are removed."""
         self._models.mkdir(parents=True, exist_ok=True)
         with hold(self._home):
-            clean_up(self._models)
+            remove_leftovers(self._models)
             yield
 
     def folder(self, name: str) -> Path:

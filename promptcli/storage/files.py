@@ -22,6 +22,8 @@ from promptcli.storage.locks import is_at, try_lock
 #: bytes of an output's name: its manifest and temporary files have longer ones, of at most 255
 LONGEST_NAME = 200
 _TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{8}\.tmp", re.DOTALL)
+#: In a temporary folder: what is being replaced, under its own name.
+REPLACED = "replaced"
 
 
 @contextlib.contextmanager
@@ -42,7 +44,7 @@ def _new_folder(target: Path, ended: contextlib.ExitStack) -> Path:
     """
     while True:
         path = target.with_name(f".{_shorten(target.name)}.{secrets.token_hex(4)}.tmp")
-        ended.callback(delete, path)
+        ended.callback(_discard, path)
         path.mkdir(mode=0o700)
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(path, os.O_RDONLY)
@@ -160,7 +162,9 @@ def sha256(path: Path) -> str:
 
 
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
-    """Delete the temporary folders of killed processes, for ``name`` or all."""
+    """Delete the temporary folders of killed processes, for ``name`` or all; what they were
+    replacing comes back.
+    """
     with contextlib.suppress(OSError):  # a folder that may not be listed
         for path in folder.iterdir():
             match = _TEMPORARY.fullmatch(path.name)
@@ -174,9 +178,18 @@ def _remove_leftover(path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             if try_lock(descriptor):
-                delete(path)
+                _discard(path)
         finally:
             os.close(descriptor)
+
+
+def _discard(path: Path) -> None:
+    """Delete a temporary folder; what was replaced comes back if nothing has taken its place."""
+    for old in (path / REPLACED).glob("*"):
+        place = path.with_name(old.name)
+        if not place.exists():
+            os.rename(old, place)
+    delete(path)
 
 
 def _shorten(name: str) -> str:

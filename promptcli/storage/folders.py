@@ -4,9 +4,8 @@ A kill leaves the old one or the new.
 """
 
 import contextlib
+import glob
 import os
-import re
-import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,22 +14,20 @@ from typing import TypeVar
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, shorten
 from promptcli.storage.files import (
+    REPLACED,
     check_name,
-    delete,
     keep_mode,
     remove_leftovers,
     sha256,
     sync,
     temporary_folder,
 )
-from promptcli.storage.locks import hold, is_at
+from promptcli.storage.locks import hold
 from promptcli.storage.paths import inside
 
 Found = TypeVar("Found")
 
-#: The name of a folder that is being replaced, with its number so that no folder of the user's own
-#: is taken for one.
-_REPLACED = re.compile(r"\.(.*)\.[0-9a-f]{8}\.old", re.DOTALL)
+_REPLACED = f".*.tmp/{REPLACED}"  #: where folders are while they are replaced
 
 
 @dataclass(frozen=True)
@@ -60,18 +57,12 @@ def write_folder(target: Path, *, check: Callable[[], None] = lambda: None) -> I
             sync(written)
         with hold(target.parent):
             check()
-            old = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
-            try:
-                if target.is_symlink() or target.exists():
-                    os.rename(target, old)
-                os.rename(path, target)
-                sync(target.parent)
-            finally:
-                if target.exists():
-                    for replaced in _replaced_folders(target):  # those of killed processes, too
-                        delete(replaced)
-                elif old.exists():
-                    os.rename(old, target)
+            if target.is_symlink() or target.exists():
+                old = outer / REPLACED / target.name
+                old.parent.mkdir()
+                os.rename(target, old)
+            os.rename(path, target)
+            sync(target.parent)
 
 
 @contextlib.contextmanager
@@ -107,67 +98,35 @@ def read_folder(folder: Path, read: Callable[[Path], Found]) -> Found:
     """
     while True:
         restore(folder)
+        before = _identity(folder)
+        problem = None
         try:
-            descriptor = os.open(folder, os.O_RDONLY)
-        except FileNotFoundError:
-            restore(folder)
-            if folder.exists():  # it was being replaced at this moment
-                continue
-            return read(folder)
-        except OSError:  # it may not be listed
-            return read(folder)
-        try:  # while it is open, no other folder gets its number
             found = read(folder)
-            if is_at(descriptor, folder):
-                return found
-        except Exception:
-            if is_at(descriptor, folder):
-                raise
-        finally:
-            os.close(descriptor)
+        except Exception as error:
+            problem = error
+        restore(folder)
+        if _identity(folder) == before:
+            if problem is not None:
+                raise problem
+            return found
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Return what no other folder of that name has; None if there is none."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns
 
 
 def restore(target: Path) -> None:
     """Bring back the old folder if a writer was killed between moving it away and moving the new
-    one in.
+    one in; wait for a writer that is alive.
     """
-    if target.exists() or not _replaced_folders(target):
-        return
-    # a writer that is alive ends first
-    with (
-        contextlib.suppress(OSError),
-        hold(target.parent),
-    ):
-        for old in _replaced_folders(target):
-            if not target.exists():
-                os.rename(old, target)
-
-
-def _replaced_folders(target: Path) -> list[Path]:
-    """Return the folders that were, or are being, replaced at ``target``."""
-    return [path for path, name in _all_replaced(target.parent) if name == target.name]
-
-
-def _all_replaced(folder: Path) -> list[tuple[Path, str]]:
-    """Return the folders that were, or are being, replaced in ``folder``, each with its name
-    before.
-    """
-    found = []
-    with contextlib.suppress(OSError):  # a folder that is missing, or may not be listed
-        for path in folder.iterdir():
-            if match := _REPLACED.fullmatch(path.name):
-                found.append((path, match[1]))
-    return found
-
-
-def clean_up(folder: Path) -> None:
-    """Remove the leftovers of killed writers in a folder of stored folders, whose lock the caller
-    holds.
-    """
-    remove_leftovers(folder)
-    for old, name in _all_replaced(folder):
-        restore(folder / name)
-        delete(old)
+    if not target.exists() and any(target.parent.glob(f"{_REPLACED}/{glob.escape(target.name)}")):
+        with contextlib.suppress(OSError), hold(target.parent):
+            remove_leftovers(target.parent, target.name)
 
 
 def folders_with(marker: str, folder: Path) -> set[str]:
@@ -176,8 +135,8 @@ def folders_with(marker: str, folder: Path) -> set[str]:
     """
     before: set[str] | None = None
     while True:  # one that is renamed during a look may be seen by neither name
-        places = [(path, path.name) for path in folder.iterdir()] + _all_replaced(folder)
-        found = {name for path, name in places if (path / marker).is_file()}
+        places = [*folder.iterdir(), *folder.glob(f"{_REPLACED}/*")]
+        found = {path.name for path in places if (path / marker).is_file()}
         if found == before:
             return found
         before = found

@@ -7,11 +7,12 @@ import os
 import pytest
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.storage import folders
+from promptcli.storage.files import remove_leftovers
 from promptcli.storage.folders import (
     StoredFile,
     atomic_folder,
     check_files,
-    clean_up,
     folders_with,
     list_files,
     read_folder,
@@ -41,6 +42,13 @@ def read_thing(folder):
         return {*texts, read_document(inside / "thing.json", dict[str, str], hint="")["text"]}
 
     return read_folder(folder, read)
+
+
+def moved_away(folder):
+    """Return where a writer moves a folder away that it replaces."""
+    above = folder.with_name(f".{folder.name}.0a1b2c3d.tmp") / "replaced"
+    above.mkdir(parents=True)
+    return above / folder.name
 
 
 def test_a_thing_is_replaced_completely(tmp_path):
@@ -158,17 +166,15 @@ def test_a_reader_finds_no_thing_between_two_states_missing(tmp_path, monkeypatc
     """The reader opens the folder in the moment in which the old one has gone and the new one has
     not come.
     """
-    folder, opening = tmp_path / "thing", os.open
+    folder, looking = tmp_path / "thing", folders._identity
     write_thing(folder, "text")
-    moved = tmp_path / ".thing.0a1b2c3d.old"
 
-    def opened(path, *given):
-        if path == folder and not moved.exists():
-            monkeypatch.setattr(os, "open", opening)
-            folder.rename(moved)
-        return opening(path, *given)
+    def looked(path):
+        monkeypatch.setattr(folders, "_identity", looking)
+        folder.rename(moved_away(folder))
+        return looking(path)
 
-    monkeypatch.setattr(os, "open", opened)
+    monkeypatch.setattr(folders, "_identity", looked)
     assert read_thing(folder) == {"text"}
 
 
@@ -176,13 +182,14 @@ def test_what_a_killed_writer_moved_away_comes_back_and_a_users_own_folder_stays
     folder, own = tmp_path / "thing", tmp_path / ".thing.old"
     write_thing(folder, "text")
     own.mkdir()
-    folder.rename(tmp_path / ".thing.0a1b2c3d.old")
+    folder.rename(moved_away(folder))
     assert read_thing(folder) == {"text"}
-    (tmp_path / ".thing.0a1b2c3d.old").mkdir()  # a writer was killed before it deleted the old one
-    (tmp_path / ".other.0a1b2c3d.old").mkdir()
+    moved_away(folder).mkdir()  # a writer was killed before it deleted the old one
+    moved_away(tmp_path / "other").mkdir()
     write_thing(folder, "new")
-    assert sorted(os.listdir(tmp_path)) == [".other.0a1b2c3d.old", ".thing.old", "thing"]
-    clean_up(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == [".other.0a1b2c3d.tmp", ".thing.old", "thing"]
+    assert folders_with("a", tmp_path) == {"thing"}
+    remove_leftovers(tmp_path)
     assert sorted(os.listdir(tmp_path)) == [".thing.old", "other", "thing"]
     folder.rename(tmp_path / "away")
     with pytest.raises(NotFoundError):
