@@ -23,11 +23,12 @@ from typer.core import TyperCommand, TyperGroup
 
 import promptcli
 from promptcli.cli.console import progress, say, set_up_streams
-from promptcli.cli.options import RUNTIME, Runtime, written_name
+from promptcli.cli.options import RUNTIME, configure_libraries, written_name
 from promptcli.cli.stopping import Terminated, interruptible
 from promptcli.errors import PromptcliError, is_out_of_memory, left_by, one_line
 from promptcli.extensions import Table, absent_plugin
-from promptcli.notes import command_typed, stages_shown, without_network
+from promptcli.notes import command_typed, silent, stages_shown, without_network
+from promptcli.recipe import Choice
 from promptcli.settings import ANOTHER_HOME, program_folder
 from promptcli.threads import computing
 
@@ -112,13 +113,17 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command with the program's options, which may stand before or after it."""
-        runtime = Runtime(**{name: _program_option(ctx, name) for name in _RUNTIME})
-        runtime.configure_libraries()
-        RUNTIME.set(runtime)
+        given = {option.name: _program_option(ctx, option.name) for option in _program_options()}
+        offline, quiet = given.pop("offline"), given.pop("quiet")
+        if given["dtype"] == "auto":
+            given["dtype"] = None
+        RUNTIME.set(Choice(**given))
+        configure_libraries(given["threads"], offline=offline, quiet=quiet)
         command = shlex.join(["promptcli", *self.path.split(), *ctx.meta["words"]])
         with (
-            without_network(runtime.offline),
-            stages_shown(None if runtime.quiet else progress),
+            without_network(offline),
+            stages_shown(progress),
+            silent(quiet),
             command_typed(command),
         ):
             try:
@@ -137,11 +142,8 @@ class Command(TyperCommand):
         return parameter
 
 
-_RUNTIME = tuple(Runtime.__dataclass_fields__)
-
-
 def _program_options() -> list[Any]:
-    return [each for each in command().params if each.name in _RUNTIME]
+    return [each for each in command().params if each.rich_help_panel == _OF_ALL]
 
 
 def _with_variables(parameters: list[Any], path: str = "") -> list[Any]:
@@ -157,23 +159,19 @@ def _with_variables(parameters: list[Any], path: str = "") -> list[Any]:
 
 
 def _hidden(option: Any) -> Any:
+    """Return an option of the program as one of a command; it reads no variable."""
     also = copy.copy(option)
     also.hidden = True
+    also.envvar = None
     return also
 
 
 def _program_option(ctx: Any, name: str) -> Any:
-    """Return the value of an option of the program.
-
-    What is typed wins over the environment and over a file of options.
-    """
-    root = ctx.find_root()
+    """Return the value of an option of the program: typed after the command, else before it."""
     value = ctx.params.pop(name)
-    where = ctx.get_parameter_source(name).name
-    typed_before = root.get_parameter_source(name).name == "COMMANDLINE"
-    if where == "COMMANDLINE" or (where != "DEFAULT" and not typed_before):
+    if ctx.get_parameter_source(name).name == "COMMANDLINE":
         return value
-    return root.params[name]
+    return ctx.find_root().params[name]
 
 
 def _typed(parameter: Any) -> str:
@@ -363,7 +361,7 @@ def _root(
     ] = False,
     device: Annotated[
         str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.", rich_help_panel=_OF_ALL)
-    ] = Runtime.device,
+    ] = "auto",
     dtype: Annotated[
         str,
         typer.Option(
@@ -372,7 +370,7 @@ def _root(
             " hardware supports it; causal models as stored.",
             rich_help_panel=_OF_ALL,
         ),
-    ] = Runtime.dtype,
+    ] = "auto",
     backend: Annotated[
         str,
         typer.Option(
@@ -381,7 +379,7 @@ def _root(
             " measured); auto (what pays).",
             rich_help_panel=_OF_ALL,
         ),
-    ] = Runtime.backend,
+    ] = "torch",
     threads: Annotated[
         int | None,
         typer.Option(

@@ -29,19 +29,13 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from promptcli.cli.grids import Grid
-from promptcli.cli.options import RUNTIME
 from promptcli.cli.visible import visible, visible_json, visible_lines
 from promptcli.errors import short_line
 from promptcli.notes import LOG
+from promptcli.notes import note as note
 
 err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 out = Console(highlight=False, soft_wrap=True, emoji=False)
-
-
-def note(message: str) -> None:
-    """Say one line on stderr, unless ``--quiet`` is given."""
-    if not RUNTIME.get().quiet:
-        say(message)
 
 
 def say(message: str) -> None:
@@ -62,7 +56,7 @@ class _NoteHandler(logging.Handler):
     """Shows the library's notes as the command's own."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        note(record.getMessage())
+        say(record.getMessage())
 
 
 def set_up_streams() -> None:

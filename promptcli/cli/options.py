@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -248,18 +247,12 @@ def choice_of(
     """Return a model's name, changes of its recipe, and the command's device and dtype, as the
     library takes them.
     """
-    runtime = RUNTIME.get()
-    dtype = None if runtime.dtype == "auto" else runtime.dtype
-    backbone = default_backbone(paper=paper)
-    return Choice(
-        model,
-        changes or {},
-        backbone,
-        runtime.device,
-        dtype,
-        runtime.backend,
+    return dataclasses.replace(
+        RUNTIME.get(),
+        model=model,
+        changes=changes or {},
+        backbone=default_backbone(paper=paper),
         dim=dim,
-        threads=runtime.threads,
     )
 
 
@@ -287,38 +280,27 @@ def data_folder(folder: Path | None) -> Path | None:
     return folder
 
 
-@dataclass(frozen=True)
-class Runtime:
-    """Where and how the work is done. It never changes what a model is."""
-
-    device: str = "auto"
-    dtype: str = "auto"
-    backend: str = "torch"
-    threads: int | None = None
-    offline: bool = False
-    quiet: bool = False
-
-    def configure_libraries(self) -> None:
-        """Set what libraries read at import: quiet, and no network if ``--offline`` is given."""
-        # of the 1,024 products that oneDNN keeps by itself, one for every shape of a batch,
-        # training uses few again
-        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-        if self.quiet:
-            os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
-        if self.offline:
-            os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
-        if self.threads is not None:
-            os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(self.threads)
-            for library, function in (
-                ("torch", "set_num_threads"),
-                ("faiss", "omp_set_num_threads"),
-            ):
-                if library in sys.modules:  # else it reads the variable when it is loaded
-                    getattr(sys.modules[library], function)(self.threads)
+#: Device, dtype, backend and threads of the running command.
+RUNTIME: ContextVar[Choice] = ContextVar("runtime", default=Choice())  # noqa: B039
 
 
-#: The options of the running command.
-RUNTIME: ContextVar[Runtime] = ContextVar("runtime", default=Runtime())  # noqa: B039
+def configure_libraries(threads: int | None, *, offline: bool, quiet: bool) -> None:
+    """Set what libraries read at import: quiet, and no network if ``--offline`` is given."""
+    # of the 1,024 products that oneDNN keeps by itself, one for every shape of a batch,
+    # training uses few again
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    if quiet:
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    if offline:
+        os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
+    if threads is not None:
+        os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
+        for library, function in (
+            ("torch", "set_num_threads"),
+            ("faiss", "omp_set_num_threads"),
+        ):
+            if library in sys.modules:  # else it reads the variable when it is loaded
+                getattr(sys.modules[library], function)(threads)

@@ -8,7 +8,7 @@ import pytest
 
 import promptcli
 from promptcli.cli.command_line import command as program
-from promptcli.cli.options import RUNTIME, Runtime, chosen_model, kinds_of, parse_pairs
+from promptcli.cli.options import RUNTIME, chosen_model, kinds_of, parse_pairs
 from promptcli.data.vectors import VECTOR_FORMATS
 from promptcli.encoder.pooling import STATES, WEIGHTS
 from promptcli.encoder.prompts import PROMPTS
@@ -31,9 +31,9 @@ class Settings:
 def test_options_of_the_model_and_of_the_program_are_a_choice():
     assert chosen_model(None) == Choice()
     where = {"device": "cpu", "dtype": "float32", "backend": "onnx"}
-    RUNTIME.set(Runtime(**where))
+    RUNTIME.set(Choice(**where))
     chosen = chosen_model("cls", pooling="last/avg", set=["max-length=9"], dim=64)
-    RUNTIME.set(Runtime())
+    RUNTIME.set(Choice())
     assert chosen == Choice("cls", {"pooling": "last/avg", "max_length": 9}, dim=64, **where)
 
 

@@ -30,7 +30,6 @@ from promptcli.cli.hits import (
     score_text,
 )
 from promptcli.cli.options import (
-    RUNTIME,
     Csv,
     IdField,
     Json,
@@ -42,6 +41,7 @@ from promptcli.cli.options import (
 from promptcli.data.csv_options import csv_options
 from promptcli.data.given import note_no_file
 from promptcli.errors import CheckFailedError, UsageError, counted
+from promptcli.notes import is_silent
 from promptcli.recipe import Choice, Recipe
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ def sync(
         _show_changes(result, as_json=json)
     elif json:
         console.result_json({"index": folder, **result.report()})
-    elif not RUNTIME.get().quiet:
+    elif not is_silent():
         _show(folder, result.index, as_json=False)
 
 
@@ -521,7 +521,7 @@ def _open(folder: str, model: str | None = None) -> "SentenceIndex":
 
 def _show_unless_quiet(folder: str, index: "SentenceIndex", *, as_json: bool) -> None:
     """Print what an index holds after a change, which ``--quiet`` does not ask for."""
-    if as_json or not RUNTIME.get().quiet:
+    if as_json or not is_silent():
         _show(folder, index, as_json=as_json)
 
 

@@ -275,7 +275,7 @@ def library_arguments(given: Mapping[str, Any], *, resume: bool = False) -> dict
     runtime = RUNTIME.get()
     if runtime.device != "auto":
         arguments["device"] = runtime.device
-    if runtime.dtype != "auto":
+    if runtime.dtype is not None:
         arguments["dtype"] = runtime.dtype
     if not resume:
         folder = data_folder(arguments.get("data_dir"))
