@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 Row = TypeVar("Row")
 
+#: What is installed; the package index has another program under the package's name.
+DISTRIBUTION = "promptcli-encoders"
 _ROOT = Path(__file__).parents[1]  #: of the checkout, if the package was not installed from a wheel
 _LONGEST_NAME = 200  #: characters of a name to which the nearest one is looked for
 LONGEST_MESSAGE = 400  #: characters of the longest message
@@ -180,21 +182,7 @@ def install_command(extra: str) -> str:
     """Return what the user types to install an extra of promptcli."""
     if (_ROOT / "pyproject.toml").is_file():
         return f"pip install '.[{extra}]' in the checkout"
-    return f"pip install '{distribution_name()}[{extra}]'"
-
-
-def distribution_name() -> str:
-    """Return the name of the distribution that was installed, which is not the package's.
-
-    The package index has another program under the package's name, which may be installed too; only
-    our command leads to ``promptcli.__main__:main``.
-    """
-    from importlib.metadata import entry_points
-
-    for command in entry_points(group="console_scripts", name="promptcli"):
-        if command.value == "promptcli.__main__:main" and command.dist is not None:
-            return command.dist.name
-    return "promptcli-encoders"  # a copy of the package without metadata
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def did_you_mean(word: str, valid: Iterable[str], *, likeness: float = 0.6) -> str:

@@ -8,12 +8,13 @@ import hashlib
 import importlib
 import sys
 import threading
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from promptcli.errors import UsageError, did_you_mean, distribution_name, look_up, one_line
+from promptcli.errors import DISTRIBUTION, UsageError, did_you_mean, look_up, one_line
 from promptcli.notes import warn
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def used_extensions() -> Iterator[set[Extension]]:
             outer |= used
 
 
-class Table(MutableMapping[str, Row], Generic[Row]):
+class Table(UserDict[str, Row]):
     """Rows by name: built-in ones, and those of the entry points ``promptcli.NAME``, loaded on
     first use.
 
@@ -114,6 +115,8 @@ class Table(MutableMapping[str, Row], Generic[Row]):
                         target = f"the row {point.name!r} that {point.value} adds to {self.name}"
                         warn(f"{target} is left out: {fault}")
             return self._all
+
+    data = property(_rows)  # where UserDict looks
 
     def _add(self, point: "EntryPoint", rows: dict[str, Row]) -> str:
         """Add the row of an entry point; return why it is left out."""
@@ -166,9 +169,6 @@ class Table(MutableMapping[str, Row], Generic[Row]):
             used.add(self._extensions[name])
         return row
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._rows()
-
     def __setitem__(self, name: str, row: Row) -> None:
         self._rows()[name] = row
         self._extensions.pop(name, None)
@@ -176,22 +176,12 @@ class Table(MutableMapping[str, Row], Generic[Row]):
             module = str(getattr(row, "__module__", ""))
             self._extensions[name] = Extension(self.name, name, None, None, _times_of(module))
 
-    def __delitem__(self, name: str) -> None:
-        del self._rows()[name]
-        self._extensions.pop(name, None)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows())
-
-    def __len__(self) -> int:
-        return len(self._rows())
-
 
 def absent_plugin(what: str) -> UsageError:
     """Return the error for something that a deleted plug-in of promptcli's own would do."""
     return UsageError(
         f"{what} is a plug-in that is not installed here;"
-        f" install {distribution_name()} again, which brings it"
+        f" install {DISTRIBUTION} again, which brings it"
     )
 
 

@@ -25,21 +25,15 @@ class Preset:
     """A complete set of defaults."""
 
     backbone: str  #: A pre-trained model.
-    recipe: str | None  #: A named recipe, or None for that of the default entry.
-    tasks: tuple[str, ...]  #: Tasks to evaluate; empty: the papers' seven test splits.
     development: str  #: Task by which searches and training choose.
     corpus: str  #: Sentences to train or fit on.
 
 
 #: Works without a network: everything is in the package. Figures on ``demo`` are not a benchmark.
-BARE = Preset(
-    backbone="mini-bert", recipe=None, tasks=("demo",), development="demo:dev", corpus="demo"
-)
+BARE = Preset(backbone="mini-bert", development="demo:dev", corpus="demo")
 #: ``--paper``: the setting of PromptBERT, Ditto and DCPCSE.
 PAPER = Preset(
     backbone="bert-base-uncased",
-    recipe="prompt",
-    tasks=(),
     development="STS-B:dev",
     corpus="wiki1m_for_simcse",
 )

@@ -1,5 +1,8 @@
 """Messages of unknown names: what was given, what there is, what is nearest."""
 
+import tomllib
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,26 +41,11 @@ def test_an_extra_of_a_checkout_is_installed_from_it():
     assert install_command("serve") == "pip install '.[serve]' in the checkout"
 
 
-@pytest.mark.parametrize("strangers", ["aaa-promptcli", "promptcli"])
-def test_an_extra_is_of_the_distribution_that_was_installed(tmp_path, monkeypatch, strangers):
-    """The index has another program called ``promptcli``, which may be installed beside this
-    one.
-    """
-    commands = {strangers: "promptcli.main:app", "promptcli-encoders": "promptcli.__main__:main"}
-    for name, function in commands.items():
-        about = tmp_path / f"{name.replace('-', '_')}-1.0.dist-info"
-        about.mkdir()
-        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        (about / "entry_points.txt").write_text(f"[console_scripts]\npromptcli = {function}\n")
+def test_an_extra_is_of_the_distribution_of_the_project(tmp_path, monkeypatch):
+    """The index has another program called ``promptcli``."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     monkeypatch.setattr("promptcli.errors._ROOT", tmp_path)
-    monkeypatch.setattr("sys.path", [str(tmp_path)])
-    assert install_command("serve") == "pip install 'promptcli-encoders[serve]'"
-
-
-def test_a_copy_without_metadata_names_the_distribution(tmp_path, monkeypatch):
-    monkeypatch.setattr("promptcli.errors._ROOT", tmp_path)
-    monkeypatch.setattr("sys.path", [str(tmp_path)])
-    assert install_command("serve") == "pip install 'promptcli-encoders[serve]'"
+    assert install_command("serve") == f"pip install '{project['name']}[serve]'"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])

@@ -143,7 +143,8 @@ class Command(TyperCommand):
 
 
 def _program_options() -> list[Any]:
-    return [each for each in command().params if each.rich_help_panel == _OF_ALL]
+    program: Any = command()
+    return [each for each in program.params if each.rich_help_panel == _OF_ALL]
 
 
 def _with_variables(parameters: list[Any], path: str = "") -> list[Any]:

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from promptcli.cli.console import half_interval
@@ -230,33 +231,21 @@ class _Tables:
         return half_interval(interval) if interval and self._halves else ""
 
     def others(self) -> ReportParts:
-        """Lay out the scores that are neither of graded pairs nor accuracies, one below the other;
-        the best of a task is that of a metric.
+        """Lay out the scores that are neither of graded pairs nor accuracies, a table for each
+        task.
         """
-        lines: list[list[str]] = []
-        places: dict[tuple[str, str], list[int]] = {}
+        by_task: dict[str, dict[Label, dict[str, Any]]] = {}
         for label, row in self.evaluation.rows.items():
             for score in row:
-                if score.averaged_over:
-                    continue
-                places.setdefault((score.task, score.metric), []).append(len(lines))
-                value = [f"{score.value:.2f}", self._half(score)]
-                lines.append([self.names[label], score.task, score.metric, *value])
-                if isinstance(score, RetrievalScore):
-                    for depth, recall, highest in (
-                        (10, score.recall_at_10, score.highest_recall_at_10),
-                        (100, score.recall_at_100, score.highest_recall_at_100),
-                    ):
-                        most = "" if highest > _NEARLY_ALL else f" (at most {highest:.2f})"
-                        metric = f"recall@{depth}"
-                        places.setdefault((score.task, metric), []).append(len(lines))
-                        lines.append(["", "", f"{metric}{most}", f"{recall:.2f}", ""])
-        best: set[tuple[int, int]] = set()
-        for among in places.values():
-            best |= best_cells(lines, [3], among)
-        width = 5 if self._halves else 4
-        heads = ["", "task", "metric", "value", ""][:width]
-        return [Grid(heads, [line[:width] for line in lines], best)] if lines else []
+                if not score.averaged_over:
+                    rows = by_task.setdefault(score.task, {})
+                    rows.setdefault(label, {}).update(_by_metric(score))
+        parts: ReportParts = []
+        for task, rows in by_task.items():
+            columns = dict.fromkeys(metric for row in rows.values() for metric in row)
+            parts += ["", task] if parts else [task]
+            parts += self._scores(rows, list(columns))
+        return parts
 
     def refused(self) -> ReportParts:
         """Return why encoders have no scores, or not all."""
@@ -265,6 +254,19 @@ class _Tables:
             state = "is not complete" if self.evaluation.rows[label] else "has no figures"
             lines.append(f"{self.names[label]} {state}: {why}")
         return lines
+
+
+def _by_metric(score: Score) -> dict[str, Any]:
+    """Return the figures of a score by the heads of their columns."""
+    figures: dict[str, Any] = {score.metric: score}
+    if isinstance(score, RetrievalScore):
+        for metric, recall, highest in (
+            ("recall@10", score.recall_at_10, score.highest_recall_at_10),
+            ("recall@100", score.recall_at_100, score.highest_recall_at_100),
+        ):
+            most = "" if highest > _NEARLY_ALL else f" (at most {highest:.2f})"
+            figures[f"{metric}{most}"] = SimpleNamespace(value=recall)
+    return figures
 
 
 def comparison_table(comparisons: Sequence[Comparison], names: Names) -> ReportParts:

@@ -85,7 +85,7 @@ def load_named_tasks(
     """Load tasks by their names, see ``evaluate``; what is missing is reported."""
     folder = senteval_folder()
     names = any_task_names(tasks) or any_task_names(
-        BARE.tasks if folder is None else list(map(str, TEST_TASKS))
+        BARE.corpus if folder is None else list(map(str, TEST_TASKS))
     )
     loaded = load_any(folder, names, protocol)
     reasons = [f"{label} is missing: {why}" for label, why in loaded.missing.items()]

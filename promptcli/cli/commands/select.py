@@ -1,7 +1,7 @@
 """``promptcli ditto-search``, ``search-layers`` and ``search-templates``."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -226,27 +226,17 @@ def _print_heads(search: "Search", corpus: str) -> None:
     from promptcli.select.head_pass import HEAD_WEIGHTS
 
     _caption(search)
-    part = HEAD_WEIGHTS[search.about["weights"]].part
+    weights = search.about["weights"]
     result(
         f"best {len(search.ranked)} of {search.about['compared']}; gain over the plain average of"
-        f" the same states; correlation of the head's {part} with TF-IDF over tokens (idf counted"
-        f" on {corpus})"
+        f" the same states; correlation of the head's {HEAD_WEIGHTS[weights].part} with TF-IDF over"
+        f" tokens (idf counted on {corpus})"
     )
-    rows: list[list[Any]] = []
-    for rank, head in enumerate(search.ranked, 1):
-        pooling = parse_pooling(head.choice)
-        name = pooling.weights[0].argument or ""
-        row = [rank, name, pooling.states, *_score(head), f"{head.gain:+.2f}"]
-        if head.tfidf is not None:
-            row += [f"{head.tfidf.pearson:.2f}", f"{head.tfidf.spearman:.2f}"]
-        rows.append(row)
-    for states, plain in search.baseline.items():
-        rows.append(["", "plain", states, *_score(plain), "", "", ""])
-    result_table(["", "head", "states", "value", "", "gain", "Pearson", "Spearman"], rows)
+    _print_poolings(search)
     best = str(parse_pooling(search.best.choice).states)
     values = search.maps[best].tolist()
     result("")
-    result(f"{best} {search.about['weights']}, every head")
+    result(f"{best} {weights}, every head")
     numbered = [[layer, *(f"{one:.1f}" for one in row)] for layer, row in enumerate(values, 1)]
     result_table(["layer", *map(str, range(1, len(values[0]) + 1))], numbered)
     _print_selection_bias(search, "head", "the plain average of its states")
@@ -258,9 +248,23 @@ def _print_layers(search: "Search") -> None:
     _caption(search)
     own = search.baseline["own"].choice
     result(f"{recipe.backbone}, {recipe.prompt}; gain over {own}, the recipe's own")
-    rows = [[row.choice, *_score(row), f"{row.gain:+.2f}"] for row in search.ranked]
-    result_table(["pooling", "value", "", "gain"], rows)
+    _print_poolings(search)
     _print_selection_bias(search, "layer", "the recipe's own layer")
+
+
+def _print_poolings(search: "Search") -> None:
+    """Print the poolings, best first, and those that they compete with."""
+    rows: list[list[str]] = []
+    for rank, item in enumerate(search.ranked, 1):
+        rows.append([str(rank), item.choice, *_score(item), f"{item.gain:+.2f}"])
+        if item.tfidf is not None:
+            rows[-1] += [f"{item.tfidf.pearson:.2f}", f"{item.tfidf.spearman:.2f}"]
+    width = len(rows[0])
+    for plain in search.baseline.values():
+        if plain not in search.ranked:
+            rows.append(["", plain.choice, *_score(plain), "", "", ""][:width])
+    heads = ["", "pooling", "value", "", "gain", "Pearson", "Spearman"]
+    result_table(heads[:width], rows)
 
 
 def print_templates(search: "Search") -> None:
