@@ -34,7 +34,7 @@ from promptcli.plugins.papers.classifier import (
     DECAYS,
     FULL,
     ClassifierSetting,
-    cross_validation,
+    classify,
     stratified_folds,
 )
 from promptcli.plugins.papers.transfer import features
@@ -99,7 +99,7 @@ def main() -> None:
         )
 
     start = time.process_time()
-    found = cross_validation(splits, ClassifierSetting(FULL, classes, SEED))
+    found = classify(splits, ClassifierSetting(FULL, classes, SEED))
     told("side by side", start, test=found.test, dev=found.dev, decay=found.decays[0])
     if arguments.plain:
         start = time.process_time()

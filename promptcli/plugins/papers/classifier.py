@@ -12,12 +12,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import EvalSettings
@@ -27,6 +29,7 @@ SENTEVAL_SEED = 1111  #: SentEval's seed of folds, first weights and order of ex
 DECAYS = (1e-5, 1e-4, 1e-3, 1e-2)  #: the weight decays that are tried
 #: share of the training examples that the last training holds out for early stopping
 HELD_OUT = 0.05
+_PADDING = -100  #: the label of no example
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -80,26 +83,11 @@ def training_of(settings: EvalSettings) -> tuple[ClassifierTraining, int]:
     return FAST if settings.fast else FULL, seed
 
 
-#: One step: the size of the move (f, c, d + 1) from the gradient and the two running means, at step
-#: t (f, 1, 1) from 1.
-_Step = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-_EPSILON = 1e-8
-
-
-def _adam(gradient: Tensor, mean: Tensor, square: Tensor, step: Tensor) -> Tensor:
-    mean.lerp_(gradient, 1 - 0.9)
-    square.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
-    scale = (1 - 0.999**step).sqrt()
-    return (mean / (square.sqrt().div_(scale).add_(_EPSILON))).div_(1 - 0.9**step)
-
-
-def _rmsprop(gradient: Tensor, mean: Tensor, square: Tensor, step: Tensor) -> Tensor:
-    square.mul_(0.99).addcmul_(gradient, gradient, value=1 - 0.99)
-    return gradient / (square.sqrt().add_(_EPSILON))
-
-
-#: PyTorch's optimisers of these names, with their defaults.
-OPTIMIZERS: dict[str, _Step] = {"adam": _adam, "rmsprop": _rmsprop}
+#: PyTorch's optimisers of these names, with their defaults; they take many parameters at once.
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": partial(torch.optim.Adam, fused=True),
+    "rmsprop": partial(torch.optim.RMSprop, foreach=True),
+}
 
 
 @dataclass(frozen=True)
@@ -136,9 +124,12 @@ class ClassifierSetting:
             held_out, rows = np.split(shuffled, [int(HELD_OUT * len(rows))])
         return ClassifierFit(rows, held_out, decays, generator)
 
-    def tensors(self, examples: Examples) -> tuple[Tensor, Tensor]:
-        """Return features (n, d) with a last column of ones, (n, d + 1), and labels (n,)."""
-        features, labels = examples
+    def tensors(self, *examples: Examples) -> tuple[Tensor, Tensor]:
+        """Return the features of all examples (n, d) with a last column of ones, (n, d + 1), and
+        the labels (n,).
+        """
+        features = np.concatenate([of_split for of_split, _ in examples])
+        labels = np.concatenate([of_split for _, of_split in examples])
         values = torch.ones(len(features), features.shape[1] + 1)
         values[:, :-1] = torch.from_numpy(features)
         return values.to(self.device), torch.from_numpy(labels).to(self.device)
@@ -161,94 +152,80 @@ def train(
     the held-out examples, 0 to 1.
     """
     training = setting.training
-    device = features.device
     with torch.random.fork_rng(devices=[]):  # a linear layer as PyTorch makes it from a seed
         torch.manual_seed(setting.seed)
         layer = torch.nn.Linear(features.shape[1] - 1, setting.classes)
-    first = torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach().to(device)
-    held_out = [torch.from_numpy(fit.held_out).to(device) for fit in fits]
-    shape = (len(fits), len(fits[0].decay))
-    futile = torch.zeros(shape, dtype=torch.int64, device=device)
-    accuracy = torch.full(shape, -1.0, dtype=torch.float64, device=device)
-    best = torch.empty(*shape, *first.shape, device=device)
-    # of the fits that still train, the longest first; a fit's classifiers lie below each other
+    first = torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach().to(features.device)
+    decays = torch.tensor([list(fit.decay) for fit in fits], device=features.device)  # (f, r)
+    # one for each fit: an optimiser leaves alone what has no gradient
+    parameters = [first.repeat(decays.shape[1], 1, 1).requires_grad_() for _ in fits]
+    optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.learning_rate)
+    best = torch.stack(parameters).detach()
+    accuracy = torch.full(decays.shape, -1.0, dtype=torch.float64)
+    futile = torch.zeros(decays.shape, dtype=torch.int64)
+    # the fits that still train, the longest first
     going = sorted(range(len(fits)), key=lambda number: -len(fits[number].train))
-    weights = first.repeat(*shape, 1)  # (f, r * c, d + 1)
-    decay = torch.tensor([list(fits[number].decay) for number in going], device=device)
-    decay = decay.repeat_interleave(len(first), dim=1)[:, :, None]
-    steps = torch.zeros(len(fits), 1, 1, device=device)
-    state = [weights, decay, steps, torch.zeros_like(weights), torch.zeros_like(weights)]
     passes = 0
     while going and passes <= training.max_passes:
         for _ in range(training.epoch_size):
-            for rows, mask in _batches([fits[number] for number in going], training.batch, device):
-                _step(features, labels[rows], rows, mask, state, setting)
+            for rows in _batches([fits[number] for number in going], setting):
+                active = going[: len(rows)]
+                weights = torch.stack([parameters[number] for number in active])
+                optimizer.zero_grad()
+                loss = _loss(features, labels, rows, weights, decays[active])
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
         passes += training.epoch_size
-        are_going = []
-        for number, found in zip(going, state[0], strict=True):
-            rows = held_out[number]
-            scores = (features[rows] @ found.T).view(len(rows), *best.shape[1:3])
-            hits = (scores.argmax(-1) == labels[rows][:, None]).sum(0)
-            reached = hits.double() / len(rows)
+        left = []
+        for number in going:
+            found = parameters[number].detach()
+            held_out = fits[number].held_out
+            scores = torch.einsum("hd,rcd->hrc", features[held_out], found)
+            hits = scores.argmax(-1) == labels[held_out][:, None]
+            reached = hits.double().mean(0).cpu()
             trains = futile[number] <= training.tenacity
             is_better = trains & (reached > accuracy[number])
-            accuracy[number] = torch.where(is_better, reached, accuracy[number])
-            own = best[number]
-            own[:] = torch.where(is_better[:, None, None], found.view_as(own), own)
-            futile[number] += (trains & ~is_better).long()
-            are_going.append((futile[number] <= training.tenacity).any())
-        left = np.flatnonzero(torch.stack(are_going).cpu()).tolist()  # the one wait of a look
+            accuracy[number, is_better] = reached[is_better]
+            best[number, is_better] = found[is_better]
+            futile[number] += trains & ~is_better
+            if (futile[number] <= training.tenacity).any():
+                left.append(number)
         advance(len(going) - len(left))
-        if len(left) < len(going):
-            going = [going[place] for place in left]
-            state = [part[left] for part in state]
+        going = left
     advance(len(going))
     return best, accuracy
 
 
-def _batches(
-    fits: Sequence[ClassifierFit], batch: int, device: torch.device
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _batches(fits: Sequence[ClassifierFit], setting: ClassifierSetting) -> Iterator[Tensor]:
     """Yield the rows (f, b) of each step of a pass over the fits' examples, in a new order.
 
-    The longest fits are the first, and the only ones of the last steps. The mask is 0 at padding.
+    The longest fits are the first, and the only ones of the last steps. -1 is padding.
     """
+    batch = setting.training.batch
     steps = [math.ceil(len(fit.train) / batch) for fit in fits]
-    rows = np.full((len(fits), steps[0] * batch), -1)  # -1: padding
+    rows = np.full((len(fits), steps[0] * batch), -1)
     for row, fit in zip(rows, fits, strict=True):
         row[: len(fit.train)] = fit.generator.permutation(fit.train)
-    drawn = torch.from_numpy(rows).to(device)  # the one copy of a pass
-    mask = (drawn >= 0).float()
-    drawn.clamp_(min=0)
+    drawn = torch.from_numpy(rows).to(setting.device)  # the one copy of a pass
     for step in range(steps[0]):
         active = sum(of_fit > step for of_fit in steps)
-        part = slice(step * batch, (step + 1) * batch)
-        yield drawn[:active, part], mask[:active, part]
+        yield drawn[:active, step * batch : (step + 1) * batch]
 
 
-def _step(
-    features: Tensor,
-    labels: Tensor,
-    rows: Tensor,
-    mask: Tensor,
-    state: Sequence[Tensor],
-    setting: ClassifierSetting,
-) -> None:
-    """Take one step of the first f fits on ``rows`` (f, b) with their labels."""
-    weights, decay, steps, mean, square = (part[: len(rows)] for part in state)
-    inputs = features.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)
-    scores = torch.bmm(inputs, weights.transpose(1, 2)).view(*rows.shape, -1, setting.classes)
-    # the gradient of cross-entropy by the scores: softmax, less 1 at the label
-    errors = scores.softmax(-1)
-    places = labels[:, :, None, None].expand(-1, -1, errors.shape[2], 1)
-    errors.scatter_add_(-1, places, errors.new_full((), -1.0).expand_as(places))
-    share_of_mean = mask / mask.sum(1, keepdim=True)
-    errors *= share_of_mean[:, :, None, None]
-    gradient = torch.bmm(errors.flatten(2).transpose(1, 2), inputs)
-    gradient.addcmul_(decay, weights)
-    steps += 1
-    move = OPTIMIZERS[setting.training.optimizer](gradient, mean, square, steps)
-    weights.sub_(move, alpha=setting.training.learning_rate)
+def _loss(
+    features: Tensor, labels: Tensor, rows: Tensor, weights: Tensor, decays: Tensor
+) -> Tensor:
+    """Return the sum of the losses of f fits with r weight decays (f, r) each, whose weights are
+    (f, r, c, d + 1): the mean cross-entropy of the fit's rows (f, b), and decay / 2 |W|^2.
+    """
+    fits, tried, classes, width = weights.shape
+    scores = torch.bmm(features[rows], weights.view(fits, -1, width).transpose(1, 2))
+    wanted = labels[rows].where(rows >= 0, _PADDING).repeat_interleave(tried)
+    errors = functional.cross_entropy(
+        scores.view(-1, classes), wanted, ignore_index=_PADDING, reduction="none"
+    )
+    means = errors.view(fits, -1).sum(1) / (rows >= 0).sum(1)
+    return means.sum() + (decays * weights.square().sum((2, 3))).sum() / 2
 
 
 def stratified_folds(labels: Labels, folds: int, seed: int) -> list[tuple[RowNumbers, RowNumbers]]:
@@ -316,70 +293,52 @@ def check_labels(name: str, splits: Mapping[str, Labels], training: ClassifierTr
         )
 
 
-def nested_cross_validation(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
-    """Test on each fold of ``all`` a classifier whose weight decay the other examples chose.
+def classify(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
+    """Test classifiers by SentEval's protocol for these splits.
 
-    They choose it by their own folds. All folds are drawn by 1111, as in SentEval's
-    InnerKFoldClassifier; the seed decides first weights and order alone.
+    ``all``: each fold is tested by a classifier whose weight decay folds of the other examples
+    chose; all folds are drawn by 1111, the seed decides first weights and order alone
+    (InnerKFoldClassifier). ``train`` and ``test``: folds of ``train`` choose the weight decay
+    (KFoldClassifier). ``dev`` besides: it chooses the weight decay and the end (SplitClassifier).
     """
-    features, labels = setting.tensors(splits["all"])
-    folds = setting.training.folds
-    outer = stratified_folds(splits["all"][1], folds, SENTEVAL_SEED)
-    with setting.stage((folds + 1) * folds) as advance:
-        chosen = []
-        for rows, _ in outer:
-            chosen.append(_by_folds(features, labels, rows, setting, SENTEVAL_SEED, advance))
-        fits = []
-        for (rows, _), (decay, _) in zip(outer, chosen, strict=True):
-            fits.append(setting.fit(rows, None, [decay]))
-        trained, _ = train(features, labels, fits, setting, advance)
+    features, labels = setting.tensors(*splits.values())
+    ends = np.cumsum([len(of_split) for _, of_split in splits.values()])
+    rows = dict(zip(splits, np.split(np.arange(ends[-1]), ends[:-1]), strict=True))
+    seed = setting.seed
+    if "all" in splits:
+        seed = SENTEVAL_SEED
+        outer = stratified_folds(splits["all"][1], setting.training.folds, seed)
+    else:
+        outer = [(rows["train"], rows["test"])]
+    if "dev" in splits:
+        with setting.stage(1) as advance:
+            fit = setting.fit(rows["train"], rows["dev"], DECAYS)
+            weights, accuracy = train(features, labels, [fit], setting, advance)
+        best, dev = _best(accuracy)
+        chosen = [(DECAYS[best], dev)]
+        trained = weights[:, best]
+    else:
+        with setting.stage((setting.training.folds + 1) * len(outer)) as advance:
+            chosen = [
+                _by_folds(features, labels, learned, setting, seed, advance) for learned, _ in outer
+            ]
+            fits = [
+                setting.fit(learned, None, [decay])
+                for (learned, _), (decay, _) in zip(outer, chosen, strict=True)
+            ]
+            trained = train(features, labels, fits, setting, advance)[0][:, 0]
     right = np.zeros(len(labels))
-    for (_, rows), weights in zip(outer, trained, strict=True):
-        right[rows] = _right_answers(features[rows], labels[rows], weights[0])
-    decays, dev = zip(*chosen, strict=True)
-    test = [_percent(right[rows]) for _, rows in outer]
-    return Outcome(round(float(np.mean(test)), 2), right, round(float(np.mean(dev)), 2), [*decays])
-
-
-def cross_validation(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
-    """Test on ``test`` a classifier whose weight decay folds of ``train`` chose."""
-    features, labels = setting.tensors(splits["train"])
-    rows = np.arange(len(labels))
-    with setting.stage(setting.training.folds + 1) as advance:
-        decay, dev = _by_folds(features, labels, rows, setting, setting.seed, advance)
-        fit = setting.fit(rows, None, [decay])
-        weights, _ = train(features, labels, [fit], setting, advance)
-    right = _right_answers(*setting.tensors(splits["test"]), weights[0, 0])
-    return Outcome(_percent(right), right, dev, [decay])
-
-
-def fixed_split(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
-    """Test on ``test`` a classifier trained on ``train``; ``dev`` chose its decay and its end."""
-    train_features, train_labels = splits["train"]
-    dev_features, dev_labels = splits["dev"]
-    features, labels = setting.tensors(
-        (
-            np.concatenate([train_features, dev_features]),
-            np.concatenate([train_labels, dev_labels]),
-        )
+    for (_, tested), weights in zip(outer, trained, strict=True):
+        hits = (features[tested] @ weights.T).argmax(1) == labels[tested]
+        right[tested] = hits.cpu().numpy()
+    test = [round(100 * float(right[tested].mean()), 2) for _, tested in outer]
+    decays, dev_scores = zip(*chosen, strict=True)
+    return Outcome(
+        round(float(np.mean(test)), 2),
+        right[np.sort(np.concatenate([tested for _, tested in outer]))],
+        round(float(np.mean(dev_scores)), 2),
+        [*decays],
     )
-    rows, held_out = np.split(np.arange(len(labels)), [len(train_labels)])
-    with setting.stage(1) as advance:
-        fit = setting.fit(rows, held_out, DECAYS)
-        weights, accuracy = train(features, labels, [fit], setting, advance)
-    best, dev = _best(accuracy)
-    right = _right_answers(*setting.tensors(splits["test"]), weights[0, best])
-    return Outcome(_percent(right), right, dev, [DECAYS[best]])
-
-
-#: The splits of a transfer task -> how it is scored.
-PROTOCOL_OF_SPLITS: dict[
-    frozenset[str], Callable[[Mapping[str, Examples], ClassifierSetting], Outcome]
-] = {
-    frozenset({"all"}): nested_cross_validation,
-    frozenset({"train", "test"}): cross_validation,
-    frozenset({"train", "dev", "test"}): fixed_split,
-}
 
 
 def _by_folds(
@@ -399,15 +358,5 @@ def _by_folds(
 
 
 def _best(accuracy: Tensor) -> tuple[int, float]:
-    scores = [round(100 * float(value), 2) for value in accuracy.cpu().mean(0)]
+    scores = [round(100 * float(value), 2) for value in accuracy.mean(0)]
     return int(np.argmax(scores)), max(scores)
-
-
-def _right_answers(features: Tensor, labels: Tensor, weights: Tensor) -> NDArray[np.float64]:
-    """Return 1 for each example that a classifier labels rightly, else 0."""
-    right = (features @ weights.T).argmax(1) == labels
-    return right.double().cpu().numpy()
-
-
-def _percent(right: NDArray[np.float64]) -> float:
-    return round(100 * float(right.mean()), 2)

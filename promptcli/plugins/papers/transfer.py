@@ -127,11 +127,7 @@ class TransferTask(OtherTask):
     def scores(
         self, embedded: "Sequence[TaskVectors]", rows: Mapping[str, int], settings: "EvalSettings"
     ) -> list[AccuracyScore]:
-        from promptcli.plugins.papers.classifier import (
-            PROTOCOL_OF_SPLITS,
-            ClassifierSetting,
-            training_of,
-        )
+        from promptcli.plugins.papers.classifier import ClassifierSetting, classify, training_of
 
         training, seed = training_of(settings)
         scores = []
@@ -144,7 +140,7 @@ class TransferTask(OtherTask):
             classes = 1 + max(int(labels.max()) for _, labels in splits.values())
             device = "cpu" if each.encoder is None else str(each.encoder.device)
             setting = ClassifierSetting(training, classes, seed, device, self.name)
-            outcome = PROTOCOL_OF_SPLITS[frozenset(splits)](splits, setting)
+            outcome = classify(splits, setting)
             low, high = statistics.interval(statistics.resampled_mean(outcome.right))
             scores.append(
                 AccuracyScore(

@@ -24,9 +24,7 @@ from promptcli.plugins.papers.classifier import (
     FAST,
     FULL,
     ClassifierSetting,
-    cross_validation,
-    fixed_split,
-    nested_cross_validation,
+    classify,
 )
 from promptcli.plugins.papers.transfer import NAMES, pair_features, treebank, visible_bytes
 from promptcli.recipe import RECIPES
@@ -241,7 +239,7 @@ def test_the_three_ways_are_the_plain_ones():
     features, labels = points(75)
     done = []
     with stages_shown(lambda name, steps: nullcontext(lambda share: done.append(share / steps))):
-        found = nested_cross_validation({"all": (features, labels)}, setting)
+        found = classify({"all": (features, labels)}, setting)
     # whatever the seed, as in SentEval
     drawn = functools.partial(classifier.stratified_folds, folds=SMALL.folds, seed=1111)
     assert (found.test, found.dev) == plain.plain_nested(features, labels, drawn, SMALL, 2, 5)
@@ -249,13 +247,13 @@ def test_the_three_ways_are_the_plain_ones():
     assert len(done) > 3  # a step of the progress is a classifier, not a fold
     assert len(found.right) == 75 and 100 * found.right.mean() == pytest.approx(found.test, abs=1)
     learn, dev, test = points(75), points(30), points(60)
-    found = cross_validation({"train": learn, "test": test}, setting)
+    found = classify({"train": learn, "test": test}, setting)
     drawn = functools.partial(classifier.stratified_folds, folds=SMALL.folds, seed=5)
     assert (found.test, found.dev) == plain.plain_cross_validated(learn, test, drawn, SMALL, 2, 5)
     assert len(found.right) == 60 and 100 * found.right.mean() == pytest.approx(
         found.test, abs=0.01
     )
-    found = fixed_split({"train": learn, "dev": dev, "test": test}, setting)
+    found = classify({"train": learn, "dev": dev, "test": test}, setting)
     assert len(found.right) == 60 and 100 * found.right.mean() == pytest.approx(
         found.test, abs=0.01
     )
@@ -263,12 +261,7 @@ def test_the_three_ways_are_the_plain_ones():
 
 
 OFFICIAL = Path(__file__).parents[2] / "reference/official/senteval.json"
-_WAYS = {
-    "nested-folds": nested_cross_validation,
-    "folds-and-test": cross_validation,
-    "pairs": cross_validation,
-    "splits": fixed_split,
-}
+_WAYS = ("nested-folds", "folds-and-test", "pairs", "splits")
 
 
 CASES = [f"{way}/{size}" for way in _WAYS for size in ("fast", "full")]
@@ -296,7 +289,7 @@ def test_accuracies_are_the_official_ones(case):
     setting = ClassifierSetting(
         {"fast": FAST, "full": FULL}[size], int(labels.max()) + 1, seed=seed
     )
-    found = _WAYS[way](splits, setting)
+    found = classify(splits, setting)
     assert (found.test, found.dev) == (expected["accuracy"], expected["dev"])
 
 
