@@ -10,7 +10,6 @@ import typer
 from promptcli import errors
 from promptcli.cli import options, result_files
 from promptcli.cli.console import result, result_json, show
-from promptcli.cli.grids import Grid, best_cells
 from promptcli.cli.options import Json
 from promptcli.data import senteval
 from promptcli.errors import PromptcliError, UsageError
@@ -165,7 +164,7 @@ def _measure(
 ) -> None:
     """Print each table when it is measured, or all in one; raise if none was measured."""
     from promptcli.plugins.papers.figures import draw_numbers, draw_table
-    from promptcli.plugins.papers.report import records
+    from promptcli.plugins.papers.report import caption, records, remarks, table_of
 
     documents: list[dict[str, Any]] = []
     failed: dict[str, PromptcliError] = {}
@@ -185,7 +184,12 @@ def _measure(
             if plot is not None and draw_table(plot, each.document):
                 note(f"drawn to {plot}")
         if format not in _WHOLE:
-            parts = _parts(each.document, intervals=intervals)
+            parts = [
+                f"{each.document['table']}: {each.document['title']}",
+                *caption(each.document),
+                table_of(each.document, intervals=intervals),
+                *remarks(each.document),
+            ]
             result_files.PRINTERS[format](result_files.Report(each.document, parts, []))
             result("")
     for label, reason in missing.items():
@@ -197,42 +201,6 @@ def _measure(
         rows = [row for document in documents for row in records(document)]
         report = result_files.Report({"results": documents, "failed": messages}, [], rows)
         result_files.PRINTERS[format](report)
-
-
-def _parts(document: Mapping[str, Any], *, intervals: bool) -> list[result_files.Part]:
-    """Lay out a result document: caption, a table with every row's lines, remarks."""
-    from promptcli.plugins.papers.measures import COLUMNS
-    from promptcli.plugins.papers.report import (
-        caption,
-        heads,
-        notes,
-        reasons,
-        table_lines,
-    )
-
-    cells: list[list[str]] = []
-    measured = []
-    not_measured = []
-    for line in table_lines(document):
-        if line.kind == "reason":
-            not_measured.append(f"{line.label} not measured: {line.cells[0]}")
-            cells.append([line.label] + ["-"] * len(document["columns"]))
-        elif line.kind == "measured":
-            measured.append(len(cells))
-            cells.append([line.label, *line.cells])
-        elif intervals or line.kind != "interval":
-            cells.append([f"  {line.label}", *line.cells])
-    columns = enumerate(document["columns"], 1)
-    scores = [number for number, name in columns if COLUMNS[name].is_score]
-    best = best_cells(cells, scores, measured)
-    return [
-        f"{document['table']}: {document['title']}",
-        *caption(document),
-        Grid(["", *heads(document)], cells, best),
-        *not_measured,
-        *reasons(document),
-        *notes(document),
-    ]
 
 
 def _overview(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[result_files.Part]:

@@ -1,12 +1,14 @@
-"""A result document as lines of cells and as Markdown, kept in files."""
+"""A result document as a table with its remarks, printed or on a page, and kept in files."""
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from promptcli import errors
+from promptcli.cli.grids import Grid, best_cells
+from promptcli.cli.result_files import WRITERS, Part, Report
 from promptcli.errors import NotFoundError
 from promptcli.plugins.papers.documents import grouped
 from promptcli.plugins.papers.measures import COLUMNS, EXTREMES
@@ -21,9 +23,9 @@ Document = Mapping[str, Any]  #: of a table, or a part of it: a row, the publish
 class TableLine(NamedTuple):
     """One line of a table."""
 
-    kind: str  #: a key of ``_NAMES``, or ``reason``; ``other`` is published for another backbone
+    kind: str  #: ``measured`` or ``missing``; ``interval``, ``published``, ``difference`` below it
     label: str
-    cells: list[str]  #: one per column; for ``reason`` a single text
+    cells: list[str]  #: one per column
 
 
 def heads(document: Document) -> list[str]:
@@ -109,8 +111,8 @@ def table_lines(document: Document) -> Iterator[TableLine]:
 def row_lines(row: Document, columns: Sequence[str]) -> Iterator[TableLine]:
     """Yield the lines of one row.
 
-    They are the measured values, their intervals and standard deviations, or the reason why they
-    are missing, then the published values and the difference.
+    They are the measured values, their intervals and standard deviations, then the published values
+    and the difference.
     """
     cells = {column: row["figures"][column] for column in columns if column in row["figures"]}
     if cells:
@@ -131,8 +133,7 @@ def row_lines(row: Document, columns: Sequence[str]) -> Iterator[TableLine]:
                 texts = [text and f"±{text}" for text in _texts(columns, spread)]
                 yield TableLine("interval", label, texts)
     else:
-        why = grouped(row["not_measured"].get(column, "not measured") for column in columns)
-        yield TableLine("reason", _label(row), ["; ".join(why)])
+        yield TableLine("missing", _label(row), ["-"] * len(columns))
     yield from _published(row["published"], columns)
     if row["difference"]:
         yield TableLine("difference", "difference", _texts(columns, row["difference"], "+"))
@@ -162,8 +163,8 @@ def _published(published: Document, columns: Sequence[str]) -> Iterator[TableLin
     for place, column in enumerate(columns):
         if column in others:
             cells[place] += f" (of {others[column]})"
-    kind = "published" if published["own"] else "other"
-    yield TableLine(kind, published["backbone"].split("/")[-1], cells)
+    whose = "" if published["own"] else f" for {published['backbone'].split('/')[-1]}"
+    yield TableLine("published", f"published{whose}", cells)
 
 
 def published_value(published: Document, column: str) -> Any:
@@ -194,25 +195,50 @@ def _texts(columns: Sequence[str], values: Document, sign: str = "") -> list[str
     return texts
 
 
-def reasons(document: Document) -> list[str]:
-    """Return why columns of measured rows are missing; the caption names missing data."""
-    found: list[str] = []
+def remarks(document: Document) -> list[str]:
+    """Return why rows and columns are missing, and the notes on published rows; the caption names
+    missing data.
+    """
     columns = document["columns"]
+    rows = []
+    found: list[str] = []
     for row in document["rows"]:
+        why = row["not_measured"]
         if any(column in row["figures"] for column in columns):
-            missing = row["not_measured"]
-            found += [missing[column] for column in columns if column in missing]
-    return [reason for reason in grouped(found) if not reason.startswith("no data")]
+            found += [why[column] for column in columns if column in why]
+        else:
+            reasons = grouped(why.get(column, "not measured") for column in columns)
+            rows.append((_label(row), f"not measured: {'; '.join(reasons)}"))
+    notes = [
+        (f"{row['method']} on {row['published']['backbone']}", row["note"])
+        for row in document["rows"]
+        if row["note"]
+    ]
+    of_columns = [reason for reason in grouped(found) if not reason.startswith("no data")]
+    return [*_by_text(rows), *of_columns, *_by_text(notes)]
 
 
-def notes(document: Document) -> list[str]:
-    """Return the notes on published rows, each once with its methods."""
+def _by_text(said: Iterable[tuple[str, str]]) -> list[str]:
+    """Return what is said of methods, each text once: ``METHOD, METHOD: TEXT``."""
     methods_of: dict[str, dict[str, None]] = {}
-    for row in document["rows"]:
-        if row["note"]:
-            method = f"{row['method']} on {row['published']['backbone']}"
-            methods_of.setdefault(row["note"], {})[method] = None
-    return [f"{', '.join(methods)}: {note}" for note, methods in methods_of.items()]
+    for method, text in said:
+        methods_of.setdefault(text, {})[method] = None
+    return [f"{', '.join(methods)}: {text}" for text, methods in methods_of.items()]
+
+
+def table_of(document: Document, *, intervals: bool = True) -> Grid:
+    """Return all lines of a table, under the heads of its columns."""
+    cells = []
+    measured = []
+    for line in table_lines(document):
+        if line.kind == "measured":
+            measured.append(len(cells))
+        indent = "" if line.kind in ("measured", "missing") else "  "
+        if intervals or line.kind != "interval":
+            cells.append([f"{indent}{line.label}", *line.cells])
+    columns = enumerate(document["columns"], 1)
+    scores = [number for number, name in columns if COLUMNS[name].is_score]
+    return Grid(["", *heads(document)], cells, best_cells(cells, scores, measured))
 
 
 def caption(document: Document) -> list[str]:
@@ -315,13 +341,14 @@ def _is_trained(row: Document) -> bool:
 
 def _about_settings(trained: Sequence[Document]) -> Iterator[str]:
     """Yield how the settings of trained rows differ from the papers'; JSON has all of them."""
-    methods_of: dict[str, dict[str, None]] = {}
-    for row in trained:
-        if row.get("training"):
-            label = f"{_label(row).partition(',')[0]} as on {row['published']['backbone']}"
-            methods_of.setdefault(_difference(row["training"]["differs"]), {})[label] = None
-    for difference, labels in methods_of.items():
-        yield f"{', '.join(labels)}: {difference}"
+    yield from _by_text(
+        (
+            f"{_label(row).partition(',')[0]} as on {row['published']['backbone']}",
+            _difference(row["training"]["differs"]),
+        )
+        for row in trained
+        if row.get("training")
+    )
     without = sum(not row.get("training") for row in trained)
     if without:
         yield f"settings of {errors.counted(without, 'trained row')} not recorded"
@@ -338,49 +365,36 @@ def _difference(differs: Mapping[str, Sequence[Any]] | None) -> str:
     return f"differs from the paper: {', '.join(told)}"
 
 
-#: Kind of line -> its first two columns; the braces are its label.
-_NAMES = {
-    "measured": ("{}", "measured"),
-    "interval": ("", "{}"),
-    "published": ("", "published, {}"),
-    "other": ("", "*published, {}*"),
-    "difference": ("", "difference"),
-}
-
-
-def table_page(document: Document, *, level: int = 1, folder: str = "") -> str:
-    """Return one result document as Markdown.
+def page_parts(document: Document, *, level: int = 1, folder: str = "") -> list[Part]:
+    """Return one result document as a part of a page.
 
     ``folder`` of its pictures is relative to the page, with a last slash.
     """
-    columns = heads(document)
-    title = document["title"]
     heading = f"{'#' * level} {document['table']}"
     if document["backbone"] is not None:
         heading += f", {document['backbone']['name']}"
-    parts = [f"{heading}: {title}", *_listed(caption(document)), ""]
-    parts.append(_row(["method", "", *columns]))
-    parts.append("|" + "---|" * 2 + "---:|" * len(columns))
-    parts += [_line(line, len(columns)) for line in table_lines(document)]
-    for row in document["rows"]:
-        if "picture" in row["figures"]:
-            picture = row["figures"]["picture"]["value"]
-            parts.append(f"\n![{title}]({folder}{picture})")
-    parts += _listed([*reasons(document), *notes(document)])
-    return "\n".join(parts) + "\n"
+    pictures = [
+        row["figures"]["picture"] for row in document["rows"] if "picture" in row["figures"]
+    ]
+    title = document["title"]
+    return [
+        f"{heading}: {title}",
+        _listed(caption(document)),
+        table_of(document),
+        *(f"![{title}]({folder}{picture['value']})" for picture in pictures),
+        _listed(remarks(document)),
+    ]
 
 
-def _listed(lines: Sequence[str]) -> list[str]:
-    """Return lines as a list of Markdown after an empty line; nothing if there are none."""
-    items = [f"- {line}" for line in lines]
-    return ["", *items] if items else []
+def _listed(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
 
 
 _PAGE = """\
 # Results
 
 The tables and figures of the papers that were measured here, on {}. The published figure is below
-each measured one, in *italics* if it is for another backbone; then no difference is shown. Figures\
+each measured one; if it is for another backbone, that is named and no difference is shown. Figures\
  are Spearman x 100
 unless the column says otherwise. `promptcli reproduce page` writes this page from the files in\
  `results/`.
@@ -394,35 +408,22 @@ def results_page(documents: Sequence[Document], folder: str = "../results/") -> 
     """
     backbones = [document["backbone"] for document in documents if document["backbone"]]
     names = dict.fromkeys(f"`{backbone['name']}`" for backbone in backbones)
-    parts = [_PAGE.format(", ".join(names))]
-    parts += [table_page(document, level=2, folder=folder) for document in documents]
-    parts += [
-        "## Tables without a measured figure\n",
-        _row(["table", "what", "why"]),
-        "|---|---|---|",
-    ]
+    parts: list[Part] = [_PAGE.format(", ".join(names))]
+    for document in documents:
+        parts += page_parts(document, level=2, folder=folder)
     done = {document["table"] for document in documents}
+    rows = []
     for table in published_tables().values():
         if table.name not in done and table.backbones != [ANY_MODEL]:
             absent = [SYSTEMS[row.kind].absent.format(row.argument) for row in table.rows]
             why = "; ".join(grouped(filter(None, absent))) or "not run yet"
-            parts.append(_row([table.name, table.title, why]))
-    return "\n".join(parts) + "\n"
+            rows.append([table.name, table.title, why])
+    parts += ["## Tables without a measured figure", Grid(["table", "what", "why"], rows)]
+    return _markdown(parts)
 
 
-def _line(line: TableLine, columns: int) -> str:
-    if line.kind == "reason":
-        return _row([line.label, line.cells[0], *[""] * columns])
-    cells = line.cells
-    if line.kind == "other":
-        cells = [cell and f"*{cell}*" for cell in cells]
-    first, second = _NAMES[line.kind]
-    return _row([first.format(line.label), second.format(line.label), *cells])
-
-
-def _row(cells: Sequence[str]) -> str:
-    escaped = [cell.replace("|", "\\|") for cell in cells]
-    return f"| {' | '.join(escaped)} |"
+def _markdown(parts: Sequence[Part]) -> str:
+    return WRITERS[".md"](Report({}, parts, []))
 
 
 # Files
@@ -433,7 +434,7 @@ def write_result(folder: Path, document: Document) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{file_stem(document)}.json"
     files.write_text(path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
-    files.write_text(path.with_suffix(".md"), table_page(document))
+    files.write_text(path.with_suffix(".md"), _markdown(page_parts(document)))
     return path
 
 
