@@ -85,7 +85,7 @@ def ours(path):
     from promptcli.data.rows import open_rows
 
     with open_rows(path, ColumnChoice(cells=True), skip_bad=True) as rows:
-        return [text for batch in rows for text in batch.column("text").to_pylist()]
+        return list(rows.texts())
 
 
 def duckdb(path):

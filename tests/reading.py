@@ -22,18 +22,21 @@ def read(path, text=None, identifier=None, stdin=None):
         stdin=None if stdin is None else io.BytesIO(stdin),
     ) as source:
         batches = list(source)
-    return [(row["id"], row["text"]) for batch in batches for row in batch.to_pylist()]
+    return [(row["id"], row["text"]) for batch in batches for row in records(batch)]
 
 
 def texts(path, *args, **kwargs):
     return [text for _, text in read(path, *args, **kwargs)]
 
 
+def records(batch):
+    """Return the rows of a batch, each with its columns."""
+    return [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]
+
+
 def batch(texts, ids=None):
     """Return sentences as the reader yields them."""
-    return pa.record_batch(
-        {"text": pa.array(texts, pa.string()), "id": list(ids or range(len(texts)))}
-    )
+    return {"text": list(texts), "id": list(ids or range(len(texts)))}
 
 
 def write(folder, name, content):

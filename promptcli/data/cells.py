@@ -7,14 +7,13 @@ import decimal
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.given import is_unicode
 from promptcli.data.layouts import ID, TEXT, is_optional
-from promptcli.data.tables import MISSING, IsoDate, Table
+from promptcli.data.tables import MISSING, IsoDate
 from promptcli.errors import shorten
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
@@ -65,6 +64,13 @@ class CellReader:
             point, other = re.escape(self._point), re.escape(self._thousands)
             whole = rf"\d{{1,3}}({other}\d{{3}}){{1,5}}|0|[1-9]\d{{0,17}}"
             self._number = re.compile(rf"-?({whole})({point}\d+)?")
+        self._readers: dict[str, Callable[[Any], Any]] = {
+            "whole": self.number,
+            "decimal": lambda cell: float(cast(float, self.number(cell))),
+            "truth": self.truth,
+            "date": self.date,
+            "text": cell_text,
+        }
 
     def _plain(self, text: str) -> str:
         """Return a number as Python writes it."""
@@ -89,9 +95,6 @@ class CellReader:
         if type(cell) is int:
             return cell if abs(cell) < 1 << 63 else None
         return float(cell) if isinstance(cell, float | decimal.Decimal) else None
-
-    def is_number(self, cell: Any) -> bool:
-        return self.number(cell) is not None
 
     def truth(self, cell: Any) -> bool | None:
         """Return the truth value that a cell is, else None."""
@@ -122,67 +125,43 @@ class CellReader:
             return None
         return _iso(day)
 
-    def columns(self, table: Table, names: Sequence[str], blocks: Iterable[Any]) -> "list[Column]":
-        """Return what columns hold, by all their cells: a type that each cell has, else text."""
-        readers = {"number": self.number, "truth": self.truth, "date": self.date}
-        if table.types:
-            columns = [(name, table.types[name]) for name in names]
-            return [
-                Column(name, kind, readers.get(kind, cell_text), name in table.whole)
-                for name, kind in columns
-            ]
-        seen = [_Seen(list(readers)) for _ in names]
-        for _, rows in blocks:
-            for column, cells in zip(seen, zip(*rows, strict=True), strict=True):
-                filled = [cell for cell in map(stripped, cells) if cell is not None]
-                for kind in list(column.kinds):
-                    values = list(map(readers[kind], filled))
-                    if None in values:
-                        column.kinds.remove(kind)
-                    elif kind == "number":
-                        column.types.update(map(type, values))
-                        pointed = (cell for cell in filled if type(cell) is str and "." in cell)
-                        column.doubts.update(
-                            _DOUBTFUL.fullmatch(cell) is not None for cell in pointed
-                        )
-        found = list[Column]()
-        for name, column in zip(names, seen, strict=True):
-            # all are left where no cell has a value
-            kind = column.kinds[0] if 0 < len(column.kinds) < len(readers) else "text"
-            if kind == "number" and not self._point and column.doubts == {True}:
-                kind = "text"
-            found.append(Column(name, kind, readers.get(kind, cell_text), column.types <= {int}))
-        return found
-
-
-@dataclass
-class _Seen:
-    """What the cells of a column have shown so far."""
-
-    kinds: list[str]  #: the types that all have
-    types: set[type] = field(default_factory=set)  #: of the numbers
-    #: whether a point is one between thousands as well as a decimal point
-    doubts: set[bool] = field(default_factory=set)
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a file that is kept beside the sentences."""
-
-    name: str
-    kind: str  #: number, date, truth or text
-    read: Callable[[Any], Any]
-    is_whole: bool  #: whether a number has no decimals
-
-    def array(self, cells: Sequence[Any]) -> Any:
-        """Return cells as an Arrow array: whole or floating-point numbers, truth values, or texts;
-        dates are texts as ISO writes them; an empty cell is null.
+    def kinds_of(self, cells: Iterable[Any]) -> set[str]:
+        """Return what the cells are that are not empty: whole, decimal, doubtful (a number whose
+        point may be one between thousands), truth, date or text.
         """
-        import pyarrow as pa
+        return {self._kind(cell) for cell in map(stripped, cells) if cell is not None}
 
-        types = {"truth": pa.bool_(), "number": pa.int64() if self.is_whole else pa.float64()}
-        values = [None if cell is None else self.read(cell) for cell in map(stripped, cells)]
-        return pa.array(values, types.get(self.kind, pa.string()))
+    def _kind(self, cell: Any) -> str:
+        number = self.number(cell)
+        if number is None:
+            if self.truth(cell) is not None:
+                return "truth"
+            return "text" if self.date(cell) is None else "date"
+        if type(cell) is str and not self._point and _DOUBTFUL.fullmatch(cell):
+            return "doubtful"
+        return "whole" if type(number) is int else "decimal"
+
+    def values(self, kind: str, cells: Iterable[Any]) -> list[Any]:
+        """Return the cells of a column of a kind as numbers, truth values, or texts.
+
+        Dates are texts as ISO writes them; an empty cell is None.
+        """
+        read = self._readers[kind]
+        return [None if cell is None else read(cell) for cell in map(stripped, cells)]
+
+
+def common_kind(kinds: set[str]) -> str:
+    """Return the kind of a column by those of its cells: one that all have, else text."""
+    if kinds == {"doubtful"} or kinds == {"doubtful", "whole"}:
+        return "text"
+    if len(kinds) > 1 and kinds <= {"whole", "decimal", "doubtful"}:
+        return "decimal"
+    return next(iter(kinds)) if len(kinds) == 1 else "text"
+
+
+def type_of(kind: str) -> str:
+    """Return the type of a column of a kind: number, truth, date or text."""
+    return "number" if kind in ("whole", "decimal") else kind
 
 
 def stripped(cell: Any) -> Any:

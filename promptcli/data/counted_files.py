@@ -11,8 +11,7 @@ from promptcli.data.bad_rows import BadRows
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.input_files import file_sha256, state_of
 from promptcli.data.layouts import ID, TEXT
-from promptcli.data.parquet_files import RecordBatch
-from promptcli.data.rows import open_from, with_row_numbers
+from promptcli.data.rows import Batch, open_from, with_row_numbers
 from promptcli.errors import UsageError, counted
 
 
@@ -38,7 +37,7 @@ def count_input(
     """Read a file once, check every row, and count them; an empty file has none."""
     size, stamp = state_of(name)
     with open_from(name, fields, csv=csv, bad=BadRows(skip_bad)) as rows:
-        count = sum(map(len, rows))
+        count = sum(len(batch[TEXT]) for batch in rows)
         columns = rows.columns
         digest = rows.sha256()
     if state_of(name) != (size, stamp):
@@ -97,7 +96,7 @@ def read_range(
     stop: int,
     began: str,
     csv: Mapping[str, Any] | None = None,
-) -> Iterator[RecordBatch]:
+) -> Iterator[Batch]:
     """Yield the rows [start, stop) of all files, one after another; ids that are numbers count over
     all files.
 
@@ -118,8 +117,8 @@ def read_range(
             ) as rows:
                 row = lower
                 for batch in with_row_numbers(rows.batches, first + lower):
-                    yield batch.slice(0, upper - row)
-                    row += len(batch)
+                    yield {name: values[: upper - row] for name, values in batch.items()}
+                    row += len(batch[TEXT])
                     if row >= upper:
                         break
         first += file.rows

@@ -9,6 +9,7 @@ from pathlib import Path
 from promptcli.data.cells import finite_number
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.input_files import read_lines
+from promptcli.data.layouts import ID, TEXT
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import Parts
 from promptcli.errors import NotFoundError, UsageError, counted
@@ -84,8 +85,7 @@ def _texts(path: Path) -> dict[str, str]:
     texts = dict[str, str]()
     with open_rows(path, fields, csv=csv) as rows:
         for batch in rows:
-            ids, of_batch = batch.column("id").to_pylist(), batch.column("text").to_pylist()
-            texts.update(zip(map(str, ids), of_batch, strict=True))
+            texts.update(zip(map(str, batch[ID]), batch[TEXT], strict=True))
     return texts
 
 

@@ -1,4 +1,4 @@
-"""Rows of files, pipes and URLs as Arrow batches: texts, and tables (``tables``).
+"""Rows of files, pipes and URLs in batches: texts, and tables (``tables``).
 
 Row i of a text is line i. A batch of sentences has the columns ``text`` and ``id``: the file's own
 ids as text, or the numbers of the rows; and the file's other columns, typed, if they are wanted.
@@ -7,15 +7,14 @@ Batches of another layout (see ``layouts``) have its columns, all of them text.
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from promptcli.data.bad_rows import BadRows
-from promptcli.data.cells import CellReader, Column, reader_of
+from promptcli.data.bad_rows import REFUSED, BadRows
+from promptcli.data.cells import CellReader, common_kind, reader_of, type_of
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.file_arguments import PROSE, extension_of, split_columns
@@ -27,17 +26,17 @@ from promptcli.data.input_files import (
     display_name,
     is_remote,
     open_text,
-    without_end,
 )
 from promptcli.data.layouts import ID, NONE, NUMERIC, SENTENCES, TEXT, Columns, is_optional
-from promptcli.data.parquet_files import CHARACTERS, RecordBatch, open_parquet
+from promptcli.data.parquet_files import CHARACTERS, open_parquet
 from promptcli.data.tables import (
     INPUT_FORMATS,
     MISSING,
     CsvTable,
     JsonTable,
     ParquetTable,
-    Table,
+    RowTable,
+    TextTable,
     WorkbookTable,
 )
 from promptcli.errors import UsageError
@@ -49,6 +48,9 @@ _JSON = (".json", ".jsonl", ".ndjson")
 TABLES = (".csv", ".tsv", *_JSON, ".xlsx", ".parquet")
 _TEXTS = ("", ".txt", *PROSE)
 
+#: Columns of some rows, each with its cells.
+Batch = dict[str, Sequence[Any]]
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -56,33 +58,29 @@ class Rows:
 
     name: str  #: the path as given
     columns: Columns  #: column of a batch -> column of the file
-    batches: Iterator[RecordBatch]
-    sha256: Callable[[], str]  #: hex SHA-256 of the bytes of the file; right after the last batch
+    batches: Iterator[Batch]
+    #: hex SHA-256 of the bytes of the file; right after the last batch
+    sha256: Callable[[], str] = lambda: ""
     #: about how many rows there are; None if that is not cheap to know
-    total: Callable[[], int | None]
+    total: Callable[[], int | None] = lambda: None
+    head: Sequence[str] = ()  #: the texts of the first batch
     #: the file's other columns, if they are wanted: each a column of the batches -> number, date
     #: (ISO text), truth or text
     types: Mapping[str, str] = field(default_factory=dict)
     is_text: bool = False  #: whether they are the lines of a text, rather than rows of a table
 
-    def __iter__(self) -> Iterator[RecordBatch]:
+    def __iter__(self) -> Iterator[Batch]:
         return self.batches
 
     def tuples(self) -> Iterator[tuple[str, ...]]:
         """Yield each row's texts, without the id of a sentence."""
         names = [column for column in self.columns if column != ID]
         for batch in self.batches:
-            yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+            yield from zip(*(batch[name] for name in names), strict=True)
 
     def texts(self) -> Iterator[str]:
         """Yield the first text of each row."""
         return (row[0] for row in self.tuples())
-
-    def peek(self) -> "tuple[Rows, list[str]]":
-        """Return the same rows, still to be walked, and the texts of the first batch."""
-        first = next(self.batches)
-        rows = dataclasses.replace(self, batches=itertools.chain([first], self.batches))
-        return rows, first.column(TEXT).to_pylist()
 
 
 @contextlib.contextmanager
@@ -119,9 +117,10 @@ def open_rows(
             batches = with_row_numbers(batches)
         first = next(batches, None)
         if first is None:
-            bad.tell(rows.name)
+            bad.tell(display_name(path))
             raise UsageError(f"{display_name(path)} is empty; give a file with at least one row")
-        yield dataclasses.replace(rows, batches=itertools.chain([first], batches))
+        head = list(first.get(TEXT, ()))
+        yield dataclasses.replace(rows, batches=itertools.chain([first], batches), head=head)
 
 
 @contextlib.contextmanager
@@ -144,29 +143,33 @@ def open_from(
     is_table = extension in TABLES or (extension not in _TEXTS and extension in INPUT_FORMATS)
     if stdin is not None:
         is_table = bool(fields.names) or fields.layouts != (SENTENCES,)
-    with open_text(path, stdin, stored=is_table) as text:
+    with open_text(path, stdin, stored=is_table) as text, contextlib.ExitStack() as opened:
+        table: RowTable
         if not is_table:
-            yield _rows_of_text(text, fields, options, start, bad)
+            _check_columns_of_text(fields, text.name)
+            table = TextTable(text, options, bad)
         elif extension == ".parquet":
-            hint = "give another file"
-            with open_parquet(text.file, text.name, hint=hint, error=UsageError) as file:
-                table = ParquetTable(file, text.name)
-                rows = _rows_of_table(table, text, fields, options, start, bad)
-                yield dataclasses.replace(rows, total=lambda: file.metadata.num_rows)
+            reading = open_parquet(text.file, text.name, hint="give another file", error=UsageError)
+            table = ParquetTable(opened.enter_context(reading), text.name)
         elif extension == ".xlsx":
             word = fields.first_word
-            book = WorkbookTable(str(path), options, word)
-            if book.word_is_sheet or ":" in word:
-                column = "" if book.word_is_sheet else word.rpartition(":")[2]
+            table = WorkbookTable(str(path), options, word)
+            if table.word_is_sheet or ":" in word:
+                column = "" if table.word_is_sheet else word.rpartition(":")[2]
                 fields = fields.without_sheet(column)
-            yield _rows_of_table(book, text, fields, options, start, bad)
         elif extension in _JSON or (stdin is not None and _begins_json(text)):
             whole = fields.cells or fields.layouts != (SENTENCES,)
-            objects = JsonTable(text, options, bad, fields.names, whole)
-            yield _rows_of_table(objects, text, fields, options, start, bad)
+            table = JsonTable(text, options, bad, fields.names, whole)
         else:
-            lines = INPUT_FORMATS.get(extension, CsvTable)(text, options, bad)
-            yield _rows_of_table(lines, text, fields, options, start, bad)
+            table = INPUT_FORMATS.get(extension, CsvTable)(text, options, bad)
+        rows = rows_of(table, text.name, fields, options, bad, start)
+        yield dataclasses.replace(
+            rows,
+            name=str(path),
+            sha256=text.sha256,
+            total=lambda: table.size or _count(path),
+            is_text=not is_table,
+        )
 
 
 def _begins_json(text: OpenText) -> bool:
@@ -181,58 +184,56 @@ def _count(path: str | Path) -> int | None:
     return count_lines(Path(path))
 
 
-# Batches
-
-
-def _rows_of_text(
-    text: OpenText, fields: ColumnChoice, options: CsvOptions, start: int, bad: BadRows
-) -> Rows:
+def _check_columns_of_text(fields: ColumnChoice, name: str) -> None:
     named = ",".join(fields.named) or fields.text or fields.id
     if SENTENCES not in fields.layouts or (named and named != NONE):
         wanted = named or " or ".join(", ".join(layout) for layout in fields.layouts)
         raise UsageError(
-            f"{text.name} is plain text and has no columns; give a table with the columns {wanted}"
+            f"{name} is plain text and has no columns; give a table with the columns {wanted}"
             " (.csv, .tsv or .jsonl), or name none"
         )
 
-    def batches() -> Iterator[RecordBatch]:
-        lines = itertools.islice(text.lines(options.encoding, bad), start, None)
-        for _, block in _blocks((number, [without_end(line)]) for number, line in enumerate(lines)):
-            yield _batch_of({TEXT: [line for (line,) in block]})
-        bad.tell(text.name, "made blank")
 
-    total = functools.partial(_count, text.path)
-    return Rows(str(text.path), {TEXT: ""}, batches(), text.sha256, total, is_text=True)
+# Batches
 
 
-def _rows_of_table(
-    table: Table,
-    text: OpenText,
+def rows_of(
+    table: RowTable,
+    name: str,
     fields: ColumnChoice,
-    options: CsvOptions,
-    start: int,
-    bad: BadRows,
+    options: CsvOptions = CsvOptions(),  # noqa: B008
+    bad: BadRows = REFUSED,
+    start: int = 0,
 ) -> Rows:
-    name = text.name
-    total = functools.partial(_count, text.path)
+    """Return the chosen columns of a table from row ``start`` on; ``name`` is for messages."""
     if not table.header:
-        return Rows(name, {}, iter(()), text.sha256, total)
+        return Rows(name, {}, iter(()))
     columns = fields.choose(table.header, name, only=not table.are_texts)
-    if isinstance(table, ParquetTable) and (nested := table.nested.intersection(columns.values())):
-        raise UsageError(f"{name}: column {nested.pop()!r} holds lists or the like; name a text")
+    nested = [column for column in columns.values() if column in table.nested]
+    if nested:
+        raise UsageError(f"{name}: column {nested[0]!r} holds lists or the like; name a text")
     cells = CellReader(options, are_texts=table.are_texts)
-    others = list[Column]()
+    others = dict[str, str]()
     if fields.cells:
         # those that are joined are kept beside the text, too
         chosen = {*columns.values(), *({TEXT} if "," in columns.get(TEXT, "") else ())}
-        names = [column for column in table.header if column not in chosen]
-        places = [table.header.index(column) for column in names]
-        if names:
-            others = cells.columns(table, names, _blocks(table.rows(places)))
+        others = _kinds(table, [each for each in table.header if each not in chosen], cells)
     bad.forget()  # they are counted when they are read
     batches = _batches(table, name, columns, others, cells, start, bad)
-    types = {renamed(column.name, columns): column.kind for column in others}
-    return Rows(name, columns, batches, text.sha256, total, types)
+    types = {renamed(column, columns): type_of(kind) for column, kind in others.items()}
+    return Rows(name, columns, batches, types=types)
+
+
+def _kinds(table: RowTable, names: Sequence[str], cells: CellReader) -> dict[str, str]:
+    """Return the kinds of columns: those that the table declares, else by all their cells."""
+    if table.kinds or not names:
+        return {name: table.kinds[name] for name in names}
+    found = {name: set[str]() for name in names}
+    for _, rows in _blocks(table.rows([table.header.index(name) for name in names])):
+        for kinds, of_column in zip(found.values(), zip(*rows, strict=True), strict=True):
+            if "text" not in kinds:
+                kinds |= cells.kinds_of(of_column)
+    return {name: common_kind(kinds) for name, kinds in found.items()}
 
 
 def renamed(column: str, columns: Columns) -> str:
@@ -241,53 +242,51 @@ def renamed(column: str, columns: Columns) -> str:
 
 
 def _batches(
-    table: Table,
+    table: RowTable,
     name: str,
     columns: Columns,
-    others: Sequence[Column],
+    others: Mapping[str, str],
     cells: CellReader,
     start: int,
     bad: BadRows,
-) -> Iterator[RecordBatch]:
-    """Yield the chosen columns of a table, and the others behind them."""
-    import pyarrow as pa
-
+) -> Iterator[Batch]:
+    """Yield the chosen columns of a table, and the others, each with its kind, behind them."""
     #: each with the columns of the file that it has: several are joined
     roles = {
         role: [column] if column in table.header else column.split(",")
         for role, column in columns.items()
     }
-    wanted = [*itertools.chain(*roles.values()), *(column.name for column in others)]
+    wanted = list(dict.fromkeys([*itertools.chain(*roles.values()), *others]))
     places = [table.header.index(column) for column in wanted]
-    readers = {role: reader_of(role, cells) for role in roles}
+    readers = {role: reader_of(role, cells, blank=table.has_blanks) for role in roles}
     is_first = True
     for numbers, rows in _blocks(table.rows(places, start)):
-        held = iter(list(zip(*rows, strict=True)))
+        held = dict(zip(wanted, zip(*rows, strict=True), strict=True))
         wrong = dict[int, str]()
-        arrays = dict[str, Any]()
+        batch: Batch = {}
         for role, parts in roles.items():
-            of_parts = list(itertools.islice(held, len(parts)))
             is_text = role not in (TEXT, ID, *NUMERIC)
-            if is_text and is_first and None not in map(cells.number, of_parts[0]):
+            if is_text and is_first and None not in map(cells.number, held[parts[0]]):
                 raise UsageError(f"{name}: column {parts[0]!r} holds numbers, and {role} is text")
+            optional = is_optional(role)
             texts = [
-                _texts(of_part, readers[role], column, wrong, optional=is_optional(role))
-                for column, of_part in zip(parts, of_parts, strict=True)
+                _texts(held[column], readers[role], column, wrong, optional=optional)
+                for column in parts
             ]
-            arrays[role] = texts[0]
+            batch[role] = texts[0]
             if len(texts) > 1:
-                arrays[role] = [" ".join(filter(None, row)) for row in zip(*texts, strict=True)]
+                batch[role] = [" ".join(filter(None, row)) for row in zip(*texts, strict=True)]
         is_first = False
         for place, reason in wrong.items():
-            bad.add(name, table.kind, numbers[place], reason)
-        for column in others:
-            arrays[renamed(column.name, columns)] = column.array(next(held))
-        batch = _batch_of(arrays)
+            bad.add(name, table.counted, numbers[place], reason)
+        for column, kind in others.items():
+            batch[renamed(column, columns)] = cells.values(kind, held[column])
         if wrong:
-            batch = batch.filter(pa.array([place not in wrong for place in range(len(batch))]))
-        if len(batch):
+            kept = [place not in wrong for place in range(len(rows))]
+            batch = {column: [*itertools.compress(batch[column], kept)] for column in batch}
+        if len(wrong) < len(rows):
             yield batch
-    bad.tell(name)
+    bad.tell(name, table.done)
 
 
 def _texts(
@@ -327,83 +326,44 @@ def _blocks(rows: Iterable[tuple[int, list[Any]]]) -> Iterator[tuple[list[int], 
         yield numbers, block
 
 
-def _batch_of(columns: Mapping[str, Any]) -> RecordBatch:
-    """Return a batch of Arrow arrays, and of texts in lists."""
-    import pyarrow as pa
-
-    arrays = {}
-    for name, values in columns.items():
-        if isinstance(values, list):
-            builder = pa.lib.StringBuilder()  # pa.array would import pandas, which is slow to start
-            builder.append_values(values)
-            values = builder.finish()
-        arrays[name] = values
-    return pa.record_batch(arrays)
-
-
-def with_row_numbers(batches: Iterator[RecordBatch], row: int = 0) -> Iterator[RecordBatch]:
+def with_row_numbers(batches: Iterator[Batch], row: int = 0) -> Iterator[Batch]:
     """Yield batches of sentences with the numbers of the rows as ids if they have none."""
-    import numpy as np
-    import pyarrow as pa
-
     for batch in batches:
-        if ID in batch.schema.names:
-            yield batch
-        else:
-            numbers = pa.py_buffer(np.arange(row, row + len(batch)))
-            yield batch.append_column(
-                ID, pa.Array.from_buffers(pa.int64(), len(batch), [None, numbers])
-            )
-        row += len(batch)
+        stop = row + len(batch[TEXT])
+        yield {ID: range(row, stop)} | batch
+        row = stop
 
 
-def windows(batches: Iterable[RecordBatch], rows: int, most_bytes: int) -> Iterator[RecordBatch]:
-    """Yield batches of ``rows`` rows.
+def windows(batches: Iterable[Batch], rows: int, characters: int) -> Iterator[Batch]:
+    """Yield the ids and texts of ``rows`` rows.
 
-    A window is shorter at the end, and once it holds ``most_bytes`` of text.
+    A window is shorter at the end, and once it holds so many characters.
     """
-    import pyarrow as pa
-
-    pieces = list[RecordBatch]()
-    count = size = 0
-
-    def window() -> RecordBatch:
-        joined = pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
-        pieces.clear()
-        return joined
-
+    ids, texts, size = list[Any](), list[str](), 0
     for batch in batches:
-        while len(batch):
-            piece = batch.slice(0, rows - count)
-            batch = batch.slice(len(piece))
-            pieces.append(piece)
-            count += len(piece)
-            size += piece.nbytes
-            if count == rows or size >= most_bytes:
-                yield window()
-                count = size = 0
-    if pieces:
-        yield window()
+        for name, text in zip(batch[ID], batch[TEXT], strict=True):
+            ids.append(name)
+            texts.append(text)
+            size += len(text)
+            if len(texts) == rows or size >= characters:
+                yield {ID: ids, TEXT: texts}
+                ids, texts, size = [], [], 0
+    if texts:
+        yield {ID: ids, TEXT: texts}
 
 
-def sentences_of(rows: Rows) -> Rows:
-    """Return the sentences in all columns of pairs and triplets, with the ids ``ROW:COLUMN``, rows
-    counted from 0; rows of sentences alone are returned unchanged.
+def sentences_of(rows: Rows) -> Iterator[tuple[int | str, str]]:
+    """Yield the ids and texts of sentences; those in all columns of pairs and triplets have the ids
+    ``ROW:COLUMN``, rows counted from 0.
     """
     if TEXT in rows.columns:
-        return rows
+        for batch in rows:
+            yield from zip(batch[ID], batch[TEXT], strict=True)
+        return
     columns = {role: name for role, name in rows.columns.items() if role not in (ID, *NUMERIC)}
-
-    def batches() -> Iterator[RecordBatch]:
-        import pyarrow as pa
-
-        start = 0
-        for batch in rows.batches:
-            sides = zip(*(batch.column(role).to_pylist() for role in columns), strict=True)
-            texts = list(itertools.chain.from_iterable(sides))
-            numbers = range(start, start + len(batch))
-            ids = [f"{number}:{name}" for number in numbers for name in columns.values()]
-            yield _batch_of({TEXT: texts, ID: pa.array(ids, pa.string())})
-            start += len(batch)
-
-    return dataclasses.replace(rows, columns={TEXT: ""}, batches=batches())
+    number = 0
+    for batch in rows:
+        for row in zip(*(batch[role] for role in columns), strict=True):
+            for name, text in zip(columns.values(), row, strict=True):
+                yield f"{number}:{name}", text
+            number += 1

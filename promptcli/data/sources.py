@@ -15,16 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data import demo
-from promptcli.data.cells import CellReader, cell_text, finite_number, reader_of
+from promptcli.data.cells import cell_text, finite_number
 from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.csv_options import CsvOptions
 from promptcli.data.file_arguments import split_columns
 from promptcli.data.given import check_rows
 from promptcli.data.hub_sets import FILE_OF_SET, hub_file
 from promptcli.data.layouts import (
     DEFINITIONS,
     GRADED_PAIRS,
-    ID,
     LABELLED_PAIRS,
     NONE,
     PAIRS,
@@ -33,8 +31,9 @@ from promptcli.data.layouts import (
     TRIPLETS,
     layout_of_width,
 )
-from promptcli.data.rows import open_rows, renamed
+from promptcli.data.rows import open_rows, renamed, rows_of
 from promptcli.data.senteval import senteval_folder
+from promptcli.data.tables import ColumnTable
 from promptcli.data.task_table import DEMO_TASK, TASKS, TaskName
 from promptcli.data.tasks import (
     DevelopmentTask,
@@ -200,23 +199,12 @@ def examples_of(
             layout = layout_of_width(layouts, width) or (TEXT,)
             # pairs and triplets may be mixed
             table = dict(zip(layout, itertools.zip_longest(*rows), strict=False))
-    choice = ColumnChoice(layouts=tuple(layouts), remedy="rename them")
-    columns = choice.choose(list(table), name)
-    columns.pop(ID, None)
-    reader = CellReader(CsvOptions(), are_texts=False)
-    texts_of = list[list[str]]()
-    for role, column in columns.items():
-        read = reader_of(role, reader, blank=False)
-        texts_of.append([])
-        for number, value in enumerate(table[column], 1):
-            try:
-                texts_of[-1].append(read(value))
-            except ValueError as error:
-                raise UsageError(f"{name}: row {number}: {column!r} {error}") from None
-    examples = list(zip(*texts_of, strict=True))
+    choice = ColumnChoice(layouts=tuple(layouts), id=NONE, remedy="rename them")
+    read = rows_of(ColumnTable(table), name, choice)
+    examples = list(read.tuples())
     all_texts = "\0".join(map("\0".join, examples))
     digest = hashlib.sha256(all_texts.encode()).hexdigest()
-    return _examples(examples, _layout_of(columns), name, lambda: digest)
+    return _examples(examples, _layout_of(read.columns), name, lambda: digest)
 
 
 def _layout_of(columns: Mapping[str, str]) -> tuple[str, ...]:
@@ -334,9 +322,8 @@ def sentences_with_column(
                 parameter="color",
             )
         for batch in rows:
-            sentences += batch.column(TEXT).to_pylist()
-            for cell in batch.column(held).to_pylist():
-                cells.append("" if cell is None else cell_text(cell))
+            sentences += batch[TEXT]
+            cells += ["" if cell is None else cell_text(cell) for cell in batch[held]]
     return sentences, cells
 
 

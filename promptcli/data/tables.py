@@ -21,7 +21,7 @@ from promptcli.data import workbook
 from promptcli.data.bad_rows import BadRows
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.file_arguments import extension_of
-from promptcli.data.input_files import LONGEST_LINE, OpenText
+from promptcli.data.input_files import LONGEST_LINE, OpenText, without_end
 from promptcli.data.parquet_files import groups_from, read_few, values_of
 from promptcli.errors import UsageError, counted, did_you_mean, one_line, require, shorten
 from promptcli.notes import note
@@ -41,15 +41,18 @@ class IsoDate(str):
     """A date, or a date and a time, as ISO 8601 writes it."""
 
 
-class Table:
+class RowTable:
     """The rows of a file under their header."""
 
     header: list[str]
-    #: column -> number, date, truth or text, if the file declares it
-    types: Mapping[str, str] = {}
-    whole: Collection[str] = ()  #: columns of numbers that are declared to be whole
-    kind = "line"  #: what the numbers of rows count
+    #: column -> whole, decimal, date, truth or text, if the file declares it
+    kinds: Mapping[str, str] = {}
+    nested: Collection[str] = ()  #: columns that hold lists or the like
+    counted = "line"  #: what the numbers of rows count
+    done = "left out"  #: with rows that cannot be read, if they are not refused
     are_texts = False  #: whether all cells are texts
+    has_blanks = True  #: whether a sentence that is missing is blank, rather than refused
+    size: int | None = None  #: rows, if that is known
 
     def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
         """Yield the rows from row ``start`` on, each with its number and the cells of the columns
@@ -96,10 +99,40 @@ def check_header(header: Sequence[str], name: str, where: str) -> None:
         )
 
 
+class TextTable(RowTable):
+    """Lines of a text: row i is line i."""
+
+    done = "made blank"
+
+    def __init__(self, text: OpenText, options: CsvOptions, bad: BadRows) -> None:
+        self.header = [""]
+        self._lines = functools.partial(text.lines, options.encoding, bad)
+
+    def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
+        for number, line in itertools.islice(enumerate(self._lines(), 1), start, None):
+            yield number, [without_end(line)]
+
+
+class ColumnTable(RowTable):
+    """Columns in memory."""
+
+    counted = "row"
+    has_blanks = False
+
+    def __init__(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        self.header = list(columns)
+        self._columns = list(columns.values())
+
+    def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
+        rows = zip(*(self._columns[place] for place in places), strict=True)
+        for number, row in itertools.islice(enumerate(rows, 1), start, None):
+            yield number, list(row)
+
+
 # CSV and TSV
 
 
-class CsvTable(Table):
+class CsvTable(RowTable):
     """Rows of cells between delimiters; a cell with the delimiter, quotes or a line feed is in
     double quotes.
     """
@@ -213,7 +246,7 @@ class CsvTable(Table):
 
 #: Extension -> what opens a table of lines: takes a stored ``OpenText``, how it is written, and who
 #: gets the rows that cannot be read.
-INPUT_FORMATS = extensions.Table[Callable[[OpenText, CsvOptions, BadRows], Table]](
+INPUT_FORMATS = extensions.Table[Callable[[OpenText, CsvOptions, BadRows], RowTable]](
     "input_formats", {".csv": CsvTable, ".tsv": CsvTable}
 )
 
@@ -221,7 +254,7 @@ INPUT_FORMATS = extensions.Table[Callable[[OpenText, CsvOptions, BadRows], Table
 # JSON
 
 
-class JsonTable(Table):
+class JsonTable(RowTable):
     """An object a line, or one array of objects or of sentences; ``list[].field`` names the objects
     of a list in it.
 
@@ -238,7 +271,7 @@ class JsonTable(Table):
         if others:
             raise UsageError(f"{self._name}: columns of one list are named; got {', '.join(named)}")
         self._items = self._document()
-        self.kind = "line" if self._items is None else "row"
+        self.counted = "line" if self._items is None else "row"
         objects = (item for _, item in self._objects(BadRows(skip=True) if bad.skips else bad))
         fields = dict[str, None]()
         for item in objects if whole else itertools.islice(objects, 1):
@@ -252,23 +285,21 @@ class JsonTable(Table):
 
     def _document(self) -> list[Any] | None:
         """Return the items of a file that is one JSON value; None if it has an object a line."""
-        is_list = next(filter(str.strip, self._lines()), "").lstrip().startswith("[")
-        if not is_list and extension_of(self._text.path)[0] != ".json":
+        filled = itertools.islice(filter(str.strip, self._lines()), 2)
+        signs = [line.lstrip()[0] for line in filled]
+        has_lines = extension_of(self._text.path)[0] != ".json" or signs == ["{", "{"]
+        if has_lines and signs[:1] != ["["]:
             return None
         content, size = list[str](), 0
         for line in self._lines():
             content.append(line)
             size += len(line)
             if size > LONGEST_LINE:
-                if not is_list:
-                    return None
                 cure = "make lines of it: jq -c '.[]' IN > OUT.jsonl"
                 raise UsageError(f"{self._name}: a JSON value of more than 64 MiB; {cure}")
         try:
             value = _json_value("".join(content))
         except ValueError as error:
-            if not is_list:
-                return None
             raise UsageError(f"{self._name}: malformed JSON: {error}") from None
         if isinstance(value, list):
             return value
@@ -293,7 +324,7 @@ class JsonTable(Table):
                     value = _json_value(value)
                 except ValueError as error:
                     hint = "give one object a line, or one array of them"
-                    bad.add(self._name, self.kind, number, f"malformed JSON: {error}; {hint}")
+                    bad.add(self._name, self.counted, number, f"malformed JSON: {error}; {hint}")
                     continue
             for item in _items_at(value, self._path):
                 if isinstance(item, str) and self._items is not None:
@@ -302,7 +333,7 @@ class JsonTable(Table):
                     yield number, item
                 else:
                     reason = f'{shorten(item)} is not a JSON object, e.g. {{"text": "..."}}'
-                    bad.add(self._name, self.kind, number, reason)
+                    bad.add(self._name, self.counted, number, reason)
 
     def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
         keys = [self.header[place] for place in places]
@@ -358,13 +389,13 @@ def _depth(value: Any) -> int:
 # XLSX
 
 
-class WorkbookTable(Table):
+class WorkbookTable(RowTable):
     """A sheet of a workbook; its first row that is not empty has the names of the columns.
 
     It is read by a process with limits of memory and time (``workbook``).
     """
 
-    kind = "row"
+    counted = "row"
 
     def __init__(self, path: str, options: CsvOptions, word: str) -> None:
         """Read the sheet before the colon of ``word``, or that it is, else the only one with
@@ -436,10 +467,10 @@ class WorkbookTable(Table):
 # Parquet
 
 
-class ParquetTable(Table):
+class ParquetTable(RowTable):
     """Columns with declared types."""
 
-    kind = "row"
+    counted = "row"
 
     def __init__(self, file: Any, name: str) -> None:
         import pyarrow as pa
@@ -448,7 +479,8 @@ class ParquetTable(Table):
         fields = list(file.schema_arrow)
         self.header = [field.name for field in fields]
         check_header(self.header, name, "the file")
-        self.types, self.whole, self.nested = dict[str, str](), set[str](), set[str]()
+        self.kinds, self.nested = dict[str, str](), set[str]()
+        self.size = file.metadata.num_rows
         for field in fields:
             kind = field.type
             if pa.types.is_dictionary(kind):
@@ -463,12 +495,10 @@ class ParquetTable(Table):
                 raise UsageError(f"{name}: column {field.name!r} {problem}")
             if kind.num_fields:
                 self.nested.add(field.name)
-            if pa.types.is_integer(kind):
-                self.whole.add(field.name)
-            self.types[field.name] = "text"
-            for declared, tests in _PARQUET_TYPES.items():
-                if any(getattr(pa.types, f"is_{test}")(kind) for test in tests):
-                    self.types[field.name] = declared
+            self.kinds[field.name] = "text"
+            for test, declared in _PARQUET_KINDS.items():
+                if getattr(pa.types, f"is_{test}")(kind):
+                    self.kinds[field.name] = declared
 
     def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
         columns = [self.header[place] for place in places]
@@ -482,8 +512,12 @@ class ParquetTable(Table):
                     yield number, list(row)
 
 
-_PARQUET_TYPES = {
-    "number": ("integer", "floating", "decimal"),
-    "truth": ("boolean",),
-    "date": ("date", "timestamp"),
+#: Test of Arrow's types -> kind of a column.
+_PARQUET_KINDS = {
+    "integer": "whole",
+    "floating": "decimal",
+    "decimal": "decimal",
+    "boolean": "truth",
+    "date": "date",
+    "timestamp": "date",
 }

@@ -160,8 +160,7 @@ def embed(
     with open_rows(path, fields, csv=csv, skip_bad=skip_bad, stdin=stdin) as rows:
         if target is not None:
             check_output(target, force=force or before is not None)
-        rows, head = rows.peek()
-        if rows.is_text and look_wrapped(head):
+        if rows.is_text and look_wrapped(rows.head):
             ways = "`index build` and `search` read its passages"
             note(f"{rows.name} looks wrapped: each line is a row; {ways}")
         from promptcli.embedding.writing import embed_file, embed_stream
@@ -390,7 +389,7 @@ def _texts_of_inputs(
     from promptcli.data.layouts import TEXT
 
     for batch in read_range(inputs, 0, sum(file.rows for file in inputs), str(folder), csv):
-        yield from batch.column(TEXT).to_pylist()
+        yield from batch[TEXT]
 
 
 def embed_dataset(

@@ -1,7 +1,7 @@
 """A column of vectors for the data sets of other libraries: a table, to which plug-ins add rows."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -11,7 +11,6 @@ import pyarrow.dataset
 
 from promptcli.data.cells import is_missing
 from promptcli.data.given import check_texts
-from promptcli.data.rows import windows
 from promptcli.embedding.parts import wanted_device, with_absolute_backbone
 from promptcli.embedding.writing import WINDOW, WINDOW_CHARACTERS
 from promptcli.encoder.encoder import TorchEncoder
@@ -120,11 +119,24 @@ class ArrowData:
         else:
             reader = dataset.scanner().to_reader()
         vectors = pa.field(column.name, pa.list_(pa.float32(), opened.encoder.width))
-        batches = map(opened.add_to_table, windows(reader, WINDOW, WINDOW_CHARACTERS))
+        batches = map(opened.add_to_table, _windows(reader))
         made = pa.RecordBatchReader.from_batches(reader.schema.append(vectors), batches)
         if isinstance(dataset, pa.Table):
             return made.read_all()
         return made
+
+
+def _windows(reader: Any) -> Iterator[Any]:
+    """Yield the batches of a reader, small ones joined and large ones divided."""
+    held = list[Any]()
+    for batch in reader:
+        held.append(batch)
+        rows, size = sum(map(len, held)), sum(each.nbytes for each in held)
+        if rows >= WINDOW or size >= WINDOW_CHARACTERS:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches(WINDOW)
+            held.clear()
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches(WINDOW)
 
 
 class HuggingFaceData:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from semantic_text_splitter import TextSplitter
 
+from promptcli.data.layouts import ID, TEXT
 from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from promptcli.data.parquet_files import RecordBatch
+    from promptcli.data.rows import Batch
     from promptcli.encoder.sentence_encoder import Encoder
 
 #: The end of the id of a part: ``7#2`` is the second part of row 7.
@@ -66,18 +67,11 @@ class Splitter:
             rows += [row] * len(split)
         return names, parts, rows
 
-    def batches(self, batches: "Iterable[RecordBatch]") -> "Iterator[RecordBatch]":
+    def batches(self, batches: "Iterable[Batch]") -> "Iterator[Batch]":
         """Yield the parts of batches of sentences, whose ids are texts."""
-        import pyarrow as pa
-
         for batch in batches:
-            ids, texts, rows = self.rows(
-                batch.column("id").to_pylist(), batch.column("text").to_pylist()
-            )
-            columns = {name: batch.column(name).take(pa.array(rows)) for name in batch.schema.names}
-            yield pa.record_batch(
-                columns | {"text": pa.array(texts, pa.string()), "id": pa.array(ids, pa.string())}
-            )
+            ids, texts, _ = self.rows(batch[ID], batch[TEXT])
+            yield {ID: ids, TEXT: texts}
 
     def _tokens(self, text: str) -> int:
         counts = (

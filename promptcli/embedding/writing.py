@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import promptcli
-from promptcli.data.parquet_files import RecordBatch
-from promptcli.data.rows import Rows, windows
+from promptcli.data.layouts import TEXT
+from promptcli.data.rows import Batch, Rows, windows
 from promptcli.data.vectors import (
     EmbedReport,
     EmbedSettings,
@@ -101,7 +101,7 @@ def _versions() -> dict[str, str]:
 
 def embed_stream(
     encoder: Encoder,
-    batches: Iterable[RecordBatch],
+    batches: Iterable[Batch],
     sink: Sink,
     settings: EmbedSettings = EmbedSettings(),  # noqa: B008 - it is frozen
     *,
@@ -121,7 +121,7 @@ def embed_stream(
     measured = None
     if settings.precision != "float32":
         measured = Measured(settings.precision)
-    held = deque[tuple[RecordBatch, list[str]]]()  # the windows that are not written
+    held = deque[tuple[Batch, list[str]]]()  # the windows that are not written
     texts_read = _texts_of_windows(batches, held, encoder, is_start=first == 0)
     for encoded in encoder.encode_windows(texts_read, progress=progress, most=batch_size):
         batch, texts = held.popleft()
@@ -138,7 +138,7 @@ def embed_stream(
         sink.write(batch, vectors if measured is None else measured(vectors))
         empty = np.array([not text.strip() for text in texts])
         _add_runs(blank_rows, empty, rows)
-        rows += len(batch)
+        rows += len(texts)
         blank += int(np.count_nonzero(empty))
         zero += int(np.count_nonzero(~encoded.vectors.any(axis=1) & ~empty))
         truncated += int(np.count_nonzero(encoded.truncated))
@@ -151,8 +151,8 @@ def embed_stream(
 
 
 def _texts_of_windows(
-    batches: Iterable[RecordBatch],
-    held: deque[tuple[RecordBatch, list[str]]],
+    batches: Iterable[Batch],
+    held: deque[tuple[Batch, list[str]]],
     encoder: Encoder,
     *,
     is_start: bool,
@@ -162,7 +162,7 @@ def _texts_of_windows(
     At the start of the input, tell the user if they are not what the encoder has learned.
     """
     for number, batch in enumerate(windows(batches, WINDOW, WINDOW_CHARACTERS)):
-        texts = batch.column("text").to_pylist()
+        texts = list(batch[TEXT])
         if is_start and number == 0:
             note_unread(encoder, texts)
         held.append((batch, texts))

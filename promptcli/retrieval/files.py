@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-import pyarrow as pa
 
-from promptcli.data.cells import CellReader
+from promptcli.data.cells import CellReader, common_kind, type_of
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.file_arguments import split_columns
@@ -23,7 +22,6 @@ from promptcli.data.given import check_ids, check_texts
 from promptcli.data.input_files import STANDARD
 from promptcli.data.layouts import ID, TEXT
 from promptcli.data.rows import open_rows
-from promptcli.data.tables import Table
 from promptcli.data.vectors import Manifest, escape_name, holds_vectors, read_vectors
 from promptcli.data.vectors.formats import BLOCK, Block, ParquetRows, as_floats
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
@@ -120,13 +118,12 @@ def _plain(values: Iterable[Any]) -> list[Any]:
 
 def _typed(
     columns: Mapping[str, Sequence[Any]], *, are_texts: bool
-) -> tuple[dict[str, Sequence[Any]], dict[str, str]]:
+) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """Return columns with the values that their cells mean, and their types."""
     reader = CellReader(CsvOptions(), are_texts=are_texts)
-    rows = list(zip(*columns.values(), strict=True))
-    found = reader.columns(Table(), list(columns), [((), rows)] if columns else [])
-    values = {each.name: each.array(columns[each.name]).to_pylist() for each in found}
-    return values, {each.name: each.kind for each in found}
+    kinds = {name: common_kind(reader.kinds_of(cells)) for name, cells in columns.items()}
+    values = {name: reader.values(kinds[name], cells) for name, cells in columns.items()}
+    return values, {name: type_of(kind) for name, kind in kinds.items()}
 
 
 @contextlib.contextmanager
@@ -155,12 +152,11 @@ def open_sentences(
     if stdin is None and len(named) == 1 and fields.id is not None:
         path, fields = Path(name), replace(fields, text=named[0])
     with open_rows(path, fields, csv=reading.csv, skip_bad=skip_bad, stdin=stdin) as source:
-        source, head = source.peek()
 
         def blocks(encoder: "Encoder") -> Iterator[NewRows]:
-            if source.is_text and has_passages(head, path, reading.rows):
-                lines = (text for batch in source for text in batch.column(TEXT).to_pylist())
-                yield from _placed_rows(str(file), passages_of(lines, head, path, encoder))
+            if source.is_text and has_passages(source.head, path, reading.rows):
+                lines = source.texts()
+                yield from _placed_rows(str(file), passages_of(lines, source.head, path, encoder))
                 return
             if source.is_text and of_files:
                 yield from _placed_rows(str(file), _lines(source.texts()), are_lines=True)
@@ -168,11 +164,11 @@ def open_sentences(
             number = 0
             for batch in source:
                 rows = NewRows(
-                    batch.column(ID).to_pylist(),
-                    batch.column(TEXT).to_pylist(),
-                    columns={name: batch.column(name).to_pylist() for name in source.types},
+                    batch[ID],
+                    batch[TEXT],
+                    columns={name: batch[name] for name in source.types},
                     types=source.types,
-                    are_numbered=batch.column(ID).type == pa.int64(),
+                    are_numbered=isinstance(batch[ID], range),
                 )
                 if of_files:
                     rows.are_numbered = False
@@ -259,7 +255,7 @@ def queries_of(file: str | BinaryIO, text_field: str | None) -> Iterator[list[st
         raise UsageError(f"{file} holds vectors, and queries are sentences")
     with open_texts(file, ColumnChoice(text_field)) as source:
         for batch in source:
-            yield batch.column(TEXT).to_pylist()
+            yield list(batch[TEXT])
 
 
 # Files of vectors

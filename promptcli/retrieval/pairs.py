@@ -353,11 +353,8 @@ class _Set:
         """Return the sentences of a file, those of pairs and triplets too."""
         layouts = (SENTENCES,) if hasattr(file, "read") else _LAYOUTS  # a stream is text
         fields = ColumnChoice(layouts=layouts, remedy="")
-        rows: list[tuple[Any, str]] = []
         with open_texts(file, fields, csv=csv, skip_bad=skip_bad) as source:
-            for batch in sentences_of(source):
-                both = (batch.column(name).to_pylist() for name in (ID, TEXT))
-                rows += [(name, text) for name, text in zip(*both, strict=True) if text.strip()]
+            rows = [(name, text) for name, text in sentences_of(source) if text.strip()]
         return cls([name for name, _ in rows], [text for _, text in rows])
 
 

@@ -18,13 +18,14 @@ from promptcli.data.counted_files import check_same, count_input, has_text_ids, 
 from promptcli.data.input_files import find_inputs, needs_network
 from promptcli.data.rows import open_rows
 from promptcli.errors import NotFoundError, UsageError
+from tests.reading import records
 
 
 def read_rows(files, start, stop):
     return [
         (row["id"], row["text"])
         for batch in read_range(files, start, stop, "it")
-        for row in batch.to_pylist()
+        for row in records(batch)
     ]
 
 

@@ -13,13 +13,13 @@ from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import CsvOptions, csv_options
 from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError
-from tests.reading import write
+from tests.reading import records, write
 
 
 def table(path, csv=None, skip_bad=None):
     """Return the types of the other columns, and the cells of all rows."""
     with open_rows(path, ColumnChoice(cells=True), csv=csv, skip_bad=skip_bad) as rows:
-        read = [row for batch in rows for row in batch.to_pylist()]
+        read = [row for batch in rows for row in records(batch)]
     return dict(rows.types), [{key: row[key] for key in ("text", *rows.types)} for row in read]
 
 
@@ -177,7 +177,7 @@ def test_lists_within_json_are_named_by_a_path(tmp_path):
     with pytest.raises(UsageError, match=r"a\.json:messages\[\]\.text"):
         table(path)
     with open_rows(f"{path}:messages[].text", ColumnChoice()) as rows:
-        assert [(row["id"], row["text"]) for batch in rows for row in batch.to_pylist()] == [
+        assert [(row["id"], row["text"]) for batch in rows for row in records(batch)] == [
             ("1", "Hi."),
             ("2", "Bye."),
         ]

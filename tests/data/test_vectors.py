@@ -164,8 +164,9 @@ TEXTS = ["one", "", 'three "quoted"', "vier \u2028 ü 😀", "five"]
 
 def write(path, rows, vectors, *, parts=2):
     with path.open("wb") as file, open_sink(file, path.suffix, vectors.shape[1]) as sink:
-        for part in np.array_split(np.arange(len(rows)), parts):
-            sink.write(rows.take(part), vectors[part])
+        for part in np.array_split(np.arange(len(vectors)), parts):
+            some = {name: [cells[row] for row in part] for name, cells in rows.items()}
+            sink.write(some, vectors[part])
     return path
 
 

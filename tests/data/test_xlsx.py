@@ -13,6 +13,7 @@ from promptcli.data.rows import open_rows
 from promptcli.data.sources import sentences_with_column
 from promptcli.data.task_table import read_graded_pairs
 from promptcli.errors import NotFoundError, UsageError
+from tests.reading import records
 
 MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -156,7 +157,7 @@ def test_cells_have_types():
     with open_rows("t.xlsx:Parcels", ColumnChoice(cells=True)) as rows:
         assert rows.types == {"day": "date", "weight": "number", "late": "truth", "price": "text"}
         [batch] = rows
-        assert batch.to_pylist()[0] == {
+        assert records(batch)[0] == {
             "text": "A parcel is late",
             "day": "2024-12-31",
             "weight": 1.25,

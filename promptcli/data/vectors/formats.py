@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from promptcli.data.cells import id_text
 from promptcli.data.input_files import read_lines
-from promptcli.data.parquet_files import RecordBatch, open_parquet, read_batches, values_of
+from promptcli.data.parquet_files import open_parquet, read_batches, values_of
+from promptcli.data.rows import Batch
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.extensions import Table
 
@@ -38,7 +39,7 @@ _JSON_ROWS = 512
 class Sink:
     """Takes the rows of a vector file in order."""
 
-    def write(self, batch: RecordBatch, vectors: NDArray[Any]) -> None:
+    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
         """Append one window: ``vectors`` (n, d), of the rows of ``batch``, float32 unless
         quantized.
         """
@@ -135,7 +136,7 @@ class _NpySink(Sink):
         np.lib.format.write_array_header_1_0(header, fields)
         self._file.write(header.getvalue())
 
-    def write(self, batch: RecordBatch, vectors: NDArray[Any]) -> None:
+    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
         self._dtype = vectors.dtype.newbyteorder("<")
         self._width = vectors.shape[1]
         self._file.write(np.ascontiguousarray(vectors, dtype=self._dtype).data)
@@ -184,17 +185,14 @@ class _JsonlSink(Sink):
     def __init__(self, file: BinaryIO, width: int) -> None:
         self._file = file
 
-    def write(self, batch: RecordBatch, vectors: NDArray[Any]) -> None:
-        columns = batch.select(["id", "text"])
-        for start in range(0, len(batch), _JSON_ROWS):
-            heads = (
-                json.dumps(row, ensure_ascii=False)[:-1]
-                for row in columns.slice(start, _JSON_ROWS).to_pylist()
-            )
-            numbers = _digits(vectors[start : start + _JSON_ROWS])
-            lines = (
-                f'{head}, "{COLUMN}": [{row}]}}\n' for head, row in zip(heads, numbers, strict=True)
-            )
+    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
+        rows = zip(batch["id"], batch["text"], strict=True)
+        for start in range(0, len(vectors), _JSON_ROWS):
+            lines = list[str]()
+            for numbers in _digits(vectors[start : start + _JSON_ROWS]):
+                name, text = next(rows)
+                head = json.dumps({"id": name, "text": text}, ensure_ascii=False)[:-1]
+                lines.append(f'{head}, "{COLUMN}": [{numbers}]}}\n')
             self._file.write("".join(lines).encode())
         self._file.flush()
 
@@ -341,14 +339,13 @@ class ParquetSink(Sink):
         self.about: str | None = None  #: metadata of the file; may be set until it is closed
         self._writer: Any = None
 
-    def write(self, batch: RecordBatch, vectors: NDArray[Any]) -> None:
+    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         numbers = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-        names = [name for name in ("id", "text") if name in batch.schema.names]
-        batch = batch.select(names).append_column(COLUMN, numbers)
-        table = pa.Table.from_batches([batch])
+        columns = {name: pa.array(batch[name]) for name in ("id", "text")}
+        table = pa.table(columns | {COLUMN: numbers})
         if self._writer is None:  # the first window shows the type of the ids
             self._writer = pq.ParquetWriter(
                 self._file,
