@@ -41,6 +41,7 @@ TABLES = {
     "trackers": "promptcli.training.watching:TRACKERS",
     "backends": "promptcli.models.backend_table:BACKENDS",
     "exports": "promptcli.models.exporting:TARGETS",
+    "explainers": "promptcli.retrieval.ranking:EXPLAINERS",
 }
 
 _PLUGINS = "promptcli.plugins."

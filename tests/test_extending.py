@@ -116,8 +116,8 @@ for file in ("words.cards",):
     Path(file).write_text("cat = A small animal.\\nrain = Water.\\n")
     run("embed", file, "-o", f"{file}.npy", *median)
     assert np.array_equal(np.load(f"{file}.npy"), encoder.encode(["A small animal.", "Water."]))
-[line] = pc.search("Water", Path("words.cards"), k=1, model=encoder)
-assert line.text == "Water."
+[line] = pc.search("Water", Path("words.cards"), k=1, model=encoder, explain=True)
+assert line.text == "Water." and line.explanation["length"].figures == 1
 os.environ["TORCH_COMPILE_DISABLE"] = "1"  # which takes a minute
 compiled = pc.load(pc.Recipe(backbone="ernie"), backend="compiled", dtype="float32")
 assert np.allclose(compiled.encode(sentences), encode(), atol=1e-6)

@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -124,22 +124,37 @@ def show(*parts: RenderableType) -> None:
         sys.stdout.write(line.rstrip() + "\n")
 
 
-def result_folded(label: str, text: str) -> None:
-    """Write a label and its text to stdout as one line.
+def result_folded(label: str, text: str, marked: Iterable[tuple[int, int]] = ()) -> None:
+    """Write a label and its text to stdout as one line, some places of the text ``marked``: in a
+    terminal with colours by their style, else by brackets.
 
     A terminal shows it folded between words: beside the label, or below it if the label is long.
     """
-    label, text = visible(label), visible(text)
-    if not out.is_terminal or cell_len(label + text) <= out.width:
-        result(f"{label}{text}".rstrip())
+    label, shown = visible(label), _with_marks(visible(text), marked)
+    if not out.is_terminal or cell_len(label) + shown.cell_len <= out.width:
+        if shown.spans:
+            show(Text.assemble(label, shown))
+        else:
+            result(f"{label}{shown.plain}".rstrip())
         return
     if cell_len(label) > out.width // 2:
         if not label.isspace():  # below another text
             result(label.rstrip())
         label = " " * _INDENT
     line = Table.grid(Column(no_wrap=True), Column(overflow="fold"))
-    line.add_row(label, text)
+    line.add_row(label, shown)
     show(line)
+
+
+def _with_marks(text: str, marked: Iterable[tuple[int, int]]) -> Text:
+    if out.is_terminal and out.color_system is not None and not out.no_color:
+        shown = Text(text)
+        for start, end in marked:
+            shown.stylize(_MARK, start, end)
+        return shown
+    for start, end in reversed(list(marked)):
+        text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
+    return Text(text)
 
 
 def result_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -149,6 +164,7 @@ def result_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 #: Columns before a text that is printed below its label.
 _INDENT = 8
+_MARK = "bold underline"  #: style of words in a text
 #: Seconds between two lines of progress if stderr is not a terminal.
 _LINES_EVERY = 30.0
 

@@ -3,15 +3,15 @@
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from promptcli.cli import console
 from promptcli.cli.options import format_name
-from promptcli.errors import unknown
-from promptcli.retrieval.ranking import reaches
+from promptcli.errors import UsageError, unknown
+from promptcli.retrieval.ranking import Explanation, reaches
 
 Format = Annotated[
     str | None, typer.Option(help="How rows are printed: table (default), csv or json.")
@@ -24,14 +24,19 @@ _BELOW_ONE = 0.9999
 _OTHER_ENDS = re.compile("\r\n?")
 #: Breaks of lines and pages, and tabs.
 _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]")
+_INDENT = " " * 8  # of what follows a hit
 _LONGEST = 1000  # characters of a text that are printed; `--json` prints all
 
 
 class HitPrinter:
     """Prints hits in the format that is asked for, and the columns to show beside each."""
 
-    def __init__(self, format: str | None, show: str | None, *, json: bool) -> None:
+    def __init__(
+        self, format: str | None, show: str | None, *, json: bool, explain: bool = False
+    ) -> None:
         self.format = format_name(format, ("table", "csv", "json"), json=json)
+        if explain and self.format == "csv":
+            raise UsageError("csv has no explanations; give table or json", parameter="format")
         names = next(csv.reader([show or ""], skipinitialspace=True))  # one with a comma is quoted
         self._names = list(dict.fromkeys(name.strip() for name in names if name.strip()))
         self._heads: list[str] = []
@@ -57,11 +62,16 @@ class HitPrinter:
         columns: Mapping[str, Any],
         *lines: tuple[str, str],
         without: Sequence[str] = ("columns",),
+        explanation: Mapping[str, Explanation] | None = None,
     ) -> None:
         """Print a hit as JSON, as a row of a CSV ``without`` some fields, or as lines, each a label
-        and a text. The last line ends with the columns.
+        and a text. The last line ends with the columns, and its words of an explanation are marked;
+        what this says follows.
         """
         if self.format == "json":
+            if explanation is not None:
+                figures = {name: part.figures for name, part in explanation.items()}
+                document = {**document, "explanation": figures}
             console.result_json(document)
         elif self.format == "csv":
             record = {name: value for name, value in document.items() if name not in without}
@@ -72,15 +82,34 @@ class HitPrinter:
                 _print_cells(self._heads)
             _print_cells([record[head] for head in self._heads])
         else:
+            parts = list((explanation or {}).values())
+            words = {word for part in parts for word in part.marked}
             cells = [f"{name}: {'' if value is None else value}" for name, value in columns.items()]
             for number, (label, text) in enumerate(lines, 1):
-                is_last = cells and number == len(lines)
-                shown = f"{one_line(text)}  [{', '.join(cells)}]" if is_last else one_line(text)
-                console.result_folded(label, shown)
+                shown = one_line(text)
+                is_last = number == len(lines)
+                marked = _places(shown, words) if is_last else []
+                if cells and is_last:
+                    shown = f"{shown}  [{', '.join(cells)}]"
+                console.result_folded(label, shown, marked)
+            for part in parts:
+                console.result_folded(_INDENT, part.line)
 
 
 def _key(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).casefold()
+
+
+def _places(text: str, words: Collection[str]) -> list[tuple[int, int]]:
+    """Return where words begin and end in a text; one that is only found inside others, of a script
+    without spaces, there.
+    """
+    patterns = []
+    for word in sorted(words, key=len, reverse=True):
+        alone = rf"\b{re.escape(word)}\b"
+        patterns.append(alone if re.search(alone, text, re.I) else re.escape(word))
+    found = re.finditer("|".join(patterns), text, re.I) if patterns else ()
+    return [match.span() for match in found]
 
 
 def one_line(text: str) -> str:

@@ -14,7 +14,7 @@ from promptcli.models.loading import with_language
 from promptcli.notes import note
 from promptcli.retrieval.files import LINES, Reading, read_file
 from promptcli.retrieval.found_files import find_files, list_of_names
-from promptcli.retrieval.ranking import Hit, Way
+from promptcli.retrieval.ranking import Explanation, Hit, Way
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.store import NewRows, creating
 
@@ -39,6 +39,7 @@ class Line:
     bm25: float | None = None
     cosine_rank: int | None = None
     bm25_rank: int | None = None
+    explanation: dict[str, Explanation] | None = None
 
 
 def search(
@@ -58,6 +59,7 @@ def search(
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool = False,
     verbose: bool = False,
+    explain: bool = False,
 ) -> "list[Hit] | list[Line]":
     """Return the texts, or the passages of files, that are nearest to a query, best first.
 
@@ -81,6 +83,7 @@ def search(
         csv: How tables are written, see ``embed``.
         skip_bad: Leave out the rows that cannot be read, and say how many and why.
         verbose: Whether every file that is left out is named.
+        explain: Whether each answer keeps why it is there, see ``Hit.explain``.
 
     Returns:
         Of a list of texts ``Hit``, whose ``id`` is the number of the text; of files ``Line``.
@@ -94,7 +97,7 @@ def search(
     are_files = isinstance(texts, str | Path) or any(isinstance(each, Path) for each in texts)
     if not are_files:
         index = SentenceIndex.build(texts, model, split=split)
-        hits: list[Hit] = index.search(query, k, by=by, min_score=min_score)
+        hits: list[Hit] = index.search(query, k, by=by, min_score=min_score, explain=explain)
         return hits
     names = list_of_names(texts)
     found = find_files(names, ignore=ignore, exclude=exclude)
@@ -124,7 +127,7 @@ def search(
     with_model = f" with {with_language(name)}" if name else ""
     files = counted(len(columns), "file")
     note(f"searched {counted(count, 'row')} of {files}{with_model}{end}")
-    answers = index.search(query, k, by=by, min_score=min_score, where=where)
+    answers = index.search(query, k, by=by, min_score=min_score, where=where, explain=explain)
     shown = {str(hit.file) for hit in answers} if context else ()
     around = {file: _texts(file, reading, skip_bad) for file in shown}
     return [
@@ -161,4 +164,5 @@ def _line(hit: Hit, names: Sequence[str], texts: Sequence[str], context: int) ->
         tuple(texts[end_line : end_line + context]),
         columns,
         **hit.way(),
+        explanation=hit.explanation,
     )

@@ -1,12 +1,14 @@
 """Rankings of rows by cosine and by words (BM25), joined to one; and the answers of a search."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import Floats
+from promptcli.errors import UsageError
+from promptcli.extensions import Table
 from promptcli.retrieval.store import Keys
 
 Way = Literal["both", "meaning", "words"]
@@ -25,6 +27,17 @@ EQUAL = 1e-6
 ROUNDING = 5e-7
 #: Of a hit that both ways ranked: what found it, its BM25, and its ranks by cosine and by words.
 WAY_FIELDS = ("found_by", "bm25", "cosine_rank", "bm25_rank")
+#: Name -> a function of an index, a query, its hits and the way in which they were ranked. It
+#: returns an ``Explanation`` for each hit; None if it has none.
+EXPLAINERS = Table[Any]("explainers", {})
+
+
+class Explanation(NamedTuple):
+    """Why a hit is there, by one row of ``EXPLAINERS``."""
+
+    figures: Any  #: JSON-ready
+    line: str  #: the same in words
+    marked: Collection[str] = ()  #: words of the hit
 
 
 class Hit(NamedTuple):
@@ -47,6 +60,19 @@ class Hit(NamedTuple):
     file: str | None = None  #: that the row was read from, in an index of files
     #: ``changed`` or ``gone``: what has happened to its file since; None: nothing
     stale: str | None = None
+    explanation: dict[str, Explanation] | None = None  #: see ``explain``
+
+    def explain(self) -> dict[str, Explanation]:
+        """Return why it is there, by the names of ``EXPLAINERS``.
+
+        Raises:
+            UsageError: The search was not asked for it.
+        """
+        if self.explanation is None:
+            raise UsageError(
+                "the search kept no explanations; ask it for them", parameter="explain"
+            )
+        return self.explanation
 
     def way(self) -> dict[str, Any]:
         """Return which of two rankings found it, and its scores and ranks there; nothing if one

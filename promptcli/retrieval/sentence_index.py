@@ -20,6 +20,7 @@ from promptcli.data.given import check_texts
 from promptcli.embedding.passages import AUTO
 from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError, counted, unknown
+from promptcli.extensions import absent_plugin
 from promptcli.models import loading
 from promptcli.models.entries import utc_now
 from promptcli.models.language import note_unread
@@ -36,7 +37,15 @@ from promptcli.retrieval.files import (
     unit_rows,
 )
 from promptcli.retrieval.origin import Origin
-from promptcli.retrieval.ranking import WAY_FIELDS, Hit, JoinedRanking, Ranking, Way, reaches
+from promptcli.retrieval.ranking import (
+    EXPLAINERS,
+    WAY_FIELDS,
+    Hit,
+    JoinedRanking,
+    Ranking,
+    Way,
+    reaches,
+)
 from promptcli.retrieval.snapshot import Derived, Snapshot
 from promptcli.retrieval.store import Keys, NewRows, Store, creating, row_name
 
@@ -621,6 +630,7 @@ class SentenceIndex:
         where: str | None = None,
         by: Way | None = None,
         min_score: float | None = None,
+        explain: bool = False,
     ) -> list[Hit] | list[list[Hit]]:
         """Return the k best sentences, best first; for a list of queries one such list each.
 
@@ -634,6 +644,7 @@ class SentenceIndex:
             by: How sentences are ranked: ``meaning`` by cosine, ``words`` by BM25, which is then
                 the score, or ``both`` together. None: both; meaning for an index without words.
             min_score: Least score of a hit.
+            explain: Whether each hit keeps why it is there, see ``Hit.explain``.
 
         Raises:
             UsageError: ``k`` below 1, a condition that does not fit, or no words in the index.
@@ -641,7 +652,9 @@ class SentenceIndex:
         texts = check_texts(query)
         if not all(map(str.strip, texts)):
             raise UsageError("is empty; give a sentence", parameter="query")
-        found = list(self.answers(texts, k, where=where, by=by, min_score=min_score))
+        found = list(
+            self.answers(texts, k, where=where, by=by, min_score=min_score, explain=explain)
+        )
         return found[0] if isinstance(query, str) else found
 
     def way(self, by: str | None = None) -> Way:
@@ -673,6 +686,7 @@ class SentenceIndex:
         where: str | None = None,
         by: Way | None = None,
         min_score: float | None = None,
+        explain: bool = False,
         go_on: Go = lambda: None,
     ) -> Iterator[list[Hit]]:
         """Yield the k best rows for each of q queries, see ``search``.
@@ -684,11 +698,14 @@ class SentenceIndex:
             where: See ``search``.
             by: See ``search``.
             min_score: See ``search``.
+            explain: See ``search``.
             go_on: Called from time to time, and may raise to end the work.
         """
         if not isinstance(k, int) or k < 1:
             raise UsageError(f"must be at least 1, got {k!r}", parameter="k")
         way = self.way(by)
+        if explain and not EXPLAINERS:
+            raise absent_plugin("what explains hits")
         if not texts:
             return
         condition = None if where is None else Condition(where)
@@ -710,9 +727,26 @@ class SentenceIndex:
                 answers = [self.hits(ranking) for ranking in ranked]
             else:
                 answers = self._best_parts(snapshot, texts, units, k, way, allowed)
+            if min_score is not None:
+                answers = [
+                    [hit for hit in hits if reaches(hit.score, min_score)] for hits in answers
+                ]
+            if explain:
+                asked = zip(texts, answers, strict=True)
+                answers = [self._explained(text, hits, way) for text, hits in asked]
         for hits in answers:
             go_on()
-            yield [hit for hit in hits if min_score is None or reaches(hit.score, min_score)]
+            yield hits
+
+    def _explained(self, query: str, hits: list[Hit], way: Way) -> list[Hit]:
+        """Return hits with their explanations."""
+        found = {name: row(self, query, hits, way) for name, row in EXPLAINERS.items()}
+        explained = []
+        for number, hit in enumerate(hits):
+            parts = {name: of_hits[number] for name, of_hits in found.items()}
+            kept = {name: part for name, part in parts.items() if part is not None}
+            explained.append(hit._replace(explanation=kept))
+        return explained
 
     def snapshot(self) -> Snapshot:
         """Return what a search needs of the present generation, inside ``store.reading``."""

@@ -13,6 +13,7 @@ from promptcli.cli.commands.models import method_line
 from promptcli.cli.commands.search_files import (
     By,
     Exclude,
+    Explain,
     MinScore,
     NoIgnore,
     Rows,
@@ -336,6 +337,7 @@ def search(
     ] = False,
     text_field: TextField = None,
     show: Show = None,
+    explain: Explain = False,
     format: Format = None,
     json: Json = False,
 ) -> None:
@@ -346,7 +348,7 @@ def search(
     from promptcli.models.language import note_unread
     from promptcli.retrieval.files import queries_of
 
-    printer = HitPrinter(format, show, json=json)
+    printer = HitPrinter(format, show, json=json, explain=explain)
     index = _open(folder, model)
     printer.check_columns(list(index.info().columns))
     if sync:
@@ -371,7 +373,14 @@ def search(
     for number, window in enumerate(texts):
         if not number and index.way(by) != "words":
             note_unread(index.encoder, window)
-        answers = index.answers(window, k, by=by, where=where, min_score=min_score)  # type: ignore[arg-type]
+        answers = index.answers(
+            window,
+            k,
+            by=by,  # type: ignore[arg-type]
+            where=where,
+            min_score=min_score,
+            explain=explain,
+        )
         for text, hits in zip(window, answers, strict=True):
             if printer.format == "table" and many:
                 console.result(f"query: {one_line(text)}")
@@ -499,7 +508,8 @@ def _print_found(printer: HitPrinter, hits: "Sequence[Hit]", about: Mapping[str,
         stale = "" if hit.stale is None else f"[file {hit.stale}] "
         label = f"{hit.rank:>4}  {figures(hit, 7)}  {one_line(str(hit.id)):<{width}}  {stale}"
         columns = printer.columns(hit.columns)
-        printer.hit({**about, **_json(hit)}, columns, (label, _with_heading(hit)))
+        shown = label, _with_heading(hit)
+        printer.hit({**about, **_json(hit)}, columns, shown, explanation=hit.explanation)
 
 
 def _with_heading(hit: "Hit") -> str:

@@ -37,6 +37,13 @@ Where = Annotated[
         " parentheses."
     ),
 ]
+Explain = Annotated[
+    bool,
+    typer.Option(
+        "--explain",
+        help="Say what each word adds to the score of an answer, and mark such words in it.",
+    ),
+]
 Rows = Annotated[
     str | None,
     typer.Option(
@@ -91,6 +98,7 @@ def search_files(
     skip_bad: SkipBad = False,
     verbose: Verbose = False,
     show: Show = None,
+    explain: Explain = False,
     format: Format = None,
     json: Json = False,
 ) -> None:
@@ -100,7 +108,7 @@ def search_files(
     """
     from promptcli.retrieval.file_search import search
 
-    printer = HitPrinter(format, show, json=json)
+    printer = HitPrinter(format, show, json=json, explain=explain)
     lines: Any = search(
         query,
         [Path(file) for file in files],
@@ -117,6 +125,7 @@ def search_files(
         csv=csv_options(csv),
         skip_bad=skip_bad,
         verbose=verbose,
+        explain=explain,
     )
     for line in lines:
         _print_line(printer, line)
@@ -133,7 +142,7 @@ def _print_line(printer: HitPrinter, line: Line) -> None:
     """Print a line that was found between those around it, as grep does."""
     columns = printer.columns(line.columns)
     record = {**asdict(line), "score": round(line.score, 6)}
-    del record["columns"]
+    del record["columns"], record["explanation"]
     if line.bm25 is None:
         for name in WAY_FIELDS:
             del record[name]
@@ -148,7 +157,8 @@ def _print_line(printer: HitPrinter, line: Line) -> None:
     if printer.format == "table":
         _print_around(line, line.line - len(line.before), line.before)
     found = (f"{figures(line)}  {place}: ", text)
-    printer.hit(record, columns, found, without=("before", "after"))
+    without = "before", "after"
+    printer.hit(record, columns, found, without=without, explanation=line.explanation)
     if printer.format == "table":
         _print_around(line, line.end_line + 1, line.after)
 

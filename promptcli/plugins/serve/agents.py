@@ -125,7 +125,8 @@ class Tools:
         def search(go_on: Callable[[], None]) -> list[FoundRow]:
             texts = _check_texts(query)
             [hits] = self._index(index).answers(texts, k, where=where, by=by, go_on=go_on)
-            return [FoundRow(**hit._asdict()) for hit in hits]
+            names = FoundRow.__annotations__
+            return [FoundRow(**{name: getattr(hit, name) for name in names}) for hit in hits]
 
         return await self._answer(search)
 

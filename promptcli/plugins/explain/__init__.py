@@ -1,0 +1,1 @@
+"""Why a hit is there: what each word adds to its score."""

@@ -1,0 +1,69 @@
+"""What each word of a query adds to the BM25 of a hit."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from promptcli.embedding.splitting import PART
+from promptcli.plugins.explain.shares import as_sum, highest_first, strong
+from promptcli.retrieval.bm25 import WRITTEN, Bm25, idf
+from promptcli.retrieval.ranking import Explanation, Hit, Way
+from promptcli.retrieval.sentence_index import SentenceIndex
+from promptcli.retrieval.words import words
+
+_WORD = re.compile(r"\w+")
+_ROUNDING = 1e-4  #: of a sum of float32
+
+
+def shares_of_bm25(
+    index: SentenceIndex, query: str, hits: Sequence[Hit], way: Way
+) -> list[Explanation | None]:
+    """Return what each word of a query adds to the BM25 of each hit."""
+    if way == "meaning":
+        return [None] * len(hits)
+    with index.store.reading():
+        bm25 = index.snapshot().words
+        keys = np.array([_key_of(index, hit) for hit in hits], np.int64)
+        scores = bm25.ask(query).scores_of(keys).tolist()
+        places = np.searchsorted(bm25.keys, keys)
+        rows = zip(hits, places, scores, strict=True)
+        return [_shares(bm25, query, hit.text or "", *figures) for hit, *figures in rows]
+
+
+def _key_of(index: SentenceIndex, hit: Hit) -> int:
+    """Return the key of the row that a hit shows, or of the part of it."""
+    name = str(hit.id)
+    keys = index.store.keys_of([name])
+    if name in keys:
+        return keys[name][0]
+    whole = re.sub(PART, "", name)
+    part = int(name.removeprefix(f"{whole}#"))
+    return index.store.keys_of([whole])[whole][part - 1]
+
+
+def _shares(bm25: Bm25, query: str, text: str, place: Any, score: float) -> Explanation:
+    """Return what each word of a query adds to the score of the row at a place."""
+    of_text = words(text)
+    shares: dict[str, float] = {}
+    for word, times in Counter(words(query, query=True)).items():
+        having = 0
+        count = 0.0  # in the row
+        for start, places, counts in bm25.postings(bm25.stem(word)):
+            having += bm25.count_live(start, places)
+            count += float(counts[places == place - start].sum())
+        if not count:
+            continue
+        rarity = idf(having, bm25.count)
+        shares[word] = times * rarity * count / (count + float(bm25.norm[place]))
+        if word in of_text:
+            shares[word] += WRITTEN * rarity
+    shares = highest_first(shares)
+    stems = set(map(bm25.stem, strong(shares)))
+    marked = {word for word in _WORD.findall(text) if stems & set(map(bm25.stem, words(word)))}
+    rest = score - sum(shares.values())
+    if rest > _ROUNDING * score:  # the whole query stands there as it is written, with its signs
+        shares[f"'{query.strip()}'"] = rest
+    return as_sum("words", shares, marked)
