@@ -152,7 +152,7 @@ def test_any_white_space_in_a_template_is_tokenised_as_in_the_filled_string(
         Template(f"{before}[X]{after}", tokens),
         data.draw(st.sampled_from(SENTENCES)),
     )
-    row = template.splice(tokens.encode_ragged(template.prepare([sentence], False)), 10_000).rows[0]
+    row = template.splice(tokens.encode_ragged(template.prepare([sentence], False)), 10_000).ids[0]
     filled = f"{before}{sentence}{after}".rstrip()
     assert row == [
         *tokens.start,

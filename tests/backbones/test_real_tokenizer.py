@@ -34,7 +34,7 @@ def test_spliced_ids_equal_the_filled_string(name, roberta, sentences):
     tokens = PieceTokenizer(roberta, "roberta")
     template = Template(template_text(name), tokens)
     pieces = template.prepare(sentences, period=False)
-    rows = template.splice(tokens.encode_ragged(pieces), 512).rows
+    rows = template.splice(tokens.encode_ragged(pieces), 512).ids
     for sentence, row in zip(sentences, rows, strict=True):
         filled = template.text.replace("[MASK]", roberta.mask_token).replace("[X]", sentence)
         assert row == roberta(filled)["input_ids"]
