@@ -42,9 +42,9 @@ class HitPrinter:
         self._heads: list[str] = []
 
     def missing(self, of_hits: Iterable[Iterable[str]]) -> list[str]:
-        """Return the names that no hit has a column of, whatever their case and spaces."""
-        keys = {_key(name) for known in of_hits for name in known}
-        return [name for name in self._names if _key(name) not in keys]
+        """Return the names that no hit has a column of."""
+        known = {name for names in of_hits for name in names}
+        return [name for name in self._names if name not in known]
 
     def check_columns(self, known: Sequence[str]) -> None:
         """Refuse columns that no row has."""
@@ -53,20 +53,18 @@ class HitPrinter:
 
     def columns(self, of_hit: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the columns to show of a hit; those that it lacks are None."""
-        known = {_key(name): value for name, value in (of_hit or {}).items()}
-        return {name: known.get(_key(name)) for name in self._names}
+        return {name: (of_hit or {}).get(name) for name in self._names}
 
     def hit(
         self,
         document: Mapping[str, Any],
         columns: Mapping[str, Any],
         *lines: tuple[str, str],
-        without: Sequence[str] = ("columns",),
         explanation: Mapping[str, Explanation] | None = None,
     ) -> None:
-        """Print a hit as JSON, as a row of a CSV ``without`` some fields, or as lines, each a label
-        and a text. The last line ends with the columns, and its words of an explanation are marked;
-        what this says follows.
+        """Print a hit as JSON, as a row of a CSV without the values of several parts, or as lines,
+        each a label and a text. The last line ends with the columns, and its words of an
+        explanation are marked; what this says follows.
         """
         if self.format == "json":
             if explanation is not None:
@@ -74,7 +72,11 @@ class HitPrinter:
                 document = {**document, "explanation": figures}
             console.result_json(document)
         elif self.format == "csv":
-            record = {name: value for name, value in document.items() if name not in without}
+            record = {
+                name: value
+                for name, value in document.items()
+                if not isinstance(value, dict | tuple)
+            }
             for name, value in columns.items():
                 record[f"column {name}" if name in record else name] = value
             if not self._heads:
@@ -94,10 +96,6 @@ class HitPrinter:
                 console.result_folded(label, shown, marked)
             for part in parts:
                 console.result_folded(_INDENT, part.line)
-
-
-def _key(name: str) -> str:
-    return re.sub(r"[\s_-]", "", name).casefold()
 
 
 def _places(text: str, words: Collection[str]) -> list[tuple[int, int]]:

@@ -16,7 +16,8 @@ from promptcli.errors import UsageError, unknown
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import PAPER, expand_user, read_settings
 
-Force = Annotated[bool, typer.Option("--force", help="Replace a model of that name.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+NewName = Annotated[str, typer.Option("--name", help="Name of the model to save.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 #: A model as an argument, for ``with_argument``.
 NamedModel = Annotated[str | None, typer.Argument(metavar="MODEL", help="The same as --model.")]

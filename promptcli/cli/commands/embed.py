@@ -15,6 +15,7 @@ from promptcli import embedding
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import (
     Csv,
+    Force,
     IdField,
     Json,
     SkipBad,
@@ -78,7 +79,7 @@ def embed(
             min=1, help="Largest batch. Default: as many sentences as fit a budget of tokens."
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output.")] = False,
+    force: Force = False,
     csv: Csv = None,
     skip_bad: SkipBad = False,
     shards: Annotated[

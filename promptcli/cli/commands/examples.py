@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from promptcli.cli.console import result_json, result_table
-from promptcli.cli.options import Json
+from promptcli.cli.options import Force, Json
 from promptcli.data.demo import write_examples
 
 
@@ -18,7 +18,7 @@ def examples(
             help="Where to write; created if it is missing. Default: the current folder.",
         ),
     ] = Path(),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Write small example files, for the commands of the README: sentences, a table, notes, graded

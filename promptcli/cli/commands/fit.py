@@ -11,6 +11,7 @@ from promptcli.cli.options import (
     Force,
     Json,
     NamedModel,
+    NewName,
     TextField,
     data_folder,
     takes_model,
@@ -29,7 +30,7 @@ def fit(
             " sides), a task (STS12, STS-B, ...), or demo."
         ),
     ],
-    name: Annotated[str, typer.Option(help="Name of the model to save.")],
+    name: NewName,
     named: NamedModel = None,
     select: Annotated[
         str | None,

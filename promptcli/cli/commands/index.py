@@ -32,6 +32,7 @@ from promptcli.cli.hits import (
 )
 from promptcli.cli.options import (
     Csv,
+    Force,
     IdField,
     Json,
     SkipBad,
@@ -97,7 +98,7 @@ def build(
     rows: Rows = None,
     split: Split = False,
     lexical: Lexical = True,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing index.")] = False,
+    force: Force = False,
     csv: Csv = None,
     skip_bad: SkipBad = False,
     json: Json = False,

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.options import Force, Json, NamedModel, chosen_model, takes_model, with_argument
+from promptcli.cli.options import (
+    Force,
+    Json,
+    NamedModel,
+    NewName,
+    chosen_model,
+    takes_model,
+    with_argument,
+)
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models.entries import TENSORS, Entry
 from promptcli.recipe import LISTED, RECIPES, Choice, Recipe
@@ -165,7 +173,7 @@ def import_model(
         str,
         typer.Argument(metavar="SOURCE", help="A folder, or a hub id, with @REVISION after it."),
     ],
-    name: Annotated[str, typer.Option(help="Name of the model in the registry.")],
+    name: NewName,
     convert: Annotated[
         bool,
         typer.Option(
@@ -216,7 +224,7 @@ def export(
             "--int8", help="For onnx: also write 8-bit weights, and measure what they lose."
         ),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing export.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Write an encoder as another program loads it, in float32, and compare that program's vectors
@@ -274,7 +282,7 @@ def push(
 
 def pull(
     repo: Repo,
-    name: Annotated[str, typer.Option(help="Name of the model to save.")],
+    name: NewName,
     revision: Annotated[
         str | None, typer.Option(help="Branch, tag or commit. Default: the main branch.")
     ] = None,

@@ -141,15 +141,15 @@ def search_files(
 def _print_line(printer: HitPrinter, line: Line) -> None:
     """Print a line that was found between those around it, as grep does."""
     columns = printer.columns(line.columns)
-    record = {**asdict(line), "score": round(line.score, 6)}
-    del record["columns"], record["explanation"]
+    record = {**asdict(line), "score": round(line.score, 6), "columns": columns}
+    del record["explanation"]
+    if not columns:
+        del record["columns"]
     if line.bm25 is None:
         for name in WAY_FIELDS:
             del record[name]
     else:
         record["bm25"] = round(line.bm25, 6)
-    if columns and printer.format == "json":
-        record["columns"] = columns
     place = f"{line.file}:{line.line}"
     if line.end_line != line.line:
         place += f"-{line.end_line}"
@@ -157,8 +157,7 @@ def _print_line(printer: HitPrinter, line: Line) -> None:
     if printer.format == "table":
         _print_around(line, line.line - len(line.before), line.before)
     found = (f"{figures(line)}  {place}: ", text)
-    without = "before", "after"
-    printer.hit(record, columns, found, without=without, explanation=line.explanation)
+    printer.hit(record, columns, found, explanation=line.explanation)
     if printer.format == "table":
         _print_around(line, line.end_line + 1, line.after)
 
