@@ -16,16 +16,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import promptcli
-from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.storage.files import (
     atomic_path,
     delete,
     is_writable,
-    remove_folder,
     temporary_folder,
 )
-from promptcli.storage.locks import claim
+from promptcli.storage.runs import RunFolder
 from promptcli.storage.tensors import save_tensors
 
 _BUSY = 60.0  # seconds to wait for another process
@@ -83,28 +81,20 @@ class Cache:
     def unfinished(self, key: Mapping[str, Any]) -> Iterator[Path]:
         """Yield the folder of long work on a key, as the work that was stopped has left it.
 
-        It is deleted once the block ends well. If nothing is kept, or another process works there,
-        it is an empty one.
+        It is deleted once the block ends well; if nothing is kept, it is an empty one. Refuse if
+        another process works there.
         """
-        folder = self._path(key, ".run")
-        with contextlib.ExitStack() as ended:
-            if not (self._is_kept and self._is_claimed(folder, ended)):
-                yield ended.enter_context(temporary_folder())
-                return
-            if folder.exists() and self._is_hidden(folder):
-                remove_folder(folder)
+        if not self._is_kept:
+            with temporary_folder() as folder:
+                yield folder
+            return
+        run = RunFolder(self._path(key, ".run"))
+        with run.claim("the same work", "leave it out"):
+            if self._is_hidden(run.folder):
+                run.discard()
             self._new(key, ".run").mkdir(exist_ok=True)
-            yield folder
-            remove_folder(folder)
-
-    def _is_claimed(self, folder: Path, ended: contextlib.ExitStack) -> bool:
-        """Claim a folder until ``ended``; return False if another process has it."""
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            ended.enter_context(claim(folder.with_suffix(".lock"), "this work", "wait for its end"))
-        except UsageError:
-            return False
-        return True
+            yield run.folder
+            run.discard()
 
     @functools.cached_property
     def _is_kept(self) -> bool:

@@ -109,11 +109,6 @@ class RunFolder:
         if force and not resume:
             self.discard()
         if not self.has_begun:
-            if resume:
-                raise UsageError(
-                    f"there is no unfinished run in {name}; leave it out to start one",
-                    parameter="resume",
-                )
             self.discard()  # a run that was killed while it began
             self.folder.mkdir(parents=True)
             try:
