@@ -9,18 +9,37 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.data.bad_rows import BadRows
+from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.counted_files import InputFile, read_range
+from promptcli.data.csv_options import stored_options
+from promptcli.data.file_arguments import names_file, split_text_column
+from promptcli.data.given import check_texts
+from promptcli.data.input_files import STANDARD, check_sentence, find_inputs, needs_network
+from promptcli.data.layouts import TEXT
+from promptcli.data.rows import open_from, open_rows
+from promptcli.data.vectors import (
+    EmbedReport,
+    EmbedSettings,
+    kind_of,
+    output_of,
+    part_folder,
+    reusable_manifest,
+)
+from promptcli.data.vectors.formats import open_sink
+from promptcli.data.vectors.precision import PRECISIONS
 from promptcli.embedding.engines import ENGINES
+from promptcli.embedding.passages import look_wrapped
+from promptcli.embedding.splitting import Splitter
 from promptcli.errors import UsageError, counted, if_stopped, look_up
 from promptcli.notes import is_offline, note, stage
+from promptcli.storage.files import check_output, remove_leftovers
+from promptcli.storage.locks import in_use
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from promptcli.data.column_choice import ColumnChoice
-    from promptcli.data.counted_files import InputFile
-    from promptcli.data.vectors import EmbedReport, EmbedSettings
-    from promptcli.data.vectors.part_folder import PartsManifest
     from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
 
@@ -31,7 +50,7 @@ class Embedded:
 
     output: Path | None  #: the vector file; None: a stream
     encoder: "Encoder"
-    report: "EmbedReport"
+    report: EmbedReport
     seconds: float | None  #: None: the same call had made the file before
 
 
@@ -45,7 +64,7 @@ def embed(
     dtype: str | None = None,
     normalize: bool = False,
     batch_size: int | None = None,
-) -> "NDArray[np.float32]": ...
+) -> NDArray[np.float32]: ...
 @overload
 def embed(
     source: str | Path | BinaryIO,
@@ -80,7 +99,7 @@ def embed(
     force: bool = False,
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool = False,
-) -> "Embedded | NDArray[np.float32]":
+) -> Embedded | NDArray[np.float32]:
     """Encode sentences: a list into an array, a file into a vector file.
 
     Row i of the vectors is sentence i of a list, or line i of a file, from 0; blank lines keep
@@ -134,16 +153,6 @@ def embed(
             raise UsageError("texts in a list give an array; leave out what only files take")
         return _embed_texts(source, model, opening, normalize=normalize, batch_size=batch_size)
 
-    from promptcli.data.column_choice import ColumnChoice
-    from promptcli.data.csv_options import stored_options
-    from promptcli.data.file_arguments import split_text_column
-    from promptcli.data.input_files import STANDARD
-    from promptcli.data.rows import open_rows
-    from promptcli.data.vectors import EmbedSettings, reusable_manifest
-    from promptcli.data.vectors.formats import open_sink
-    from promptcli.embedding.passages import look_wrapped
-    from promptcli.storage.files import check_output
-
     path, stdin = STANDARD, None
     if isinstance(source, str | Path):
         (name,), text_field = split_text_column([str(source)], text_field)
@@ -175,8 +184,6 @@ def embed(
             check_output(target, force=False)  # another encoder made it
         start = time.perf_counter()
         if split:
-            from promptcli.embedding.splitting import Splitter
-
             rows = replace(rows, batches=Splitter(encoder).batches(rows))
             count = None
         with stage("embed", count) as advance:
@@ -196,8 +203,7 @@ def _embed_texts(
     *,
     normalize: bool,
     batch_size: int | None,
-) -> "NDArray[np.float32]":
-    from promptcli.data.given import check_texts
+) -> NDArray[np.float32]:
     from promptcli.models import loading
 
     texts = check_texts(sentences)
@@ -211,15 +217,12 @@ def _embed_texts(
 def _target(
     path: Path,
     output: str | Path | BinaryIO | None,
-    settings: "EmbedSettings",
+    settings: EmbedSettings,
 ) -> Path | None:
     """Return the file of the vectors; None: a stream.
 
     Refuse an output that cannot hold what is asked for.
     """
-    from promptcli.data.vectors import kind_of, output_of
-    from promptcli.data.vectors.precision import PRECISIONS
-
     ranged = look_up("precision", settings.precision, PRECISIONS).ranged
     if output is not None and not isinstance(output, str | Path):
         if ranged:
@@ -240,11 +243,8 @@ def _target(
     return target
 
 
-def _texts(path: Path, fields: "ColumnChoice", csv: Mapping[str, Any] | None) -> Iterator[str]:
+def _texts(path: Path, fields: ColumnChoice, csv: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield a file's sentences, which are read once they are asked for."""
-    from promptcli.data.bad_rows import BadRows
-    from promptcli.data.rows import open_from
-
     with open_from(path, fields, csv=csv, bad=BadRows(skip=True, quiet=True)) as rows:
         yield from rows.texts()
 
@@ -254,7 +254,7 @@ class EmbeddedParts:
     """The result of ``embed_parts``."""
 
     folder: Path
-    manifest: "PartsManifest"
+    manifest: part_folder.PartsManifest
     made: list[int]  #: the shards made by this call
     parts: int  #: that exist
     seconds: float
@@ -310,15 +310,6 @@ def embed_parts(
         UsageError: Options that do not go together, or a folder that was begun with others.
         PromptcliError: A part could not be made; those that exist stay.
     """
-    from promptcli.data.csv_options import stored_options
-    from promptcli.data.file_arguments import split_text_column
-    from promptcli.data.input_files import find_inputs, needs_network
-    from promptcli.data.vectors import EmbedSettings
-    from promptcli.data.vectors import part_folder as parts_of
-    from promptcli.data.vectors.part_folder import PARTS_MANIFEST, PartsManifest
-    from promptcli.storage.files import remove_leftovers
-    from promptcli.storage.locks import in_use
-
     ENGINES.find("engine", engine)
     for name, number in (("shards", shards), ("workers", workers)):
         if number is not None and not 1 <= number <= 99_999:
@@ -332,7 +323,7 @@ def embed_parts(
         if problem:
             raise UsageError(problem, parameter="shard")
     folder = Path(folder)
-    parts_of.check_part_folder(folder, precision)
+    part_folder.check_part_folder(folder, precision)
     names, text_field = split_text_column([str(file) for file in files], text_field)
     given = stored_options(csv)
     settings = EmbedSettings(text_field, id_field, normalize, precision, csv=given)
@@ -343,9 +334,9 @@ def embed_parts(
         note(f"reading {remote} over the network")
     names = find_inputs(names)
     ENGINES[engine].check(address)
-    if force and parts_of.is_part_folder(folder):
-        parts_of.remove_parts(folder)
-    inputs = parts_of.counted_inputs(folder, names, settings, shards, skip_bad)
+    if force and part_folder.is_part_folder(folder):
+        part_folder.remove_parts(folder)
+    inputs = part_folder.counted_inputs(folder, names, settings, shards, skip_bad)
 
     from promptcli.embedding import parts
     from promptcli.embedding.writing import manifest_of
@@ -355,39 +346,36 @@ def embed_parts(
     encoder = loading.open_model(
         model, dtype="auto", rows=rows, calibration=_texts_of_inputs(inputs, folder, given)
     )
-    manifest = PartsManifest(
+    manifest = part_folder.PartsManifest(
         **vars(manifest_of(encoder, settings)), shards=shards, rows=rows, inputs=inputs
     )
-    manifest = parts_of.begin_folder(folder, manifest)
+    manifest = part_folder.begin_folder(folder, manifest)
     wanted = range(shards) if shard is None else [shard]
     missing = [
-        number for number in wanted if parts_of.read_report(folder, manifest, number) is None
+        number for number in wanted if part_folder.read_report(folder, manifest, number) is None
     ]
     start = time.perf_counter()
     if missing:
-        entry, device = loading.entry_of(model), parts.wanted_device(model)
-        job = parts.PartJob(folder, manifest, inputs, entry, device, is_offline(), encoder)
+        portable = parts.PortableModel.of(model, manifest.model)
+        job = parts.PartJob(folder, manifest, inputs, portable, encoder)
         del encoder  # the job's alone, so that an engine can free its memory
         rows = sum(stop - first for first, stop in map(manifest.bounds, missing))
         with (
-            in_use(folder / PARTS_MANIFEST),
+            in_use(folder / part_folder.PARTS_MANIFEST),
             if_stopped("finished parts are kept; run the same command to continue"),
             stage("embed", rows) as advance,
         ):
             ENGINES[engine].make(job, missing, advance, address=address, workers=workers)
     if shard is None:
         remove_leftovers(folder)  # of processes that were killed
-    existing = len(parts_of.parts_in(folder, shards))
+    existing = len(part_folder.parts_in(folder, shards))
     return EmbeddedParts(folder, manifest, missing, existing, time.perf_counter() - start)
 
 
 def _texts_of_inputs(
-    inputs: "list[InputFile]", folder: Path, csv: dict[str, str] | None
+    inputs: list[InputFile], folder: Path, csv: dict[str, str] | None
 ) -> Iterator[str]:
     """Yield the texts of the inputs, which are read once they are asked for."""
-    from promptcli.data.counted_files import read_range
-    from promptcli.data.layouts import TEXT
-
     for batch in read_range(inputs, 0, sum(file.rows for file in inputs), str(folder), csv):
         yield from batch[TEXT]
 
@@ -421,8 +409,6 @@ def embed_dataset(
         >>> pc.embed_dataset(pa.table({"text": ["A cat sleeps."]}), "mini").column_names
         ['text', 'embedding']
     """
-    from promptcli.data.column_choice import ColumnChoice
-    from promptcli.data.layouts import TEXT
     from promptcli.embedding.datasets import DATA_SETS, VectorColumn
 
     library = type(dataset).__module__.partition(".")[0]
@@ -481,11 +467,6 @@ def _sides(
     first: str, second: str, text_field: str | None, csv: Mapping[str, Any] | None
 ) -> tuple[list[str], list[str]]:
     """Return the sentences of both sides, as many of each."""
-    from promptcli.data.column_choice import ColumnChoice
-    from promptcli.data.file_arguments import names_file
-    from promptcli.data.input_files import check_sentence
-    from promptcli.data.rows import open_rows
-
     words = [word for word in (first, second) if not names_file(word)]
     for word in words:
         check_sentence(word)

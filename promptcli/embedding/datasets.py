@@ -1,8 +1,8 @@
 """A column of vectors for the data sets of other libraries: a table, to which plug-ins add rows."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -11,22 +11,19 @@ import pyarrow.dataset
 
 from promptcli.data.cells import is_missing
 from promptcli.data.given import check_texts
-from promptcli.embedding.parts import wanted_device, with_absolute_backbone
+from promptcli.embedding.parts import PortableModel, wanted_device
 from promptcli.embedding.writing import WINDOW, WINDOW_CHARACTERS
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import UsageError
 from promptcli.extensions import Table
 from promptcli.models import loading
-from promptcli.notes import is_offline, without_network
-from promptcli.recipe import Choice
 
 
 @dataclass(frozen=True)
 class VectorColumn:
     """A column of vectors that is added to a data set."""
 
-    model: loading.Model
+    model: loading.Model | PortableModel
     text: str  #: the column of the sentences
     name: str
     window: ClassVar[int] = WINDOW  #: rows that are encoded at once
@@ -34,24 +31,24 @@ class VectorColumn:
     @property
     def device(self) -> str:
         """The device that the user chose, or ``auto``."""
-        return wanted_device(self.model)
+        return (
+            self.model.device
+            if isinstance(self.model, PortableModel)
+            else wanted_device(self.model)
+        )
 
     def open(self) -> "OpenColumn":
         """Return the column with its encoder."""
-        return OpenColumn(loading.open_model(self.model), self.text, self.name)
+        if isinstance(self.model, PortableModel):
+            encoder = self.model.open()
+        else:
+            encoder = loading.open_model(self.model)
+        return OpenColumn(encoder, self.text, self.name)
 
-    def for_workers(self, device: str) -> "WorkerColumn":
+    def for_workers(self, device: str) -> "VectorColumn":
         """Return the column for processes with another current folder and a device."""
-        options = dict[str, Any]()
-        if isinstance(self.model, Encoder):
-            options["dtype"] = self.model.provenance["dtype"]
-            options["backend"] = self.model.provenance.get("backend", "torch")
-        elif isinstance(self.model, Choice):
-            options["dtype"] = self.model.dtype or "stored"
-            options["backend"] = self.model.backend
-        model = with_absolute_backbone(loading.entry_of(self.model))
-        column = VectorColumn(model, self.text, self.name)
-        return WorkerColumn(column, {**options, "device": device}, is_offline())
+        assert not isinstance(self.model, PortableModel)
+        return replace(self, model=replace(PortableModel.of(self.model), device=device))
 
 
 @dataclass(frozen=True)
@@ -72,21 +69,6 @@ class OpenColumn:
         numbers = pa.array(self.encode(table.column(self.text).to_pylist()).reshape(-1))
         vectors = pa.FixedSizeListArray.from_arrays(numbers, self.encoder.width)
         return table.append_column(self.name, vectors)
-
-
-@dataclass(frozen=True)
-class WorkerColumn:
-    """What another process adds to tables: it opens an encoder once."""
-
-    column: VectorColumn
-    options: dict[str, Any]
-    offline: bool
-
-    def open(self) -> Callable[[Any], Any]:
-        """Return the function that adds the vectors to an Arrow table."""
-        with without_network(self.offline):
-            encoder = loading.open_model(self.column.model, **self.options)
-        return OpenColumn(encoder, self.column.text, self.column.name).add_to_table
 
 
 class DataSets(Protocol):

@@ -51,7 +51,7 @@ class LocalEngine:
         """Make parts; a process alone computes them with the job's own encoder."""
         from promptcli.embedding import parts
 
-        devices = parts.worker_devices(job.device, workers)[: len(shards)]
+        devices = parts.worker_devices(job.model.device, workers)[: len(shards)]
         if len(devices) == 1:
             for shard in shards:
                 job.make(shard, advance)

@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -28,10 +28,11 @@ from promptcli.data.vectors.formats import ParquetSink, closing_sink
 from promptcli.data.vectors.part_folder import PartsManifest, about_part, part_name, parts_in
 from promptcli.embedding.writing import embed_stream
 from promptcli.encoder.encoder import TorchEncoder
+from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import CheckFailedError, PromptcliError
 from promptcli.models import loading
 from promptcli.models.entries import Entry
-from promptcli.notes import Advance, without_network
+from promptcli.notes import Advance, is_offline, without_network
 from promptcli.recipe import Choice
 from promptcli.storage.files import atomic_path, remove_leftovers
 
@@ -39,12 +40,35 @@ from promptcli.storage.files import atomic_path, remove_leftovers
 CONTEXT: Any = multiprocessing.get_context("spawn")
 
 
-def with_absolute_backbone(entry: Entry) -> Entry:
-    """Return an entry whose backbone, if it is a folder or a file, is found from any current
-    folder.
-    """
-    backbone = portable_name(entry.recipe.backbone)
-    return replace(entry, recipe=entry.recipe.replace(backbone=backbone))
+@dataclass(frozen=True)
+class PortableModel:
+    """A model that another process opens, from any current folder."""
+
+    entry: Entry
+    device: str
+    how: dict[str, str]  #: dtype and backend, if they are not the defaults
+    offline: bool
+
+    @classmethod
+    def of(
+        cls, model: loading.Model, provenance: Mapping[str, Any] | None = None
+    ) -> "PortableModel":
+        """Return a model as the user chose it, or as an encoder of that provenance was opened."""
+        entry = loading.entry_of(model)
+        backbone = portable_name(entry.recipe.backbone)
+        entry = replace(entry, recipe=entry.recipe.replace(backbone=backbone))
+        if isinstance(model, Encoder):
+            provenance = model.provenance
+        how = dict[str, str]()
+        if provenance is not None:
+            how = {"dtype": provenance["dtype"], "backend": provenance.get("backend", "torch")}
+        elif isinstance(model, Choice):
+            how = {"dtype": model.dtype or "stored", "backend": model.backend}
+        return cls(entry, wanted_device(model), how, is_offline())
+
+    def open(self) -> TorchEncoder:
+        with without_network(self.offline):
+            return loading.open_model(self.entry, device=self.device, **self.how)
 
 
 @dataclass
@@ -56,9 +80,7 @@ class PartJob:
     folder: Path
     manifest: PartsManifest
     inputs: list[InputFile]
-    entry: Entry
-    device: str = "auto"
-    offline: bool = False
+    model: PortableModel
     encoder: TorchEncoder | None = None
 
     def make(self, shard: int, progress: Advance = lambda done: None) -> int:
@@ -96,25 +118,18 @@ class PartJob:
             if not is_remote(file.path):
                 file = replace(file, path=os.path.abspath(file.path))
             inputs.append(file)
-        entry = with_absolute_backbone(self.entry)
         return replace(
             self,
             folder=self.folder.absolute(),
             inputs=inputs,
-            entry=entry,
-            device=device,
+            model=replace(self.model, device=device),
             encoder=None,
         )
 
     def _open(self) -> TorchEncoder:
-        model = self.manifest.model
-        with without_network(self.offline):
-            backend = str(model.get("backend", "torch"))
-            encoder = loading.open_model(
-                self.entry, device=self.device, dtype=str(model["dtype"]), backend=backend
-            )
+        encoder = self.model.open()
         if encoder.fingerprint != self.manifest.fingerprint:
-            name = self.entry.recipe.backbone
+            name = self.model.entry.recipe.backbone
             raise CheckFailedError(
                 f"backbone {name!r} differs here from the one the folder was started with; copy"
                 " that one here"
@@ -185,8 +200,7 @@ def _start_worker(job: PartJob, free: Any, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    job.device = free.get()
-    _JOB.append(job)
+    _JOB.append(job.for_workers(free.get()))
 
 
 def _make(shard: int) -> int:

@@ -206,7 +206,7 @@ class Job(parts.PartJob):
 
     def make(self, shard, progress=lambda done: None):
         self.encoder = FakeEncoder()
-        if shard == 2 and (end := self.entry.provenance["end"]) == "kill":
+        if shard == 2 and (end := self.model.entry.provenance["end"]) == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif shard == 2 and isinstance(end, Exception):
             raise end

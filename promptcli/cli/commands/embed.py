@@ -7,11 +7,11 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from promptcli import embedding
+import promptcli
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import (
     Csv,
@@ -23,10 +23,12 @@ from promptcli.cli.options import (
     takes_model,
 )
 from promptcli.data.csv_options import csv_options
-from promptcli.embedding import Embedded, EmbeddedParts
 from promptcli.errors import UsageError, counted
 from promptcli.notes import note_counts
 from promptcli.recipe import Choice
+
+if TYPE_CHECKING:
+    from promptcli.embedding import Embedded, EmbeddedParts
 
 _PARTS = "Parts"
 
@@ -135,7 +137,7 @@ def embed(
             raise UsageError(f"--{name} is for one output file; leave out --shards")
         if output in (None, "-"):
             raise UsageError("--shards writes a folder; name it with -o FOLDER")
-        parts = embedding.embed_parts(
+        parts = promptcli.embed_parts(
             files,
             str(output),
             shards,
@@ -165,7 +167,7 @@ def embed(
         if json:
             raise UsageError("--json: the vectors are on standard output; give a file with -o")
         target = sys.stdout.buffer
-    made = embedding.embed(
+    made = promptcli.embed(
         source,
         target,
         choice,
@@ -216,7 +218,7 @@ def _is_stream(source: str | BinaryIO) -> bool:
     return not isinstance(source, str) or Path(split_columns(source)[0]).is_fifo()
 
 
-def _show(made: Embedded, precision: str, *, as_json: bool) -> None:
+def _show(made: "Embedded", precision: str, *, as_json: bool) -> None:
     report = made.report
     width = made.encoder.width
     limit = f"{made.encoder.max_length:,} tokens"
@@ -237,7 +239,7 @@ def _show(made: Embedded, precision: str, *, as_json: bool) -> None:
         result_json({"output": str(made.output), "dim": width, "precision": precision, **counts})
 
 
-def _show_parts(made: EmbeddedParts, *, as_json: bool) -> None:
+def _show_parts(made: "EmbeddedParts", *, as_json: bool) -> None:
     manifest = made.manifest
     rate = "none made"
     if made.made:
@@ -289,7 +291,9 @@ def similarity(
     Two words that name files are files; a sentence that is also the name of a file is compared from
     another folder.
     """
-    for left, right, cosine in embedding.compare_rows(
+    from promptcli.embedding import compare_rows
+
+    for left, right, cosine in compare_rows(
         first, second, choice, text_field=text_field, csv=csv_options(csv)
     ).cosines:
         if json:

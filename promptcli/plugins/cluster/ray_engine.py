@@ -104,7 +104,7 @@ def _make_all(
     import ray
 
     gpus = 0
-    if job.device != "cpu" and ray.cluster_resources().get("GPU"):
+    if job.model.device != "cpu" and ray.cluster_resources().get("GPU"):
         gpus = 1
     job = job.for_workers("cuda" if gpus else "cpu")
     # max_calls: else the process of a task with a GPU ends after it, and the next opens the

@@ -64,7 +64,7 @@ class Adder:
         prepare(environment, current)
         from ray import cloudpickle
 
-        self._add = cloudpickle.loads(packed).open()
+        self._add = cloudpickle.loads(packed).open().add_to_table
 
     def __call__(self, table: Any) -> Any:
         return self._add(table)
