@@ -215,7 +215,7 @@ def main() -> None:
     spent.timed(StaticEncoder, "inputs", "tokenise")
     spent.timed(StaticEncoder, "_encode", "compute")
     spent.timed(engine, "plan_batches", "plan batches")
-    spent.timed(engine, "gather", "gather")
+    spent.timed(batching.Gathering, "_fetch", "gather")
     spent.timed(engine._Pass, "_compute", "compute")
     spent.timed(TorchEncoder, "batch", "make batches")
     spent.timed(trainable_encoder, "make_batch", "make batches")
@@ -236,7 +236,7 @@ def main() -> None:
         measure_embed("embed, batches of a processor", encoder)
         torch.set_num_threads(1)
         measure_embed("embed, mini-static", static)
-        engine._Pass._streams_and_budget = lambda group: (1, GPU_TOKENS)
+        engine._Pass._batches_and_budget = lambda group: (1, GPU_TOKENS)
         measure_embed("embed, batches of a GPU", encoder)
         card = Card(CARD)
         vars(engine)["begin_fetch"] = card.begin_fetch

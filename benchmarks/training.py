@@ -63,8 +63,8 @@ def ours(
     view = learner.template_encoders[0]
 
     def tokens(lines: list[str]) -> int:
-        pieces = learner.backbone.tokenizer.encode_ragged(lines)
-        return 2 * int(view.template.splice(pieces, view.max_length).rows.lengths.sum())
+        tokenize = learner.backbone.tokenizer.encode_ragged
+        return 2 * int(view.template.inputs(lines, tokenize, view.max_length).ids.lengths.sum())
 
     return (
         lambda lines: [step.gradients(0, [lines])] and None,

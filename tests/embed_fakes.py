@@ -33,7 +33,7 @@ class FakeEncoder:
         self.width = width
         self.fingerprint = "f" * 64
         self.name = "fake"
-        self.pieces = SimpleNamespace(pieces_per_word=lambda texts: 1.0)
+        self.piece_tokenizer = SimpleNamespace(pieces_per_word=lambda texts: 1.0)
         self.provenance = {"backbone": "fake", "dtype": "float32"}
         self.pause = pause
         self.most = most
@@ -43,7 +43,7 @@ class FakeEncoder:
     def in_role(self, role, *, report=False):
         return self
 
-    def encode_report(self, sentences, *, most=None, progress=lambda done: None):
+    def encode_report(self, sentences, *, batch_size=None, progress=lambda done: None):
         self.calls.append(len(sentences))
         time.sleep(self.pause)
         if self.most is not None and len(self.calls) > self.most:

@@ -23,9 +23,9 @@ def in_a_process_that_dies(calls: int, work: Callable[[], Any]) -> int:
     if child == 0:
         code = 1
         try:
-            if streams := sys.modules.get("promptcli.encoder.streams"):
+            if threads := sys.modules.get("promptcli.encoder.threads"):
                 # whatever an earlier test did, one thread is what this process computes in
-                streams._THREADED.clear()
+                threads._THREADED.clear()
             left = iter(range(calls))
             for name in STEPS:
                 setattr(os, name, _counting(getattr(os, name), left, lambda: os._exit(9)))

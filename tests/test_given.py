@@ -17,7 +17,7 @@ import promptcli as pc
 from promptcli.data.sources import examples_of
 from promptcli.data.vectors import read_vectors
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder import streams
+from promptcli.encoder import threads
 from tests.tiny import SENTENCES
 
 NAN = float("nan")
@@ -145,10 +145,10 @@ def test_of_a_text_of_any_length_only_what_can_matter_is_tokenised(monkeypatch):
 
 def test_a_forked_process_does_not_hang(monkeypatch):
     encoder = pc.load("mini", device="cpu")
-    monkeypatch.setattr(streams, "_THREADED", set())
+    monkeypatch.setattr(threads, "_THREADED", set())
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     encoder.encode(["A cat."])
-    assert streams._THREADED == {os.getpid()}
+    assert threads._THREADED == {os.getpid()}
     encoder.encode(["A cat."])
     monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a child
     with pytest.raises(

@@ -2,6 +2,7 @@
 multilingual models.
 """
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from transformers import BertConfig, BertForMaskedLM, XLMRobertaConfig, XLMRober
 
 from promptcli.backbones.by_name import load_backbone
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.template import STOPS, with_period
+from promptcli.encoder.text_rules import STOPS, with_period
 from promptcli.recipe import Recipe
 from tests import tiny
 
@@ -98,7 +99,7 @@ def test_the_ids_are_those_of_the_filled_template(template, multilingual):
         row = encoder.inputs([sentence]).ids[0]
         assert row == expected, (sentence, tokenizer.convert_ids_to_tokens(row))
         if "[MASK]" in template:
-            assert encoder.template.mask_slots(len(row)) == [
+            assert encoder.template.mask_positions(np.array([len(row)]))[0].tolist() == [
                 expected.index(tokenizer.mask_token_id)
             ]
     assert encoder.encode(SENTENCES).shape == (len(SENTENCES), encoder.backbone.width)

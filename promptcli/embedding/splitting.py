@@ -75,7 +75,9 @@ class Splitter:
 
     def _tokens(self, text: str) -> int:
         counts = (
-            each.template.inputs(each.prepare([text]), each.pieces.encode_ragged, _ANY).ids[0]
+            each.template.inputs(
+                each.prepare([text]), each.piece_tokenizer.encode_ragged, _ANY
+            ).ids[0]
             for each in self._encoders
         )
         return max(map(len, counts))

@@ -123,7 +123,7 @@ def embed_stream(
         measured = Measured(settings.precision)
     held = deque[tuple[Batch, list[str]]]()  # the windows that are not written
     texts_read = _texts_of_windows(batches, held, encoder, is_start=first == 0)
-    for encoded in encoder.encode_windows(texts_read, progress=progress, most=batch_size):
+    for encoded in encoder.encode_windows(texts_read, progress=progress, batch_size=batch_size):
         batch, texts = held.popleft()
         infinite = np.flatnonzero(~np.isfinite(encoded.vectors).all(axis=1))
         if len(infinite):

@@ -1,10 +1,10 @@
-"""Batches of spliced inputs: sorted by length, under a token budget, so that little or nothing is
-padding.
+"""Batches of model inputs: sorted by length, under a token budget, so that little or nothing is
+padding; and their vectors, put back in order.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -23,39 +23,37 @@ _NUMBERS_A_COLUMN = 64
 _EXACT_LENGTHS = 48
 _MANY_BATCHES = 16  #: with at least this many batches, the last one is filled up too
 
-#: batches that a GPU computes or has computed while the host goes on; the last may have few rows
+#: batches that a GPU computes or has computed while the host goes on; the last may be small
 _IN_FLIGHT = 2
 
 Result = TypeVar("Result")
 Key = TypeVar("Key")
 Fetch = Callable[[], dict[Key, np.ndarray]]  #: waits for arrays from a device
-#: Rows of a batch, and the parts of it that memory held.
-Computed = tuple[np.ndarray, list[tuple[np.ndarray, Fetch[Key]]]]
 
 
 def plan_batches(
-    lengths: np.ndarray, token_budget: int = TOKEN_BUDGET, *, most: int | None = None
+    lengths: np.ndarray, token_budget: int = TOKEN_BUDGET, *, batch_size: int | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield the row numbers of each batch of n inputs, longest first (so that memory is asked for
-    once).
+    """Yield the indices of each batch of n inputs of these lengths (n,), longest first (so that
+    memory is asked for once).
 
-    Every batch, of at most ``most`` rows, is filled to the budget, so that a length has one shape:
-    the matrix library keeps compiled code and scratch memory per shape, and with batches of any
-    size the peak memory grows with the number of lines. Of many batches the last one is filled by
-    repeating its rows.
+    Every batch, of at most ``batch_size`` inputs, is filled to the budget, so that a length has one
+    shape: the matrix library keeps compiled code and scratch memory per shape, and with batches of
+    any size the peak memory grows with the number of inputs. Of many batches the last one is filled
+    by repeating its inputs.
     """
     order = np.argsort(-lengths, kind="stable")
     sorted_lengths = lengths[order]
     start = batches = 0
     while start < len(order):
         longest = int(sorted_lengths[start])
-        rows = max(1, token_budget // padded_length(longest))
-        rows = min(rows, most or rows)
-        batch = order[start : start + rows]
+        size = max(1, token_budget // padded_length(longest))
+        size = min(size, batch_size or size)
+        batch = order[start : start + size]
         if batches >= _MANY_BATCHES:
-            batch = np.resize(batch, rows)
+            batch = np.resize(batch, size)
         yield batch
-        start += rows
+        start += size
         batches += 1
 
 
@@ -80,17 +78,19 @@ class BatchSplitter:
         self._tokens: int | None = None  # that a batch may hold since memory ran out
 
     def run(
-        self, compute: Callable[[np.ndarray], Result], rows: np.ndarray
+        self, compute: Callable[[np.ndarray], Result], batch: np.ndarray
     ) -> list[tuple[np.ndarray, Result]]:
-        """Return the results of some rows, in as many batches as memory requires."""
-        tokens = len(rows) * int(self._lengths[rows].max())
-        if self._tokens is None or tokens <= self._tokens or len(rows) == 1:
+        """Return the results of a batch, the indices of its inputs, in as many parts as memory
+        requires.
+        """
+        tokens = len(batch) * int(self._lengths[batch].max())
+        if self._tokens is None or tokens <= self._tokens or len(batch) == 1:
             try:
-                return [(rows, compute(rows))]
+                return [(batch, compute(batch))]
             except (MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
-                if len(rows) == 1:
+                if len(batch) == 1:
                     remedy = "a smaller max_length, the dtype bfloat16 or another device"
                     raise OutOfMemoryError(
                         f"out of memory even with one sentence, of {tokens} tokens; give {remedy}"
@@ -103,13 +103,13 @@ class BatchSplitter:
                 f"out of memory on {self._device}: batches of {self._tokens} tokens from here;"
                 " vectors stay the same"
             )
-        first, second = np.array_split(rows, 2)
+        first, second = np.array_split(batch, 2)
         return [*self.run(compute, first), *self.run(compute, second)]
 
 
-def to_device(numbers: np.ndarray, device: torch.device) -> torch.Tensor:
+def to_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
     """Return an array as a tensor on a device; to a GPU it is copied beside what runs there."""
-    tensor = torch.from_numpy(numbers)
+    tensor = torch.from_numpy(array)
     if device.type == "cpu":
         return tensor
     if device.type == "cuda":
@@ -142,33 +142,35 @@ def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Fetch[Key]:
     return fetched
 
 
-def gather(
-    batches: Iterable[Computed[Key]], count: int, progress: Callable[[int], None]
-) -> Fetch[Key]:
-    """Begin to gather arrays (count, d) by key from batches of their rows.
+class Gathering(Generic[Key]):
+    """Vectors of n inputs, (n, d) by key, gathered from batches of any order.
 
-    Batches are fetched late, while a GPU computes the next; the last ones by the function returned.
+    A batch is fetched late, while a GPU computes the next ones.
     """
-    gathered: dict[Key, np.ndarray] = {}
-    waiting: list[tuple[np.ndarray, Fetch[Key]]] = []
 
-    def fetch_until(left: int) -> dict[Key, np.ndarray]:
-        while len(waiting) > left:
-            rows, fetch = waiting.pop(0)
+    def __init__(self, n: int) -> None:
+        self.vectors: dict[Key, np.ndarray] = {}
+        self._n = n
+        self._in_flight: list[tuple[np.ndarray, Fetch[Key]]] = []
+
+    def add(self, batch: np.ndarray, fetch: Fetch[Key]) -> None:
+        """Add a batch, the indices of its inputs, whose vectors ``fetch`` waits for."""
+        self._in_flight.append((batch, fetch))
+        self._fetch(leave=_IN_FLIGHT)
+
+    def finish(self) -> dict[Key, np.ndarray]:
+        """Return the vectors once all batches are fetched, and let go of them."""
+        self._fetch(leave=0)
+        vectors, self.vectors = self.vectors, {}
+        return vectors
+
+    def _fetch(self, leave: int) -> None:
+        while len(self._in_flight) > leave:
+            batch, fetch = self._in_flight.pop(0)
             for key, values in fetch().items():
-                if key not in gathered:
-                    gathered[key] = np.empty((count, values.shape[1]), dtype=np.float32)
-                gathered[key][rows] = values
-        return gathered
-
-    left = count
-    for rows, parts in batches:
-        waiting += parts
-        fetch_until(_IN_FLIGHT)
-        new = min(len(rows), left)  # the last batch may repeat its rows
-        left -= new
-        progress(new)
-    return lambda: fetch_until(0)
+                if key not in self.vectors:
+                    self.vectors[key] = np.empty((self._n, values.shape[1]), np.float32)
+                self.vectors[key][batch] = values
 
 
 class LateFigures:
@@ -205,25 +207,25 @@ def padded_length(longest: int) -> int:
 
 
 def make_batch(
-    rows: Sequence[Sequence[int]],
+    inputs: Sequence[Sequence[int]],
     mask_slots: np.ndarray | None,
     pad: int,
     device: torch.device,
     limit: int,
 ) -> Batch:
-    """Return the padded batch of n rows of ids, at most ``limit`` tokens long.
+    """Return the padded batch of the token ids of n inputs, at most ``limit`` tokens long.
 
     ``mask_slots``: the positions (n, k) of the templates' masks.
     """
-    rows = RaggedIds.of(rows)
-    longest = min(padded_length(int(rows.lengths.max())), limit)
-    ids = rows.padded(longest, pad)
-    arrays = [ids, rows.lengths]
+    ragged = RaggedIds.of(inputs)
+    longest = min(padded_length(int(ragged.lengths.max())), limit)
+    ids = ragged.padded(longest, pad)
+    arrays = [ids, ragged.lengths]
     if mask_slots is not None and mask_slots.size:
         arrays.append(mask_slots)
     # one copy for all of them
     flat = to_device(np.concatenate([array.ravel() for array in arrays]), device)
-    pieces = torch.split_with_sizes(flat, [array.size for array in arrays])
-    sent = [piece.view(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
+    parts = torch.split_with_sizes(flat, [array.size for array in arrays])
+    sent = [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
     slots = sent[2] if len(sent) > 2 else None
-    return Batch(sent[0], sent[1], slots, counts=rows.lengths, rows=ids)
+    return Batch(sent[0], sent[1], slots, counts=ragged.lengths, rows=ids)

@@ -1,21 +1,21 @@
 """BlockTemplate: a template whose sentence is cut into blocks, with a placeholder for each block
 in front of it and in front of the whole text (Hierarchical Token Prepending).
 
-The input is ``[words] B..B P block P block ... P block [words]``. In the rows of ids the
-placeholders are negative numbers, which no text can have.
+The input is ``[words] B..B P block P block ... P block [words]``. The ids of the placeholders are
+negative, which no text's are.
 """
 
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.encoder.template import END_MARKS, Inputs, Template
+from promptcli.encoder.template import Inputs, Template
+from promptcli.encoder.text_rules import END_MARKS
 
 #: The placeholder in front of a block, and that of a block in front of the whole text.
 OF_BLOCK, OF_TEXT = -1, -2
@@ -25,18 +25,6 @@ _UNSPACED = "。．｡！？"  # noqa: RUF001 - end marks of scripts without spa
 _END = re.compile(
     rf"[{re.escape(''.join(END_MARKS))}…][{_CLOSING}]*(?=\s)|[{_UNSPACED}][{_CLOSING}]*(?=[^\s{_CLOSING}])"
 )
-
-
-class Placeholders(NamedTuple):
-    """The placeholders of n inputs, k of the longest.
-
-    A shorter input repeats its last one. One without placeholders has its last token, in its own
-    place.
-    """
-
-    slots: NDArray[np.int64]  #: (n, k) their positions
-    sources: NDArray[np.int64]  #: (n, k) positions of the tokens whose states they get
-    kinds: NDArray[np.int64]  #: (n, k) 0 in front of a block, 1 in front of the text, -1 none
 
 
 class BlockTemplate(Template):
@@ -63,49 +51,52 @@ class BlockTemplate(Template):
     ) -> Inputs:
         self.check_room(max_length)
         split = [sentences_of(text) if self._size is None else [text] for text in texts]
-        pieces = iter(tokenize(list(itertools.chain(*split))))
-        rows = []
+        tokenized = iter(tokenize(list(itertools.chain(*split))))
+        inputs = []
         truncated = []
         for sentences in split:
-            blocks = [next(pieces) for _ in sentences]
+            blocks = [next(tokenized) for _ in sentences]
             if self._size is not None:
                 [ids] = blocks
                 starts = range(0, len(ids), self._size)
                 blocks = [ids[start : start + self._size] for start in starts]
             kept, is_cut = self._cut([block for block in blocks if block], max_length)
-            rows.append(self._with_placeholders(kept) or [self._tokenizer.pad])
+            inputs.append(self._with_placeholders(kept) or [self._tokenizer.pad])
             truncated.append(is_cut)
-        return Inputs(RaggedIds.of(rows), np.array(truncated))
+        return Inputs(RaggedIds.of(inputs), np.array(truncated))
 
     def most_tokens(self, size: int) -> int:
         return self.length + 3 * size  # a block has a token or more, and two placeholders
 
-    def placeholders(self, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> Placeholders:
-        """Return the placeholders in padded rows (n, t) of these lengths (n,).
+    def placeholders(
+        self, ids: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the positions (n, k) of the placeholders in padded inputs (n, t) of these lengths
+        (n,), and those of their sources, the tokens whose states they get.
 
         The source of a block's placeholders is the block's last token; of the last block's it is
-        the first token after the text, if there is one.
+        the first token after the text, if there is one. An input with fewer than k repeats its last
+        one; one without any has its last token in its own place.
         """
-        found = [self._of_row(row, int(length)) for row, length in zip(rows, lengths, strict=True)]
-        most = max(len(of_row) for of_row in found)
-        filled = np.array([[*of_row, *of_row[-1:] * (most - len(of_row))] for of_row in found])
-        return Placeholders(*np.moveaxis(filled, 2, 0))
+        found = [self._of_input(one, int(length)) for one, length in zip(ids, lengths, strict=True)]
+        most = max(len(of_one) for of_one in found)
+        filled = np.array([[*of_one, *of_one[-1:] * (most - len(of_one))] for of_one in found])
+        return filled[:, :, 0], filled[:, :, 1]
 
-    def _of_row(self, row: NDArray[np.int64], length: int) -> list[tuple[int, int, int]]:
-        """Return position, source and kind of each placeholder of an input."""
+    def _of_input(self, ids: NDArray[np.int64], length: int) -> list[tuple[int, int]]:
+        """Return position and source of each placeholder of an input."""
         last = length - 1
-        of_block = np.flatnonzero(row == OF_BLOCK)
+        of_block = np.flatnonzero(ids == OF_BLOCK)
         if not len(of_block):
-            return [(last, last, -1)]
+            return [(last, last)]
         after_text = min(length - len(self.suffix), last)
         sources = np.append(of_block[1:] - 1, after_text).tolist()
-        # rows that were changed by hand may have none
-        of_text = np.flatnonzero(row == OF_TEXT)
-        found = []
-        for kind, places in enumerate((of_block, of_text)):
-            for place, source in zip(places.tolist(), sources, strict=False):
-                found.append((place, source, kind))
-        return found
+        # inputs that were changed by hand may have none
+        of_text = np.flatnonzero(ids == OF_TEXT)
+        return [
+            *zip(of_block.tolist(), sources, strict=True),
+            *zip(of_text.tolist(), sources, strict=False),
+        ]
 
     def _cut(self, blocks: list[list[int]], max_length: int) -> tuple[list[list[int]], bool]:
         """Return the blocks that fit with their placeholders, and whether tokens were lost.

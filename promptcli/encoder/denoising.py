@@ -25,7 +25,7 @@ def padded_bias_batch(template: Template, lengths: Sequence[int], backbone: Back
     """
     pad = backbone.tokenizer.pad
     rows = RaggedIds.of([*template.left, *[pad] * length, *template.right] for length in lengths)
-    slots = template.slots_of(rows.lengths)
+    slots = template.mask_positions(rows.lengths)
     return make_batch(rows, slots, pad, backbone.device, backbone.max_tokens)
 
 
@@ -42,7 +42,7 @@ def bias_batch(
         )
     batch = make_batch(
         [[*template.left, *template.right]] * len(lengths),
-        template.slots_of(np.full(len(lengths), template.length)),
+        template.mask_positions(np.full(len(lengths), template.length)),
         backbone.tokenizer.pad,
         backbone.device,
         template.length,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from promptcli.encoder.prefetching import prefetch
+from promptcli.encoder.prefetching import one_late, prefetch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,19 +43,20 @@ class Encoded:
             np.concatenate([part.tokens for part in parts]),
         )
 
-    def take(self, rows: np.ndarray) -> "Encoded":
-        """Return the sentences of these rows."""
-        if np.array_equal(rows, np.arange(len(self.tokens))):  # none repeats another
+    def take(self, indices: np.ndarray) -> "Encoded":
+        """Return the sentences of these indices."""
+        if np.array_equal(indices, np.arange(len(self.tokens))):  # none repeats another
             return self
-        return Encoded(self.vectors[rows], self.truncated[rows], self.tokens[rows])
+        return Encoded(self.vectors[indices], self.truncated[indices], self.tokens[indices])
 
 
 class _Chunk(NamedTuple):
-    """Distinct sentences of a window."""
+    """Distinct sentences of a window, which may have several chunks."""
 
-    texts: list[str]
-    progress: Progress  #: takes rows, of which every sentence has one in each pass
-    places: np.ndarray | None  #: (n,) of the window's sentences, with its last chunk
+    sentences: list[str]
+    progress: Progress  #: takes the number of inputs newly done, of all passes
+    #: (n,) the index of each of the window's sentences among its distinct ones, with its last chunk
+    places: np.ndarray | None
 
 
 def _chunks(windows: Iterable[Sequence[str]], progress: Progress, passes: int) -> Iterator[_Chunk]:
@@ -65,20 +66,20 @@ def _chunks(windows: Iterable[Sequence[str]], progress: Progress, passes: int) -
         distinct = list(place_of) or ["."]  # which tells the width of no vectors
         share = _share(progress, len(window), len(distinct) * passes)
         for start in range(0, len(distinct), _TOGETHER):
-            texts = distinct[start : start + _TOGETHER]
-            is_last = start + len(texts) == len(distinct)
-            yield _Chunk(texts, share, np.array(places, np.int64) if is_last else None)
+            some = distinct[start : start + _TOGETHER]
+            is_last = start + len(some) == len(distinct)
+            yield _Chunk(some, share, np.array(places, np.int64) if is_last else None)
 
 
-def _share(progress: Progress, sentences: int, rows: int) -> Progress:
-    """Return what turns progress in distinct rows into progress in sentences."""
+def _share(progress: Progress, sentences: int, inputs: int) -> Progress:
+    """Return what turns progress in inputs of a window into progress in its sentences."""
     done = 0
 
     def advance(new: int) -> None:
         nonlocal done
-        before = done * sentences // rows
+        before = done * sentences // inputs
         done += new
-        progress(done * sentences // rows - before)
+        progress(done * sentences // inputs - before)
 
     return advance
 
@@ -99,25 +100,16 @@ def encode_stream(
 
     Args:
         windows: Sentences.
-        read: Makes the inputs of distinct sentences.
+        read: Makes the model inputs of distinct sentences.
         begin: Begins to encode inputs; what it returns waits for their vectors.
         progress: Called with the number of sentences newly done.
         passes: How often ``begin`` reports each input.
     """
+    chunks = prefetch(lambda chunk: read(chunk.sentences), _chunks(windows, progress, passes))
+    begun = ((chunk, begin(inputs, chunk.progress)) for chunk, inputs in chunks)
     parts: list[list[Encoded]] = []
-    waiting: list[tuple[_Chunk, Callable[[], list[Encoded]]]] = []
-
-    def finish() -> Iterator[list[Encoded]]:
-        chunk, fetch = waiting.pop(0)
+    for chunk, fetch in one_late(begun):
         parts.append(fetch())
         if chunk.places is not None:
             yield [Encoded.join(of_one).take(chunk.places) for of_one in zip(*parts, strict=True)]
-            parts.clear()
-
-    chunks = _chunks(windows, progress, passes)
-    for chunk, inputs in prefetch(lambda chunk: read(chunk.texts), chunks):
-        waiting.append((chunk, begin(inputs, chunk.progress)))
-        if len(waiting) > 1:
-            yield from finish()
-    while waiting:
-        yield from finish()
+            parts = []

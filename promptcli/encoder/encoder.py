@@ -8,7 +8,7 @@ import copy
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -29,8 +29,8 @@ from promptcli.encoder.batching import (
     TOKEN_BUDGET,
     BatchSplitter,
     Fetch,
+    Gathering,
     begin_fetch,
-    gather,
     make_batch,
     plan_batches,
     to_device,
@@ -41,17 +41,16 @@ from promptcli.encoder.encoded import Encoded, Progress, encode_stream, no_progr
 from promptcli.encoder.pooling import build_pooling
 from promptcli.encoder.prompts import build_prompt
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.sentence_encoder import Encoder, longest_input
+from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import check_words_only
-from promptcli.encoder.streams import (
-    STREAM_TOKENS,
-    STREAMS,
-    Graph,
+from promptcli.encoder.template import Inputs
+from promptcli.encoder.tensor_names import TUNED
+from promptcli.encoder.threads import (
+    PARALLEL_BATCHES,
+    PARALLEL_TOKENS,
     check_not_forked,
     map_in_threads,
 )
-from promptcli.encoder.template import Inputs, text_rule
-from promptcli.encoder.tensor_names import TUNED
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Stage
 from promptcli.errors import UsageError, WrongKindError
@@ -60,6 +59,14 @@ from promptcli.notes import note
 from promptcli.recipe import MASK, SLOT, LeadingTexts, Recipe
 
 _AVERAGED_AT_ONCE = 16_384  # inputs averaged at once if no layer has to run
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A complete encoder computed by another library; several threads may call it."""
+
+    run: Callable[[Batch], np.ndarray]  #: (n, d) float32
+    provenance: dict[str, str]  #: ``backend``, and the ``dtype`` that it computes in
 
 
 class TorchEncoder(Encoder):
@@ -85,11 +92,7 @@ class TorchEncoder(Encoder):
         graphs: Sequence[Graph] = (),  # exported models (ONNX), one for each prompt of the recipe
     ) -> None:
         self.backbone = backbone
-        self.leading = leading
         self.denoising = recipe.parts.denoise
-        self.origin = backbone.provenance
-        self.pieces = backbone.tokenizer
-        self._where = str(backbone.device)
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
         self.loaded_backbone = None if self._tuned else backbone
         #: An exported model that computes the vectors, pooling included, in the backbone's place;
@@ -109,22 +112,29 @@ class TorchEncoder(Encoder):
             else:
                 self.prompt = build_prompt(prompt, backbone, tensors)
                 written = self.prompt.spec
-            self.template = self.prompt.template
-            self.pooling = build_pooling(recipe.parts.pooling, backbone, tensors, self.template)
+            template = self.prompt.template
+            self.pooling = build_pooling(recipe.parts.pooling, backbone, tensors, template)
             self.transforms = build_transforms(recipe.parts.transforms, backbone, tensors)
         if backbone.extension is not None:
             used.add(backbone.extension)
         self.extensions = sorted(used)
         self.ordered = bool(self.transforms) and self.transforms[-1].ordered
-        self._takes_text = type(self.prompt) is Prompt and not self._several
+        self._takes_leading_text = type(self.prompt) is Prompt and not self._several
         self._rewrite = self.prompt.sentences
-        room = backbone.max_tokens - self.prompt.length
-        self.max_length = longest_input(recipe.max_length, room, backbone.name)
-        self.recipe = recipe.replace(
+        written_out = recipe.replace(
             prompt=written,
             pooling=self.pooling.spec,
             transforms=tuple(transform.spec for transform in self.transforms),
-        ).resolve()
+        )
+        super().__init__(
+            written_out,
+            template,
+            backbone.tokenizer,
+            backbone.provenance,
+            leading=leading,
+            room=backbone.max_tokens - self.prompt.length,
+            device_name=str(backbone.device),
+        )
         #: Names and functions that are applied in order to the pooled vector. With ``denoise``
         #: NAME, h_hat is subtracted after the stage of that name; "hidden", which changes nothing,
         #: names the place before all transforms.
@@ -144,8 +154,6 @@ class TorchEncoder(Encoder):
                 f"weights 'last-token' are for causal models ({causal}), not"
                 f" {self.backbone.name!r}: take the model prompt"
             )
-        text_rule(self.recipe.text_rule)
-        template.check_room(self.max_length)
         if self.backbone.words_only:
             check_words_only(self.recipe, table=self.origin.family == TABLE)
         masks = len(template.masks)
@@ -192,18 +200,20 @@ class TorchEncoder(Encoder):
         The mean of several prompts has an input for each, and is refused.
         """
         self.one_prompt()
-        tokenize = functools.partial(self.pooling.weights.token_ids, backbone=self.backbone)
-        return self.template.inputs(self.prepare(sentences), tokenize, self.max_length)
+        return super().inputs(sentences)
 
-    def batch(self, rows: Sequence[Sequence[int]], shared: SharedTokens | None = None) -> Batch:
-        """Return rows of ids as a batch on the backbone's device, padded.
+    def token_ids(self, texts: Sequence[str]) -> RaggedIds:
+        return self.pooling.weights.token_ids(texts, self.backbone)
 
-        ``shared``: the tokens that begin every row, if they are computed already.
+    def batch(self, inputs: Sequence[Sequence[int]], shared: SharedTokens | None = None) -> Batch:
+        """Return the ids of n inputs as a batch on the backbone's device, padded.
+
+        ``shared``: the tokens that begin every input, if they are computed already.
         """
-        rows = RaggedIds.of(rows)
-        slots = self.template.slots_of(rows.lengths)
+        ids = RaggedIds.of(inputs)
+        masks = self.template.mask_positions(ids.lengths)
         pad = self.backbone.tokenizer.pad
-        batch = make_batch(rows, slots, pad, self.backbone.device, self.max_length)
+        batch = make_batch(ids, masks, pad, self.backbone.device, self.max_length)
         return replace(batch, shared=shared)
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
@@ -212,18 +222,17 @@ class TorchEncoder(Encoder):
 
     def encode_batch(
         self,
-        rows: Sequence[Sequence[int]],
+        inputs: Sequence[Sequence[int]],
         peers: Sequence["TorchEncoder"],
         needs: Needs,
         shared: SharedTokens | None = None,
     ) -> list[Tensor]:
-        """Return the vectors (n, d) of a batch of rows of ids, of each of several encoders.
+        """Return the vectors (n, d) of n inputs, as ids, of each of several encoders.
 
-        This is the path of a sentence: prompt, backbone, pooling, transforms. ``rows`` are of
-        ``inputs``. The ``peers`` have this encoder's ``input_key`` and share its pass, which
-        computes what all of them need.
+        This is the path of a sentence: prompt, backbone, pooling, transforms. The ``peers`` have
+        this encoder's ``input_key`` and share its pass, which computes what all of them need.
         """
-        batch = self.prompt.attach(self.batch(rows, shared))
+        batch = self.prompt.attach(self.batch(inputs, shared))
         states = self.backbone.run(batch, needs)
         vectors = []
         for peer in peers:
@@ -253,10 +262,10 @@ class TorchEncoder(Encoder):
         if len(missing):
             splitter = BatchSplitter(np.full(len(missing), self.template.length), self.device)
             computed = splitter.run(
-                lambda rows: self._compute_biases(missing[rows]), np.arange(len(missing))
+                lambda batch: self._compute_biases(missing[batch]), np.arange(len(missing))
             )
-            for rows, biases in computed:
-                self._biases.update(zip(missing[rows].tolist(), biases, strict=True))
+            for batch, biases in computed:
+                self._biases.update(zip(missing[batch].tolist(), biases, strict=True))
         table = torch.stack([self._biases[length] for length in distinct.tolist()])
         return table.index_select(0, to_device(places.reshape(-1), table.device))
 
@@ -298,11 +307,11 @@ class TorchEncoder(Encoder):
             return None
         return self.backbone.shared_tokens(ids, needs, int(lengths.max()))
 
-    def averaged_rows(self) -> Tensor | None:
-        """Return the matrix (v, d) of which each pooled vector is the mean of its tokens' rows.
+    def averaged_matrix(self) -> Tensor | None:
+        """Return the matrix (v, d) whose rows a pooled vector is the mean of: word embeddings, or
+        those of the language model's head.
 
-        Its rows are word vectors, or those of the language model's head. Such an encoder runs no
-        layer for a sentence. None for all others.
+        Such an encoder runs no layer for a sentence. None for all others.
         """
         averages = self.pooling.weights.averaged is not None
         if averages and not self.prompt.tensors() and not self.template.has_blocks:
@@ -319,9 +328,9 @@ class TorchEncoder(Encoder):
         windows: Iterable[Sequence[str]],
         *,
         progress: Progress = no_progress,
-        most: int | None = None,
+        batch_size: int | None = None,
     ) -> Iterator[Encoded]:
-        encoded = encode_windows([self], windows, progress=progress, most=most)
+        encoded = encode_windows([self], windows, progress=progress, batch_size=batch_size)
         return (window for (window,) in encoded)
 
     def combine(self, encoded: Sequence[Encoded]) -> Encoded:
@@ -365,9 +374,6 @@ class TorchEncoder(Encoder):
         for transform in self.transforms:
             tensors |= transform.tensors()
         return tensors | self._tuned
-
-    def _arrays(self) -> dict[str, np.ndarray]:
-        return {name: tensor.cpu().numpy() for name, tensor in self.tensors().items()}
 
     @functools.cached_property
     def tokenizer(self) -> Any:
@@ -416,8 +422,9 @@ class TorchEncoder(Encoder):
         """
         count = 0
         if text:
-            blank = " " if self.pieces.start_blank else ""
-            count = len(self.pieces.start) + len(self.pieces.encode([blank + text])[0])
+            tokenizer = self.backbone.tokenizer
+            blank = " " if tokenizer.start_blank else ""
+            count = len(tokenizer.start) + len(tokenizer.encode([blank + text])[0])
         return str(self.recipe.parts.pooling.counted_from(count))
 
 
@@ -463,18 +470,14 @@ def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-# -- several encoders at once
-
-
 def encode_together(
     encoders: Sequence[TorchEncoder],
     sentences: Sequence[str],
     *,
     progress: Progress = no_progress,
-    most: int | None = None,
 ) -> list[Encoded]:
     """Return each encoder's vectors of n sentences, see ``encode_windows``."""
-    [encoded] = encode_windows(encoders, [check_texts(sentences)], progress=progress, most=most)
+    [encoded] = encode_windows(encoders, [check_texts(sentences)], progress=progress)
     return encoded
 
 
@@ -483,99 +486,105 @@ def encode_windows(
     windows: Iterable[Sequence[str]],
     *,
     progress: Progress = no_progress,
-    most: int | None = None,
+    batch_size: int | None = None,
 ) -> Iterator[list[Encoded]]:
     """Yield each encoder's vectors of one window of sentences after the other.
 
     There is one forward pass wherever the model input is the same. The vectors of a sentence do not
     depend on the batch that it is in, on the other sentences or on the other encoders. A batch has
-    at most ``most`` sentences and fills the token budget otherwise.
+    at most ``batch_size`` sentences and fills the token budget otherwise.
     """
     check_not_forked()
-    by_input: dict[tuple[object, ...], list[TorchEncoder]] = {}
+    together = _Together(encoders, batch_size)
+    yield from encode_stream(
+        windows, together.read, together.begin, progress=progress, passes=len(together.passes)
+    )
     for encoder in encoders:
         for part in encoder.parts:
-            by_input.setdefault(part.input_key, []).append(part)
-    passes = [_Pass(members, most) for members in by_input.values()]
-
-    def read(sentences: Sequence[str]) -> list[Inputs]:
-        return [one.inputs(sentences) for one in passes]
-
-    def begin(inputs: list[Inputs], progress: Progress) -> Callable[[], list[Encoded]]:
-        fetches = [
-            one.begin(of_pass, progress) for one, of_pass in zip(passes, inputs, strict=True)
-        ]
-
-        def fetch() -> list[Encoded]:
-            of_part: dict[TorchEncoder, Encoded] = {}
-            for fetch_pass in fetches:
-                of_part |= fetch_pass()
-            return [
-                encoder.combine([of_part[part] for part in encoder.parts]) for encoder in encoders
-            ]
-
-        return fetch
-
-    yield from encode_stream(windows, read, begin, progress=progress, passes=len(passes))
-    for members in by_input.values():
-        for part in members:
             for line in part.pooling.weights.notes():
                 note(line)
+
+
+class _Together:
+    """Several encoders, whose parts with the same model input share a forward pass."""
+
+    def __init__(self, encoders: Sequence[TorchEncoder], batch_size: int | None) -> None:
+        self._encoders = encoders
+        by_input: dict[tuple[object, ...], list[TorchEncoder]] = {}
+        for encoder in encoders:
+            for part in encoder.parts:
+                by_input.setdefault(part.input_key, []).append(part)
+        self.passes = [_Pass(members, batch_size) for members in by_input.values()]
+
+    def read(self, sentences: Sequence[str]) -> list[Inputs]:
+        """Return the model inputs of each pass."""
+        return [one.first.inputs(sentences) for one in self.passes]
+
+    def begin(self, inputs: list[Inputs], progress: Progress) -> Callable[[], list[Encoded]]:
+        """Begin to encode; the function returned waits for the vectors of each encoder.
+
+        ``progress`` takes the number of inputs newly begun, of all passes.
+        """
+        begun = [
+            one.begin(of_pass.ids, progress)
+            for one, of_pass in zip(self.passes, inputs, strict=True)
+        ]
+        return functools.partial(self._finish, inputs, begun)
+
+    def _finish(self, inputs: list[Inputs], begun: list[Gathering[TorchEncoder]]) -> list[Encoded]:
+        of_part = {}
+        for of_pass, gathering in zip(inputs, begun, strict=True):
+            for part, vectors in gathering.finish().items():
+                of_part[part] = Encoded(vectors, of_pass.truncated, of_pass.ids.lengths)
+        return [
+            encoder.combine([of_part[part] for part in encoder.parts]) for encoder in self._encoders
+        ]
 
 
 class _Pass:
     """Encoders of one prompt whose model input is the same: one forward pass serves them all."""
 
-    def __init__(self, encoders: Sequence[TorchEncoder], most: int | None) -> None:
-        self._most = most
-        self._first = encoders[0]  # shared tokens are read from it
-        self._averaging: dict[TorchEncoder, Tensor] = {}  # whose table is averaged: no layer runs
+    def __init__(self, encoders: Sequence[TorchEncoder], batch_size: int | None) -> None:
+        self._batch_size = batch_size
+        self.first = encoders[0]  #: makes the inputs
+        self._averaging: dict[TorchEncoder, Tensor] = {}  # by their matrix: no layer runs
         self._deep: list[TorchEncoder] = []
         for encoder in encoders:
-            table = encoder.averaged_rows()
-            if table is None:
+            matrix = encoder.averaged_matrix()
+            if matrix is None:
                 self._deep.append(encoder)
             else:
-                self._averaging[encoder] = table
+                self._averaging[encoder] = matrix
         needs = [encoder.pooling.needs for encoder in self._deep] or [Needs()]
         self._needs = functools.reduce(operator.or_, needs)
 
-    def inputs(self, sentences: Sequence[str]) -> Inputs:
-        return self._first.inputs(sentences)
-
-    def begin(
-        self, inputs: Inputs, progress: Progress
-    ) -> Callable[[], dict[TorchEncoder, Encoded]]:
-        """Begin to compute the vectors of inputs; the function returned waits for them.
-
-        ``progress`` takes the number of inputs newly begun.
-        """
-        rows = inputs.ids
-        averages = {}
-        fetch_deep: Fetch[TorchEncoder] = dict  # nothing
+    def begin(self, ids: RaggedIds, progress: Progress) -> Gathering[TorchEncoder]:
+        """Begin to compute the vectors of inputs, by encoder."""
+        gathering = Gathering[TorchEncoder](len(ids))
+        left = len(ids)
         with torch.inference_mode():
-            for encoder, table in self._averaging.items():
-                averages[encoder] = _averages(encoder, rows, table)
-            if self._deep:
-                fetch_deep = self._in_batches(rows, progress)
-            else:
-                progress(len(rows))
+            for encoder, matrix in self._averaging.items():
+                gathering.vectors[encoder] = _averages(encoder, ids, matrix)
+            for batch, parts in self._computed(ids):
+                for part, fetch in parts:
+                    gathering.add(part, fetch)
+                new = min(len(batch), left)  # the last batch may repeat its inputs
+                left -= new
+                progress(new)
+        if left:
+            progress(left)
+        return gathering
 
-        def fetch() -> dict[TorchEncoder, Encoded]:
-            vectors = averages | fetch_deep()
-            return {
-                encoder: Encoded(of_one, inputs.truncated, rows.lengths)
-                for encoder, of_one in vectors.items()
-            }
-
-        return fetch
-
-    def _in_batches(self, rows: RaggedIds, progress: Progress) -> Fetch[TorchEncoder]:
-        """Begin to compute the vectors (n, d): sort the rows by length, encode them in batches, and
-        put the vectors in the rows' order.
+    def _computed(
+        self, ids: RaggedIds
+    ) -> Iterator[tuple[np.ndarray, list[tuple[np.ndarray, Fetch[TorchEncoder]]]]]:
+        """Yield each batch, the indices of its inputs, and the parts of it that memory held, whose
+        vectors are on their way.
         """
-        first = self._first
-        lengths = rows.lengths
+        if not self._deep:
+            return
+        first = self.first
+        lengths = ids.lengths
         shared = None
         if first.graph is None:
             shared = first.shared_tokens(self._needs, lengths)
@@ -583,29 +592,28 @@ class _Pass:
                 if encoder.denoising.name != "none":
                     # of all lengths at once, so that no order of batches shows in them
                     encoder.biases(lengths - encoder.template.length)
-        streams, budget = self._streams_and_budget()
+        at_a_time, budget = self._batches_and_budget()
         known = 0 if shared is None else shared.length
-        batches = list(plan_batches(lengths - known, budget, most=self._most))
+        batches = list(plan_batches(lengths - known, budget, batch_size=self._batch_size))
         splitter = BatchSplitter(lengths, first.device)
-        compute = functools.partial(self._compute, rows, shared)
-        computed = map_in_threads(functools.partial(splitter.run, compute), batches, most=streams)
-        return gather(computed, len(rows), progress)
+        compute = functools.partial(self._compute, ids, shared)
+        yield from map_in_threads(functools.partial(splitter.run, compute), batches, most=at_a_time)
 
-    def _streams_and_budget(self) -> tuple[int, int]:
+    def _batches_and_budget(self) -> tuple[int, int]:
         """Return how many batches are computed at a time, and the tokens of each."""
-        backbone = self._first.backbone
-        if self._first.graph or backbone.reentrant:
-            return STREAMS, STREAM_TOKENS
+        backbone = self.first.backbone
+        if self.first.graph or backbone.reentrant:
+            return PARALLEL_BATCHES, PARALLEL_TOKENS
         if backbone.causal and backbone.device.type == "cpu":  # the threads share the batch
-            return 1, min(TOKEN_BUDGET, STREAM_TOKENS * torch.get_num_threads())
+            return 1, min(TOKEN_BUDGET, PARALLEL_TOKENS * torch.get_num_threads())
         return 1, token_budget(backbone.device, backbone.word_embeddings.size(1))
 
     def _compute(
-        self, rows: RaggedIds, shared: SharedTokens | None, numbers: np.ndarray
+        self, ids: RaggedIds, shared: SharedTokens | None, batch: np.ndarray
     ) -> Fetch[TorchEncoder]:
-        """Begin to compute the vectors of the rows of these numbers."""
-        first = self._first
-        ids = rows.take(numbers)
+        """Begin to compute the vectors of a batch, the indices of its inputs."""
+        first = self.first
+        ids = ids.take(batch)
         if first.graph is not None:
             by_graph = dict.fromkeys(self._deep, first.graph.run(first.batch(ids)))
             return lambda: by_graph
@@ -614,19 +622,19 @@ class _Pass:
         return begin_fetch(dict(zip(self._deep, results, strict=True)))
 
 
-def _averages(encoder: TorchEncoder, rows: RaggedIds, table: Tensor) -> np.ndarray:
-    """Return the vectors (n, d) float32 of an encoder that averages rows of a table, without
+def _averages(encoder: TorchEncoder, ids: RaggedIds, matrix: Tensor) -> np.ndarray:
+    """Return the vectors (n, d) float32 of an encoder that averages rows of a matrix, without
     batches or padding.
     """
     counted = encoder.pooling.weights.averaged or slice(None)
 
-    def rows_of(numbers: np.ndarray) -> np.ndarray:
-        return table[to_device(numbers, table.device)].float().cpu().numpy()
+    def rows_of(tokens: np.ndarray) -> np.ndarray:
+        return matrix[to_device(tokens, matrix.device)].float().cpu().numpy()
 
     parts = []
-    for start in range(0, len(rows), _AVERAGED_AT_ONCE):
-        some = rows[start : start + _AVERAGED_AT_ONCE]
-        means = average_rows(some.within(counted), rows_of, len(table))
-        vectors = encoder.apply_transforms(to_device(means, table.device), some.lengths)
+    for start in range(0, len(ids), _AVERAGED_AT_ONCE):
+        some = ids[start : start + _AVERAGED_AT_ONCE]
+        means = average_rows(some.within(counted), rows_of, len(matrix))
+        vectors = encoder.apply_transforms(to_device(means, matrix.device), some.lengths)
         parts.append(vectors.cpu().numpy())
     return np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""The next item of a stream, read by another thread while one is in use."""
+"""A stream read ahead: by another thread, or one item."""
 
 import contextvars
 import itertools
@@ -33,3 +33,13 @@ def prefetch(
                 yield item, result.result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def one_late(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield every item when the next one has been made."""
+    waiting: list[Item] = []
+    for item in items:
+        waiting.append(item)
+        if len(waiting) > 1:
+            yield waiting.pop(0)
+    yield from waiting

@@ -18,15 +18,18 @@ from numpy.typing import NDArray
 
 from promptcli.backbones.locating import SHIPPED_TABLES
 from promptcli.backbones.provenance import Provenance
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import check_finite, unit
 from promptcli.encoder.encoded import Encoded, Progress, VectorsLike, no_progress
-from promptcli.encoder.template import Template, lower, text_rule
+from promptcli.encoder.template import Inputs, Template
+from promptcli.encoder.text_rules import lower, text_rule
 from promptcli.errors import UsageError, unknown
 from promptcli.extensions import Extension
 from promptcli.notes import note
 from promptcli.recipe import MASK, ROLES, SLOT, LeadingTexts, Recipe
+from promptcli.storage.tensors import arrays_of
 
 if TYPE_CHECKING:
     import torch
@@ -62,20 +65,13 @@ class Encoder(abc.ABC):
         (256,)
     """
 
-    recipe: Recipe  #: with its parts written out: template text, Ditto head, period
-    leading: LeadingTexts  #: texts in front of a sentence, by name
-    template: Template
-    max_length: int  #: longest input in tokens, those of the template included
     name = ""  #: of the model that it was opened as, for messages and manifests
-    origin: Provenance  #: where its backbone came from
-    pieces: PieceTokenizer  #: the backbone's tokenizer, fit for pieces of text
     #: its backbone, for others to share; None if it is tuned, or word vectors alone
     loaded_backbone: "Backbone | None" = None
     ordered = False  #: whether the first columns of a vector are a usable one, see ``Transform``
     extensions: Sequence[Extension] = ()  #: parts whose code is not promptcli's own, in order
     similarity_fn_name = "cosine"  #: sentence-transformers' name for what ``similarity`` computes
-    _where = "cpu"  # the name of its device
-    _takes_text = True  # whether its prompt is words, and one
+    _takes_leading_text = True  # whether its prompt is words, and one
     _rewrite: Callable[[Sequence[str]], list[str]] = list  # sentences as the prompt takes them
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
@@ -83,6 +79,32 @@ class Encoder(abc.ABC):
         if cls is Encoder:
             raise UsageError("Encoder() is not how a model is opened; call promptcli.load")
         return super().__new__(cls)
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        template: Template,
+        tokenizer: PieceTokenizer,
+        origin: Provenance,
+        *,
+        leading: LeadingTexts,
+        room: int,
+        device_name: str = "cpu",
+    ) -> None:
+        #: with its parts written out: template text, Ditto head, period
+        self.recipe = recipe.resolve()
+        self.template = template
+        self.piece_tokenizer = tokenizer  #: the backbone's, fit for pieces of text
+        self.origin = origin  #: where its backbone came from
+        self.leading = leading  #: texts in front of a sentence, by name
+        self._device_name = device_name
+        #: longest input in tokens, those of the template included; at most ``room``
+        self.max_length = room if recipe.max_length is None else recipe.max_length
+        if not 1 <= self.max_length <= room:
+            wanted = f"max_length {self.max_length} is not allowed"
+            raise UsageError(f"{wanted}; {origin.backbone!r} takes 1 to {room}")
+        template.check_room(self.max_length)
+        self._text_rule = text_rule(recipe.text_rule)
 
     @property
     def parts(self) -> "Sequence[Encoder]":
@@ -94,7 +116,7 @@ class Encoder(abc.ABC):
         """Where its vectors are computed."""
         import torch
 
-        return torch.device(self._where)
+        return torch.device(self._device_name)
 
     @property
     @abc.abstractmethod
@@ -104,10 +126,6 @@ class Encoder(abc.ABC):
     @abc.abstractmethod
     def tensors(self) -> "Mapping[str, Tensor]":
         """Return every learned or fitted tensor by name; the backbone's only if they were tuned."""
-
-    @abc.abstractmethod
-    def _arrays(self) -> Mapping[str, np.ndarray]:
-        """Return the numbers of its tensors by name."""
 
     @abc.abstractmethod
     def to(self, device: "str | torch.device") -> "Encoder":
@@ -127,7 +145,7 @@ class Encoder(abc.ABC):
         windows: Iterable[Sequence[str]],
         *,
         progress: Progress = no_progress,
-        most: int | None = None,
+        batch_size: int | None = None,
     ) -> Iterator[Encoded]:
         """Yield ``encode_report`` of each window of sentences.
 
@@ -135,14 +153,18 @@ class Encoder(abc.ABC):
         """
 
     def encode_report(
-        self, sentences: Sequence[str], *, progress: Progress = no_progress, most: int | None = None
+        self,
+        sentences: Sequence[str],
+        *,
+        progress: Progress = no_progress,
+        batch_size: int | None = None,
     ) -> Encoded:
         """Return the vectors of n sentences and which of them were cut.
 
-        A forward pass takes at most ``most`` sentences.
+        A forward pass takes at most ``batch_size`` sentences.
         """
-        texts = check_texts(sentences)
-        [encoded] = self.encode_windows([texts], progress=progress, most=most)
+        windows = [check_texts(sentences)]
+        [encoded] = self.encode_windows(windows, progress=progress, batch_size=batch_size)
         return encoded
 
     def without_cache(self) -> "Encoder":
@@ -239,7 +261,7 @@ class Encoder(abc.ABC):
         if show_progress_bar:
             advancing = _progress_bar(len(texts), progress)
         with advancing as advance:
-            [encoded] = encoder.encode_windows([texts], progress=advance, most=batch_size)
+            encoded = encoder.encode_report(texts, progress=advance, batch_size=batch_size)
         check_finite(encoded.vectors, texts)
         vectors: Any = encoded.vectors[:, :truncate_dim]
         if normalize_embeddings:
@@ -377,7 +399,7 @@ class Encoder(abc.ABC):
             text = lower(text)
         prompt = self.recipe.prompt
         before = self.leading.default_text + SLOT
-        if not self._takes_text or before not in prompt:
+        if not self._takes_leading_text or before not in prompt:
             raise UsageError(
                 f"prompt {prompt!r} takes no text in front; write it into the sentences"
             )
@@ -386,7 +408,8 @@ class Encoder(abc.ABC):
         return text, self.recipe.replace(prompt=prompt.replace(before, text + SLOT))
 
     def prepare(self, sentences: Sequence[str]) -> list[str]:
-        """Return n sentences as they go to the tokenizer, see ``Template.prepare``.
+        """Return n sentences as they go to the tokenizer: as the recipe's text rule and period
+        write them, with the characters of the template that touch them.
 
         They are cut to ``LONGEST_TEXT`` first, since a tokenizer takes many times the memory of a
         text. A shipped table would read a soft hyphen as the end of a word, where BERT's tokenizer
@@ -400,8 +423,17 @@ class Encoder(abc.ABC):
             if len(text) > LONGEST_TEXT:
                 text = text.strip()[:LONGEST_TEXT]
             cut.append(text)
-        rule = text_rule(self.recipe.text_rule)
-        return self.template.prepare(self._rewrite(cut), bool(self.recipe.period), rule)
+        period = bool(self.recipe.period)
+        texts = [self._text_rule.apply(text, period=period) for text in self._rewrite(cut)]
+        return self.template.with_touching(texts)
+
+    def token_ids(self, texts: Sequence[str]) -> RaggedIds:
+        """Return each text's token ids, without specials."""
+        return self.piece_tokenizer.encode_ragged(texts)
+
+    def inputs(self, sentences: Sequence[str]) -> Inputs:
+        """Return the model inputs of n sentences: their token ids in the prompt's template."""
+        return self.template.inputs(self.prepare(sentences), self.token_ids, self.max_length)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -413,8 +445,8 @@ class Encoder(abc.ABC):
         provenance = self.origin
         digest = hashlib.sha256(self.recipe.replace(backbone="").to_json().encode())
         digest.update(f"{provenance.weights_sha256} {provenance.tokenizer_sha256}".encode())
-        for name, numbers in sorted(self._arrays().items()):
-            digest.update(name.encode() + numbers.tobytes())
+        for name, array in sorted(arrays_of(self.tensors()).items()):
+            digest.update(name.encode() + array.tobytes())
         for extension in self.extensions:
             digest.update(json.dumps(vars(extension), sort_keys=True).encode())
         return digest.hexdigest()
@@ -425,7 +457,7 @@ class Encoder(abc.ABC):
         steps = [repr(recipe.prompt), recipe.pooling, *recipe.transforms]
         if recipe.denoise != "none":
             steps.append(f"denoise {recipe.denoise}")
-        return f"Encoder({recipe.backbone!r}, {', '.join(steps)}, on {self._where})"
+        return f"Encoder({recipe.backbone!r}, {', '.join(steps)}, on {self._device_name})"
 
     # -- a transformer of scikit-learn that learns nothing, with the parameter ``model``
 
@@ -518,15 +550,6 @@ def _unit_rows(vectors: VectorsLike) -> "Tensor":
 
 def _are_texts(given: Any) -> bool:
     return isinstance(given, str) or (len(given) > 0 and isinstance(given[0], str))
-
-
-def longest_input(wanted: int | None, room: int, backbone: str) -> int:
-    """Return the longest input in tokens: the wanted one, else as much as a backbone takes."""
-    if wanted is None:
-        wanted = room
-    if not 1 <= wanted <= room:
-        raise UsageError(f"max_length {wanted} is not allowed; {backbone!r} takes 1 to {room}")
-    return wanted
 
 
 @contextlib.contextmanager

@@ -12,20 +12,20 @@ from promptcli.backbones.word_tables import TUNED_ROWS, WordTable, open_table
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.averaging import average_rows
 from promptcli.encoder.encoded import Encoded, Progress, encode_stream, no_progress
-from promptcli.encoder.sentence_encoder import Encoder, longest_input
-from promptcli.encoder.template import Inputs, Template, text_rule
+from promptcli.encoder.sentence_encoder import Encoder
+from promptcli.encoder.template import Inputs, Template
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError
 from promptcli.grammar import Spec
 from promptcli.recipe import SLOT, LeadingTexts, Recipe
-from promptcli.storage.tensors import StoredTensors
+from promptcli.storage.tensors import StoredTensors, arrays_of
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-#: What the rows of a language model's table are rounded to. Other types are torch's.
-_NUMBERS = {"stored": "float32", "float32": "float32", "bfloat16": "bfloat16"}
+#: What the word vectors of a language model are rounded to. Other types are torch's.
+_DTYPES = {"stored": "float32", "float32": "float32", "bfloat16": "bfloat16"}
 
 
 def static_encoder(
@@ -42,31 +42,24 @@ def static_encoder(
     No other place decides which encoders do without torch. ``on_torch`` makes the same encoder on
     torch.
     """
-    arrays = arrays_of(tensors)
     tuned_rows = TUNED + TUNED_ROWS
     if not (
         averages_words(recipe, leading)
-        and arrays.keys() == tensors.keys() <= {tuned_rows}
+        and tensors.keys() <= {tuned_rows}
+        and (not tensors or isinstance(tensors, StoredTensors))
         and device in ("auto", "cpu")
-        and dtype in _NUMBERS
+        and dtype in _DTYPES
     ):
         return None
     if words_only(recipe.backbone):
         check_words_only(recipe)
-    table = open_table(recipe.backbone, arrays.get(tuned_rows))
+    table = open_table(recipe.backbone, arrays_of(tensors).get(tuned_rows))
     if table is None:
         return None
     if table.provenance.family == TABLE:
         check_words_only(recipe, table=True)
-    numbers = _NUMBERS[dtype] if table.of_language_model else "float32"
-    return StaticEncoder(
-        recipe, table, tensors, numbers=numbers, leading=leading, on_torch=on_torch
-    )
-
-
-def arrays_of(tensors: "Mapping[str, Tensor]") -> Mapping[str, np.ndarray]:
-    """Return the numbers of tensors that were read from a file; none of others."""
-    return tensors.arrays if isinstance(tensors, StoredTensors) else {}
+    rounded = _DTYPES[dtype] if table.of_language_model else "float32"
+    return StaticEncoder(recipe, table, tensors, dtype=rounded, leading=leading, on_torch=on_torch)
 
 
 def averages_words(recipe: Recipe, leading: LeadingTexts) -> bool:
@@ -124,21 +117,22 @@ class StaticEncoder(Encoder):
         table: WordTable,
         tensors: "Mapping[str, Tensor]",
         *,
-        numbers: str,
+        dtype: str,
         leading: LeadingTexts,
         on_torch: Callable[[], Any],
     ) -> None:
-        self.leading = leading
-        self.origin = table.provenance
-        self.pieces = table.tokenizer
-        self.template = Template(recipe.prompt, table.tokenizer)
-        self.max_length = longest_input(recipe.max_length, table.max_tokens, self.origin.backbone)
-        self.template.check_room(self.max_length)
-        text_rule(recipe.text_rule)
-        self.recipe = recipe.resolve()
+        tokenizer = table.tokenizer
+        super().__init__(
+            recipe,
+            Template(recipe.prompt, tokenizer),
+            tokenizer,
+            table.provenance,
+            leading=leading,
+            room=table.max_tokens,
+        )
         self._table = table
         self._tensors = tensors
-        self._numbers = numbers
+        self._dtype = dtype
         #: Returns the same encoder on torch, which is made once.
         self.on_torch = functools.cache(on_torch)
 
@@ -149,13 +143,10 @@ class StaticEncoder(Encoder):
 
     @property
     def provenance(self) -> dict[str, Any]:
-        return {**vars(self.origin), "dtype": self._numbers}
+        return {**vars(self.origin), "dtype": self._dtype}
 
     def tensors(self) -> "Mapping[str, Tensor]":
         return self._tensors
-
-    def _arrays(self) -> Mapping[str, np.ndarray]:
-        return arrays_of(self._tensors)
 
     def to(self, device: "str | torch.device") -> Encoder:
         """Return the encoder itself for the CPU, else one on torch."""
@@ -173,7 +164,7 @@ class StaticEncoder(Encoder):
             recipe,
             self._table,
             self._tensors,
-            numbers=self._numbers,
+            dtype=self._dtype,
             leading=self.leading.with_default(text),
             on_torch=lambda: self.on_torch().with_leading_text(text),
         )
@@ -185,21 +176,12 @@ class StaticEncoder(Encoder):
         windows: Iterable[Sequence[str]],
         *,
         progress: Progress = no_progress,
-        most: int | None = None,
+        batch_size: int | None = None,
     ) -> Iterator[Encoded]:
-        def begin(inputs: Inputs, progress: Progress) -> Callable[[], list[Encoded]]:
-            encoded = [self._encode(inputs, progress)]
-            return lambda: encoded
-
-        encoded = encode_stream(windows, self.inputs, begin, progress=progress)
+        encoded = encode_stream(windows, self.inputs, self._encode, progress=progress)
         return (window for [window] in encoded)
 
-    def inputs(self, sentences: Sequence[str]) -> Inputs:
-        """Return the inputs of n sentences."""
-        ids = self.pieces.encode_ragged(self.prepare(sentences))
-        return self.template.splice(ids, self.max_length)
-
-    def _encode(self, inputs: Inputs, progress: Progress) -> Encoded:
+    def _encode(self, inputs: Inputs, progress: Progress) -> Callable[[], list[Encoded]]:
         vectors = average_rows(inputs.ids, self._rows, len(self._table.rows))
         for transform in self.recipe.parts.transforms:
             if transform.name == "truncate":
@@ -207,19 +189,18 @@ class StaticEncoder(Encoder):
             else:
                 vectors = unit(vectors)
         progress(len(vectors))
-        return Encoded(vectors, inputs.truncated, inputs.ids.lengths)
+        encoded = Encoded(vectors, inputs.truncated, inputs.ids.lengths)
+        return lambda: [encoded]
 
-    def _rows(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the rows of some ids, float32."""
-        rows: np.ndarray = self._table.rows[numbers].astype(np.float32)
-        if self._numbers == "bfloat16":
-            rows = as_bfloat16(rows)
-        return rows
+    def _rows(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the word vectors of some token ids, float32."""
+        rows: np.ndarray = self._table.rows[tokens].astype(np.float32)
+        return as_bfloat16(rows) if self._dtype == "bfloat16" else rows
 
 
-def as_bfloat16(numbers: np.ndarray) -> np.ndarray:
-    """Return float32 numbers rounded to the nearest bfloat16, of two equally near to the even."""
-    bits = numbers.view(np.uint32)
+def as_bfloat16(array: np.ndarray) -> np.ndarray:
+    """Return a float32 array rounded to the nearest bfloat16, of two equally near to the even."""
+    bits = array.view(np.uint32)
     last = (bits >> 16) & 1
     rounded: np.ndarray = (bits + 0x7FFF + last) & 0xFFFF0000
     return rounded.view(np.float32)

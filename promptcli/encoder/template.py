@@ -3,9 +3,6 @@
 Its ids equal the filled string's.
 """
 
-import re
-import string
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,13 +10,16 @@ import numpy as np
 
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.errors import UsageError, WrongKindError, look_up
+from promptcli.encoder.text_rules import is_punctuation
+from promptcli.errors import UsageError, WrongKindError
 from promptcli.recipe import MASK, SLOT
+
+_PROBE = "cat"  # a sentence
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Spliced sentences."""
+    """Sentences as a model takes them, in a template."""
 
     ids: RaggedIds  #: token ids of n inputs, specials included
     truncated: np.ndarray  #: (n,) bool: the sentence lost tokens
@@ -29,8 +29,8 @@ class Template:
     """A prompt of words (PromptBERT 4.2); ``[X]`` alone is the empty template.
 
     Where the tokenizer may join a template's character and a sentence's (``."`` is one item of
-    byte-level vocabularies), the characters that touch [X] are tokenised with the sentence.
-    ``placeholder``: a meaningless token precedes the sentence and the text that touches it.
+    byte-level vocabularies), the characters that touch [X] are tokenised with the sentence: the
+    ids of both are the sentence's piece. ``placeholder``: a meaningless token precedes the piece.
 
     A text with two [X] has the sentence in both (Echo embeddings), cut to the same length: in a
     causal model a token of the second copy has seen the whole sentence. Poolings that read the
@@ -94,8 +94,8 @@ class Template:
         touching = _last_word(before.split(MASK)[-1])
         end = _first_word(after.split(MASK)[0])
         if tokenizer.splits_punctuation:  # only letters join
-            touching = "" if _is_punctuation(touching[-1:]) else touching
-            end = "" if _is_punctuation(end[:1]) else end
+            touching = "" if is_punctuation(touching[-1:]) else touching
+            end = "" if is_punctuation(end[:1]) else end
         words = before.removesuffix(touching)
         white = words[len(words.rstrip()) :]
         if words.endswith(MASK):
@@ -129,77 +129,54 @@ class Template:
         return self._side(between.removeprefix(first_end).rstrip().removesuffix(start.lstrip()))
 
     @property
+    def outside(self) -> int:
+        """Tokens of an input that are in no piece."""
+        return len(self.prefix) + len(self.between) + len(self.suffix)
+
+    @property
     def length(self) -> int:
         """Tokens of the template and the specials, without any sentence."""
-        return self.input_length(len(self._before_ids) + len(self._after_ids))
-
-    def input_length(self, piece: int) -> int:
-        """Return the tokens of an input whose sentence, with the characters that touch it, has that
-        many.
-        """
-        words = len(self.prefix) + len(self.between) + len(self.suffix)
-        return words + self.copies * piece
+        return self.outside + self.copies * (len(self._before_ids) + len(self._after_ids))
 
     def most_tokens(self, size: int) -> int:
         """Return the most tokens that an input can have whose sentence has this many tokens."""
         return self.length + self.copies * size
 
     def pieces(self, length: int) -> list[slice]:
-        """Return the places of the sentence, with what touches it, in an input of that many
-        tokens.
-        """
+        """Return the places of the sentence's pieces in an input of that many tokens."""
         piece = self.room(length)
         step = piece + len(self.between)
         starts = [len(self.prefix) + copy * step for copy in range(self.copies)]
         return [slice(start, start + piece) for start in starts]
 
     def room(self, max_length: int) -> int:
-        """Return the tokens that the sentence may have, with the characters that touch it."""
-        return (max_length - self.input_length(0)) // self.copies
+        """Return the most tokens that a piece may have."""
+        return (max_length - self.outside) // self.copies
 
     @property
     def touching(self) -> tuple[str, str]:
         """The characters before and after [X] that are tokenised with the sentence."""
         return self._before, self._after
 
-    def mask_slots(self, input_length: int) -> list[int]:
-        """Return the masks' positions in an input of that many tokens.
+    def mask_positions(self, lengths: np.ndarray) -> np.ndarray:
+        """Return the positions (n, k) of its k masks in inputs of these lengths (n,).
 
         A sentence may contain the token, too.
         """
-        slots: list[int] = self.slots_of(np.array([input_length]))[0].tolist()
-        return slots
-
-    def slots_of(self, lengths: np.ndarray) -> np.ndarray:
-        """Return the positions (n, k) of the k masks in inputs of these lengths (n,)."""
         masks = np.array(self.masks, np.int64)
         return np.where(masks < 0, lengths[:, None] + masks, masks)
 
-    def prepare(
-        self, sentences: Sequence[str], period: bool, rule: "TextRule | None" = None
-    ) -> list[str]:
-        """Return n sentences as they go to the tokenizer, which sees them without the template.
-
-        They have the rule's changes, and the template's characters that adjoin [X] without a space,
-        since these are tokenised together. White space around them goes unless the rule keeps it.
-
-        ``period`` appends "." if the last character is not one of . ? " ' (PromptBERT's evaluation
-        code; worth about 5 points without training), or another script's mark (``STOPS``); an empty
-        sentence stays empty.
+    def with_touching(self, texts: Sequence[str]) -> list[str]:
+        """Return n texts with the template's characters that touch [X], since these are tokenised
+        together; the tokenizer sees nothing else of the template.
         """
-        rule = rule or PLAIN_TEXT
-        texts = []
-        for sentence in sentences:
-            text = sentence
-            if rule.strips:
-                text = text.strip()
-            if period:
-                text = with_period(text)
-            text = rule.change(text) + self._after
-            if not self._needs_no_blank(text):
-                text = self._before + text
-            texts.append(text)
-        return texts
+        pieces = []
+        for text in texts:
+            piece = text + self._after
+            if not self._needs_no_blank(piece):
+                piece = self._before + piece
+            pieces.append(piece)
+        return pieces
 
     def _needs_no_blank(self, text: str) -> bool:
         """Return whether a text begins the input and is one to which the tokenizer itself would add
@@ -223,28 +200,24 @@ class Template:
         tokenize: Callable[[Sequence[str]], RaggedIds],
         max_length: int,
     ) -> Inputs:
-        """Return the model inputs of n prepared sentences.
+        """Return the model inputs of n texts of ``with_touching``: the template's ids around the
+        ids of each.
 
-        ``tokenize`` returns the ids of each text that it is given.
-        """
-        return self.splice(tokenize(texts), max_length)
-
-    def splice(self, pieces: RaggedIds, max_length: int) -> Inputs:
-        """Put the template's ids around each piece's ids.
-
-        Cut the sentence, never the template.
+        ``tokenize`` returns the ids of each text that it is given. Sentences are cut, never the
+        template.
         """
         self.check_room(max_length)
+        pieces = tokenize(texts)
         room = self.room(max_length)
         cut = pieces.lengths > room
         if cut.any():
             pieces = self._shortened(pieces, cut, room)
+        ids = pieces
+        if self.copies > 1:
+            ids = RaggedIds.side_by_side([pieces.between([], self.between), pieces])
         # if neither tokenizer nor template adds a token, an empty sentence has none: it becomes one
         # of padding
-        rows = pieces
-        if self.copies > 1:
-            rows = RaggedIds.side_by_side([pieces.between([], self.between), pieces])
-        return Inputs(rows.between(self.prefix, self.suffix).filled(self._tokenizer.pad), cut)
+        return Inputs(ids.between(self.prefix, self.suffix).filled(self._tokenizer.pad), cut)
 
     def _shortened(self, pieces: RaggedIds, cut: np.ndarray, room: int) -> RaggedIds:
         """Return the pieces with those that are ``cut`` as long as there is room.
@@ -266,29 +239,24 @@ class Template:
     ) -> list[int]:
         """Return the ids of words before or after the sentence."""
         tokenizer = self._tokenizer
-
-        def encode(segment: str, adds_blank: bool, keeps_blank: bool) -> list[int]:
-            words = segment if keeps_blank else segment.rstrip()
-            if not words:
-                return []
-            blank = " " if adds_blank and not words[0].isspace() else ""
-            return tokenizer.encode([blank + words])[0]
-
         ids: list[int] = []
         adds_blank = starts_input and tokenizer.start_blank
         *before_masks, last = text.split(MASK)
         for segment in before_masks:
             assert tokenizer.mask is not None
             # the space before a mask belongs to the mask token, if it takes one
-            ids += encode(segment, adds_blank, not tokenizer.mask_takes_blank)
-            ids.append(tokenizer.mask)
+            words = segment.rstrip() if tokenizer.mask_takes_blank else segment
+            ids += [*self._segment(words, adds_blank), tokenizer.mask]
             adds_blank = tokenizer.segment_blank
         # the space before the sentence belongs to it
-        return ids + encode(last, adds_blank, keep_blank)
+        return ids + self._segment(last if keep_blank else last.rstrip(), adds_blank)
 
-
-def _is_punctuation(sign: str) -> bool:
-    return sign in string.punctuation or unicodedata.category(sign).startswith("P")
+    def _segment(self, words: str, adds_blank: bool) -> list[int]:
+        """Return the ids of words between masks."""
+        if not words:
+            return []
+        blank = " " if adds_blank and not words[0].isspace() else ""
+        return self._tokenizer.encode([blank + words])[0]
 
 
 def check_template(text: str, most: int = 1) -> None:
@@ -297,84 +265,6 @@ def check_template(text: str, most: int = 1) -> None:
         raise UsageError(
             f"template {text!r} has {text.count(SLOT) or 'no'} {SLOT}; give one, for the sentence"
         )
-
-
-_PROBE = "cat"
-_PUBLISHED = (".", "?", '"', "'")
-#: Marks that end sentences of other scripts, whatever script the last word is written in (a name, a
-#: number).
-_STOPS = tuple("。．｡！？।॥؟۔։።፧។៕။།༎᠃")  # noqa: RUF001 - the full-width ones are meant
-_CLOSING = ("!", "…", "”", "’", "»")  # noqa: RUF001
-END_MARKS = (".", "?", "!", *_STOPS)  #: that end a sentence in any script
-
-
-#: Script, as the first word of its letters' Unicode names, -> the stop that its sentences get, none
-#: or one.
-STOPS = {
-    **dict.fromkeys(
-        ("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO"), "。"
-    ),
-    **dict.fromkeys(("DEVANAGARI", "BENGALI", "GURMUKHI", "ORIYA"), "।"),
-    "ARABIC": ".",
-    "ARMENIAN": "։",  # noqa: RUF001
-    "ETHIOPIC": "።",
-    "KHMER": "។",
-    "MYANMAR": "။",
-    "TIBETAN": "།",
-    "MONGOLIAN": "᠃",  # noqa: RUF001
-    "GREEK": ".",
-    "THAI": "",
-    "LAO": "",
-}
-#: Stop or script -> its further end marks, beside ``_CLOSING``.
-_FURTHER = {"。": ("」", "』", "】", "〟"), "ARMENIAN": (":", "՞", "՜"), "GREEK": (";", "\u037e")}
-
-
-def with_period(text: str) -> str:
-    """Return a text with an end mark after it, unless it is empty or has one.
-
-    The script is that of its last letter.
-    """
-    if not text or text.endswith(_PUBLISHED):
-        return text
-    if text.isascii():
-        return text + "."
-    if text.endswith(_STOPS):
-        return text
-    letter = next((sign for sign in reversed(text) if sign.isalpha()), None)
-    if letter is None:
-        return text + "."
-    script = unicodedata.name(letter, "").partition(" ")[0]
-    if script not in STOPS:
-        return text + "."
-    closing = (*_CLOSING, *_FURTHER.get(script, ()), *_FURTHER.get(STOPS[script], ()))
-    if text.endswith(closing):
-        return text
-    return text + STOPS[script]
-
-
-def _prompteol(sentence: str) -> str:
-    """Return the text with single quotes for double ones, a full stop for a final ? (PromptEOL's
-    evaluation code).
-    """
-    quoted = sentence.replace('"', "'")
-    if quoted.endswith("?"):
-        return quoted[:-1] + "."
-    return quoted
-
-
-def _with_full_stop(text: str) -> str:
-    """Return a text with " ." after it, unless punctuation ends it or it is empty (SNCSE's code).
-
-    In scripts with their own end mark it is that mark, as by ``with_period``.
-    """
-    ended = text.rstrip()
-    if not ended or _is_punctuation(ended[-1]):
-        return text
-    marked = with_period(ended)
-    if marked != f"{ended}.":
-        return marked
-    return f"{text} ."
 
 
 def _last_word(text: str) -> str:
@@ -389,42 +279,3 @@ def _first_word(text: str) -> str:
     if not text or text[0].isspace():
         return ""
     return text.split(maxsplit=1)[0]
-
-
-_TYPED_SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK|MASK)\])")
-
-
-def lower(text: str) -> str:
-    """Return the text in lower case.
-
-    A typed special token stays one, as with a tokenizer that lower-cases.
-    """
-    parts = _TYPED_SPECIAL.split(text)
-    for number in range(0, len(parts), 2):  # the others are the special tokens
-        parts[number] = parts[number].lower()
-    return "".join(parts)
-
-
-@dataclass(frozen=True)
-class TextRule:
-    """What becomes of a sentence's own characters."""
-
-    change: Callable[[str], str]
-    strips: bool = True  #: whether white space around the sentence is dropped before
-
-
-PLAIN_TEXT = TextRule(str)  #: that of a recipe without one
-#: The last two are those of sentence-transformers.
-TEXT_RULES = {
-    "prompteol": TextRule(_prompteol),
-    "full-stop": TextRule(_with_full_stop),
-    "lower": TextRule(lower, strips=False),
-    "as-typed": TextRule(str, strips=False),
-}
-
-
-def text_rule(name: str | None) -> TextRule:
-    """Return the rule of a recipe."""
-    if name is None:
-        return PLAIN_TEXT
-    return look_up("text rule", name, TEXT_RULES)

@@ -32,8 +32,8 @@ from promptcli.backbones.locating import SHIPPED as BACKBONES
 from promptcli.backbones.locating import SHIPPED_TABLES, locate
 from promptcli.backbones.names import words_only
 from promptcli.backbones.published_backbones import PUBLISHED
-from promptcli.encoder.template import lower
 from promptcli.encoder.tensor_names import DEEP_PREFIX
+from promptcli.encoder.text_rules import lower
 from promptcli.errors import UsageError, shorten
 from promptcli.models.entries import (
     BACKBONE,

@@ -71,7 +71,7 @@ def main_language(texts: Iterable[str]) -> str:
 def note_unread(encoder: Encoder, texts: Sequence[str]) -> None:
     """Tell the user if the encoder's vocabulary has words of the texts in small pieces only."""
     looked_at = sample(texts)
-    pieces = encoder.pieces.pieces_per_word(looked_at)
+    pieces = encoder.piece_tokenizer.pieces_per_word(looked_at)
     if pieces <= _PIECES or pieces < _UNLEARNED * _english().pieces_per_word(looked_at):
         return
     language = _language_of_most(looked_at)

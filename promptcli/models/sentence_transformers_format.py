@@ -21,7 +21,7 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
-from promptcli.encoder.template import text_rule
+from promptcli.encoder.text_rules import text_rule
 from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Dense, Normalize, Projection
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
@@ -102,7 +102,7 @@ def with_template(
         )
     rule = text_rule(encoder.recipe.text_rule)
     name = encoder.recipe.text_rule
-    before, after = template.prepare(["\0"], False)[0].split("\0")
+    before, after = template.with_touching(["\0"])[0].split("\0")
     steps: list[dict[str, Any]] = []
     if rule.strips:
         steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
@@ -471,7 +471,7 @@ def _template_tokens(
     if isinstance(prompt, SoftTemplate):
         places += prompt.slots
         vectors += prompt.tensors()[SOFT]
-        if places and template.prepare(["\0"], False)[0].strip() != "\0":
+        if places and template.with_touching(["\0"])[0].strip() != "\0":
             raise InexactError(
                 "words of a soft template that touch the sentence have no ids in this vocabulary"
             )

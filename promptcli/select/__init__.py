@@ -284,11 +284,12 @@ def check_template(
         UsageError: The text is not a template.
         NotFoundError: The backbone is missing.
     """
-    from promptcli.encoder import template as texts
+    from promptcli.encoder.template import Template, check_template
+    from promptcli.encoder.text_rules import PLAIN_TEXT
     from promptcli.named_templates import named_templates, template_text
 
     filled = template_text(text)
-    texts.check_template(filled, most=2)  # before anything is loaded
+    check_template(filled, most=2)  # before anything is loaded
     backbone = _open_backbone(model).backbone
     tokens = backbone.tokenizer
     limit = backbone.max_tokens
@@ -296,16 +297,16 @@ def check_template(
         raise UsageError(f"template {filled!r} has no {MASK}; put one at the position to be read")
     if not sentence.strip():
         raise UsageError("is empty; give one", parameter="sentence")
-    template = texts.Template(filled, tokens)
-    sentences = template.prepare([sentence], True)
-    inputs = template.splice(tokens.encode_ragged(sentences), limit)
+    template = Template(filled, tokens)
+    pieces = template.with_touching([PLAIN_TEXT.apply(sentence, period=True)])
+    inputs = template.inputs(pieces, tokens.encode_ragged, limit)
     ids = inputs.ids[0]
-    slots = template.mask_slots(len(ids))
+    masks = template.mask_positions(inputs.ids.lengths)[0].tolist()
     parts = ["template"] * len(ids)
     for inside in template.pieces(len(ids)):
         parts[inside] = ["sentence"] * len(parts[inside])
-    for slot in slots:
-        parts[slot] = "mask"
+    for position in masks:
+        parts[position] = "mask"
     return CheckedTemplate(
         named=named_templates().get(text),
         backbone=backbone.name,
@@ -314,11 +315,11 @@ def check_template(
         template_tokens=template.length,
         max_tokens=limit,
         room=(limit - template.length) // template.copies,
-        sentence=sentences[0].strip(),
+        sentence=pieces[0].strip(),
         tokens=[
             Token(place, token, tokens.text(token), part)
             for place, (token, part) in enumerate(zip(ids, parts, strict=True))
         ],
-        mask_position=next(iter(slots), None),
+        mask_position=next(iter(masks), None),
         truncated=bool(inputs.truncated[0]),
     )

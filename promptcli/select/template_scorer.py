@@ -63,7 +63,7 @@ class TemplateScorer:
         self._sentences = list(row_of)
         self._first = np.array([row_of[sentence] for sentence in pairs.first])
         self._second = np.array([row_of[sentence] for sentence in pairs.second])
-        self._pieces: dict[str, list[int]] = {}
+        self._ids: dict[str, list[int]] = {}  # of each prepared sentence
         self._cache = cache
         # everything except template and pair that a cosine depends on
         self._context: dict[str, Any] = {
@@ -88,7 +88,7 @@ class TemplateScorer:
         differs.
         """
         built = self.encoder(template).template
-        (frame,) = built.prepare(["\0"], False)
+        (frame,) = built.with_touching(["\0"])
         if self.backbone.tokenizer.splits_punctuation:
             frame = frame.strip()
         return (*built.prefix, -1, *built.suffix, frame)
@@ -159,15 +159,15 @@ class TemplateScorer:
         }
         return spearman_score(self.task, cosines, (low / 100, high / 100), names)
 
-    def ids(self, pieces: Sequence[str], encoder: TorchEncoder) -> RaggedIds:
-        """Return the token ids of sentence pieces; each distinct one is tokenised once."""
+    def ids(self, texts: Sequence[str], encoder: TorchEncoder) -> RaggedIds:
+        """Return the token ids of prepared sentences; each distinct one is tokenised once."""
         # such a tokenizer ignores spaces, so both forms share an entry
         if self.backbone.tokenizer.splits_punctuation:
-            pieces = [piece.strip() for piece in pieces]
-        missing = [piece for piece in dict.fromkeys(pieces) if piece not in self._pieces]
+            texts = [text.strip() for text in texts]
+        missing = [text for text in dict.fromkeys(texts) if text not in self._ids]
         ids = encoder.pooling.weights.token_ids(missing, self.backbone)
-        self._pieces.update(zip(missing, ids, strict=True))
-        return RaggedIds.of([self._pieces[piece] for piece in pieces])
+        self._ids.update(zip(missing, ids, strict=True))
+        return RaggedIds.of([self._ids[text] for text in texts])
 
 
 class _SharedTokens(TorchEncoder):
@@ -177,8 +177,10 @@ class _SharedTokens(TorchEncoder):
         super().__init__(recipe, scorer.backbone, {})
         self._scorer = scorer
 
+    def token_ids(self, texts: Sequence[str]) -> RaggedIds:
+        return self._scorer.ids(texts, self)
+
     def inputs(self, sentences: Sequence[str]) -> Inputs:
-        pieces = self.prepare(sentences)
-        inputs: Inputs = self.template.splice(self._scorer.ids(pieces, self), self.max_length)
+        inputs = super().inputs(sentences)
         self._scorer.tokens += int(inputs.ids.lengths.sum())
         return inputs

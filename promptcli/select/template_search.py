@@ -18,7 +18,8 @@ from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.template import check_template, text_rule, with_period
+from promptcli.encoder.template import check_template
+from promptcli.encoder.text_rules import text_rule, with_period
 from promptcli.errors import UsageError, counted, unknown
 from promptcli.evaluation.evaluator import score_encoders
 from promptcli.named_templates import templates_folder

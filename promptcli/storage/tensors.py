@@ -47,6 +47,13 @@ class StoredTensors(Mapping[str, "Tensor"]):
         return len(self.arrays)
 
 
+def arrays_of(tensors: "Mapping[str, Tensor]") -> Mapping[str, np.ndarray]:
+    """Return the arrays of tensors by name; of those of a file without torch."""
+    if isinstance(tensors, StoredTensors):
+        return tensors.arrays
+    return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+
+
 #: The metadata of a sealed file that holds the checksum of its tensors.
 _SEAL = "sha256"
 

@@ -517,7 +517,7 @@ def _mask_slots(sides: Sides) -> np.ndarray:
     A template with fewer masks than another repeats its last one; one without a mask has 0, which
     is not read.
     """
-    of_sides = [side.encoder.template.slots_of(side.rows.lengths) for side in sides]
+    of_sides = [side.encoder.template.mask_positions(side.rows.lengths) for side in sides]
     most = max(slots.shape[1] for slots in of_sides)
     filled = []
     for slots in of_sides:

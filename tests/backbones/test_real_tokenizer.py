@@ -2,6 +2,7 @@
 layout holds.
 """
 
+import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
@@ -33,8 +34,8 @@ def sentences(data_folder):
 def test_spliced_ids_equal_the_filled_string(name, roberta, sentences):
     tokens = PieceTokenizer(roberta, "roberta")
     template = Template(template_text(name), tokens)
-    pieces = template.prepare(sentences, period=False)
-    rows = template.splice(tokens.encode_ragged(pieces), 512).ids
+    texts = template.with_touching([sentence.strip() for sentence in sentences])
+    rows = template.inputs(texts, tokens.encode_ragged, 512).ids
     for sentence, row in zip(sentences, rows, strict=True):
         filled = template.text.replace("[MASK]", roberta.mask_token).replace("[X]", sentence)
         assert row == roberta(filled)["input_ids"]
@@ -49,4 +50,4 @@ def test_the_published_layout(roberta):
     assert template.length == 10
     words = roberta.convert_ids_to_tokens([*template.left, *template.right])
     assert words == ["<s>", "This", "Ġsentence", "Ġ:", "Ġ'", "Ġ'", "Ġmeans", "<mask>", ".", "</s>"]
-    assert template.mask_slots(template.length + 5) == [12]
+    assert template.mask_positions(np.array([template.length + 5])).tolist() == [[12]]

@@ -87,7 +87,7 @@ def test_both_copies_are_cut_alike(family, tiny_backbone):
     row = inputs.ids[0]
     assert 49 <= len(row) <= 50
     first, second = encoder.template.pieces(len(row))
-    whole = encoder.pieces.encode(encoder.prepare([long]))[0]
+    whole = encoder.piece_tokenizer.encode(encoder.prepare([long]))[0]
     assert row[first] == row[second] == whole[: len(row[first])]
     empty = inputs.ids[1]
     first, second = encoder.template.pieces(len(empty))
@@ -123,7 +123,10 @@ def test_a_masked_model_takes_it_with_a_note(tiny_backbone, caplog):
     assert encoder.template.copies == 2
     assert "is for causal models" in caplog.text
     row = encoder.inputs(["the cat"]).ids[0]
-    assert row[encoder.template.mask_slots(len(row))[0]] == encoder.pieces.mask
+    assert (
+        row[encoder.template.mask_positions(np.array([len(row)]))[0, 0]]
+        == encoder.piece_tokenizer.mask
+    )
 
 
 def test_parts_of_a_long_text_fit_both_copies(tiny_backbone):

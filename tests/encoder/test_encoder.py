@@ -16,7 +16,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import TorchEncoder, build_encoder, encode_together
 from promptcli.encoder.pooling import WEIGHTS, initial_weights
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
-from promptcli.encoder.streams import map_in_threads
+from promptcli.encoder.threads import map_in_threads
 from promptcli.encoder.transforms import TRANSFORMS
 from promptcli.encoder.transforms.flow import Glow
 from promptcli.encoder.transforms.heads import start_projection
@@ -234,7 +234,7 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
     together = [encoded.vectors for encoded in encode_together(encoders, SENTENCES)]
     for row, ids in enumerate(first.inputs(SENTENCES).ids):
         batch = make_batch(
-            [ids], first.template.slots_of(np.array([len(ids)])), 0, backbone.device, 66
+            [ids], first.template.mask_positions(np.array([len(ids)])), 0, backbone.device, 66
         )
         with torch.inference_mode():
             states = backbone.run(batch, Needs(frozenset({backbone.n_layers}))).layers[

@@ -94,7 +94,7 @@ RECIPES = {
 @pytest.mark.parametrize("name", RECIPES)
 def test_averages_equal_the_batches(name, family, tiny_backbone, monkeypatch):
     encoder = build_encoder(RECIPES[name], backbone=tiny_backbone(family))
-    assert encoder.averaged_rows() is not None
+    assert encoder.averaged_matrix() is not None
     sentences = [*SENTENCES, *ODD, "the " * 600]
     report = encoder.encode_report(sentences)
     short = report.vectors
@@ -102,7 +102,7 @@ def test_averages_equal_the_batches(name, family, tiny_backbone, monkeypatch):
     assert np.array_equal(encoder.encode(ODD, progress=done.append), short[len(SENTENCES) : -1])
     assert sum(done) == len(ODD)
     assert encoder.encode([]).shape == (0, encoder.width)
-    monkeypatch.setattr(TorchEncoder, "averaged_rows", lambda self: None)
+    monkeypatch.setattr(TorchEncoder, "averaged_matrix", lambda self: None)
     batched = encoder.encode_report(sentences)
     assert np.abs(batched.vectors - short).max() < 1e-6
     assert report.truncated[-1] == (name != "unbiased") and np.array_equal(

@@ -68,11 +68,11 @@ def test_cotberts_views_are_its_templates_second_masks_less_their_blanks(family,
         hidden = torch.from_numpy(plain_vectors(learner, SENTENCES[:3], "last/mask:2", template))
         biases = []
         for sentence in SENTENCES[:3]:
-            length = len(backbone.tokenizer.encode(made.prepare([sentence], False))[0]) - len(
+            length = len(backbone.tokenizer.encode(made.with_touching([sentence]))[0]) - len(
                 made._after_ids
             )
             ids = [*made.left, *[backbone.tokenizer.pad] * length, *made.right]
-            place = made.mask_slots(len(ids))[1]
+            place = made.mask_positions(np.array([len(ids)]))[0, 1]
             batch = Batch(torch.tensor([ids]), torch.tensor([len(ids)]))
             layers = backbone.run(batch, Needs(layers=frozenset({backbone.n_layers}))).layers
             biases.append(layers[backbone.n_layers][0, place])

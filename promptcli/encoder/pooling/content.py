@@ -54,7 +54,7 @@ class ContentTokens:
     """
 
     def __init__(self, template: Template, tokenizer: PieceTokenizer) -> None:
-        self._around = template.input_length(0)
+        self._outside = template.outside
         self._copies = template.copies
         self._has_blocks = template.has_blocks
         self._after = len(template.suffix)
@@ -79,7 +79,7 @@ class ContentTokens:
         """Return the mask (n, t) of the sentences in inputs (n, t) without placeholders."""
         places = torch.arange(ids.size(1), device=ids.device)
         # the last copy, of a template with two [X]
-        piece = (lengths - self._around) // self._copies
+        piece = (lengths - self._outside) // self._copies
         first = lengths - self._after - piece
         first = first + self._first.count(ids, first)
         last = lengths - self._after - 1

@@ -99,7 +99,7 @@ class Contrastive(Prompt):
         backbone = self._backbone
         own = self.template
         other = self._auxiliary.template
-        limit = backbone.max_tokens - other.input_length(0)
+        limit = backbone.max_tokens - other.outside
         ids, lengths = batch.host_ids(), batch.host_lengths()
         inputs = RaggedIds(ids[np.arange(ids.shape[1]) < lengths[:, None]], lengths)
         sentences = inputs.within(slice(len(own.prefix), -len(own.suffix)))

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from promptcli.backbones.states import Batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.template import END_MARKS, Template
+from promptcli.encoder.template import Template
+from promptcli.encoder.text_rules import END_MARKS
 from promptcli.notes import note
 
 

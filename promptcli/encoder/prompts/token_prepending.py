@@ -12,7 +12,7 @@ from torch import Tensor
 from promptcli.backbones.published_backbones import published_name
 from promptcli.backbones.states import Batch, Prepending, SoftTokens
 from promptcli.encoder.batching import to_device
-from promptcli.encoder.block_template import BlockTemplate
+from promptcli.encoder.block_template import OF_BLOCK, BlockTemplate
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import Template
@@ -80,27 +80,27 @@ class TokenPrepending(Prompt):
         return replace(batch, soft=soft, prepending=prepending)
 
     def _attach_blocks(self, batch: Batch, template: BlockTemplate) -> Batch:
-        rows = batch.host_ids()
-        places = template.placeholders(rows, batch.host_lengths())
+        on_host = batch.host_ids()
+        places, sources = template.placeholders(on_host, batch.host_lengths())
         pad = self._backbone.tokenizer.pad
         device = batch.ids.device
-        ids = batch.ids.masked_fill(batch.ids < 0, pad)
-        slots = to_device(places.slots, device)
-        kinds = to_device(places.kinds, device).unsqueeze(2)
-        own = self._backbone.word_embeddings[ids.gather(1, slots)].float()
-        vectors = torch.where(kinds < 0, own, self._embeddings[kinds.squeeze(2).clamp(min=0)])
+        slots = to_device(places, device)
+        placed = batch.ids.gather(1, slots)
+        own = self._backbone.word_embeddings[placed.clamp(min=0)].float()
+        drawn = self._embeddings[(OF_BLOCK - placed).clamp(min=0)]
+        vectors = torch.where(placed.unsqueeze(2) < 0, drawn, own)
         return replace(
             batch,
-            ids=ids,
-            rows=np.where(rows < 0, pad, rows),
+            ids=batch.ids.masked_fill(batch.ids < 0, pad),
+            rows=np.where(on_host < 0, pad, on_host),
             soft=SoftTokens(vectors, slots),
-            prepending=Prepending(slots, to_device(places.sources, device), self._layers),
+            prepending=Prepending(slots, to_device(sources, device), self._layers),
         )
 
     @functools.cached_property
     def _embeddings(self) -> Tensor:
-        """(2, e), of the placeholder in front of a block, or of the only one, and of that in front
-        of the text.
+        """(2, e), in the order of ``OF_BLOCK`` and ``OF_TEXT``; the first is also that of the only
+        placeholder.
         """
         generator = torch.Generator().manual_seed(0)
         width = self._backbone.word_embeddings.size(1)

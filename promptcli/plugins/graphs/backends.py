@@ -14,8 +14,7 @@ import numpy as np
 import promptcli
 from promptcli import errors
 from promptcli.backbones import checking, devices
-from promptcli.encoder import streams
-from promptcli.encoder.encoder import TorchEncoder, build_encoder
+from promptcli.encoder.encoder import Graph, TorchEncoder, build_encoder
 from promptcli.errors import UsageError
 from promptcli.models import parity
 from promptcli.notes import note
@@ -112,11 +111,11 @@ def _graph_of(
     dtypes: tuple[str, ...],
     calibration: Sequence[str],
     lowest_mean: float,
-) -> streams.Graph:
+) -> Graph:
     """Return an encoder's graph, made if it is missing, in the first precision that is close
     enough.
     """
-    if encoder.averaged_rows() is not None:
+    if encoder.averaged_matrix() is not None:
         raise UsageError(
             f"recipe {encoder.recipe.prompt} {encoder.recipe.pooling} averages rows of a table,"
             " which none does faster; leave it out",
@@ -135,7 +134,7 @@ def _graph_of(
             run = backend.load(graph, dtype)
             fault = _fault(dtype, wanted, run(batch), lowest_mean)
         if not fault:
-            return streams.Graph(run, {"dtype": dtype, "backend": backend.name})
+            return Graph(run, {"dtype": dtype, "backend": backend.name})
         if dtype != dtypes[-1]:
             note(f"backend {backend.name}: {fault}; taking {dtypes[-1]}")
     remedy = "int8 to use them all the same" if dtype == "int8" else "float32"

@@ -6,29 +6,18 @@ import contextvars
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
 import torch
 
-from promptcli.backbones.states import Batch
 from promptcli.errors import PromptcliError
 
 #: batches computed at a time, at most: Python hands out the operations of one after the other
-STREAMS = 8
-STREAM_TOKENS = 1024  #: padded tokens of a batch there: its states stay in a core's own cache
+PARALLEL_BATCHES = 8
+PARALLEL_TOKENS = 1024  #: padded tokens of such a batch: its states stay in a core's own cache
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Graph:
-    """A complete encoder computed by another library; several threads may call it."""
-
-    run: Callable[[Batch], np.ndarray]  #: (n, d) float32
-    provenance: dict[str, str]  #: ``backend``, and the ``dtype`` that it computes in
 
 
 #: Processes that have computed in several threads; a forked one finds its parent here.
@@ -50,7 +39,7 @@ def check_not_forked() -> None:
         _THREADED.add(process)
 
 
-def stream_count(threads: int, most: int = STREAMS) -> int:
+def batches_at_a_time(threads: int, most: int = PARALLEL_BATCHES) -> int:
     """Return the number of batches computed at a time, so that each has the same number of
     threads.
     """
@@ -58,21 +47,21 @@ def stream_count(threads: int, most: int = STREAMS) -> int:
 
 
 def map_in_threads(
-    work: Callable[[Item], Result], batches: Sequence[Item], *, most: int = STREAMS
+    work: Callable[[Item], Result], batches: Sequence[Item], *, most: int = PARALLEL_BATCHES
 ) -> Iterator[tuple[Item, Result]]:
     """Yield every batch with its result, in order, from up to ``most`` threads (1: this one),
     without gradients.
     """
     threads = torch.get_num_threads()
-    streams = stream_count(threads, min(most, len(batches)))
-    if streams < 2:
+    parallel = batches_at_a_time(threads, min(most, len(batches)))
+    if parallel < 2:
         for batch in batches:
             yield batch, work(batch)
         return
     without_gradients = torch.inference_mode()(work)
     contexts = (contextvars.copy_context() for _ in batches)  # of the messages that it raises
     with ThreadPoolExecutor(
-        streams, initializer=lambda: torch.set_num_threads(threads // streams)
+        parallel, initializer=lambda: torch.set_num_threads(threads // parallel)
     ) as pool:
         try:
             done = pool.map(
