@@ -48,14 +48,14 @@ class TextLine(NamedTuple):
 class FrontMatter(NamedTuple):
     """The fields at the top of a file."""
 
-    lines: int  #: how many it has
-    title: str  #: empty without any
-    title_line: int
-    fields: tuple[tuple[str, str], ...]  #: the others that are a value, or a list of values
+    lines: int = 0  #: how many it has
+    title: str = ""
+    title_line: int = 0
+    fields: tuple[tuple[str, str], ...] = ()  #: the others that are a value, or a list of values
 
 
-def read_front_matter(lines: Iterable[str]) -> tuple[FrontMatter | None, Iterator[str]]:
-    """Return the front matter of a text, None if it has none, and all lines from the first.
+def read_front_matter(lines: Iterable[str]) -> tuple[FrontMatter, Iterator[str]]:
+    """Return the front matter of a text, without lines if it has none, and all lines.
 
     It is lines ``name: value`` between lines ``---``, or ``name = value`` between lines ``+++``; a
     value may be a list of single ones. What is nested, or longer than 64 KB, is text.
@@ -64,7 +64,7 @@ def read_front_matter(lines: Iterable[str]) -> tuple[FrontMatter | None, Iterato
     head = list(islice(rest, 1))
     opening = head[0].rstrip() if head else ""
     if opening not in _FRONT:
-        return None, chain(head, rest)
+        return FrontMatter(), chain(head, rest)
     endings, sign = _FRONT[opening]
     size = 0
     for line in islice(rest, _FRONT_LINES):
@@ -77,7 +77,7 @@ def read_front_matter(lines: Iterable[str]) -> tuple[FrontMatter | None, Iterato
             if fields is not None:
                 return _front_matter(fields, head[1:-1]), chain(head, rest)
             break
-    return None, chain(head, rest)
+    return FrontMatter(), chain(head, rest)
 
 
 def _front_matter(fields: dict[str, str], inside: Sequence[str]) -> FrontMatter:

@@ -6,6 +6,7 @@ that its vector is about one thing.
 """
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, dropwhile, groupby, islice, pairwise
@@ -45,8 +46,6 @@ _OWN_LINE = re.compile(r"\s*([-*+>|#]\s|\d+[.)]\s|\.\. |\||```|~~~)")
 #: The end of a line within a word, as texts of PDF files have it; not that of "pre- and post-war".
 _BROKEN = re.compile(r"[^\W\d_]-\n(?!(?:and|or|und|oder)\b)[^\W\d_A-Z]")
 _INDENTED = ("    ", "\t")
-#: The end of a sentence inside a line.
-_STOP = re.compile(r"[.!?…][\"'”’»)\]]*(?=\s)|[。！？]")  # noqa: RUF001
 _SENTENCE_END = re.compile(r"[.!?:;…。！？][\"'”’»)\]]*\s*$")  # noqa: RUF001
 
 #: Widths at which people wrap lines.
@@ -148,70 +147,76 @@ class _Section:
     """Lines under a heading, or a part of them."""
 
     path: list[str]  #: the headings above them
-    line: int  #: number of the first of ``lines``
-    lines: list[str] = field(default_factory=list)
-    verbatim: set[int] = field(default_factory=set)  #: offsets of the lines of code
+    lines: list[TextLine] = field(default_factory=list)
 
 
-class _Outline:
-    """Collects lines into sections: those between two headings.
+def _sections(elements: Iterable[Heading | TextLine]) -> Iterator[_Section]:
+    """Yield the lines between two headings, many of them in parts.
 
     A heading that has neither lines nor headings below it is a line itself.
     """
-
-    def __init__(self) -> None:
-        self._path = list[tuple[int, str]]()  # levels and titles
-        self._place: int | None = None  # the line of the last heading, if no text has followed
-        self._section = _Section([], 1)
-        self._size = 0
-
-    @property
-    def above(self) -> list[str]:
-        """The lines since the last heading."""
-        return self._section.lines
-
-    def add(self, number: int, line: str, *, verbatim: bool = False) -> Iterator[_Section]:
-        """Add a line; yield the section if it is long enough."""
-        section = self._section
-        if not section.lines:
-            section.line = number
-        if verbatim:
-            section.verbatim.add(len(section.lines))
-        section.lines.append(line)
-        self._size += len(line) + 1
-        at_pause = not line.strip() and not verbatim
-        if (self._size > _BLOCK and at_pause) or self._size > 2 * _BLOCK:
+    path = list[tuple[int, str]]()  # levels and titles
+    place = size = 0  # the line of the last heading, if no text has followed
+    section = _Section([])
+    for element in chain(elements, [Heading(0, 0, 0, "")]):
+        if isinstance(element, TextLine):
+            section.lines.append(element)
+            size += len(element.text) + 1
+            at_pause = not element.text.strip() and not element.verbatim
+            if (size > _BLOCK and at_pause) or size > 2 * _BLOCK:
+                yield section
+                place = size = 0
+                section = _Section(section.path)
+            continue
+        titles = [title for _, title in path]
+        if any(line.text.strip() for line in section.lines):
             yield section
-            self._begin(number + 1)
+        elif place and path and element.level <= path[-1][0]:
+            yield _Section(titles[:-1], [TextLine(place, titles[-1], False)])
+        path = [(level, title) for level, title in path if level < element.level]
+        if element.title:
+            path.append((element.level, element.title[:_LONGEST_TITLE]))
+        place, size = element.line, 0
+        section = _Section([title for _, title in path])
+        if len(element.title) > _LONGEST_TITLE:
+            place = 0
+            yield _Section(section.path, [TextLine(element.line, element.title, False)])
 
-    def open(self, heading: Heading) -> Iterator[_Section]:
-        """Begin a section under a heading; yield the one before."""
-        yield from self._end_section(heading.level)
-        self._path = [(level, title) for level, title in self._path if level < heading.level]
-        title = heading.title
-        if title:
-            self._path.append((heading.level, title[:_LONGEST_TITLE]))
-        self._place = heading.line
-        self._begin(heading.end_line + 1)
-        if len(title) > _LONGEST_TITLE:
-            self._place = None
-            yield _Section([name for _, name in self._path], heading.line, [title])
 
-    def close(self) -> Iterator[_Section]:
-        """Yield the last section."""
-        yield from self._end_section(0)
+def _underlined(lines: Iterable[str]) -> Iterator[Heading | TextLine]:
+    """Yield the headings of a text that are underlined, and its other lines."""
+    styles = list[tuple[str, bool]]()  # signs of underlines, the highest level first
+    above = deque[TextLine]()  # the last two lines
+    for number, line in enumerate(lines, 1):
+        style = _underline(line, [each.text.rstrip() for each in above])
+        if style is None:
+            above.append(TextLine(number, line, False))
+            if len(above) > 2:
+                yield above.popleft()
+            continue
+        if style not in styles:
+            styles.append(style)
+        title = above.pop().text.strip()
+        if style[1]:
+            above.pop()
+        yield from above
+        above.clear()
+        yield Heading(number - 1, number, styles.index(style) + 1, title)
+    yield from above
 
-    def _begin(self, line: int) -> None:
-        self._section = _Section([name for _, name in self._path], line)
-        self._size = 0
 
-    def _end_section(self, following: int) -> Iterator[_Section]:
-        """Yield the section before a heading of the level ``following``."""
-        if any(map(str.strip, self._section.lines)):
-            yield self._section
-        elif self._path and self._place and following <= self._path[-1][0]:
-            titles = [name for _, name in self._path]
-            yield _Section(titles[:-1], self._place, [titles[-1]])
+def _underline(line: str, above: Sequence[str]) -> tuple[str, bool] | None:
+    """Return the sign of a line under a title, the last of those ``above``, and whether it is over
+    it, too.
+    """
+    sign = _UNDERLINE.match(line)
+    before, title = ["", "", *above][-2:]
+    if sign is None or not title or title[0].isspace() or len(line.rstrip()) < len(title):
+        return None
+    overlined = before == line.rstrip()
+    if _OWN_LINE.match(title) or _UNDERLINE.match(title) or (before and not overlined):
+        return None  # the last: of a paragraph
+    return sign[1], overlined
 
 
 class _Reader:
@@ -226,20 +231,18 @@ class _Reader:
         self._chunks = TextSplitter(_CHARACTERS)
         self._splitter = Splitter(encoder)
         self._longest_heading = min(_LONGEST_HEADING, self._splitter.window // 4)
-        #: signs of underlined headings, the highest level first
-        self._underlines = list[tuple[str, bool]]()
         self._fields: tuple[tuple[str, str], ...] = ()  # of the front matter
 
     def passages(self, lines: Iterable[str]) -> Iterator[Passage]:
         """Yield the passages of lines, in order; lines are read when they are needed."""
-        read = self._markdown_sections if self._markdown else self._underlined_sections
-        for section in read(lines):
+        elements = self._markdown_elements(lines) if self._markdown else _underlined(lines)
+        for section in _sections(elements):
             heading = " > ".join(section.path)
             begin = self._short_heading(section.path)
-            original = "\n".join(section.lines)
-            line = section.line
+            original = "\n".join(line.text for line in section.lines)
+            line = section.lines[0].number
             counted = 0
-            for start, body in self._bodies(self._unwrap(section), begin):
+            for start, body in self._bodies(self._unwrap(section.lines), begin):
                 line += original.count("\n", counted, start)
                 counted = start
                 end_line = line + original.count("\n", start, start + len(body))
@@ -252,10 +255,11 @@ class _Reader:
         """
         start = 0
         while start < len(text):
-            end = len(text)
-            if end - start > 2 * _BLOCK:  # one long line
-                end = _end_of_block(text, start)
-            for place, chunk in self._chunks.chunk_indices(text[start:end]):
+            end = start + 2 * _BLOCK
+            chunks = self._chunks.chunk_indices(text[start:end])
+            if end < len(text) and len(chunks) > 1:  # one long line: the last part may go on
+                end = start + chunks.pop()[0]
+            for place, chunk in chunks:
                 for inside, part in self._splitter.parts_at(chunk, begin):
                     yield start + place + inside, part
             start = end
@@ -271,80 +275,44 @@ class _Reader:
             shown = f"{heading} > {shown}"
         return f"{shown}\n" if shown else ""
 
-    def _markdown_sections(self, lines: Iterable[str]) -> Iterator[_Section]:
-        """Yield the lines between the headings of Markdown.
+    def _markdown_elements(self, lines: Iterable[str]) -> Iterator[Heading | TextLine]:
+        """Yield the headings of Markdown and its other lines.
 
         The heading of all is the title of front matter, or the name of a file that begins without
         a heading of the first level, with the aliases of front matter.
         """
-        outlined = _Outline()
         front, rest = read_front_matter(lines)
-        begin, title, title_line = 0, "", 0
-        if front is not None:
-            begin, title, self._fields = front.lines, front.title, front.fields
-            title_line = front.title_line
-        elements = dropwhile(_is_blank, outline(islice(rest, begin, None), begin + 1))
+        self._fields = front.fields
+        elements = dropwhile(_is_blank, outline(islice(rest, front.lines, None), front.lines + 1))
         first = list(islice(elements, 1))
+        title, title_line = front.title, front.title_line
         if not title and not any(isinstance(each, Heading) and each.level == 1 for each in first):
             title, title_line = self._title, 0
         names = filter(None, (title, dict(self._fields).get("aliases")))
-        yield from outlined.open(Heading(title_line, begin, 0, ", ".join(names)))
+        yield Heading(title_line, front.lines, 0, ", ".join(names))
         for element in chain(first, elements):
-            if not isinstance(element, Heading):
-                yield from outlined.add(element.number, element.text, verbatim=element.verbatim)
-            elif element.level == 1 and element.title == title:  # once more
-                yield from outlined.open(element._replace(title=""))
-            else:
-                yield from outlined.open(element)
-        yield from outlined.close()
+            if isinstance(element, Heading) and (element.level, element.title) == (1, title):
+                element = element._replace(title="")  # once more
+            yield element
 
-    def _underlined_sections(self, lines: Iterable[str]) -> Iterator[_Section]:
-        """Yield the lines between underlined headings."""
-        outlined = _Outline()
-        for number, line in enumerate(lines, 1):
-            heading = self._heading(line, outlined.above)
-            if heading is None:
-                yield from outlined.add(number, line)
-                continue
-            level, title, above = heading
-            del outlined.above[-above:]
-            yield from outlined.open(Heading(number - 1, number, level, title))
-        yield from outlined.close()
-
-    def _heading(self, line: str, above: Sequence[str]) -> tuple[int, str, int] | None:
-        """Return level and title of a heading that ends with a line, and how many lines ``above``
-        are part of it.
-        """
-        underline = _UNDERLINE.match(line)
-        title = above[-1].rstrip() if above else ""
-        is_title = bool(title) and not title[0].isspace() and len(line.rstrip()) >= len(title)
-        if underline is None or not is_title or _OWN_LINE.match(title) or _UNDERLINE.match(title):
-            return None
-        before = above[-2].rstrip() if len(above) > 1 else ""
-        overlined = before == line.rstrip()
-        if before and not overlined:
-            return None  # the last line of a paragraph
-        style = underline[1], overlined
-        if style not in self._underlines:
-            self._underlines.append(style)
-        return self._underlines.index(style) + 1, title.strip(), 1 + overlined
-
-    def _unwrap(self, section: _Section) -> str:
+    def _unwrap(self, lines: Sequence[TextLine]) -> str:
         """Return lines as one text of the same length in which a wrapped paragraph is one line."""
-        lines, ends = list(section.lines), list[str]()
-        for place, (line, following) in enumerate(pairwise(lines)):
-            code = place in section.verbatim or place + 1 in section.verbatim
-            if not self._markdown and line.endswith("-") and _BROKEN.search(f"{line}\n{following}"):
+        texts, ends = [line.text for line in lines], list[str]()
+        for line, following in pairwise(lines):
+            code = line.verbatim or following.verbatim
+            broken = not self._markdown and line.text.endswith("-")
+            if broken and _BROKEN.search(f"{line.text}\n{following.text}"):
                 ends.append("")
             else:
-                ends.append(" " if not code and self._goes_on(line, following) else "\n")
+                goes_on = not code and self._goes_on(line.text, following.text)
+                ends.append(" " if goes_on else "\n")
         for place in reversed(range(len(ends))):
             if not ends[place]:
                 # the rest of a broken word comes to its beginning; space stands for hyphen and end
-                rest = lines[place + 1].split(maxsplit=1)[0]
-                lines[place] = f"{lines[place][:-1]}{rest}  "
-                lines[place + 1] = lines[place + 1][len(rest) :]
-        return "".join(map("".join, zip(lines, [*ends, ""], strict=True)))
+                rest = texts[place + 1].split(maxsplit=1)[0]
+                texts[place] = f"{texts[place][:-1]}{rest}  "
+                texts[place + 1] = texts[place + 1][len(rest) :]
+        return "".join(map("".join, zip(texts, [*ends, ""], strict=True)))
 
     def _goes_on(self, line: str, following: str) -> bool:
         """Return whether two lines are of one paragraph."""
@@ -357,12 +325,3 @@ class _Reader:
 
 def _is_blank(element: Heading | TextLine) -> bool:
     return isinstance(element, TextLine) and not element.text.strip()
-
-
-def _end_of_block(text: str, start: int) -> int:
-    """Return where a long line is cut: behind the last sentence of a block, else behind a word."""
-    limit = start + _BLOCK
-    end = 0
-    for stop in _STOP.finditer(text, start + 1, limit):
-        end = stop.end()
-    return end or max(text.rfind(" ", start + 1, limit), 0) or limit
