@@ -325,7 +325,7 @@ def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: i
     """Compare the tokenizer with the table of v embeddings, ``rows``, and with its folder's own
     files.
     """
-    size = tokenizer.size
+    size = len(tokenizer.items())
     highest = tokenizer.highest
     if highest >= rows:
         last = f"{highest} ({shorten(tokenizer.text(highest))}): they are not of one model"

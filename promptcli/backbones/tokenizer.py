@@ -126,50 +126,48 @@ class PieceTokenizer:
         if not causal:
             self.mask = tokenizer.mask_token_id
             self.mask_text = tokenizer.mask_token
-        definition = json.loads(backend.to_str())
         #: An input that is too long loses its first tokens.
         self.cuts_left = getattr(tokenizer, "truncation_side", "right") == "left"
+        definition = json.loads(backend.to_str())
+        self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+        self._read_added(definition["added_tokens"])
+        self._read_blanks(definition)
+        self._words: dict[str, bytes] = {}
+        self._held = 0  # characters of the words kept
+        self._tokenizer = _make_tokenizer(definition, backend.model)
+
+    def _read_added(self, tokens: list[dict[str, Any]]) -> None:
+        """Read the tokens that are found in a text before it is split."""
+        self._added = {token["content"] for token in tokens}
         #: The mask token swallows the space before it (byte-level and SentencePiece families).
         self.mask_takes_blank = any(
-            token["lstrip"]
-            for token in definition["added_tokens"]
-            if token["content"] == self.mask_text
+            token["lstrip"] for token in tokens if token["content"] == self.mask_text
         )
-        vocabulary: Any = definition["model"]["vocab"]
-        if not isinstance(vocabulary, dict):  # SentencePiece's: pieces with scores, by their ids
-            vocabulary = {piece: number for number, (piece, _) in enumerate(vocabulary)}
-        added_ids = {token["content"]: token["id"] for token in definition["added_tokens"]}
-        ids = vocabulary | added_ids
-        self.size = len(ids)  #: tokens of the vocabulary, added ones too
-        self.highest: int = max(ids.values(), default=-1)  #: id
-        self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
-        _leave_blanks_to_metaspace(definition)
-        schemes = remove_blanks(definition.get("pre_tokenizer")) | _remove_leading_blank(definition)
-        #: The tokenizer itself would put a space before the first word of an input, and
-        #: before the first word after a special token.
-        self.start_blank = bool(schemes & {"always", "first", "byte-level"})
-        self.segment_blank = bool(schemes & {"always", "byte-level"})
-        #: Every punctuation mark is a separate token, so that pieces never join.
-        self.splits_punctuation = "BertPreTokenizer" in json.dumps(definition.get("pre_tokenizer"))
-        #: a word between spaces has the same ids everywhere
-        self.splits_at_blanks = splits_at_blanks(definition)
-        self._added = {token["content"] for token in definition["added_tokens"]}
         #: those that are found anywhere in a text and take nothing that follows, longest first
         typed = [
-            token["content"]
-            for token in definition["added_tokens"]
-            if not (token["single_word"] or token["rstrip"])
+            token["content"] for token in tokens if not (token["single_word"] or token["rstrip"])
         ]
         added = "|".join(map(re.escape, sorted(typed, key=len, reverse=True))) or "(?!)"
         self._added_token = re.compile(added)
         #: After which the tokenizer would put a space: not at the end, before a space or before the
         #: next added token.
         self._blank_after_added = re.compile(rf"(?:{added})(?!{added}|\s|\Z)")
-        self._words: dict[str, bytes] = {}
-        self._held = 0  # characters of the words kept
+
+    def _read_blanks(self, definition: dict[str, Any]) -> None:
+        """Rewrite a definition so that it adds no space, and keep what it did with them."""
+        _leave_blanks_to_metaspace(definition)
+        schemes = remove_blanks(definition.get("pre_tokenizer")) | _remove_leading_blank(definition)
+        #: The tokenizer itself would put a space before the first word of an input, and
+        #: before the first word after a special token.
+        self.start_blank = bool(schemes & {"always", "first", "byte-level"})
+        self.segment_blank = bool(schemes & {"always", "byte-level"})
+        splitting = json.dumps(definition.get("pre_tokenizer"))
+        #: Every punctuation mark is a separate token, so that pieces never join.
+        self.splits_punctuation = "BertPreTokenizer" in splitting
         #: Byte-level BPE: a word's leading space is part of its token (``Ġ``).
-        self.byte_level = "ByteLevel" in json.dumps(definition.get("pre_tokenizer"))
-        self._tokenizer = _make_tokenizer(definition, backend.model)
+        self.byte_level = "ByteLevel" in splitting
+        #: a word between spaces has the same ids everywhere
+        self.splits_at_blanks = splits_at_blanks(definition)
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
         """Return the ids of every piece of text, without special tokens, in bulk."""
@@ -252,6 +250,11 @@ class PieceTokenizer:
     def text(self, token: int) -> str:
         """Return the vocabulary item of an id, e.g. ``##ing`` or ``Ġthe``."""
         return str(self._tokenizer.id_to_token(token))
+
+    @property
+    def highest(self) -> int:
+        """The highest id of the vocabulary, added tokens too; -1 if it is empty."""
+        return max(self._tokenizer.get_vocab().values(), default=-1)
 
     def items(self) -> dict[int, str]:
         """Return the whole vocabulary, added tokens too, by id."""

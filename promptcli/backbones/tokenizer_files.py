@@ -43,7 +43,9 @@ def without_unknown_fields(folder: Path) -> Iterator[Path]:
     for name in [DEFINITION, *(versions if isinstance(versions, list) else ())]:
         path = inside(folder, str(name))
         if path is not None:
-            tokens = checked_definition(folder.name, path).get("added_tokens")
+            definition = read_definition(path)
+            check_growth(folder.name, definition)
+            tokens = definition.get("added_tokens")
             known = _clean(tokens, {"id"})
             if known != tokens:
                 cleaned[str(name)] = json_or_none(path) | {"added_tokens": known}
@@ -91,11 +93,9 @@ def json_or_none(path: Path) -> Any:
         return None
 
 
-def checked_definition(what: str, path: Path) -> dict[str, Any]:
+def read_definition(path: Path) -> dict[str, Any]:
     """Return a definition without its vocabulary; empty if it is missing or wrong, which its
     library says.
-
-    Refuse one that makes megabytes of a letter.
     """
     try:
         parts = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
@@ -108,10 +108,7 @@ def checked_definition(what: str, path: Path) -> dict[str, Any]:
         definition = None
     except (msgspec.DecodeError, ValueError, RecursionError):  # Python's reader allows more
         definition = json_or_none(path)
-    if not isinstance(definition, dict):
-        return {}
-    check_growth(what, definition)
-    return definition
+    return definition if isinstance(definition, dict) else {}
 
 
 def _decoded(parts: dict[str, msgspec.Raw]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -41,7 +42,8 @@ from promptcli.backbones.tokenizer import (
     read_wordpiece,
     splits_at_blanks,
 )
-from promptcli.backbones.tokenizer_files import checked_definition
+from promptcli.backbones.tokenizer_files import read_definition
+from promptcli.backbones.tokenizer_growth import check_growth
 from promptcli.errors import UsageError
 from promptcli.storage.files import sha256
 from promptcli.storage.tensors import load_arrays
@@ -82,26 +84,26 @@ class WordTokenizer(PieceTokenizer):
 class TableTokenizer(WordTokenizer):
     """The tokens of a ``tokenizer.json``, none added at the ends.
 
-    A sentence without any gets the row of zeros.
+    A sentence without any gets the row of zeros. A model of model2vec has a ``longest`` input, in
+    tokens, and leaves unknown ones out.
     """
 
-    def __init__(self, path: Path, rows: int, *, unknown: bool, longest: int | None) -> None:
+    def __init__(
+        self, path: Path, definition: dict[str, Any], rows: int, *, longest: int | None
+    ) -> None:
         super().__init__({})
         content = path.read_bytes()
         self.sha256 = hashlib.sha256(content).hexdigest()
         self.pad = rows
-        definition = checked_definition(path.parent.name, path)
         self._tokenizer = Tokenizer.from_str(content.decode())
         self._tokenizer.no_padding()
-        vocabulary = self._tokenizer.get_vocab()
-        self.highest = max(vocabulary.values(), default=-1)
         self._characters: int | None = None
+        self.unk = None
         if longest is not None:
             self._tokenizer.enable_truncation(longest)
             # as model2vec does, before it tokenises
-            self._characters = longest * int(np.median(list(map(len, vocabulary))))
-        self.unk = None
-        if not unknown:
+            lengths = [len(text) for text in self._tokenizer.get_vocab()]
+            self._characters = longest * int(np.median(lengths))
             # a Unigram model has the number of its unknown token, others have its text
             model = definition["model"]
             self.unk = model.get("unk_id")
@@ -253,9 +255,8 @@ def read_words(name: str) -> WordTable:
 def read_table(name: str, folder: Path, revision: str | None) -> WordTable:
     """Read the table of words in a folder; ``name`` and ``revision`` are recorded as its source."""
     what = f"the table of words {name!r}"
-    distilled = json_field(folder / "config.json", "model_type") == "model2vec"
     longest = None
-    if distilled:
+    if json_field(folder / "config.json", "model_type") == "model2vec":
         longest = json_field(folder / "config.json", "max_length") or 512
     with opening(what):
         stored = load_arrays(folder / TABLE_ROWS)
@@ -266,10 +267,13 @@ def read_table(name: str, folder: Path, revision: str | None) -> WordTable:
             plain = _plain_rows(stored)
             rows = np.concatenate([plain, np.zeros((1, plain.shape[1]), np.float32)])
         count = len(rows) - 1
-        tokenizer = TableTokenizer(
-            folder / "tokenizer.json", count, unknown=not distilled, longest=longest
-        )
-        if tokenizer.highest >= count:
+        path = folder / "tokenizer.json"
+        definition = read_definition(path)
+        is_foreign = name not in SHIPPED_TABLES
+        if is_foreign:
+            check_growth(folder.name, definition)
+        tokenizer = TableTokenizer(path, definition, count, longest=longest)
+        if is_foreign and tokenizer.highest >= count:
             raise UsageError(
                 f"{what} has {count} rows, and its vocabulary goes to id {tokenizer.highest}: not"
                 " of one model"

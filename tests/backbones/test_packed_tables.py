@@ -11,6 +11,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 import promptcli as pc
 from promptcli.backbones.tokenizer import splits_at_blanks
+from promptcli.backbones.tokenizer_files import read_definition
 from promptcli.backbones.word_tables import TableTokenizer
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.static_encoder import StaticEncoder
@@ -83,7 +84,8 @@ def test_tokens_are_those_of_the_definition_though_words_are_read_once(tmp_path,
     assert splits_at_blanks(json.loads(tokenizer.to_str()))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     rows = tokenizer.get_vocab_size()
-    read = TableTokenizer(tmp_path / "tokenizer.json", rows, unknown=True, longest=None)
+    path = tmp_path / "tokenizer.json"
+    read = TableTokenizer(path, read_definition(path), rows, longest=None)
     for _ in range(2):  # the second time, all words are known
         for text, ids in zip(MARKED, read.encode_ragged(MARKED), strict=True):
             whole = tokenizer.encode(text, add_special_tokens=False).ids

@@ -221,7 +221,7 @@ def test_a_file_of_llama_3_s_kind_opens_with_its_own_special_tokens(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "the", "add_bos_token": true}')
     (tmp_path / "added_tokens.json").write_text('{"<neighbour>": 999}')
     tokens = load_backbone(str(llama3(tmp_path / "a.gguf"))).tokenizer
-    assert tokens.size == 256 + 4 + len(_SPECIAL) == tokens.highest + 1
+    assert len(tokens.items()) == 256 + 4 + len(_SPECIAL) == tokens.highest + 1
     [folder] = (tmp_path / "home" / "cache" / "gguf").iterdir()
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     assert (settings["bos_token"], settings["eos_token"]) == (_SPECIAL[0], _SPECIAL[-1])
