@@ -49,15 +49,15 @@ def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Pa
     """Fill a folder that ``SentenceTransformer(folder)`` loads: a table of words, its modules, or
     our module.
     """
+    tool = "sentence-transformers"
     load = 'SentenceTransformer("FOLDER")'
     reason = None
-    probes = parity.uncut_probes(encoder)
     try:
-        table = static_table(encoder, "sentence-transformers")
+        table = static_table(encoder, tool)
         write_static(table, folder)
         notes = table.notes
     except InexactError:
-        reason, notes, probes = save_encoder(entry, encoder, folder, target="sentence-transformers")
+        reason, notes = save_encoder(entry, encoder, folder, target=tool)
     if reason is not None:
         load = 'SentenceTransformer("FOLDER", trust_remote_code=True)'
         notes = (
@@ -65,11 +65,8 @@ def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Pa
             "loading needs promptcli installed, and trust_remote_code=True; without the flag:"
             " as_sentence_transformer(encoder) of promptcli.models.st_module",
         )
-    library = "sentence-transformers"
-    loaded = load.replace('"FOLDER"', "folder")
     use = "from sentence_transformers import SentenceTransformer\n\n"
-    use += f"vectors = {loaded}.encode(sentences)"
-    write_card(folder, entry, encoder.recipe, use=use, library=library)
+    use += f"vectors = {load}.encode(sentences)"
 
     def encode(probes: list[str]) -> np.ndarray:
         import sentence_transformers
@@ -87,7 +84,8 @@ def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Pa
         vectors: np.ndarray = model.encode(probes, show_progress_bar=False)
         return vectors
 
-    return _compared(Exported(load, library, notes=notes), encoder, probes, encode)
+    exported = Exported(load, use, tool, notes=notes)
+    return _compared(exported, encoder, parity.uncut_probes(encoder), encode)
 
 
 def _compared(
@@ -110,7 +108,7 @@ def _compared(
 
 def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
     """Fill a folder that ``StaticModel.from_pretrained(folder)`` of model2vec loads."""
-    table = static_table(encoder, "model2vec", same_length=True)
+    table = static_table(encoder, "model2vec")
     tokens = vocabulary_of(table.definition)
     if len(tokens) != 1 + max(tokens.values()):
         raise InexactError("the numbers of its vocabulary have gaps; model2vec counts tokens")
@@ -127,9 +125,7 @@ def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Expor
     }
     write_json(folder / "config.json", config)
     load = 'StaticModel.from_pretrained("FOLDER")'
-    loaded = load.replace('"FOLDER"', "folder")
-    use = f"from model2vec import StaticModel\n\nvectors = {loaded}.encode(sentences)"
-    write_card(folder, entry, encoder.recipe, use=use, library="model2vec")
+    use = f"from model2vec import StaticModel\n\nvectors = {load}.encode(sentences)"
     unknown = (
         "in model2vec words that the vocabulary does not know are left out, and no sentence is cut"
     )
@@ -140,7 +136,7 @@ def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Expor
         vectors: np.ndarray = StaticModel.from_pretrained(folder).encode(probes)
         return vectors
 
-    exported = Exported(load, "model2vec", notes=(*table.notes, unknown))
+    exported = Exported(load, use, "model2vec", notes=(*table.notes, unknown))
     return _compared(exported, encoder, _known_probes(encoder), encode)
 
 
@@ -164,8 +160,8 @@ def export_merged(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported
     save_weights(encoder.backbone, folder)
     definition = tokenizer_definition(encoder.backbone)
     save_tokenizer(encoder.backbone, folder, definition, encoder.backbone.max_tokens)
-    use = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
-    write_card(folder, entry, encoder.recipe, use=use, library="transformers")
+    load = 'AutoModel.from_pretrained("FOLDER")'
+    use = f"from transformers import AutoModel\n\nmodel = {load}"
     notes = [
         f"the encoder is its recipe on this backbone: {encoder.recipe.prompt}"
         f" {encoder.recipe.pooling}"
@@ -176,7 +172,7 @@ def export_merged(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported
             f"{TENSORS} has the tensors that are not part of a plain checkpoint:"
             f" {', '.join(sorted(others))}"
         )
-    return Exported('AutoModel.from_pretrained("FOLDER")', notes=tuple(notes), backbone=".")
+    return Exported(load, use, notes=tuple(notes), backbone=".")
 
 
 def export_peft(
@@ -201,19 +197,13 @@ def export_peft(
     save_tensors(tensors, folder / ADAPTER_WEIGHTS)
     if others := tensors_outside_backbone(encoder):  # for promptcli
         save_tensors(others, folder / TENSORS)
-    use = f'model = PeftModel.from_pretrained(AutoModel.from_pretrained("{name}"), folder)'
-    write_card(
-        folder,
-        entry,
-        encoder.recipe.replace(backbone=name),
-        use=use,
-        library="peft",
-        relation="adapter",
-    )
+    load = f'PeftModel.from_pretrained(AutoModel.from_pretrained("{name}"), "FOLDER")'
     before = [encoder.recipe.prompt] if is_lora(lora) else []
     specs = [*before, encoder.pooling.spec, *(transform.spec for transform in encoder.transforms)]
     return Exported(
-        f'PeftModel.from_pretrained(AutoModel.from_pretrained("{name}"), "FOLDER")',
+        load,
+        f"model = {load}",
+        base=name,
         notes=(f"peft holds only the adapter; its user has to apply: {' then '.join(specs)}",),
         backbone="." if is_lora(lora) else f"{name}@{revision}" if revision else name,
     )
@@ -279,15 +269,18 @@ class ExportTarget:
     #: Fills a folder, given an entry, its encoder in float32 on the CPU, and the folder.
     write: Callable[..., Exported]
     takes: tuple[str, ...] = ()  #: ``base`` or ``int8``, which are keywords of ``write`` then
+    library: str = ""  #: the hub's name of the program, for a card; "": no card is written
 
 
 TARGETS: Table[ExportTarget] = Table(
     "exports",
     {
-        "sentence-transformers": ExportTarget(export_sentence_transformers),
-        "model2vec": ExportTarget(export_model2vec),
-        "peft": ExportTarget(export_peft, takes=("base",)),
-        "merged": ExportTarget(export_merged),
+        "sentence-transformers": ExportTarget(
+            export_sentence_transformers, library="sentence-transformers"
+        ),
+        "model2vec": ExportTarget(export_model2vec, library="model2vec"),
+        "peft": ExportTarget(export_peft, takes=("base",), library="peft"),
+        "merged": ExportTarget(export_merged, library="transformers"),
     },
 )
 
@@ -336,6 +329,15 @@ def export(
         entry = entry_of(encoder)
         whole = open_whole(entry)
         exported = target.write(entry, whole, made, **options)
+        if target.library:
+            write_card(
+                made,
+                entry,
+                whole.recipe.replace(backbone=exported.base or whole.recipe.backbone),
+                use=exported.use.replace('"FOLDER"', "folder"),
+                library=target.library,
+                relation="adapter" if exported.base else None,
+            )
         if not (made / MODEL_MANIFEST).is_file():
             placed = with_backbone(
                 replace(entry, recipe=whole.recipe), exported.backbone or whole.recipe.backbone

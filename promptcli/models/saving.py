@@ -31,7 +31,6 @@ from promptcli.models.entries import (
     write_manifest,
 )
 from promptcli.models.loading import entry_from, open_model
-from promptcli.models.parity import PROBES
 from promptcli.models.sentence_transformers_format import InexactError, write_modules
 from promptcli.storage.files import delete
 from promptcli.storage.folders import atomic_folder
@@ -68,14 +67,13 @@ def save_encoder(
     *,
     backbone: str | None = None,
     target: str | None = None,
-) -> tuple[str | None, tuple[str, ...], list[str]]:
+) -> tuple[str | None, tuple[str, ...]]:
     """Write an encoder into an empty folder.
 
     ``target`` is ``to`` of ``export``, ``backbone`` the name of one left out.
 
-    Returns why modules of sentence-transformers cannot express the recipe (None: they do), the
-    differences, and sentences whose vectors are the same there. One in less than float32 is made
-    again from its entry.
+    Returns why modules of sentence-transformers cannot express the recipe (None: they do), and the
+    differences. One in less than float32 is made again from its entry.
     """
     if encoder.backbone.dtype != torch.float32:
         encoder = open_model(entry, device="cpu", dtype="float32")
@@ -85,13 +83,12 @@ def save_encoder(
     #: hashes of an unchanged backbone's weights as written here and as loaded
     known: dict[str, str] = {}
     notes: tuple[str, ...] = ()
-    probes = [*PROBES]
     reason: str | None = None
     if backbone:
         reason = f"the backbone {backbone} is not in it"
     else:
         try:
-            notes, probes = write_modules(encoder, folder)
+            notes = write_modules(encoder, folder)
         except InexactError as error:
             reason = str(error)
             for path in folder.iterdir():
@@ -115,7 +112,7 @@ def save_encoder(
     write_manifest(
         folder, replace(placed, fingerprint=encoder.fingerprint, target=target, backbone=known)
     )
-    return reason, notes, probes
+    return reason, notes
 
 
 def check_shareable(encoder: TorchEncoder) -> None:

@@ -1,11 +1,13 @@
 """An encoder as modules of sentence-transformers, as a table, and as a ``tokenizer.json``."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
 from promptcli.backbones.backbone_files import (
@@ -38,10 +40,12 @@ class Exported:
     """An exported folder."""
 
     load: str  #: Python that loads it
+    use: str = ""  #: Python that uses it, for its card
     tool: str | None = None  #: the program whose vectors were compared; None if it is not installed
     cosine: float | None = None  #: the lowest of the probes' vectors to the encoder's
     notes: tuple[str, ...] = ()  #: differences, and what loading needs
     backbone: str | None = None  #: the backbone by the folder's own recipe; None: the encoder's
+    base: str | None = None  #: the hub's name of the model that it is an adapter of
     target: str = ""
     folder: Path = Path()
     bytes: int = 0  #: of all files
@@ -129,20 +133,15 @@ def with_template(
     }
     texts = {token["id"]: token["content"] for token in changed["added_tokens"]}
 
-    def around(*sequences: str) -> list[dict[str, Any]]:
-        start, end = ({"SpecialToken": {"id": name, "type_id": 0}} for name in sides)
-        return [start, *({"Sequence": {"id": name, "type_id": 0}} for name in sequences), end]
-
-    special_tokens = {
-        name: {"id": name, "ids": [*ids], "tokens": [texts.get(token, str(token)) for token in ids]}
-        for name, ids in sides.items()
-    }
-    changed["post_processor"] = {
-        "type": "TemplateProcessing",
-        "single": around("A"),
-        "pair": around("A", "B"),
-        "special_tokens": special_tokens,
-    }
+    around = TemplateProcessing(
+        single="<left> $A <right>",
+        pair="<left> $A $B:0 <right>",
+        special_tokens=[
+            {"id": name, "ids": [*ids], "tokens": [texts.get(each, str(each)) for each in ids]}
+            for name, ids in sides.items()
+        ],
+    )
+    changed["post_processor"] = json.loads(around.__getstate__())
     return changed
 
 
@@ -310,12 +309,11 @@ class StaticTable:
     notes: tuple[str, ...]  #: differences in the program that reads it
 
 
-def static_table(encoder: TorchEncoder, program: str, *, same_length: bool = False) -> StaticTable:
+def static_table(encoder: TorchEncoder, program: str) -> StaticTable:
     """Return a static recipe as a table for ``program``.
 
-    The template's tokens around a sentence become one mark in front of it, so that vectors have
-    the same direction; with ``same_length`` as many marks as there are tokens, so that vectors are
-    equal.
+    The template's tokens around a sentence become as many marks in front of it, each with the mean
+    of their rows.
     """
     if encoder.pooling.spec not in ("static/avg", "mlm-head/avg"):
         raise InexactError(
@@ -345,10 +343,7 @@ def static_table(encoder: TorchEncoder, program: str, *, same_length: bool = Fal
         bias = bias @ weight.T + shift
     rows = rows @ matrix + bias
     around = [*template.prefix, *template.suffix]
-    marks = len(around)
-    if around and not same_length:
-        marks = 1
-    definition = with_template(encoder, marks=marks)
+    definition = with_template(encoder, marks=len(around))
     definition["post_processor"] = None
     notes = [f"in {program} an empty sentence gets a zero vector"]
     if len(around) < template.length:
@@ -359,10 +354,9 @@ def static_table(encoder: TorchEncoder, program: str, *, same_length: bool = Fal
         definition["added_tokens"][-1] |= {"special": False, "normalized": True}
         extended = rows.new_zeros(max(len(rows), number + 1), rows.size(1))
         extended[: len(rows)] = rows
-        extended[number] = rows[around].sum(0) / marks
+        extended[number] = rows[around].mean(0)
         rows = extended
-    room = encoder.max_length - len(around) + marks
-    return StaticTable(rows, definition, room, tuple(notes))
+    return StaticTable(rows, definition, encoder.max_length, tuple(notes))
 
 
 def write_static(table: StaticTable, folder: Path) -> None:
@@ -380,11 +374,8 @@ _READ = "[promptcli-mask]"  #: read in place of the template's mask; a sentence 
 _FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}
 
 
-def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
-    """Write Transformer, pooling and dense layers.
-
-    Return the differences, and sentences without any.
-    """
+def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[str, ...]:
+    """Write Transformer, pooling and dense layers; return the differences."""
     if encoder.backbone.words_only:
         raise InexactError("a table of words has no layers")
     settings = {
@@ -490,7 +481,8 @@ def _template_tokens(
     return made, dict(zip(ids, vectors, strict=True))
 
 
-def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
+def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[str, ...]:
+    """Return how the inputs that a folder's tokenizer makes differ from the encoder's."""
     probes = [*parity.PROBES, parity.TOO_LONG, parity.BLANK]
     theirs = whole_inputs(folder, probes, encoder.max_length)
     inputs = encoder.inputs(probes)
@@ -511,4 +503,4 @@ def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[tuple[str, ...], 
         )
     if not same[-1]:
         notes.append("an empty sentence has another vector there")
-    return tuple(notes), [probe for probe, equal in zip(parity.PROBES, same, strict=False) if equal]
+    return tuple(notes)

@@ -24,7 +24,7 @@ def export_onnx(
     if int8:
         notes.append(graph_files.quantise(encoder, folder))
     typed = f'onnxruntime.InferenceSession("FOLDER/{graph_files.ONNX_FILE}")'
-    return Exported(typed, "onnxruntime", cosine, tuple(notes))
+    return Exported(typed, tool="onnxruntime", cosine=cosine, notes=tuple(notes))
 
 
 def export_openvino(entry: Entry | None, encoder: TorchEncoder, folder: Path) -> Exported:
@@ -35,7 +35,7 @@ def export_openvino(entry: Entry | None, encoder: TorchEncoder, folder: Path) ->
         run = graph_files.load_openvino(folder)
         cosine = graph_files.compare(encoder, folder, run, "openvino")
     typed = f'openvino.Core().compile_model("FOLDER/{graph_files.OPENVINO}", "CPU")'
-    return Exported(typed, "openvino", cosine, tuple(notes))
+    return Exported(typed, tool="openvino", cosine=cosine, notes=tuple(notes))
 
 
 ONNX = ExportTarget(export_onnx, takes=("int8",))
