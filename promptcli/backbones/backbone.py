@@ -435,15 +435,14 @@ class Backbone:
         return copy.deepcopy(self.head.transform).float()
 
     @functools.cached_property
-    def pooler(self) -> Callable[[Tensor], Tensor]:
+    def pooler(self) -> nn.Sequential:
         """The pre-trained pooler, (n, d) -> (n, d): tanh(W x + b)."""
         pooler = getattr(self.model, "pooler", None)
         if pooler is None:
             raise UsageError(
                 f"backbone {self.name!r} has no pooler weights for `cls-pooler`; take `last/cls`"
             )
-        dense: nn.Module = getattr(pooler, "dense", pooler)
-        return lambda vectors: torch.tanh(dense(vectors.to(self.dtype))).float()
+        return nn.Sequential(getattr(pooler, "dense", pooler), nn.Tanh())
 
 
 def _reads_slot_only(needs: Needs) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.checking import load_tokenizer, opening
@@ -127,10 +127,3 @@ def whole_inputs(folder: Path, sentences: Sequence[str], longest: int) -> list[l
             "input_ids"
         ]
     return ids
-
-
-def head_tensors(backbone: Backbone) -> tuple[Tensor, Tensor]:
-    """Return the weights (d, d) and the bias (d,) of the pre-trained pooler's dense layer."""
-    pooler = backbone.model.pooler
-    dense: nn.Linear = getattr(pooler, "dense", pooler)
-    return dense.weight.detach().float().cpu(), dense.bias.detach().float().cpu()

@@ -11,7 +11,6 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
 from promptcli.backbones.backbone_files import (
-    head_tensors,
     save_tokenizer,
     save_weights,
     tokenizer_definition,
@@ -24,7 +23,7 @@ from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.encoder.text_rules import text_rule
-from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Dense, Normalize, Projection
+from promptcli.encoder.transforms.heads import ACTIVATIONS, Dense, Normalize
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
 from promptcli.grammar import split_name
@@ -230,10 +229,8 @@ def layers_of(encoder: TorchEncoder) -> list[Module]:
         if isinstance(transform, Normalize):
             layers.append(Module("Normalize", {}))
             continue
-        if isinstance(transform, ClsPooler):
-            parts = [_dense(*head_tensors(encoder.backbone), next(iter(_CLASSES)))]
-        elif isinstance(transform, Projection):
-            parts = _of_network(transform.module)
+        if transform.network is not None:
+            parts = _of_network(transform.network)
         elif isinstance(transform, Dense):
             names = {path.rpartition(".")[2].lower(): path for path in _CLASSES}
             activation = names.get(transform.activation, IDENTITY)

@@ -21,8 +21,11 @@ class ClsPooler(Transform):
     spec = "cls-pooler"
 
     def __init__(self, context: BuildContext) -> None:
-        self.takes = context.backbone.width
-        self.stages = [("head", context.backbone.pooler)]
+        backbone = context.backbone
+        pooler = backbone.pooler
+        self.takes = backbone.width
+        self.network = pooler
+        self.stages = [("head", lambda vectors: pooler(vectors.to(backbone.dtype)).float())]
 
 
 #: Activation functions by the last part of their torch class name, lower-cased.
@@ -119,15 +122,13 @@ class Projection(Transform):
         make = look_up("projection", kind, PROJECTIONS)
         self.spec = f"projection:{kind}"
         self.takes = context.backbone.width
-        self.module = make(context).to(context.backbone.device)  #: the network, float32
-        self.module.load_state_dict(
-            context.learned_tensors(_PREFIX, f"transform {self.spec!r}", self.module.state_dict())
+        network = make(context).to(context.backbone.device)
+        network.load_state_dict(
+            context.learned_tensors(_PREFIX, f"transform {self.spec!r}", network.state_dict())
         )
-        self.module.eval().requires_grad_(False)
-        self.stages = [("head", lambda vectors: self.module(vectors.float()))]
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {f"{_PREFIX}{name}": tensor for name, tensor in self.module.state_dict().items()}
+        self.network = network.eval().requires_grad_(False)
+        self._tensors = {f"{_PREFIX}{name}": each for name, each in network.state_dict().items()}
+        self.stages = [("head", lambda vectors: network(vectors.float()))]
 
 
 def start_projection(

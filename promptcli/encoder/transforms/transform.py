@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from torch import Tensor
+from torch import Tensor, nn
 
 Stage = tuple[str, Callable[[Tensor], Tensor]]
 
@@ -17,6 +17,7 @@ class Transform:
     #: vector
     ordered = False
     takes: int | None = None  #: width d of the vectors that it takes; None for any
+    network: nn.Module | None = None  #: if it is linear maps, activations and LayerNorms in a row
     _tensors: Mapping[str, Tensor] = MappingProxyType({})
 
     def tensors(self) -> dict[str, Tensor]:
