@@ -83,7 +83,7 @@ class _Words:
 
 def _names(encoder: TorchEncoder, text: str, own: list[int]) -> list[str]:
     """Return the word of each of a text's own tokens."""
-    pieces = encoder.pieces
+    pieces = encoder.piece_tokenizer
     [prepared] = encoder.prepare([text])
     for pattern in _PATTERNS:
         parts = re.findall(pattern, prepared)
@@ -106,7 +106,7 @@ def _shares(encoder: TorchEncoder, hit: Hit, asked: Floats) -> Explanation | Non
     """Return what each word of a hit adds to its cosine with a unit vector (d,); None if the vector
     is no mean of the tokens' vectors.
     """
-    table = encoder.averaged_rows()
+    table = encoder.averaged_matrix()
     if table is None:
         return None
     read = _Words(encoder, hit.text or "")

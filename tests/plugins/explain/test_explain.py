@@ -72,12 +72,12 @@ def test_shares_by_words_sum_to_the_score(index, query, by):
 def test_shares_by_meaning_are_those_of_a_plain_loop_and_sum_to_the_cosine(model):
     index = SentenceIndex.build(TEXTS, model)
     encoder = open_model(model)
-    table = encoder.averaged_rows()
+    table = encoder.averaged_matrix()
 
     def words_of(text):
         words = [("(prompt)", table[token].tolist()) for token in encoder.template.prefix]
         for word in text.replace(".", " .").replace(",", " ,").replace(":", " :").split():
-            for token in encoder.pieces.encode([f" {word}"])[0]:
+            for token in encoder.piece_tokenizer.encode([f" {word}"])[0]:
                 words.append((word, table[token].tolist()))
         return words + [("(prompt)", table[token].tolist()) for token in encoder.template.suffix]
 
@@ -147,12 +147,12 @@ def test_the_nearest_states_of_a_transformer_are_those_of_a_plain_loop(model):
         return ids[place], hidden.layers[last][0, place].detach().double().numpy()
 
     (asked, of_query), (ids, of_hit) = states("Fishermen mend nets"), states(hit.text)
-    own = encoder.pieces.encode([" nets"])[0]
+    own = encoder.piece_tokenizer.encode([" nets"])[0]
     assert asked[-len(own) :] == own
     best = -1.0
     for one in of_query[-len(own) :]:
         for other, token in zip(of_hit, ids, strict=True):
-            if encoder.pieces.text(token) != ".":
+            if encoder.piece_tokenizer.text(token) != ".":
                 cosine = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
                 best = max(best, cosine)
     [pair] = [pair for pair in hit.explain()["meaning"].figures if pair["query"] == "nets"]
