@@ -148,13 +148,18 @@ class AttentionHook:
                 row = score(recorded.places[slot]).squeeze(2)
                 recorded.rows[layer, slot] = row[..., -length:]
 
-    def keep_values(self, layer: int, values: Tensor) -> None:
-        """Keep a layer's values (n, t, h' d/h), and end the pass if nothing else is wanted of it.
-
-        The attention of the layer has not run yet.
+    def read_values(self, layer: int, value: Tensor) -> None:
+        """Keep the values (n, h', t, d/h) of a layer that are wanted, and end the pass if nothing
+        else is wanted of it.
         """
         recorded = self.recorded
-        recorded.values[layer] = values
+        if layer not in recorded.needs.values:
+            return
+        values = value.transpose(1, 2)
+        if recorded.slots is not None:
+            rows = torch.arange(value.size(0), device=value.device)
+            values = values[rows, recorded.slots].unsqueeze(1)
+        recorded.values[layer] = values.flatten(2)
         attends = recorded.reads_scores(layer) or layer in recorded.needs.attended
         if layer == recorded.stop and not attends:
             raise Stopped
@@ -284,6 +289,7 @@ def attention(
     if scale is None:
         scale = query.size(-1) ** -0.5
     layer = hook.next_layer()
+    hook.read_values(layer, value)
     length = query.size(2)
     query = query.to(value.dtype)  # under autocast rotary positions leave them in float32
     key = key.to(value.dtype)

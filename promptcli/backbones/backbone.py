@@ -39,7 +39,6 @@ from promptcli.backbones.states import (
     without_shared,
 )
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.backbones.value_states import allow_values
 from promptcli.errors import UsageError
 from promptcli.extensions import Extension
 
@@ -96,8 +95,6 @@ class Backbone:
         self.max_tokens: int = config.max_position_embeddings - self._first_position
         if family.causal:
             allow_prepending(model.get_submodule(family.layers))
-        if family.values:
-            allow_values(model, family.values, self.n_layers)
 
     @property
     def extension(self) -> Extension | None:
@@ -346,23 +343,14 @@ class Backbone:
 
     def projection(self, layer: int) -> nn.Module:
         """Return the output projection of a layer's attention (0-based)."""
-        self._require("projection", "output")
+        if not self.family.projection:
+            readable = ", ".join(name for name, row in FAMILIES.items() if row.projection)
+            raise UsageError(
+                f"family {self.provenance.family!r} does not open its attention's output; families"
+                f" that do: {readable}"
+            )
         module: nn.Module = self.model.get_submodule(self.family.projection.format(layer))
         return module
-
-    def require_values(self) -> None:
-        """Refuse a family whose layers do not open their values."""
-        self._require("values", "values")
-        self.require_hook("the states 'values'")
-
-    def _require(self, field: str, called: str) -> None:
-        """Refuse a family whose row does not say where the part of the attention is."""
-        if not getattr(self.family, field):
-            readable = ", ".join(name for name, row in FAMILIES.items() if getattr(row, field))
-            raise UsageError(
-                f"family {self.provenance.family!r} does not open its attention's {called};"
-                f" families that do: {readable}"
-            )
 
     def shared_tokens(self, ids: Sequence[int], needs: Needs, longest: int) -> SharedTokens | None:
         """Return the keys and values of the tokens that begin every input, if only the last token

@@ -42,8 +42,6 @@ class Family:
     layers: str = ""  #: module that holds the layers (causal families)
     #: output projection of the attention, {} for the layer's number; "" if it may not be read
     projection: str = ""
-    #: map to the values inside the attention, {} for the layer's number; "" if it may not be read
-    values: str = ""
     #: transformers' model takes keys and values from outside, as peft's prefix tuning gives them
     takes_keys: bool = True
 
@@ -54,16 +52,13 @@ class Family:
 
 
 _BERT_PROJECTION = "encoder.layer.{}.attention.output.dense"
-_BERT_VALUES = "encoder.layer.{}.attention.self.value"
 _LLAMA_PROJECTION = "layers.{}.self_attn.o_proj"
-_LLAMA_VALUES = "layers.{}.self_attn.v_proj"
 _LLAMA = Family(
     (),
     "lm_head",
     causal=True,
     layers="layers",
     projection=_LLAMA_PROJECTION,
-    values=_LLAMA_VALUES,
 )
 _DEBERTA = Family(
     ("cls.predictions.transform",), "cls.predictions.decoder", hook=False, takes_keys=False
@@ -80,7 +75,6 @@ def _roberta(model: str) -> Family:
         plan=plan,
         pooler=True,
         projection=_BERT_PROJECTION,
-        values=_BERT_VALUES,
     )
 
 
@@ -93,7 +87,6 @@ FAMILIES: Table[Family] = Table(
             plan=BertPlan("BertModel", "bert"),
             pooler=True,
             projection=_BERT_PROJECTION,
-            values=_BERT_VALUES,
         ),
         "roberta": _roberta("RobertaModel"),
         "xlm-roberta": _roberta("XLMRobertaModel"),
@@ -103,14 +96,12 @@ FAMILIES: Table[Family] = Table(
             "generator_lm_head",
             plan=BertPlan("ElectraModel", "electra", projected=True),
             projection=_BERT_PROJECTION,
-            values=_BERT_VALUES,
         ),
         "modernbert": Family(
             ("head",),
             "decoder",
             takes_keys=False,
             projection="layers.{}.attn.Wo",
-            values="layers.{}.attn.Wqkv",
         ),
         "albert": Family(
             ("predictions.dense", "predictions.activation", "predictions.LayerNorm"),
@@ -123,7 +114,6 @@ FAMILIES: Table[Family] = Table(
             "vocab_projector",
             takes_keys=False,
             projection="transformer.layer.{}.attention.out_lin",
-            values="transformer.layer.{}.attention.v_lin",
         ),
         "mpnet": Family(
             _LM_HEAD,
@@ -134,7 +124,6 @@ FAMILIES: Table[Family] = Table(
             takes_keys=False,
             pooler=True,
             projection="encoder.layer.{}.attention.attn.o",
-            values="encoder.layer.{}.attention.attn.v",
         ),
         "deberta": _DEBERTA,
         "deberta-v2": _DEBERTA,
@@ -144,7 +133,6 @@ FAMILIES: Table[Family] = Table(
             causal=True,
             layers="h",
             projection="h.{}.attn.c_proj",
-            values="h.{}.attn.c_attn",
         ),
         "opt": Family(
             (),
@@ -152,7 +140,6 @@ FAMILIES: Table[Family] = Table(
             causal=True,
             layers="decoder.layers",
             projection="decoder.layers.{}.self_attn.out_proj",
-            values="decoder.layers.{}.self_attn.v_proj",
         ),
         "llama": _LLAMA,
         "mistral": _LLAMA,
@@ -160,9 +147,7 @@ FAMILIES: Table[Family] = Table(
         "qwen3": _LLAMA,
         "gemma2": _LLAMA,
         "gemma3_text": _LLAMA,
-        "gemma3_text-bidirectional": Family(
-            (), "lm_head", projection=_LLAMA_PROJECTION, values=_LLAMA_VALUES
-        ),
+        "gemma3_text-bidirectional": Family((), "lm_head", projection=_LLAMA_PROJECTION),
     },
 )
 
