@@ -3,6 +3,7 @@
 Whatever would leave this machine is counted, and fails as where no cable is.
 """
 
+import contextlib
 import errno
 import os
 import socket
@@ -23,6 +24,16 @@ def _is_local(host: Any) -> bool:
     return host in _LOCAL or host == socket.gethostname() or host.startswith("127.")
 
 
+def _is_address(host: Any) -> bool:
+    """Return whether a host is written as an address, for which nobody is asked."""
+    host = host.decode() if isinstance(host, bytes) else host
+    with contextlib.suppress(OSError):
+        return bool(socket.inet_aton(host))
+    with contextlib.suppress(OSError):
+        return bool(socket.inet_pton(socket.AF_INET6, host.partition("%")[0]))
+    return False
+
+
 def _audit(event: str, given: tuple[Any, ...]) -> None:
     if event in ("socket.connect", "socket.sendto"):
         # a path is a socket of this machine
@@ -30,7 +41,7 @@ def _audit(event: str, given: tuple[Any, ...]) -> None:
             return
         where = given[1]
     elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
-        if _is_local(given[0]):
+        if _is_local(given[0]) or _is_address(given[0]):
             return
         where = given[0]
     else:

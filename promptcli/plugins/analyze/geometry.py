@@ -22,7 +22,6 @@ from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.errors import UsageError
 from promptcli.plugins.analyze import pictures
-from promptcli.plugins.analyze.plots import name_points
 
 #: Sentences, or rows of a matrix, whose vectors are held at a time.
 _WINDOW = 8192
@@ -107,8 +106,8 @@ def token_anisotropy(backbone: Backbone) -> Anisotropy:
 POSITIVE = 4.0
 #: t of uniformity.
 _T = 2.0
-#: Vectors on a side of the block of distances that is held at a time.
-_BLOCK = 2048
+#: Vectors whose distances to all others are held at a time.
+_BLOCK = 512
 
 
 @dataclass(frozen=True)
@@ -125,26 +124,26 @@ class Uniformity:
         """Draw the figures of several encoders, by their names, into a picture."""
         colours: dict[str, str] = {}
         markers: dict[str, str] = {}
-        points = {name: (found.uniformity, found.alignment) for name, found in results.items()}
-        with pictures.drawing(path, 7.0, 5.0) as figure:
+        with pictures.drawing(path, 8.0, 5.0) as figure:
             panel = figure.subplots()
-            for name, point in points.items():
+            for name, found in results.items():
                 states, _, method = name.rpartition("-")
                 colour = pictures.COLOURS[len(colours) % len(pictures.COLOURS)]
                 marker = pictures.MARKERS[len(markers) % len(pictures.MARKERS)]
                 panel.plot(
-                    *point,
+                    found.uniformity,
+                    found.alignment,
                     markers.setdefault(states, marker),
                     color=colours.setdefault(method, colour),
                     linestyle="",
                     markersize=9,
+                    label=name,
                 )
             panel.set(xlabel="uniformity (lower is better)", ylabel="alignment (lower is better)")
-            panel.margins(0.2, 0.12)
+            panel.margins(0.1)
             panel.grid(alpha=0.3)
+            figure.legend(loc="outside right upper", frameon=False)
             pictures.figure_title(figure, title)
-            figure.draw_without_rendering()  # the place of every point is known from here
-            name_points(panel, points)
 
 
 def measure_uniformity(
@@ -196,16 +195,9 @@ def uniformity(vectors: NDArray[np.float64]) -> float:
     distances.
     """
     squares = np.einsum("nd,nd->n", vectors, vectors)
-    total = 0.0
+    total = -float(len(vectors))  # a vector and itself are no pair
     for start in range(0, len(vectors), _BLOCK):
         rows = slice(start, start + _BLOCK)
-        for beyond in range(start, len(vectors), _BLOCK):
-            columns = slice(beyond, beyond + _BLOCK)
-            distances = (
-                squares[rows, None]
-                + squares[None, columns]
-                - 2 * (vectors[rows] @ vectors[columns].T)
-            )
-            potentials = np.exp(-_T * np.maximum(distances, 0.0))
-            total += float(np.triu(potentials, 1).sum() if beyond == start else potentials.sum())
-    return float(np.log(total / (len(vectors) * (len(vectors) - 1) / 2)))
+        distances = squares[rows, None] + squares - 2 * (vectors[rows] @ vectors.T)
+        total += float(np.exp(-_T * np.maximum(distances, 0.0)).sum())
+    return float(np.log(total / (len(vectors) * (len(vectors) - 1))))

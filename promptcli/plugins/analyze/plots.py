@@ -38,42 +38,6 @@ def colour_bar(figure: Any, panel: Any, image: Any, label: str, written: str | N
     figure.colorbar(image, cax=axes, label=label, format=written)
 
 
-#: Places of a name at its point: the offset, and the side of the text that is next to the point.
-_PLACES = (
-    (9, 0, "left"),
-    (-9, 0, "right"),
-    (0, 11, "center"),
-    (0, -11, "center"),
-    (9, 11, "left"),
-    (9, -11, "left"),
-)
-
-
-def name_points(panel: Any, points: Mapping[str, tuple[float, float]]) -> None:
-    """Write a name at each point, if possible without covering other names or points."""
-    marks = [panel.transData.transform(point) for point in points.values()]
-    taken: list[Any] = []
-
-    def is_free(text: Any) -> bool:
-        box = text.get_window_extent()
-        covers_name = any(box.overlaps(other) for other in taken)
-        covers_point = any(box.contains(*mark) for mark in marks)
-        outside = box.x0 < panel.bbox.x0 or box.x1 > panel.bbox.x1
-        return not (covers_name or covers_point or outside)
-
-    style = {"textcoords": "offset points", "va": "center", "fontsize": "small"}
-    for name, point in points.items():
-        texts = [
-            panel.annotate(name, point, (right, up), ha=side, **style)
-            for right, up, side in _PLACES
-        ]
-        kept = next(filter(is_free, texts), texts[0])
-        for text in texts:
-            if text is not kept:
-                text.remove()
-        taken.append(kept.get_window_extent())
-
-
 def draw_token_map(panel: Any, tokens: Sequence[str], values: Sequence[Sequence[float]]) -> Any:
     """Draw (t, t) values from 0 on as an image with the tokens on both axes; return the image."""
     image = panel.imshow(values, cmap="cividis", vmin=0.0)

@@ -4,12 +4,14 @@ A graph is made once and kept in a folder named by the encoder's fingerprint; wh
 its vectors of some probes are compared with torch's in float32.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import promptcli
 from promptcli import errors
@@ -17,9 +19,9 @@ from promptcli.backbones import checking, devices
 from promptcli.encoder.encoder import Graph, TorchEncoder, build_encoder
 from promptcli.errors import UsageError
 from promptcli.models import parity
+from promptcli.models.backend_table import Backend, Torch
 from promptcli.notes import note
-from promptcli.plugins.graphs.graph_files import DEMO_SENTENCES, batch_of
-from promptcli.plugins.graphs.graph_library import GraphLibrary
+from promptcli.plugins.graphs.graph_files import DEMO_SENTENCES, RunGraph, batch_of
 from promptcli.recipe import Recipe
 from promptcli.storage.folders import write_folder
 
@@ -51,44 +53,79 @@ def choose_backend(
     return "openvino", f"{known}, a CPU with bfloat16 arithmetic"
 
 
-def build_as_graph(
-    backend: GraphLibrary,
-    recipe: Recipe,
-    *,
-    folder: Path,
-    calibration: Iterable[str] = (),
-    device: str = "auto",
-    dtype: str = "auto",
-    **options: Any,
-) -> TorchEncoder:
-    """Make the encoder of a recipe, computed by graphs that are kept in a folder.
+@dataclass(frozen=True)
+class GraphBackend:
+    """A library that computes an encoder as a graph, on a CPU."""
 
-    Graphs run on the CPU. dtype ``auto`` takes bfloat16 if the CPU computes in it and its vectors
-    are close enough to float32's, ``int8`` takes 8 bits whatever they lose. ``openvino-int8``
-    measures its ranges on the sentences of ``calibration``.
-    """
-    if device not in ("auto", "cpu"):
-        raise UsageError(
-            f"backend {backend.name} runs on the CPU, not on {device!r}", parameter="device"
+    name: str
+    libraries: tuple[str, ...]  #: the modules it imports
+    dtypes: tuple[str, ...]  #: its precisions, the one for ``stored`` first
+    #: fills a folder, given sentences like the user's
+    write: Callable[[TorchEncoder, Path, Sequence[str]], object]
+    load: Callable[[Path, str], RunGraph]
+
+    def build(
+        self,
+        recipe: Recipe,
+        *,
+        folder: Path,
+        rows: int | None,
+        calibration: Iterable[str],
+        device: str = "auto",
+        dtype: str = "auto",
+        **options: Any,
+    ) -> TorchEncoder:
+        """Make the encoder of a recipe, computed by graphs that are kept in a folder.
+
+        Graphs run on the CPU. dtype ``auto`` takes bfloat16 if the CPU computes in it and its
+        vectors are close enough to float32's, ``int8`` takes 8 bits whatever they lose.
+        ``openvino-int8`` measures its ranges on the sentences of ``calibration``.
+        """
+        errors.require(*self.libraries, extra=self.name.partition("-")[0])
+        if device not in ("auto", "cpu"):
+            raise UsageError(
+                f"backend {self.name} runs on the CPU, not on {device!r}", parameter="device"
+            )
+        encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
+        precisions = _dtypes(self, dtype)
+        sentences: list[str] = []
+        if "int8" in precisions:  # lazy: a file may be long
+            sentences = list(islice(calibration, DEMO_SENTENCES))
+        lowest_mean = -1.0 if dtype == "int8" else LOWEST_MEAN
+        graphs = [
+            _graph_of(member, self, folder, precisions, sentences, lowest_mean)
+            for member in encoder.parts
+        ]
+        return TorchEncoder(
+            encoder.recipe,
+            encoder.backbone,
+            encoder.tensors(),
+            leading=encoder.leading,
+            graphs=graphs,
         )
-    encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
-    precisions = _dtypes(backend, dtype)
-    # lazy: a file may be long
-    if "int8" in precisions:
-        calibration = list(islice(calibration, DEMO_SENTENCES))
-    else:
-        calibration = ()
-    lowest_mean = -1.0 if dtype == "int8" else LOWEST_MEAN
-    graphs = [
-        _graph_of(member, backend, folder, precisions, calibration, lowest_mean)
-        for member in encoder.parts
-    ]
-    return TorchEncoder(
-        encoder.recipe, encoder.backbone, encoder.tensors(), leading=encoder.leading, graphs=graphs
-    )
 
 
-def _dtypes(backend: GraphLibrary, wanted: str) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class AutoBackend:
+    """``auto``: a library where a graph pays, else torch."""
+
+    library: GraphBackend
+
+    def build(self, recipe: Recipe, *, rows: int | None, **options: Any) -> TorchEncoder:
+        """Return the encoder of a recipe; a note says what was chosen, and why."""
+        installed = [] if errors.missing_libraries(*self.library.libraries) else [self.library.name]
+        backend, why = choose_backend(
+            installed,
+            device=devices.choose_device(options.get("device", "auto")),
+            bfloat16=devices.computes(torch.bfloat16, "cpu"),
+            rows=rows,
+        )
+        note(f"backend {backend}: {why}")
+        chosen: Backend = Torch() if backend == "torch" else self.library
+        return chosen.build(recipe, rows=rows, **options)
+
+
+def _dtypes(backend: GraphBackend, wanted: str) -> tuple[str, ...]:
     """Return the precisions to try, first to last."""
     usual = backend.dtypes[0]
     if wanted == "stored":
@@ -106,7 +143,7 @@ def _dtypes(backend: GraphLibrary, wanted: str) -> tuple[str, ...]:
 
 def _graph_of(
     encoder: TorchEncoder,
-    backend: GraphLibrary,
+    backend: GraphBackend,
     folder: Path,
     dtypes: tuple[str, ...],
     calibration: Sequence[str],

@@ -184,7 +184,7 @@ def _measure(
             if plot is not None and draw_table(plot, each.document):
                 note(f"drawn to {plot}")
         if format not in _WHOLE:
-            parts = [
+            parts: list[result_files.Part] = [
                 f"{each.document['table']}: {each.document['title']}",
                 *caption(each.document),
                 table_of(each.document, intervals=intervals),

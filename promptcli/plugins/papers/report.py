@@ -228,7 +228,7 @@ def _by_text(said: Iterable[tuple[str, str]]) -> list[str]:
 
 def table_of(document: Document, *, intervals: bool = True) -> Grid:
     """Return all lines of a table, under the heads of its columns."""
-    cells = []
+    cells: list[list[str]] = []
     measured = []
     for line in table_lines(document):
         if line.kind == "measured":

@@ -3,7 +3,6 @@
 Light: the command line reads it for its help.
 """
 
-import contextlib
 import ipaddress
 import socket
 from dataclasses import dataclass
@@ -54,23 +53,14 @@ class ServeSettings:
         host = self.host.lower()
         if host in LOOPBACK:
             return LOOPBACK
-        addresses = _addresses(host)
+        try:  # 127.1 and 0x7f000001 are addresses, too
+            found = socket.getaddrinfo(
+                host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+        except (OSError, ValueError):  # ValueError: not a host name
+            return ()
+        addresses = [ipaddress.ip_address(str(end[0]).partition("%")[0]) for *_, end in found]
         plain = [getattr(address, "ipv4_mapped", None) or address for address in addresses]
-        if not plain or not all(address.is_loopback for address in plain):
+        if not all(address.is_loopback for address in plain):
             return ()
         return tuple(dict.fromkeys([*LOOPBACK, host, *map(str, addresses)]))
-
-
-def _addresses(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """Return the addresses of a host; none if it is not known. Only names are asked for."""
-    with contextlib.suppress(ValueError):
-        return [ipaddress.ip_address(host.partition("%")[0])]
-    with contextlib.suppress(OSError, ValueError):  # 127.1, 0x7f000001
-        return [ipaddress.ip_address(socket.inet_aton(host))]
-    try:
-        addresses = socket.getaddrinfo(
-            host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    except (OSError, ValueError):  # ValueError: not a host name
-        return []
-    return [ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in addresses]

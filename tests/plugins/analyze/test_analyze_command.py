@@ -1,12 +1,13 @@
 """``promptcli analyze``: what the commands print, draw and refuse."""
 
-import itertools
 import shlex
 
 import pytest
 
+from promptcli.plugins.analyze import pictures
+from promptcli.plugins.analyze.geometry import Uniformity
 from promptcli.plugins.analyze.pictures import figure_title
-from promptcli.plugins.analyze.plots import name_points
+from tests.drawn import keep_figures
 from tests.embed_running import refused
 from tests.senteval import write_pairs
 from tests.tiny import SENTENCES
@@ -108,21 +109,14 @@ def test_a_title_is_broken_after_a_comma_or_colon():
     ]
 
 
-def test_names_of_close_points_do_not_cover_each_other(tmp_path):
-    figures = pytest.importorskip("matplotlib.figure")
-    panel = figures.Figure(figsize=(7.0, 5.0)).subplots()
-    points = {
-        "static-avg": (0.0, 0.0),
-        "last-avg": (0.001, 0.001),
-        "cls": (0.002, -0.001),
-        "far-right": (1.0, 1.0),
-    }
-    panel.plot(*zip(*points.values(), strict=True), "o")
-    name_points(panel, points)
-    boxes = [text.get_window_extent() for text in panel.texts]
-    assert [text.get_text() for text in panel.texts] == list(points)
-    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
-    assert all(box.x1 <= panel.bbox.x1 for box in boxes)
+def test_the_legend_has_the_name_of_each_point(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    figures = keep_figures(monkeypatch, pictures)
+    names = ["static-avg", "last-avg", "cls"]
+    found = {name: Uniformity(0.1, -2.0, 3, 6) for name in names}
+    Uniformity.draw(tmp_path / "all.png", found, "mini-bert")
+    ((legend,),) = (figure.legends for figure in figures)
+    assert [text.get_text() for text in legend.texts] == names
 
 
 def test_settings_reach_the_analysis_and_rows_that_cannot_be_computed_are_left_out(analyze):
