@@ -287,42 +287,32 @@ def _row(
 ) -> Facts:
     """Return one row of the document; ``data`` are those of the measures."""
     row = planned.row
-    cells = planned.cells
     on_none = planned.kind.make is not None and planned.kind.backbone == "none"
-    own = on_none or context.is_on(row.backbone)
-    published = {
+    published: Facts = {
         "backbone": row.backbone,
-        "own": own,
+        "own": on_none or context.is_on(row.backbone),
         "figures": dict(row.published),
         "std": dict(row.std),
     }
-    #: of averages that lack tasks here: the published average of the same tasks, if it is known
-    averages: dict[str, float | None] = {}
-    other_tasks = {}
     for column in columns:
-        tasks = [name for name in COLUMNS[column].mean_of if name in data]
-        if 0 < len(tasks) < len(COLUMNS[column].mean_of):
-            values = [row.published.get(task) for task in tasks]
-            numbers = [value for value in values if _is_number(value)]
-            averages[column] = None
-            if len(numbers) == len(tasks):
-                average = round(float(np.mean(numbers)), 2)
-                averages[column] = published["average_of_same_tasks"] = average
-            elif column in row.published:
-                other_tasks[column] = len(COLUMNS[column].mean_of)
-    if other_tasks:
-        published["other_tasks"] = other_tasks
-    differences = {}
-    for column, printed in row.published.items():
-        against = averages.get(column, printed)
-        if own and column in cells and _is_number(against):
-            measured = cells[column]["value"]
-            if _is_number(measured):
-                differences[column] = round(float(measured) - float(against), 6)
+        printed = COLUMNS[column].mean_of
+        there = [row.published.get(task) for task in printed if task in data]
+        if not 0 < len(there) < len(printed):
+            continue
+        values = [value for value in there if _is_number(value)]
+        if len(values) == len(there):
+            published["average_of_same_tasks"] = round(float(np.mean(values)), 2)
+        elif column in row.published:
+            published.setdefault("other_tasks", {})[column] = len(printed)
     figures = {}
-    for column, cell in cells.items():
+    differences = {}
+    for column, cell in planned.cells.items():
         counted = {"tasks": len(cell["on"])} if COLUMNS[column].mean_of else {}
         figures[column] = cell | counted
+        against = published_value(published, column)
+        is_comparable = published["own"] and column not in published.get("other_tasks", ())
+        if is_comparable and _is_number(cell["value"]) and _is_number(against):
+            differences[column] = round(float(cell["value"]) - float(against), 6)
     return {
         "method": row.method,
         "setting": row.setting,
@@ -336,28 +326,30 @@ def _row(
     }
 
 
+def published_value(published: Mapping[str, Any], column: str) -> Any:
+    """Return the published value of a column, None without one.
+
+    An average is that of the tasks that were measured, if the paper has them all.
+    """
+    is_mean = COLUMNS[column].mean_of and column not in EXTREMES
+    if is_mean and "average_of_same_tasks" in published:
+        return published["average_of_same_tasks"]
+    return published["figures"].get(column)
+
+
 def _system_facts(system: MeasuredSystem | None, context: MeasurementContext) -> Facts:
     """Return a system's recipe, the text it was fitted or trained on, and its attention head."""
-    facts: Facts = {
-        "recipe_id": None,
-        "recipe": None,
-        "fitted": False,
-        "fitted_on": None,
-        "head": None,
-        "training": None,
+    recipe = system and system.recipe
+    text = system and system.fitted_on
+    head = recipe and recipe.parts.pooling.head
+    return {
+        "recipe_id": recipe_id(system) if system and recipe else None,
+        "recipe": recipe and {**recipe.to_dict(), "backbone": None},
+        "fitted": text is not None,
+        "fitted_on": text and context.text_facts(text)["name"],
+        "head": head and str(head),
+        "training": system and training_facts(system),
     }
-    if system is None:
-        return facts
-    facts["training"] = training_facts(system)
-    if system.fitted_on is not None:
-        facts["fitted"] = True
-        facts["fitted_on"] = context.text_facts(system.fitted_on)["name"]
-    if system.recipe is not None:
-        facts["recipe_id"] = recipe_id(system)
-        facts["recipe"] = {**system.recipe.to_dict(), "backbone": None}
-        head = system.recipe.parts.pooling.head
-        facts["head"] = head and str(head)
-    return facts
 
 
 def _is_number(value: object) -> TypeGuard[float]:

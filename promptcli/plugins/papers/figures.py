@@ -10,8 +10,9 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import NotFoundError
 from promptcli.plugins.papers.analyses import analyze_backbone, analyze_each
 from promptcli.plugins.papers.contexts import Draw, MeasurementContext
+from promptcli.plugins.papers.documents import published_value
 from promptcli.plugins.papers.measures import COLUMNS
-from promptcli.plugins.papers.report import backbone_stem, file_stem, heads, published_value
+from promptcli.plugins.papers.report import backbone_stem, file_stem, heads
 from promptcli.plugins.papers.systems import with_head
 from promptcli.recipe import RECIPES
 

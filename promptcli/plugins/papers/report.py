@@ -10,8 +10,8 @@ from promptcli import errors
 from promptcli.cli.grids import Grid, best_cells
 from promptcli.cli.result_files import WRITERS, Part, Report
 from promptcli.errors import NotFoundError
-from promptcli.plugins.papers.documents import grouped
-from promptcli.plugins.papers.measures import COLUMNS, EXTREMES
+from promptcli.plugins.papers.documents import grouped, published_value
+from promptcli.plugins.papers.measures import COLUMNS
 from promptcli.plugins.papers.published import ANY_MODEL, published_tables
 from promptcli.plugins.papers.systems import SYSTEMS
 from promptcli.settings import typed_value
@@ -165,17 +165,6 @@ def _published(published: Document, columns: Sequence[str]) -> Iterator[TableLin
             cells[place] += f" (of {others[column]})"
     whose = "" if published["own"] else f" for {published['backbone'].split('/')[-1]}"
     yield TableLine("published", f"published{whose}", cells)
-
-
-def published_value(published: Document, column: str) -> Any:
-    """Return the published value of a column, None without one.
-
-    An average is that of the tasks that were measured, if the paper has them all.
-    """
-    is_mean = COLUMNS[column].mean_of and column not in EXTREMES
-    if is_mean and "average_of_same_tasks" in published:
-        return published["average_of_same_tasks"]
-    return published["figures"].get(column)
 
 
 def _texts(columns: Sequence[str], values: Document, sign: str = "") -> list[str]:
