@@ -48,7 +48,6 @@ def folder_of(name: str) -> Path:
     file = Path(name)
     if not file.is_file():
         raise NotFoundError(f"no GGUF file {name!r}; give the path of one")
-    errors.require("gguf", extra="gguf")
     status = file.stat()
     return _converted_folder(file.resolve(), status.st_size, status.st_mtime_ns)
 

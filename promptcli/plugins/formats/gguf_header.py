@@ -1,20 +1,18 @@
-"""The header of a GGUF file, whose counts and lengths are checked before its library reads it.
+"""The header of a GGUF file, whose counts and lengths are checked while its library reads it.
 
 The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
-import mmap
-import struct
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from gguf import GGUFReader, GGUFValueType
+
 from promptcli.errors import UsageError, shorten, unknown
 
 _MAGIC = b"GGUF"
-#: Bytes of a value, by the number of its type. The others are 8, a text, and 9, an array.
-_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-_TEXT, _ARRAY = 8, 9
 #: Items of all arrays. A large vocabulary has 1.3 million, and the library takes 100 bytes for
 #: each.
 _MOST_ITEMS = 1 << 22
@@ -34,14 +32,20 @@ class Header:
 
     def __init__(self, file: Path) -> None:
         self.name = file.name
-        _check_lengths(file)
-        from gguf import GGUFReader
-
+        with file.open("rb") as opened:
+            if opened.read(len(_MAGIC)) != _MAGIC:
+                raise UsageError(
+                    f"{file.name} is not a GGUF file: it does not begin with GGUF; give a model of"
+                    " llama.cpp"
+                )
         try:
-            reader = GGUFReader(file)
+            reader = _Reader(file)
             values = {name: field.contents() for name, field in reader.fields.items()}
-        except (ValueError, LookupError, OverflowError) as error:
-            raise _damaged(file) from error
+        except (ValueError, LookupError, OverflowError, RecursionError) as error:
+            raise UsageError(
+                f"the GGUF file {file.name} is cut, damaged or of a later version: its"
+                f" {file.stat().st_size:,} bytes do not hold what its header lists; fetch it again"
+            ) from error
         self.values: dict[str, Any] = values
         self.tensors = {str(tensor.name): tensor for tensor in reader.tensors}
         self.architecture = str(values.get("general.architecture"))
@@ -113,71 +117,21 @@ class Header:
         )
 
 
-def _damaged(file: Path) -> UsageError:
-    return UsageError(
-        f"the GGUF file {file.name} is cut, damaged or of a later version: its"
-        f" {file.stat().st_size:,} bytes do not hold what its header lists; fetch it again"
-    )
+class _Reader(GGUFReader):
+    """The library's reader, which takes all that it reads by these two functions; it ends where the
+    file does, and before arrays of too many items.
+    """
 
+    _items = 0  # of the arrays so far
 
-def _check_lengths(file: Path) -> None:
-    """Refuse a file whose header lists more than the file has."""
-    with file.open("rb") as opened:
-        if opened.read(len(_MAGIC)) != _MAGIC:
-            raise UsageError(
-                f"{file.name} is not a GGUF file: it does not begin with GGUF; give a model of"
-                " llama.cpp"
-            )
-        with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            try:
-                _Walk(content).over_header()
-            except (struct.error, LookupError):
-                raise _damaged(file) from None
-
-
-class _Walk:
-    """Goes over a header without making anything of it."""
-
-    def __init__(self, content: mmap.mmap) -> None:
-        self._content = content
-        self._place = len(_MAGIC)
-        self._items = 0  # of the arrays so far
-
-    def over_header(self) -> None:
-        if self._number("<I") not in (2, 3):
-            raise LookupError("version")
-        tensors = self._number("<Q")
-        for _ in range(self._number("<Q")):
-            self._skip_text()
-            self._skip_value(self._number("<I"))
-        for _ in range(tensors):
-            self._skip_text()
-            self._skip(self._number("<I"), 8)  # axes
-            self._skip(1, 12)  # type and place
-
-    def _number(self, form: str) -> int:
-        (number,) = struct.unpack_from(form, self._content, self._place)
-        self._place += struct.calcsize(form)
-        return int(number)
-
-    def _skip(self, count: int, size: int) -> None:
-        self._place += count * size
-        if self._place > len(self._content):
+    def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+        if offset + int(count) * np.dtype(dtype).itemsize > len(self.data):
             raise LookupError("length")
+        return super()._get(offset, dtype, count, override_order)
 
-    def _skip_text(self) -> None:
-        self._skip(self._number("<Q"), 1)
-
-    def _skip_value(self, kind: int) -> None:
-        count = 1
-        if kind == _ARRAY:
-            kind = self._number("<I")
-            count = self._number("<Q")
-            self._items += count
+    def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
+        if raw_type == GGUFValueType.ARRAY:
+            self._items += int(self._get(orig_offs + 4, np.uint64)[0])  # behind the items' type
             if self._items > _MOST_ITEMS:
                 raise LookupError("items")
-        if kind == _TEXT:
-            for _ in range(count):
-                self._skip_text()
-        else:
-            self._skip(count, _BYTES[kind])
+        return super()._get_field_parts(orig_offs, raw_type)

@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from promptcli import errors
+
 if TYPE_CHECKING:
     from promptcli.backbones.word_tables import WordTable
 
 
 def open_gguf(name: str) -> Path:
     """Return the folder that a GGUF file becomes."""
+    errors.require("gguf", extra="gguf")
     from promptcli.plugins.formats.gguf_files import folder_of
 
     return folder_of(name)
